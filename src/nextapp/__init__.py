@@ -1,0 +1,15 @@
+"""Predict the next app a person will launch, learnt across phones without any phone giving its history away.
+
+The base install needs NumPy alone and holds what a phone and its server run::
+
+    wire        Broadcast (down) and Report (up): all that crosses, and its bytes
+    model       the equations of the paper, for one phone
+    randomness  where bits come from
+    privacy     what a phone does to a gradient before it leaves
+    device      one phone
+    server      the app vectors, one step a round
+
+Loading logs, measuring and the commands need ``pip install 'nextapp[lab]'``.
+"""
+
+__version__ = "0.1.0"

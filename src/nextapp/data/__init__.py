@@ -1,0 +1,1 @@
+"""Launch logs: loading, synthetic phones, splits."""

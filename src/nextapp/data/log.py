@@ -1,0 +1,116 @@
+"""`LaunchLog`: who launched what, when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Codes = npt.NDArray[np.int32]
+Times = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class LaunchLog:
+    """Launches as columns, sorted by user and then by time.
+
+    ``user`` and ``app`` are codes into the names ``users`` and ``apps``; ``time`` is in
+    milliseconds since 1970-01-01 UTC. Launches of one user at the same millisecond keep the order
+    in which they were given. ``notes`` say in plain words what a loader or a filter did.
+    """
+
+    user: Codes
+    app: Codes
+    time: Times
+    users: tuple[str, ...]
+    apps: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not len(self.user) == len(self.app) == len(self.time):
+            raise ValueError(
+                f"the columns user, app and time must have one length, got "
+                f"{len(self.user)}, {len(self.app)} and {len(self.time)}."
+            )
+        for name, codes, names in (
+            ("user", self.user, self.users),
+            ("app", self.app, self.apps),
+        ):
+            if len(codes) and (codes.min() < 0 or codes.max() >= len(names)):
+                raise ValueError(
+                    f"column {name} must hold codes 0 to {len(names) - 1}, one per name, got "
+                    f"{codes.min()} to {codes.max()}."
+                )
+        later = (self.user[1:] > self.user[:-1]) | (
+            (self.user[1:] == self.user[:-1]) & (self.time[1:] >= self.time[:-1])
+        )
+        if not later.all():
+            raise ValueError(
+                "launches must be sorted by user and then by time; "
+                "LaunchLog.from_columns sorts them."
+            )
+
+    @classmethod
+    def from_columns(
+        cls,
+        user: npt.ArrayLike,
+        app: npt.ArrayLike,
+        time: npt.ArrayLike,
+        users: Sequence[str],
+        apps: Sequence[str],
+        notes: Sequence[str] = (),
+    ) -> LaunchLog:
+        """A log from unsorted columns of codes; the sort is stable."""
+        user = np.asarray(user, np.int32)
+        time = np.asarray(time, np.int64)
+        order = np.lexsort((time, user))
+        app = np.asarray(app, np.int32)
+        return cls(user[order], app[order], time[order], tuple(users), tuple(apps), tuple(notes))
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def n_apps(self) -> int:
+        return len(self.apps)
+
+    @property
+    def starts(self) -> Indices:
+        """(n_users + 1,): launches of user u are ``starts[u]:starts[u + 1]``."""
+        return np.searchsorted(self.user, np.arange(self.n_users + 1))
+
+    def where(self, keep: npt.NDArray[np.bool_], *notes: str) -> LaunchLog:
+        """The launches for which `keep` holds; codes and names stay as they are."""
+        return replace(
+            self,
+            user=self.user[keep],
+            app=self.app[keep],
+            time=self.time[keep],
+            notes=(*self.notes, *notes),
+        )
+
+    def frame(self) -> pl.DataFrame:
+        """Columns user_id, timestamp, app_name: the form in which a log is written."""
+        return pl.DataFrame(
+            {
+                "user_id": pl.Series(self.users, dtype=pl.String).gather(self.user),
+                "timestamp": pl.Series(self.time).cast(pl.Datetime("ms")),
+                "app_name": pl.Series(self.apps, dtype=pl.String).gather(self.app),
+            }
+        )
+
+    def write(self, path: Path) -> None:
+        """Write CSV, or Parquet if the name ends in .parquet; `load` reads both back."""
+        if path.suffix == ".parquet":
+            self.frame().write_parquet(path)
+        else:
+            self.frame().write_csv(path, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
