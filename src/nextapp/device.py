@@ -1,0 +1,136 @@
+"""One phone: its launches, its user vector, its predictions, its reports.
+
+Nothing here leaves the phone but what `Device.report` returns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp import model
+from nextapp.privacy import Mechanism
+from nextapp.randomness import Bits, SystemBits
+from nextapp.wire import Broadcast, Floats, Report
+
+SESSION_GAP = 15 * 60.0
+
+
+class Device:
+    """A phone. Apps are numbers, rows of the server's catalogue; times are seconds since 1970.
+
+    Apps beyond the catalogue of the broadcast in hand are kept and can be predicted (with the score
+    0, as nothing is known of them), but no equation sees them until a catalogue lists them.
+
+    Parameters
+    ----------
+    window
+        How many seconds of history count, back from the latest launch: the paper's t. None keeps all.
+    session_gap
+        A pause longer than this many seconds starts a new session.
+    """
+
+    def __init__(self, *, window: float | None = None, session_gap: float = SESSION_GAP) -> None:
+        if window is not None and not window > 0:
+            raise ValueError(
+                f"window must be a number of seconds > 0, or None for all, got {window!r}."
+            )
+        if not session_gap > 0:
+            raise ValueError(f"session_gap must be a number of seconds > 0, got {session_gap!r}.")
+        self.window = window
+        self.session_gap = session_gap
+        self.broadcast: Broadcast | None = None
+        self.user_vector: Floats | None = None
+        self._apps: list[int] = []
+        self._times: list[float] = []
+        self._start = 0  # launches before this one have left the window
+        self._session = 0  # launch with which the session at hand began
+        self._statistics: tuple[tuple[int, str], model.PhoneStatistics] | None = None
+
+    @property
+    def history(self) -> npt.NDArray[np.int64]:
+        """The launches in the window, oldest first."""
+        return np.array(self._apps[self._start :], np.int64)
+
+    def observe(self, app: int, when: float) -> None:
+        """A launch. A clock that was set back is not an error: launches count in the order they come."""
+        if not isinstance(app, int | np.integer) or app < 0:
+            raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
+        if not math.isfinite(when):
+            raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
+        if self._times and when - self._times[-1] > self.session_gap:
+            self._session = len(self._apps)
+        self._apps.append(int(app))
+        self._times.append(float(when))
+        if self.window is not None:
+            while when - self._times[self._start] > self.window:
+                self._start += 1
+            if self._start > len(self._apps) // 2:  # forget for good, a few times in a life
+                del self._apps[: self._start], self._times[: self._start]
+                self._session = max(0, self._session - self._start)
+                self._start = 0
+        self._statistics = None
+
+    def update(self, broadcast: Broadcast) -> None:
+        """Take over the app vectors of a round and solve the user vector against them, eq. (10)."""
+        settings = broadcast.settings
+        stats = self._statistics_for(broadcast)
+        own = broadcast.app_vectors[stats.apps]
+        c, c0 = model.phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
+        h = model.phone_short_term(stats, own)
+        self.user_vector = model.phone_user_vector(own, broadcast.gram, c, c0, h, settings.lam)
+        self.broadcast = broadcast
+
+    def predict(self, n: int, when: float | None = None) -> list[int]:
+        """The n apps most likely to be launched next, best first, among those of the history, eqs. (2), (8).
+
+        The session so far counts; it is over if `when` is given and lies past the session's gap. A
+        phone that has had no broadcast yet names its most recent apps.
+        """
+        over = when is not None and bool(self._times) and when - self._times[-1] > self.session_gap
+        recent = [] if over else self._apps[max(self._session, self._start) :]
+        candidates = list(dict.fromkeys(reversed(self._apps[self._start :])))  # latest first
+        if self.broadcast is None or self.user_vector is None:
+            return candidates[:n]
+        if not candidates:
+            return []
+        vectors = self.broadcast.app_vectors
+        known = [app for app in recent if app < len(vectors)]
+        session = model.session_vector(vectors[known], self.broadcast.settings.inference)
+        scores = np.zeros(len(candidates))
+        rows = np.array([app < len(vectors) for app in candidates])
+        scores[rows] = vectors[np.array(candidates)[rows]] @ (self.user_vector + session)
+        return [candidates[i] for i in model.top(scores, n)]
+
+    def report(
+        self, broadcast: Broadcast, mechanism: Mechanism, bits: Bits | None = None
+    ) -> Report:
+        """What this phone sends for the round of `broadcast`: F(u), eq. (12), through the mechanism.
+
+        The user vector is the one in hand; `update` solves it anew. Bits come from the operating
+        system unless another source is named, as a simulation does.
+        """
+        if self.user_vector is None:
+            raise RuntimeError(
+                "a report needs a user vector: call update(broadcast) first, or set user_vector."
+            )
+        settings = broadcast.settings
+        stats = self._statistics_for(broadcast)
+        own = broadcast.app_vectors[stats.apps]
+        c, c0 = model.phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
+        h = model.phone_short_term(stats, own)
+        gradient = model.phone_gradient(
+            stats, broadcast.app_vectors, self.user_vector, c, c0, h
+        )
+        return mechanism.encode(gradient, bits or SystemBits(), broadcast.round)
+
+    def _statistics_for(self, broadcast: Broadcast) -> model.PhoneStatistics:
+        """Counts and transitions of the apps in the catalogue; kept until the next launch."""
+        key = (broadcast.n_apps, broadcast.settings.reading)
+        if self._statistics is None or self._statistics[0] != key:
+            history = self.history
+            stats = model.phone_statistics(history[history < broadcast.n_apps], key[1])
+            self._statistics = (key, stats)
+        return self._statistics[1]

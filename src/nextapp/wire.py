@@ -1,0 +1,261 @@
+"""All that crosses between a phone and its server: `Broadcast` goes down, `Report` comes up.
+
+A Broadcast travels in the safetensors format (8 bytes of header length, a JSON header, raw arrays), which
+other tools read too; its SHA-256 is in the header, so that a damaged copy is refused. A Report is a few
+bytes of header, the payload that its mechanism packed, and a CRC-32. Reading either allocates no more than
+the bytes that came.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+READINGS = ("example", "equation", "authors", "none")
+INFERENCES = ("sum", "mean", "last", "none")
+
+
+class WireError(ValueError):
+    """Bytes that are not what they should be."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What a phone must know to solve its user vector and to predict; the same for all phones.
+
+    ``reading`` is how S_u is read (PAPER.md, R1); ``none`` leaves S_u out, which is the MF model.
+    ``inference`` is how the launches of the session so far enter the light score (R7): their ``sum``,
+    their ``mean``, only the ``last``, the sum of the last l by ``window:l``, or ``none``.
+    """
+
+    lam: float = 0.1
+    alpha: float = 0.0
+    gamma: float = 1.0
+    reading: str = "example"
+    inference: str = "sum"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lam) and self.lam > 0):
+            raise ValueError(
+                f"lam must be a finite number > 0, got {self.lam!r}: it keeps the user solve "
+                f"well defined whatever the history."
+            )
+        for name in ("alpha", "gamma"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value!r}.")
+        if self.reading not in READINGS:
+            raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {self.reading!r}.")
+        inference_window(self.inference)
+
+
+def inference_window(inference: str) -> int | None:
+    """The l of ``window:l``; None for the other ways of inference, which are checked by name."""
+    if inference in INFERENCES:
+        return None
+    kind, _, number = inference.partition(":")
+    if kind == "window" and number.isascii() and number.isdigit() and int(number) > 0:
+        return int(number)
+    raise ValueError(
+        f"inference must be one of {', '.join(INFERENCES)} or 'window:l' with l > 0, "
+        f"got {inference!r}."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast:
+    """What the server publishes for a round: the app vectors Q and the settings of the model.
+
+    ``apps`` are the names of the catalogue, row by row; empty where apps are known by number only.
+    """
+
+    round: int
+    app_vectors: Floats
+    settings: ModelSettings
+    apps: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.app_vectors.ndim != 2 or self.app_vectors.dtype != np.float64:
+            raise ValueError(
+                f"app_vectors must be a (n_apps, d) array of float64, got shape "
+                f"{self.app_vectors.shape} of {self.app_vectors.dtype}."
+            )
+        if not np.isfinite(self.app_vectors).all():
+            raise ValueError("app_vectors must be finite; a step of the server went wrong.")
+        if self.apps and len(self.apps) != len(self.app_vectors):
+            raise ValueError(
+                f"a catalogue of {len(self.apps)} names does not fit {len(self.app_vectors)} rows."
+            )
+
+    @property
+    def n_apps(self) -> int:
+        return len(self.app_vectors)
+
+    @property
+    def dim(self) -> int:
+        return int(self.app_vectors.shape[1])
+
+    @cached_property
+    def gram(self) -> Floats:
+        """Q^T Q, computed once a round by the server and sent along: a phone's cost must not grow with n_apps."""
+        return self.app_vectors.T @ self.app_vectors
+
+    def to_bytes(self) -> bytes:
+        return pack(
+            {"app_vectors": self.app_vectors, "gram": self.gram},
+            {
+                "kind": "nextapp broadcast",
+                "round": str(self.round),
+                "settings": json.dumps(asdict(self.settings)),
+                "apps": json.dumps(self.apps),
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Broadcast:
+        tensors, metadata = unpack(data)
+        if metadata.get("kind") != "nextapp broadcast":
+            raise WireError(f"expected a nextapp broadcast, got {metadata.get('kind')!r}.")
+        try:
+            broadcast = cls(
+                round=int(metadata["round"]),
+                app_vectors=np.array(tensors["app_vectors"]),
+                settings=settings_from(json.loads(metadata["settings"])),
+                apps=tuple(json.loads(metadata["apps"])),
+            )
+            gram = np.array(tensors["gram"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise WireError(f"a broadcast that cannot be read: {error}") from error
+        if gram.shape != (broadcast.dim, broadcast.dim):
+            raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
+        broadcast.__dict__["gram"] = gram
+        return broadcast
+
+
+def settings_from(values: Mapping[str, Any]) -> ModelSettings:
+    known = {field.name for field in fields(ModelSettings)}
+    if unknown := set(values) - known:
+        raise WireError(f"unknown model settings {sorted(unknown)}; known are {sorted(known)}.")
+    return ModelSettings(**values)
+
+
+_REPORT_HEAD = struct.Struct("<2sBBQI")  # magic, version, length of the name, round, length of payload
+_REPORT_MAGIC = b"nR"
+_REPORT_VERSION = 1
+_CRC = struct.Struct("<I")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one phone sends for one round. The payload is its mechanism's affair."""
+
+    mechanism: str
+    round: int
+    payload: bytes
+
+    def __post_init__(self) -> None:
+        name = self.mechanism
+        if not (name.isascii() and name.isprintable() and 1 <= len(name) <= 64):
+            raise ValueError(f"a mechanism's name has 1 to 64 plain characters, got {name!r}.")
+        if not 0 <= self.round < 1 << 64:
+            raise ValueError(f"round must be from 0 to 2^64 - 1, got {self.round!r}.")
+
+    def to_bytes(self) -> bytes:
+        name = self.mechanism.encode()
+        head = _REPORT_HEAD.pack(
+            _REPORT_MAGIC, _REPORT_VERSION, len(name), self.round, len(self.payload)
+        )
+        body = head + name + self.payload
+        return body + _CRC.pack(zlib.crc32(body))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Report:
+        """The report in `data`, or a `WireError`; never anything else, whatever the bytes are."""
+        if len(data) < _REPORT_HEAD.size + _CRC.size:
+            raise WireError(f"a report has at least {_REPORT_HEAD.size + _CRC.size} bytes, got {len(data)}.")
+        magic, version, n_name, round_, n_payload = _REPORT_HEAD.unpack_from(data)
+        if magic != _REPORT_MAGIC or version != _REPORT_VERSION:
+            raise WireError(f"not a report of version {_REPORT_VERSION}: it starts with {data[:3]!r}.")
+        expected = _REPORT_HEAD.size + n_name + n_payload + _CRC.size
+        if len(data) != expected:
+            raise WireError(f"the report's header announces {expected} bytes, got {len(data)}.")
+        body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
+        if crc != zlib.crc32(body):
+            raise WireError("the report's checksum does not fit: it was damaged on the way.")
+        start = _REPORT_HEAD.size
+        try:
+            return cls(body[start : start + n_name].decode("ascii"), round_, body[start + n_name :])
+        except ValueError as error:
+            raise WireError(f"a report that cannot be read: {error}") from error
+
+
+_DTYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "U8": np.uint8}
+_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_HEADER_LIMIT = 64 << 20
+
+
+def pack(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
+    """Arrays and words as one safetensors file, with the SHA-256 of the arrays among the words."""
+    header: dict[str, Any] = {}
+    chunks = []
+    offset = 0
+    for name, tensor in tensors.items():
+        data = np.ascontiguousarray(tensor).tobytes()
+        header[name] = {
+            "dtype": _DTYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, offset + len(data)],
+        }
+        chunks.append(data)
+        offset += len(data)
+    body = b"".join(chunks)
+    header["__metadata__"] = {**metadata, "sha256": _digest(header, metadata, body)}
+    words = json.dumps(header).encode()
+    words += b" " * (-len(words) % 8)
+    return struct.pack("<Q", len(words)) + words + body
+
+
+def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
+    """The inverse of `pack`; the arrays are read-only views into `data`. Raises `WireError`."""
+    if len(data) < 8:
+        raise WireError(f"a file of {len(data)} bytes is too short to be read.")
+    (n_words,) = struct.unpack_from("<Q", data)
+    if n_words > min(_HEADER_LIMIT, len(data) - 8):
+        raise WireError(f"the header announces {n_words} bytes, the file has {len(data)}.")
+    try:
+        header = json.loads(data[8 : 8 + n_words])
+        metadata = {str(key): str(word) for key, word in header.pop("__metadata__").items()}
+        digest = metadata.pop("sha256")
+        body = memoryview(data)[8 + n_words :]
+        if digest != _digest(header, metadata, body):
+            raise WireError("the checksum does not fit: the file is damaged or was cut short.")
+        tensors = {}
+        for name, entry in header.items():
+            start, stop = entry["data_offsets"]
+            flat = np.frombuffer(body[start:stop], _DTYPES[entry["dtype"]])
+            tensors[name] = flat.reshape(entry["shape"])
+    except WireError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise WireError(f"the file cannot be read: {error!r}") from error
+    return tensors, metadata
+
+
+def _digest(
+    header: Mapping[str, Any], metadata: Mapping[str, str], body: bytes | memoryview
+) -> str:
+    entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
+    words = json.dumps([entries, metadata], sort_keys=True).encode()
+    return hashlib.sha256(words + b"\0" + bytes(body)).hexdigest()
