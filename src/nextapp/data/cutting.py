@@ -46,14 +46,30 @@ def session_starts(log: LaunchLog) -> Indices:
     return np.append(np.flatnonzero(new), len(log))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Parts:
-    """A log cut in three. All parts share the codes and names of the whole."""
+    """A log cut in three: ``part`` says for every launch 0 train, 1 validation, 2 test, 3 none of them."""
 
-    train: LaunchLog
-    validation: LaunchLog
-    test: LaunchLog
+    whole: LaunchLog
+    part: npt.NDArray[np.integer]
     how: str
+
+    @property
+    def train(self) -> LaunchLog:
+        return self.whole.where(self.part == 0)
+
+    @property
+    def validation(self) -> LaunchLog:
+        return self.whole.where(self.part == 1)
+
+    @property
+    def history(self) -> LaunchLog:
+        """Train and validation: what there is to learn from before the test."""
+        return self.whole.where(self.part <= 1)
+
+    @property
+    def test(self) -> LaunchLog:
+        return self.whole.where(self.part == 2)
 
 
 @dataclass(frozen=True)
@@ -108,15 +124,9 @@ class Split:
         starts = log.starts
         n = np.diff(starts)[log.user]
         position = np.arange(len(log)) - starts[log.user]
-        first = np.floor(self.train * n + 1e-9)
-        second = np.floor((self.train + self.validation) * n + 1e-9)
-        third = np.floor((self.train + self.validation + self.test) * n + 1e-9)
-        return Parts(
-            log.where(position < first),
-            log.where((position >= first) & (position < second)),
-            log.where((position >= second) & (position < third)),
-            str(self),
-        )
+        bounds = np.cumsum([self.train, self.validation, self.test])
+        part = sum(position >= np.floor(bound * n + 1e-9) for bound in bounds)
+        return Parts(log, np.asarray(part), str(self))
 
     def _by_days(self, log: LaunchLog) -> Parts:
         """Calendar days (UTC) from the first day of the log.
@@ -125,7 +135,7 @@ class Split:
         week has seven days, so the paper's 6/1/1 is read as 5/1/1.
         """
         if len(log) == 0:
-            return Parts(log, log, log, str(self))
+            return Parts(log, np.zeros(0, np.intp), str(self))
         day = log.time // DAY_MS
         day = day - day.min()
         n_days = int(day.max()) + 1
@@ -144,18 +154,4 @@ class Split:
         session = session_starts(log)
         whole = part[session[:-1]] == part[session[1:] - 1]
         inside = np.repeat(whole, np.diff(session))
-        return Parts(*(log.where(inside & (part == k)) for k in range(3)), how)
-
-
-def joined(first: LaunchLog, second: LaunchLog) -> LaunchLog:
-    """Two parts of one log as one, sorted again."""
-    return LaunchLog.from_columns(
-        np.concatenate([first.user, second.user]),
-        np.concatenate([first.app, second.app]),
-        np.concatenate([first.time, second.time]),
-        first.users,
-        first.apps,
-        first.notes,
-    )
-
-
+        return Parts(log, np.where(inside, part, 3), how)

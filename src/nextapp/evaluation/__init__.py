@@ -1,0 +1,19 @@
+"""Measuring predictors: iterative revealing, HR, MRR and NDCG, intervals over users."""
+
+from nextapp.evaluation.metrics import METRICS
+from nextapp.evaluation.presets import PRESETS, Preset, preset_named
+from nextapp.evaluation.revealing import Exam, exam
+from nextapp.evaluation.static import Evaluation, Marks, evaluate, mark
+
+__all__ = [
+    "METRICS",
+    "PRESETS",
+    "Evaluation",
+    "Exam",
+    "Marks",
+    "Preset",
+    "evaluate",
+    "exam",
+    "mark",
+    "preset_named",
+]

@@ -1,0 +1,47 @@
+"""HR, MRR and NDCG @1, 3, 5 of one relevant app.
+
+With the target at rank r (1 is best), each is a weight w(r) up to rank n and 0 beyond:
+
+    HR@n    w = 1             is it among the first n?
+    MRR@n   w = 1/r
+    NDCG@n  w = 1/log2(r+1)   the ideal list has w(1) = 1
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.wire import Floats
+
+CUTOFFS = (1, 3, 5)
+WEIGHTS = {
+    "HR": lambda rank: np.ones_like(rank),
+    "MRR": lambda rank: 1.0 / rank,
+    "NDCG": lambda rank: 1.0 / np.log2(rank + 1.0),
+}
+METRICS = tuple(f"{name}@{n}" for name in WEIGHTS for n in CUTOFFS)
+
+
+def values(
+    better: npt.NDArray[np.integer], equal: npt.NDArray[np.integer], ties: str
+) -> Floats:
+    """(n_predictions, 9): every metric of every prediction, in the order of `METRICS`.
+
+    ``better`` counts the candidates that score above the target; ``equal`` those that score the same, itself
+    included, and 0 if the target was no candidate: a miss. Pessimistic: the target stands at rank
+    better + equal. Expected: it stands at each rank from better + 1 to better + equal alike.
+    """
+    last = better + equal
+    first = np.where(ties == "pessimistic", last, better + 1)
+    hit = equal > 0
+    columns = []
+    longest = max(CUTOFFS)
+    for weight in WEIGHTS.values():
+        for n in CUTOFFS:
+            rank = np.arange(1.0, longest + 1)
+            gained = np.concatenate([[0.0], np.cumsum(weight(rank) * (rank <= n))])
+            upto = gained[np.minimum(last, longest)]
+            before = gained[np.minimum(np.maximum(first - 1, 0), longest)]
+            columns.append(hit * (upto - before) / np.maximum(last - first + 1, 1))
+    return np.stack(columns, axis=1)

@@ -1,0 +1,222 @@
+"""Iterative revealing: what is asked of every predictor, and where its answers rank the truth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.data.cutting import Split, collapsed, session_starts
+from nextapp.data.log import LaunchLog
+from nextapp.evaluation.presets import Preset
+from nextapp.predictors import Questions
+from nextapp.predictors.questions import Indices
+from nextapp.randomness.compiled import compiled
+from nextapp.wire import Floats
+
+_CHUNK_CELLS = 2_000_000  # scores held at a time
+_CHUNKS = 8  # at least, for the threads to share
+_NEVER = np.iinfo(np.intp).max
+
+
+class Chunk(NamedTuple):
+    """Questions about whole sessions, and what decides which candidates compete.
+
+    ``rows`` are the launches as rows of the collapsed log; a candidate competes for the launch in row
+    t if its ``seen_from`` lies before t.
+    """
+
+    questions: Questions
+    rows: Indices
+    seen_from: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Exam:
+    """A log made ready: what to learn from, and the test sessions to predict.
+
+    ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
+    ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending; each has
+    its candidates, as in `Questions`, with the row after which each competes.
+    """
+
+    whole: LaunchLog
+    history: LaunchLog
+    how: str
+    preset: Preset
+    rows: Indices
+    sessions: Indices
+    users: Indices
+    candidates: Indices
+    candidate_starts: Indices
+    seen_from: Indices
+
+    @property
+    def n_predictions(self) -> int:
+        return len(self.rows) - len(self.sessions) + 1
+
+    @cached_property
+    def target_rows(self) -> Indices:
+        """The launches asked for: all of a session but its first."""
+        asked = np.ones(len(self.rows), bool)
+        asked[self.sessions[:-1]] = False
+        return self.rows[asked]
+
+    @cached_property
+    def prediction_session(self) -> Indices:
+        return np.repeat(np.arange(len(self.sessions) - 1), np.diff(self.sessions) - 1)
+
+    @cached_property
+    def session_user(self) -> Indices:
+        """Positions in ``users``."""
+        return np.searchsorted(self.users, self.whole.user[self.rows[self.sessions[:-1]]])
+
+    @cached_property
+    def repeats(self) -> npt.NDArray[np.bool_]:
+        """Predictions whose target is the app launched right before it, once more."""
+        asked = np.ones(len(self.rows), bool)
+        asked[self.sessions[:-1]] = False
+        app = self.whole.app[self.rows]
+        again = np.zeros(len(self.rows), bool)
+        again[1:] = app[1:] == app[:-1]
+        return again[asked]
+
+    @cached_property
+    def chunks(self) -> list[Chunk]:
+        """All predictions, in order."""
+        n_apps = self.whole.n_apps
+        width = np.diff(self.candidate_starts)
+        keys = np.repeat(np.arange(len(self.users)), width) * n_apps + self.candidates
+        owner = np.repeat(self.session_user, np.diff(self.sessions))
+        places = np.searchsorted(keys, owner * n_apps + self.whole.app[self.rows])
+        launches = places - self.candidate_starts[owner]
+
+        cells = np.cumsum((np.diff(self.sessions) - 1) * width[self.session_user])
+        number = (cells - 1) // max(1, min(_CHUNK_CELLS, int(cells[-1]) // _CHUNKS))
+        bounds = np.flatnonzero(np.diff(number, prepend=-1, append=number[-1] + 1))
+        chunks = []
+        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+            users, session_user = np.unique(self.session_user[first:last], return_inverse=True)
+            picked = np.concatenate(
+                [np.arange(*self.candidate_starts[user : user + 2]) for user in users]
+            )
+            rows = slice(self.sessions[first], self.sessions[last])
+            questions = Questions(
+                users=self.users[users],
+                candidates=self.candidates[picked],
+                candidate_starts=np.concatenate([[0], np.cumsum(width[users])]),
+                session_user=session_user,
+                session_starts=self.sessions[first : last + 1] - self.sessions[first],
+                launches=launches[rows],
+            )
+            chunks.append(Chunk(questions, self.rows[rows], self.seen_from[picked]))
+        return chunks
+
+
+def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
+    """Collapse repeats, split, cut sessions, and settle who competes (PAPER.md, R9, R12, R14, R15)."""
+    parts = split.cut(collapsed(log, inclusive=preset.collapse_inclusive))
+    whole, history = parts.whole, parts.history
+    rows = np.flatnonzero(parts.part == 2)
+    session = session_starts(whole.where(parts.part == 2))
+    number = np.repeat(np.arange(len(session) - 1), np.diff(session))
+    if preset.drop_unseen:
+        seen = np.isin(whole.user[rows], history.user) & np.isin(whole.app[rows], history.app)
+        rows, number = rows[seen], number[seen]
+    length = np.bincount(number, minlength=1)
+    enough = length[number] >= 2
+    rows, number = rows[enough], number[enough]
+    if len(rows) == 0:
+        raise ValueError(
+            f"the test part of split {parts.how} has no session of two launches or more, so there "
+            f"is nothing to predict. Give a larger test part, or 'fraction:0.8,0,0.2'."
+        )
+    sessions = np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(rows))
+
+    users = np.unique(whole.user[rows])
+    key = whole.user.astype(np.int64) * whole.n_apps + whole.app
+    pairs, first_row = np.unique(key, return_index=True)
+    asked = np.isin(pairs // whole.n_apps, users)
+    pairs, first_row = pairs[asked], first_row[asked]
+    if preset.candidates == "whole":
+        seen_from = np.full(len(pairs), -1)
+    elif preset.candidates == "so-far":
+        seen_from = first_row
+    else:
+        before = np.isin(pairs, history.user.astype(np.int64) * whole.n_apps + history.app)
+        seen_from = np.where(before, -1, _NEVER)
+    return Exam(
+        whole=whole,
+        history=history,
+        how=parts.how,
+        preset=preset,
+        rows=rows,
+        sessions=sessions,
+        users=users.astype(np.intp),
+        candidates=pairs % whole.n_apps,
+        candidate_starts=np.searchsorted(pairs // whole.n_apps, np.append(users, whole.n_users)),
+        seen_from=seen_from,
+    )
+
+
+def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:
+    """For every prediction: candidates above the target and level with it; and whether all was finite.
+
+    A target that does not compete has none level with it, not even itself: a miss.
+    """
+    questions = chunk.questions
+    return _ranks(
+        questions.candidate_starts,
+        questions.session_user,
+        questions.session_starts,
+        questions.launches,
+        questions.cell_starts,
+        scores,
+        chunk.rows,
+        chunk.seen_from,
+        preset.candidates == "history+target",
+    )
+
+
+@compiled
+def _ranks(
+    candidate_starts: Indices,
+    session_user: Indices,
+    session_starts: Indices,
+    launches: Indices,
+    cell_starts: Indices,
+    scores: Floats,
+    rows: Indices,
+    seen_from: Indices,
+    target_competes: bool,
+) -> tuple[Indices, Indices, bool]:
+    n_predictions = len(launches) - len(session_user)
+    better = np.zeros(n_predictions, np.intp)
+    equal = np.zeros(n_predictions, np.intp)
+    finite = True
+    prediction = 0
+    for s in range(len(session_user)):
+        user = session_user[s]
+        seen = seen_from[candidate_starts[user] : candidate_starts[user + 1]]
+        k = len(seen)
+        cell = cell_starts[s]
+        for launch in range(session_starts[s] + 1, session_starts[s + 1]):
+            target = launches[launch]
+            row = rows[launch]
+            score = scores[cell + target]
+            competes = target_competes or seen[target] < row
+            above, level = 0, 0
+            for i in range(k):
+                if seen[i] < row or (target_competes and i == target):
+                    finite &= np.isfinite(scores[cell + i])
+                    above += scores[cell + i] > score
+                    level += scores[cell + i] == score
+            if competes:
+                better[prediction] = above
+                equal[prediction] = level
+            cell += k
+            prediction += 1
+    return better, equal, finite

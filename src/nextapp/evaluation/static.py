@@ -1,0 +1,161 @@
+"""The static environment: learn from one part of a log, predict another, and say how well."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from nextapp.evaluation import metrics
+from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.evaluation.revealing import Chunk, Exam, ranks
+from nextapp.predictors import Predictor
+from nextapp.wire import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """One predictor's result: (n_users, 9) means of each user, in the order of `metrics.METRICS`.
+
+    ``without_repeats`` leaves out predictions of the app just launched; a user who has no others has
+    nan there.
+    """
+
+    name: str
+    by_user: Floats
+    without_repeats: Floats
+    fit_seconds: float
+    predict_seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """All predictors on one exam."""
+
+    exam: Exam
+    marks: Sequence[Marks]
+    seed: int
+
+    @property
+    def n_users(self) -> int:
+        return len(self.exam.users)
+
+    def summary(self) -> dict[str, object]:
+        """The figures as plain values: means, 95 % intervals, and the same without repeats."""
+        everyone = np.concatenate([mark.by_user for mark in self.marks], axis=1)
+        changed = np.concatenate([mark.without_repeats for mark in self.marks], axis=1)
+        models: dict[str, object] = {}
+        drawn = bootstrap_means(everyone, self.seed)
+        drawn_changed = bootstrap_means(changed, self.seed)
+        for number, mark in enumerate(self.marks):
+            columns = slice(9 * number, 9 * number + 9)
+            models[mark.name] = {
+                **_figures(mark.by_user, drawn[:, columns]),
+                "without_repeats": _figures(mark.without_repeats, drawn_changed[:, columns]),
+                "fit_seconds": round(mark.fit_seconds, 4),
+                "predict_seconds": round(mark.predict_seconds, 4),
+            }
+        return {
+            "n_users": self.n_users,
+            "n_sessions": len(self.exam.sessions) - 1,
+            "n_predictions": self.exam.n_predictions,
+            "repeat_share": float(self.exam.repeats.mean()),
+            "preset": self.exam.preset.name,
+            "split": self.exam.how,
+            "models": models,
+        }
+
+    def difference(self, first: str, second: str) -> dict[str, dict[str, float]]:
+        """Mean of first − second for every metric, with its paired 95 % interval over users."""
+        by_name = {mark.name: mark.by_user for mark in self.marks}
+        gap = by_name[first] - by_name[second]
+        low, high = interval(bootstrap_means(gap, self.seed))
+        return {
+            metric: {"difference": float(mean), "low": float(lo), "high": float(hi)}
+            for metric, mean, lo, hi in zip(
+                metrics.METRICS, gap.mean(axis=0), low, high, strict=True
+            )
+        }
+
+
+def _figures(by_user: Floats, drawn: Floats) -> dict[str, object]:
+    there = ~np.isnan(by_user)
+    means = np.where(there, by_user, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    low, high = interval(drawn) if there.any() else np.full((2, 9), np.nan)
+    return {
+        **{metric: float(mean) for metric, mean in zip(metrics.METRICS, means, strict=True)},
+        "ci95": {
+            metric: [float(lo), float(hi)]
+            for metric, lo, hi in zip(metrics.METRICS, low, high, strict=True)
+        },
+    }
+
+
+def evaluate(
+    exam: Exam,
+    predictors: Sequence[Predictor],
+    seed: int,
+    announce: Callable[[str], None] = lambda name: None,
+) -> Evaluation:
+    """Fit each predictor on the exam's history and mark its answers."""
+    marks = []
+    for predictor in predictors:
+        announce(predictor.name)
+        start = time.perf_counter()
+        predictor.fit(exam.history)
+        middle = time.perf_counter()
+        by_user, without_repeats = mark(exam, predictor)
+        end = time.perf_counter()
+        marks.append(Marks(predictor.name, by_user, without_repeats, middle - start, end - middle))
+    return Evaluation(exam, marks, seed)
+
+
+def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
+    """Each user's means of the nine metrics: over all predictions, and without exact repeats."""
+
+    def answer(chunk: Chunk) -> Floats:
+        scores = predictor.score(chunk.questions)
+        if len(scores) != chunk.questions.cell_starts[-1]:
+            raise ValueError(
+                f"{predictor.name} must give one score a cell, {chunk.questions.cell_starts[-1]} "
+                f"in all, got {len(scores)}."
+            )
+        better, equal, finite = ranks(chunk, scores, exam.preset)
+        if not finite:
+            raise ValueError(
+                f"{predictor.name} gave scores that are not finite; they cannot be ranked, and "
+                f"none counts as a hit. Lower its learning rate, or look at its input."
+            )
+        ties = "expected" if predictor.in_expectation else exam.preset.ties
+        return metrics.values(better, equal, ties)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        values = np.concatenate(list(pool.map(answer, exam.chunks)))
+    return (
+        _user_means(exam, values, np.ones(len(values), bool)),
+        _user_means(exam, values, ~exam.repeats),
+    )
+
+
+def _user_means(exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
+    """Predictions → (session →) user, as the preset says."""
+    session = exam.prediction_session[counted]
+    if not exam.preset.by_session:
+        return _means(exam.session_user[session], values[counted], len(exam.users))
+    by_session = _means(session, values[counted], len(exam.sessions) - 1)
+    there = ~np.isnan(by_session[:, 0])
+    return _means(exam.session_user[there], by_session[there], len(exam.users))
+
+
+def _means(group: np.ndarray[tuple[int], np.dtype[np.intp]], values: Floats, n_groups: int) -> Floats:
+    """(n_groups, columns): means of the rows of each group, nan where there are none."""
+    size = np.bincount(group, minlength=n_groups)
+    totals = np.stack(
+        [np.bincount(group, column, minlength=n_groups) for column in values.T], axis=1
+    )
+    with np.errstate(invalid="ignore"):
+        return totals / size[:, None]

@@ -1,0 +1,20 @@
+"""Ways to predict the next app, behind one protocol."""
+
+from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
+from nextapp.predictors.questions import Predictor, Question, Questions
+from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
+
+__all__ = [
+    "MFU",
+    "MRU",
+    "SR",
+    "Predictor",
+    "Question",
+    "Questions",
+    "Random",
+    "SROnDevice",
+    "SeqMF",
+    "Training",
+    "frozen",
+    "without_sequence",
+]

@@ -1,0 +1,140 @@
+"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts by the light score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nextapp.data.log import LaunchLog
+from nextapp.device import Device
+from nextapp.predictors.questions import Questions
+from nextapp.predictors.scoring import session_scores, similarity_tables
+from nextapp.privacy import mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.server import OPTIMISERS, Server, random_vectors
+from nextapp.wire import Broadcast, Floats, ModelSettings
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the app vectors are trained.
+
+    ``rounds`` steps on Q, each from the reports of all phones; every ``solve_every`` rounds the
+    phones solve their user vectors first. Q starts at N(0, ``scale``²). When training is over, all
+    phones solve their user vectors against the final Q (PAPER.md, R16).
+    """
+
+    model: ModelSettings = ModelSettings()
+    dim: int = 32
+    scale: float = 0.1
+    optimiser: str = "adam"
+    rate: float = 0.01
+    rounds: int = 30
+    solve_every: int = 1
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in OPTIMISERS:
+            raise ValueError(
+                f"optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}."
+            )
+        if self.dim < 1 or self.rounds < 0 or self.solve_every < 1:
+            raise ValueError(
+                f"dim and solve_every must be 1 or more and rounds 0 or more, got "
+                f"{self.dim!r}, {self.solve_every!r} and {self.rounds!r}."
+            )
+
+
+Progress = Callable[[int, int], None]
+
+
+def phones(history: LaunchLog) -> list[Device]:
+    """One `Device` a user of the log, each with its own launches."""
+    starts = history.starts
+    devices = []
+    for user in range(history.n_users):
+        device = Device()
+        rows = slice(starts[user], starts[user + 1])
+        for app, time in zip(
+            history.app[rows].tolist(), (history.time[rows] / 1000).tolist(), strict=True
+        ):
+            device.observe(app, time)
+        devices.append(device)
+    return devices
+
+
+def train(
+    devices: list[Device],
+    n_apps: int,
+    training: Training,
+    seed: int,
+    apps: tuple[str, ...] = (),
+    progress: Progress = lambda done, total: None,
+) -> Broadcast:
+    """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
+    plain = mechanism("identity", n_apps=n_apps, d=training.dim)
+    start = random_vectors(
+        n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
+    )
+    optimiser = OPTIMISERS[training.optimiser](training.rate)
+    server = Server(start, training.model, optimiser, plain, apps)
+    for done in range(training.rounds):
+        broadcast = server.broadcast
+        for number, device in enumerate(devices):
+            if done % training.solve_every == 0:
+                device.update(broadcast)
+            bits = KeyedBits(seed, number, done, "report")
+            server.collect(device.report(broadcast, plain, bits))
+        server.step()
+        progress(done + 1, training.rounds)
+    for device in devices:
+        device.update(server.broadcast)
+    return server.broadcast
+
+
+class SeqMF:
+    """Sequence-aware matrix factorisation: taste Q p plus the session's similarity, eq. (8)."""
+
+    in_expectation = False
+
+    def __init__(
+        self,
+        training: Training,
+        seed: int,
+        name: str = "seqmf",
+        progress: Progress = lambda done, total: None,
+    ) -> None:
+        self.training = training
+        self.seed = seed
+        self.name = name
+        self.progress = progress
+
+    def fit(self, history: LaunchLog) -> None:
+        devices = phones(history)
+        broadcast = train(
+            devices, history.n_apps, self.training, self.seed, progress=self.progress
+        )
+        self.app_vectors = broadcast.app_vectors
+        self.user_vectors: Floats = np.array([device.user_vector for device in devices])
+
+    def score(self, questions: Questions) -> Floats:
+        owner = np.repeat(questions.users, np.diff(questions.candidate_starts))
+        taste = np.einsum(
+            "cd,cd->c", self.app_vectors[questions.candidates], self.user_vectors[owner]
+        )
+        inference = self.training.model.inference
+        tables = (
+            np.zeros(0) if inference == "none" else similarity_tables(questions, self.app_vectors)
+        )
+        return session_scores(questions, taste, tables, inference)
+
+
+def frozen(training: Training) -> Training:
+    """The control: Q left at its random start, user vectors solved against it."""
+    return replace(training, rounds=0)
+
+
+def without_sequence(training: Training) -> Training:
+    """MF: no transitions in the loss, no session at inference."""
+    return replace(training, model=replace(training.model, reading="none", inference="none"))

@@ -1,0 +1,83 @@
+"""`Questions`: which predictions are wanted, session by session, and how a predictor answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.data.log import LaunchLog
+from nextapp.wire import Floats
+
+Indices = npt.NDArray[np.intp]
+
+
+class Question(NamedTuple):
+    """One prediction: given who and the session so far (oldest first), score these apps."""
+
+    user: int
+    session: Indices
+    candidates: Indices
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """Iterative revealing as columns: in a session of l launches the last l − 1 are asked for.
+
+    ``users`` (n_users,) are codes of the log. Their candidates are
+    ``candidates[candidate_starts[v]:candidate_starts[v + 1]]``, ascending, v being a position in
+    ``users``. Session s is of user ``session_user[s]`` and holds the launches
+    ``session_starts[s]:session_starts[s + 1]`` of ``launches``, each a position among its user's
+    candidates. The scores asked for are one flat array: prediction after prediction, a cell for every
+    candidate of its user; those of session s begin at ``cell_starts[s]``.
+    """
+
+    users: Indices
+    candidates: Indices
+    candidate_starts: Indices
+    session_user: Indices
+    session_starts: Indices
+    launches: Indices
+
+    @property
+    def cell_starts(self) -> Indices:
+        """(n_sessions + 1,)"""
+        width = np.diff(self.candidate_starts)[self.session_user]
+        return np.concatenate([[0], np.cumsum((np.diff(self.session_starts) - 1) * width)])
+
+    @property
+    def n_predictions(self) -> int:
+        return len(self.launches) - len(self.session_user)
+
+    def __iter__(self) -> Iterator[Question]:
+        """The predictions one by one, in the order of their cells: the plain way to answer."""
+        for s, v in enumerate(self.session_user):
+            own = self.candidates[self.candidate_starts[v] : self.candidate_starts[v + 1]]
+            session = own[self.launches[self.session_starts[s] : self.session_starts[s + 1]]]
+            for seen in range(1, len(session)):
+                yield Question(int(self.users[v]), session[:seen], own)
+
+
+class Predictor(Protocol):
+    """A way to predict the next app.
+
+    ``in_expectation`` says that all scores are equal and that ties stand for a random order, whose
+    expected value is wanted whatever the preset does with ties.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def in_expectation(self) -> bool: ...
+
+    def fit(self, history: LaunchLog) -> None:
+        """Learn from the launches before the test. Codes are those of the whole log."""
+        ...
+
+    def score(self, questions: Questions) -> Floats:
+        """One flat array of scores, a cell for every candidate of every prediction."""
+        ...
