@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nextapp import model
+from nextapp.device import Device
+from nextapp.privacy import mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Broadcast, ModelSettings
+
+
+@pytest.fixture
+def broadcast(rng) -> Broadcast:
+    return Broadcast(4, rng.normal(0, 0.3, (9, 3)), ModelSettings(alpha=0.2, gamma=0.5))
+
+
+def launched(apps, every=10.0, **settings) -> Device:
+    device = Device(**settings)
+    for number, app in enumerate(apps):
+        device.observe(app, every * number)
+    return device
+
+
+def test_the_user_vector_is_that_of_eq_10(broadcast):
+    history = [3, 1, 3, 3, 8, 1]
+    device = launched(history)
+    device.update(broadcast)
+    counts = np.bincount(history, minlength=9)
+    Q, settings = broadcast.app_vectors, broadcast.settings
+    S = model.transitions(history, 9)
+    c = model.confidence(counts, settings.alpha, settings.gamma)
+    p = model.user_vector(Q, c, (counts > 0) * 1.0, model.short_term(S, Q), settings.lam)
+    np.testing.assert_allclose(device.user_vector, p, rtol=1e-12)
+
+
+def test_prediction_ranks_the_apps_of_the_history_by_the_light_score(broadcast):
+    history = [3, 1, 3, 8, 1, 0]
+    device = launched(history)
+    device.update(broadcast)
+    r = model.light_scores(broadcast.app_vectors, device.user_vector, history)
+    expected = sorted({3, 1, 8, 0}, key=lambda app: -r[app])
+    assert device.predict(10) == expected
+    assert device.predict(2) == expected[:2]
+
+
+def test_a_pause_of_more_than_15_minutes_starts_a_session(broadcast):
+    device = launched([3, 1, 3])
+    device.observe(8, 20.0 + 15 * 60 + 1)
+    device.update(broadcast)
+    r = model.light_scores(broadcast.app_vectors, device.user_vector, [8])
+    assert device.predict(4) == sorted({3, 1, 8}, key=lambda app: -r[app])
+    later = device.predict(4, when=20.0 + 40 * 60)
+    taste = model.light_scores(broadcast.app_vectors, device.user_vector, [])
+    assert later == sorted({3, 1, 8}, key=lambda app: -taste[app])
+
+
+def test_exactly_15_minutes_is_the_same_session(broadcast):
+    device = launched([3])
+    device.observe(1, 15 * 60.0)
+    device.update(broadcast)
+    r = model.light_scores(broadcast.app_vectors, device.user_vector, [3, 1])
+    assert device.predict(2) == sorted({3, 1}, key=lambda app: -r[app])
+
+
+def test_a_phone_without_a_broadcast_names_its_most_recent_apps():
+    assert launched([3, 1, 3, 8]).predict(5) == [8, 3, 1]
+
+
+def test_a_phone_without_launches_has_nothing_to_say(broadcast):
+    device = Device()
+    assert device.predict(5) == []
+    device.update(broadcast)
+    assert device.predict(5) == []
+    assert not device.user_vector.any()
+
+
+def test_apps_beyond_the_catalogue_are_kept_but_not_learnt_from(broadcast):
+    device, known = launched([3, 77, 1, 77]), launched([3, 1])
+    device.update(broadcast)
+    known.update(broadcast)
+    assert np.array_equal(device.user_vector, known.user_vector)
+    assert set(device.predict(5)) == {3, 1, 77}
+
+
+def test_launches_leave_the_window():
+    device = launched([0, 1, 2, 3, 4], every=100.0, window=250.0)
+    assert device.history.tolist() == [2, 3, 4]
+    assert device.predict(9) == [4, 3, 2]
+
+
+@pytest.mark.parametrize("length", [1, 7, 50, 400])
+def test_a_long_life_with_a_window_equals_a_short_one(rng, broadcast, length):
+    apps = rng.integers(0, 9, length)
+    gaps = rng.choice([5.0, 60.0, 1000.0], length)
+    times = np.cumsum(gaps)
+    long, short = Device(window=3000.0), Device()
+    for app, when in zip(apps, times, strict=True):
+        long.observe(int(app), float(when))
+    inside = times >= times[-1] - 3000.0
+    for app, when in zip(apps[inside], times[inside], strict=True):
+        short.observe(int(app), float(when))
+    long.update(broadcast)
+    short.update(broadcast)
+    assert long.history.tolist() == short.history.tolist()
+    assert np.array_equal(long.user_vector, short.user_vector)
+    assert long.predict(9) == short.predict(9)
+
+
+def test_a_clock_set_back_keeps_the_order_and_the_session(broadcast):
+    device = launched([3, 1])
+    device.observe(8, -1e6)
+    assert device.history.tolist() == [3, 1, 8]
+    assert device.predict(3) == [8, 1, 3]
+
+
+def test_a_report_is_the_gradient_of_eq_12(broadcast, seed):
+    history = [3, 1, 3, 3, 8, 1]
+    device = launched(history)
+    device.update(broadcast)
+    identity = mechanism("identity", n_apps=9, d=3)
+    report = device.report(broadcast, identity, KeyedBits(seed))
+    assert (report.round, report.mechanism) == (4, "identity")
+    counts = np.bincount(history, minlength=9)
+    F = model.gradient(
+        broadcast.app_vectors,
+        device.user_vector,
+        model.confidence(counts, 0.2, 0.5),
+        (counts > 0) * 1.0,
+        model.transitions(history, 9),
+    )
+    np.testing.assert_allclose(identity.decode([report]), F, rtol=1e-12, atol=1e-15)
+
+
+def test_a_report_needs_a_user_vector(broadcast):
+    with pytest.raises(RuntimeError, match="call update"):
+        Device().report(broadcast, mechanism("identity", n_apps=9, d=3))
+
+
+def test_a_launch_after_an_update_counts_in_the_next(broadcast):
+    device = launched([3, 1])
+    device.update(broadcast)
+    before = device.user_vector
+    device.observe(8, 50.0)
+    device.update(broadcast)
+    fresh = launched([3, 1, 8])
+    fresh.update(broadcast)
+    assert np.array_equal(device.user_vector, fresh.user_vector)
+    assert not np.array_equal(device.user_vector, before)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [((-1, 0.0), "app must be"), ((1.5, 0.0), "app must be"), ((1, float("nan")), "when must be")],
+)
+def test_bad_launches_are_refused_and_leave_no_trace(arguments, says):
+    device = launched([2])
+    with pytest.raises(ValueError, match=says):
+        device.observe(*arguments)
+    assert device.history.tolist() == [2]
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(ValueError, match="window must be"):
+        Device(window=0)
+    with pytest.raises(ValueError, match="session_gap must be"):
+        Device(session_gap=-1)
