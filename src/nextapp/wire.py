@@ -112,10 +112,12 @@ class Broadcast:
         """Q^T Q, computed once a round by the server and sent along: a phone's cost must not grow with n_apps."""
         return self.app_vectors.T @ self.app_vectors
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, **words: str) -> bytes:
+        """The broadcast as a safetensors file; further `words` are kept in its header."""
         return pack(
             {"app_vectors": self.app_vectors, "gram": self.gram},
             {
+                **words,
                 "kind": "nextapp broadcast",
                 "round": str(self.round),
                 "settings": json.dumps(asdict(self.settings)),
