@@ -75,7 +75,8 @@ def evaluate(
     ] = None,
     settings: options.SettingsFile = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False)
+        int | None,
+        typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False),
     ] = None,
     json: options.JsonFile = None,
     user_column: options.UserColumn = None,
@@ -108,13 +109,16 @@ def evaluate(
 
 @app.command(epilog="Example: nextapp demo --out demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the table, the plots and the settings.")] = Path(
-        "demo"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for the table, the plots and the settings.")
+    ] = Path("demo"),
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """Train SeqMF by federated rounds on synthetic phones, measure all models, write table and plots."""
+    """Train SeqMF on synthetic phones by federated rounds and measure all models.
+
+    Writes a folder with the table, the plots and the settings.
+    """
     with screen.clear_errors():
         start = time.perf_counter()
         with screen.progress() as report:
@@ -160,9 +164,7 @@ def train(
         screen.write_json(json, result)
 
 
-@app.command(
-    epilog="Example: printf 'app-0003\\napp-0010\\n' | nextapp predict lsapp.safetensors --history -"
-)
+@app.command(epilog="Example: echo app-0003 | nextapp predict lsapp.safetensors --history -")
 def predict(
     model: Annotated[Path, typer.Argument(help="A file written by train.", show_default=False)],
     history: Annotated[
@@ -178,10 +180,8 @@ def predict(
 ) -> None:
     """Name the apps a phone with this history will most likely launch next."""
     with screen.clear_errors():
-        if history == "-":
-            text = sys.stdin.read()
-        else:
-            text = Path(history).read_text(encoding="utf-8")
+        file = Path(history)
+        text = sys.stdin.read() if history == "-" else file.read_text(encoding="utf-8")
         result = modelfile.predict(model.read_bytes(), text, n)
         for place, name in enumerate(result["predictions"], 1):
             screen.out.print(f"{place}. {name}", highlight=False, markup=False)

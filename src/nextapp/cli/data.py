@@ -39,7 +39,8 @@ def describe(
 @app.command(epilog="Example: nextapp data make synthetic:app-usage --out week.parquet")
 def make(
     source: Annotated[
-        str, typer.Argument(help="synthetic:lsapp, synthetic:phones=500,apps=100,…", show_default=False)
+        str,
+        typer.Argument(help="synthetic:lsapp, synthetic:phones=500,apps=100,…", show_default=False),
     ],
     out: Annotated[Path, typer.Option(help="A .csv or .parquet file.", show_default=False)],
     seed: options.Seed = 0,

@@ -26,8 +26,12 @@ SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="A TOML file; options override it.", show_default=False),
 ]
-UserColumn = Annotated[str | None, typer.Option(help="Name of the user column.", show_default=False)]
-TimeColumn = Annotated[str | None, typer.Option(help="Name of the time column.", show_default=False)]
+UserColumn = Annotated[
+    str | None, typer.Option(help="Name of the user column.", show_default=False)
+]
+TimeColumn = Annotated[
+    str | None, typer.Option(help="Name of the time column.", show_default=False)
+]
 AppColumn = Annotated[str | None, typer.Option(help="Name of the app column.", show_default=False)]
 TimeUnit = Annotated[str, typer.Option(help="Unit of times that are numbers: s or ms.")]
 SkipBadRows = Annotated[

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from nextapp.evaluation import METRICS
 from nextapp.wire import WireError
@@ -26,7 +27,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """What goes wrong with what the user gave is one clear line and exit code 1, not a traceback."""
+    """What goes wrong with what was given is one clear line and exit code 1, no traceback."""
     try:
         yield
     except (ValueError, OSError, WireError, FloatingPointError) as error:
@@ -43,7 +44,7 @@ def _escaped(text: str) -> str:
 
 @contextmanager
 def progress() -> Iterator[Any]:
-    """A line that shows what is being done; gone when it is done. Yields report(what, done, total)."""
+    """A line that shows what is being done, gone at the end. Yields report(what, done, total)."""
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -80,13 +81,16 @@ def figures_table(
         name: figures["without_repeats"] if without_repeats else figures
         for name, figures in result["models"].items()
     }
-    order = {metric: sorted({-row[metric] for row in rows.values()})[:2] for metric in metrics}
+    if any(row[metrics[0]] is None for row in rows.values()):
+        table.caption = "every prediction is an exact repeat"
+        return table
     for name, row in rows.items():
         cells = []
         for metric in metrics:
             text = f"{row[metric]:.3f}".lstrip("0") if row[metric] < 1 else "1.00"
-            place = order[metric].index(-row[metric]) if -row[metric] in order[metric] else 2
-            cells.append([f"[bold]{text}[/]", f"[underline]{text}[/]", text][place])
+            above = {other[metric] for other in rows.values() if other[metric] > row[metric]}
+            style = {0: "bold", 1: "underline"}.get(len(above), "")
+            cells.append(Text(text, style))
         table.add_row(name, *cells)
     return table
 
@@ -106,7 +110,7 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
         cells = ["·"] * width
         first, last = int(low * (width - 1)), int(np.ceil(high * (width - 1)))
         cells[first : last + 1] = ["─"] * (last + 1 - first)
-        cells[int(round(figures[metric] * (width - 1)))] = "●"
+        cells[round(figures[metric] * (width - 1))] = "●"
         table.add_row(
             name, f"{figures[metric]:.3f}", f"{low:.3f} – {high:.3f}", f"0 {''.join(cells)} 1"
         )
@@ -114,7 +118,7 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
 
 
 def standing(result: Mapping[str, Any], metric: str = "HR@5") -> list[str]:
-    """How SeqMF stands to the others, in words; a difference whose interval holds 0 is said to be open."""
+    """How SeqMF stands to the others; level where the interval of the difference holds 0."""
     lines = []
     for name, differences in result.get("seqmf_minus", {}).items():
         gap = differences[metric]
@@ -144,8 +148,9 @@ def show_result(result: Mapping[str, Any]) -> None:
     """A static experiment: what was measured on, the tables, and how SeqMF stands."""
     about = result["data"]
     out.print(
-        f"[bold]{_escaped(about['source'])}[/]  {about['n_users']:,} users, {about['n_apps']:,} apps, "
-        f"{about['n_launches']:,} launches; preset [bold]{result['preset']}[/], split "
+        f"[bold]{_escaped(about['source'])}[/]  {about['n_users']:,} users, "
+        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
+        f"preset [bold]{result['preset']}[/], split "
         f"{result['split']}, seed {result['seed']}",
         highlight=False,
     )

@@ -13,7 +13,7 @@ from nextapp.data.log import LaunchLog
 
 
 def description(log: LaunchLog) -> dict[str, Any]:
-    """Sizes before and after the collapse of 3-second repeats, sessions, repeats, activity by day and hour."""
+    """Sizes, sessions, repeats, and activity by day and hour; without 3-second repeats."""
     clean = collapsed(log)
     sessions = session_starts(clean)
     length = np.diff(sessions)
@@ -27,8 +27,8 @@ def description(log: LaunchLog) -> dict[str, Any]:
     days = day - first
     active = np.unique(days * clean.n_users + clean.user) // clean.n_users
     return {
-        "n_users": int(len(np.unique(clean.user))),
-        "n_apps": int(len(np.unique(clean.app))),
+        "n_users": len(np.unique(clean.user)),
+        "n_apps": len(np.unique(clean.app)),
         "n_launches": len(log),
         "n_launches_collapsed": len(clean),
         "from": _moment(clean.time.min()),

@@ -17,7 +17,7 @@ SOURCE = "synthetic:lsapp"
 
 
 def run(folder: Path, seed: int, report: static.Report) -> dict[str, Any]:
-    """Measure all models on the LSApp twin and write table, plots, settings and JSON to the folder."""
+    """Measure all models on the LSApp twin; table, plots, settings and JSON go to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     report("making synthetic phones", 0, 0)
     log = read(SOURCE, seed=seed)
@@ -38,7 +38,11 @@ def write_table(result: dict[str, Any], path: Path) -> None:
         rows = csv.writer(file)
         rows.writerow(
             ["model"]
-            + [column for metric in METRICS for column in (metric, f"{metric} low", f"{metric} high")]
+            + [
+                column
+                for metric in METRICS
+                for column in (metric, f"{metric} low", f"{metric} high")
+            ]
             + [f"{metric} without repeats" for metric in METRICS]
         )
         for name, figures in result["models"].items():

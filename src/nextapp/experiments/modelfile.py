@@ -1,7 +1,7 @@
 """A trained model as a file: written by `train`, asked by `predict`.
 
-The file is a Broadcast, exactly what a server publishes, with the settings and versions of its training in
-the header. It holds nothing of any one user.
+The file is a Broadcast, exactly what a server publishes, with the settings and versions of its
+training in the header. It holds nothing of any one user.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def predict(model: bytes, history: str, n: int) -> dict[str, Any]:
 def launches_in(history: str) -> list[tuple[str, float]]:
     """Names and times of a history, in its order.
 
-    With a header that names app_name (or item_id) it is CSV; `timestamp` may be ISO or epoch seconds.
-    Without one, every line is an app's name, all in one session.
+    With a header that names app_name (or item_id) it is CSV; `timestamp` may be ISO or epoch
+    seconds. Without one, every line is an app's name, all in one session.
     """
     lines = [line for line in history.splitlines() if line.strip()]
     header = [word.strip() for word in lines[0].split(",")] if lines else []
@@ -98,7 +98,9 @@ def launches_in(history: str) -> list[tuple[str, float]]:
     for number, row in enumerate(csv.DictReader(lines, skipinitialspace=True), 2):
         name, moment = row.get(app), row.get("timestamp")
         if not name:
-            raise ValueError(f"history, row {number}, column {app}: expected an app's name, got none.")
+            raise ValueError(
+                f"history, row {number}, column {app}: expected an app's name, got none."
+            )
         users.add(row.get("user_id"))
         when = PAUSE * number if "timestamp" not in header else _seconds(moment or "", number)
         found.append((name, when))

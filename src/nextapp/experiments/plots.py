@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-STYLE = {
+STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 10,
     "axes.spines.top": False,
@@ -32,6 +32,11 @@ def save(figure: Figure, path: Path) -> None:
         figure.savefig(path.with_suffix(ending), dpi=160, bbox_inches="tight", metadata=metadata)
 
 
+def titled(source: str) -> str:
+    """A source as a title says it; synthetic phones are always called so."""
+    return f"{source} (synthetic twin, not the data)" if source.startswith("synthetic:") else source
+
+
 def hit_rates(result: Mapping[str, Any]) -> Figure:
     """Every model's HR@1, 3, 5 with its interval; open circles leave exact repeats out."""
     names = list(result["models"])[::-1]
@@ -46,9 +51,9 @@ def hit_rates(result: Mapping[str, Any]) -> Figure:
                 low, high = figures["ci95"][metric]
                 panel.plot([low, high], [place, place], color=color, lw=2.2, solid_capstyle="round")
                 panel.plot(figures[metric], place, "o", color=color, ms=6)
-                panel.plot(
-                    figures["without_repeats"][metric], place, "o", ms=6, mfc="white", mec=color
-                )
+                changed = figures["without_repeats"][metric]
+                if changed is not None:
+                    panel.plot(changed, place, "o", ms=6, mfc="white", mec=color)
             panel.set_title(metric)
             panel.set_xlim(0, 1)
             panel.set_yticks(range(len(names)), names)
@@ -56,7 +61,7 @@ def hit_rates(result: Mapping[str, Any]) -> Figure:
             panel.set_axisbelow(True)
             panel.tick_params(axis="y", length=0)
         figure.suptitle(
-            f"{result['data']['source']}: {result['n_predictions']:,} predictions, "
+            f"{titled(result['data']['source'])}: {result['n_predictions']:,} predictions, "
             f"{result['n_users']} test users, preset {result['preset']}",
             x=0.01,
             ha="left",
@@ -77,7 +82,7 @@ def activity(description: Mapping[str, Any], source: str) -> Figure:
         above, below = figure.subplots(2, 1, sharex=True)
         days = np.arange(description["n_days"])
         above.fill_between(days, description["users_by_day"], step="mid", color=INK, lw=0)
-        above.set_title(f"{source}: active users a day")
+        above.set_title(f"{titled(source)}: active users a day")
         below.fill_between(days, description["launches_by_day"], step="mid", color=FAINT, lw=0)
         below.set_title("launches a day")
         below.set_xlabel("day")

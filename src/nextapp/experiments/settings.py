@@ -1,10 +1,10 @@
-"""Settings of an experiment: from a TOML file or options, checked on entry, written beside every result."""
+"""Settings of an experiment: from TOML or options, checked, written beside every result."""
 
 from __future__ import annotations
 
 import platform
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -37,7 +37,7 @@ DEFAULT_SPLITS = {"synthetic:lsapp": "days:222,7,14", "synthetic:app-usage": "da
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to measure. ``tune`` > 0 first chooses the settings of MF and SeqMF by that many trials each."""
+    """What to measure. ``tune`` trials choose the settings of MF and of SeqMF first, if > 0."""
 
     data: str
     split: str = ""
@@ -82,7 +82,7 @@ class Experiment:
 
     def predictors(self, progress: Progress = lambda done, total: None) -> list[Predictor]:
         """The predictors named, not fitted yet."""
-        makers = {
+        makers: dict[str, Callable[[], Predictor]] = {
             "random": Random,
             "mru": MRU,
             "mfu": MFU,
@@ -90,9 +90,7 @@ class Experiment:
             "sr-od": SROnDevice,
             "mf": lambda: SeqMF(self.mf, self.seed, "mf", progress),
             "seqmf": lambda: SeqMF(self.seqmf, self.seed, "seqmf", progress),
-            "seqmf-frozen": lambda: SeqMF(
-                frozen(self.seqmf), self.seed, "seqmf-frozen", progress
-            ),
+            "seqmf-frozen": lambda: SeqMF(frozen(self.seqmf), self.seed, "seqmf-frozen", progress),
         }
         return [makers[name]() for name in self.models]
 
@@ -111,9 +109,7 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
     types = {key: type(default) for key, default in training_values(base).items()}
     typed = {key: _typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
     model = replace(base.model, **{key: typed[key] for key in _MODEL_KEYS if key in typed})
-    return replace(
-        base, model=model, **{key: typed[key] for key in _TRAINING_KEYS if key in typed}
-    )
+    return replace(base, model=model, **{key: typed[key] for key in _TRAINING_KEYS if key in typed})
 
 
 def experiment_from(values: Mapping[str, Any]) -> Experiment:

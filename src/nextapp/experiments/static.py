@@ -1,4 +1,4 @@
-"""The static experiment: tune if asked to, measure every model, keep settings and versions with the result."""
+"""The static experiment: tune if asked to, measure every model, say how it was done."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(
     log: LaunchLog,
     report: Report = lambda what, done, total: None,
 ) -> StaticResult:
-    """Measure the experiment's models on the log. `report` hears what is being done and how far it is."""
+    """Measure the experiment's models on the log. `report` hears what is done, and how far."""
     ready = exam(log, Split.parse(experiment.split), preset_named(experiment.preset))
     if experiment.tune:
         for model in ("mf", "seqmf"):
@@ -60,7 +60,8 @@ def run(
 
                 report(f"tuning {model}", 0, experiment.tune)
                 chosen = tuned(log, experiment, model, heard)
-                experiment = replace(experiment, **{model: chosen})
+                settings: dict[str, Any] = {model: chosen}
+                experiment = replace(experiment, **settings)
     current = ""
 
     def announce(name: str) -> None:
@@ -71,6 +72,4 @@ def run(
     predictors = experiment.predictors(
         lambda done, total: report(f"{current}: federated round", done, total)
     )
-    return StaticResult(
-        experiment, log, evaluate(ready, predictors, experiment.seed, announce)
-    )
+    return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, announce))

@@ -51,9 +51,7 @@ def suggestion(trial: optuna.Trial, sequential: bool) -> dict[str, Any]:
         "gamma": trial.suggest_categorical("gamma", [0.1, 0.5, 1.0]),
     }
     if sequential:
-        values["reading"] = trial.suggest_categorical(
-            "reading", ["example", "equation", "authors"]
-        )
+        values["reading"] = trial.suggest_categorical("reading", ["example", "equation", "authors"])
         values["inference"] = trial.suggest_categorical(
             "inference", ["sum", "mean", "last", "window:3", "window:10"]
         )
@@ -95,7 +93,9 @@ def tuned(
     study.optimize(
         hit_rate,
         n_trials=experiment.tune,
-        callbacks=[lambda study, trial: progress(trial.number + 1, experiment.tune, study.best_value)],
+        callbacks=[
+            lambda study, trial: progress(trial.number + 1, experiment.tune, study.best_value)
+        ],
     )
     best: Training = study.best_trial.user_attrs["training"]
     return best

@@ -1,4 +1,4 @@
-"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts by the light score."""
+"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts."""
 
 from __future__ import annotations
 
@@ -112,9 +112,7 @@ class SeqMF:
 
     def fit(self, history: LaunchLog) -> None:
         devices = phones(history)
-        broadcast = train(
-            devices, history.n_apps, self.training, self.seed, progress=self.progress
-        )
+        broadcast = train(devices, history.n_apps, self.training, self.seed, progress=self.progress)
         self.app_vectors = broadcast.app_vectors
         self.user_vectors: Floats = np.array([device.user_vector for device in devices])
 
