@@ -42,6 +42,7 @@ SPLITS = {"lsapp": "days:222,7,14", "app-usage": "days:6,1,1"}
 FITTED = {  # the parameters that are fitted, and where they are looked for
     "installed": (4, 120),
     "installed_spread": (0.05, 1.0),
+    "brings": (0.0, 0.9),
     "taste": (0.3, 2.5),
     "taste_spread": (0.0, 0.6),
     "repeat": (0.05, 0.9),

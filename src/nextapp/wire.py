@@ -40,8 +40,8 @@ class ModelSettings:
     ``sum``, their ``mean``, only the ``last``, the sum of the last l by ``window:l``, or ``none``.
     """
 
-    lam: float = 0.1
-    alpha: float = 0.0
+    lam: float = 0.3
+    alpha: float = 0.001
     gamma: float = 1.0
     reading: str = "example"
     inference: str = "sum"

@@ -48,7 +48,7 @@ def test_seqmf_scores_are_the_light_scores_of_each_phone(test_part, inference, r
 
 
 def test_user_vectors_are_solved_against_the_final_q(test_part, seed):  # R16
-    training = Training(ModelSettings(alpha=0.1), dim=4, rounds=4, rate=0.05)
+    training = Training(ModelSettings(lam=0.1, alpha=0.1), dim=4, rounds=4, rate=0.05)
     predictor = SeqMF(training, seed)
     predictor.fit(test_part.history)
     history = test_part.history
@@ -116,7 +116,7 @@ def test_training_learns(test_part, seed):
             )
         return total + 0.05 * (Q**2).sum()
 
-    training = Training(dim=4, rounds=40, rate=0.02, scale=0.3)
+    training = Training(ModelSettings(lam=0.1, alpha=0.0), dim=4, rounds=40, rate=0.02, scale=0.3)
     before, after = SeqMF(frozen(training), seed), SeqMF(training, seed)
     before.fit(test_part.history)
     after.fit(test_part.history)

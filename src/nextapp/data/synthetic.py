@@ -42,6 +42,7 @@ _SESSION_GAP = 901  # more than 15 minutes
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 4, 840  # over the 3 s of a repeat, under the 15 min of a session
 _LONGEST_SESSION = 5_000
 _TRIES = 16
+_SECOND = 0.25  # how often a habit leads to the second follower of an app
 _RECENT = 8  # how many apps of a session a phone can return to
 
 _SESSIONS = np.uint64(purpose_word("sessions"))
@@ -85,6 +86,7 @@ class Parameters:
     )
     installed: float = _number(20.0, 1, 1e4, "median number of apps on a phone (lognormal)")
     installed_spread: float = _number(0.3, 0, 3, "log-sd of the number of apps on a phone")
+    brings: float = _number(0.5, 0, 1, "chance that an app brings along the one that follows it")
     installs: float = _number(0.2, 0, 1, "share of a phone's apps that come during its stay")
 
     taste: float = _number(1.2, 0, 5, "Zipf exponent of a phone's own taste among its apps")
@@ -254,8 +256,9 @@ class _Crowd(NamedTuple):
     hour: Whole  # (apps,): when an app is liked most
     distaste: Floats  # (24,): by hours from an app's hour
     rhythm: Floats  # (25,): hours of activity since midnight
-    salt: Words  # (1,): which habits the crowd has
+    followers: Whole  # (apps, 2): the crowd's habits
     type_taste: float
+    brings: float
     installs: float
     drift: float
     returning: float
@@ -270,12 +273,17 @@ class _Crowd(NamedTuple):
 
 
 def _crowd(parameters: Parameters, seed: int) -> _Crowd:
-    bits = KeyedBits(seed, purpose="crowd")
-    salt = bits.words(1)
-    generator = bits.generator()
+    generator = KeyedBits(seed, purpose="crowd").generator()
     n = parameters.apps
     rank = np.arange(n)
     favourites = generator.permuted(np.tile(rank, (parameters.types + 1, 1)), axis=1)
+    popularity = np.cumsum((rank + 1.0) ** -parameters.popularity)
+    followers = np.empty((n, 2), np.int64)
+    wrong = np.ones((n, 2), bool)
+    for _ in range(_TRIES):  # no app follows itself, none follows its follower
+        drawn = np.searchsorted(popularity[:-1], generator.random(wrong.sum()) * popularity[-1])
+        followers[wrong] = favourites[-1][drawn]
+        wrong = (followers == rank[:, None]) | (followers[followers] == rank[:, None, None]).any(2)
     lean = np.empty(n)  # from -1, mostly followed, to 1, mostly repeated; even over popularity
     lean[favourites[-1]] = np.cos(np.pi * ((generator.random() + rank * 0.6180339887498949) % 1.0))
     hours = np.arange(25)
@@ -283,14 +291,15 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
     active = 1 - parameters.day_rhythm * np.roll(wave[:-1], 4)  # least at 4 h, most at 16 h
     return _Crowd(
         favourites,
-        np.cumsum((rank + 1.0) ** -parameters.popularity),
+        popularity,
         _around(parameters.repeat, parameters.repeat_spread * lean),
         _around(parameters.habit, -parameters.habit_spread * lean),
         generator.integers(24, size=n),
         parameters.hour_taste * (1 - wave[:-1]) / 2,
         np.concatenate([[0.0], np.cumsum(active)]),
-        salt,
+        followers,
         parameters.type_taste,
+        parameters.brings,
         parameters.installs,
         parameters.drift,
         parameters.returning,
@@ -432,7 +441,7 @@ def _launch(
     bits = stream(seed, phone, 1, _LAUNCHES)
     own, arrival = _install(phone, bits, crowd, phones, place)
     taste = np.cumsum(np.arange(1, len(own) + 1) ** -phones.taste[phone])
-    habit, own_habit = _habits(bits, crowd, own, taste)
+    habit, own_habit = _habits(bits, crowd, own, place, taste)
     liking = np.arange(len(own))  # by falling taste; drift changes the order
     recent = np.empty(_RECENT, np.int64)  # the session's apps, latest first
     n_recent = 0
@@ -448,7 +457,7 @@ def _launch(
             following = -1
             if n_recent > 0:
                 if uniform(bits) < crowd.habit[own[now]]:
-                    following = habit[now]
+                    following = habit[now, int(uniform(bits) < _SECOND)]
                 elif uniform(bits) < crowd.returning:
                     following = _back(bits, crowd, recent, n_recent)
                 elif uniform(bits) < crowd.own_habit:
@@ -470,14 +479,15 @@ def _install(
     n, n_apps = phones.n_apps[phone], len(place)
     own, arrival = np.empty(n, np.int64), np.zeros(n, np.int64)
     for k in range(n):
-        candidate = 0
+        brought = k > 0 and uniform(bits) < crowd.brings
+        candidate = crowd.followers[own[k - 1], 0] if brought else -1
         for _ in range(_TRIES):
+            if candidate >= 0 and place[candidate] < 0:
+                break
             taste = phones.type[phone] if uniform(bits) < crowd.type_taste else -1
             mass = uniform(bits) * crowd.popularity[-1]
             rank = np.searchsorted(crowd.popularity[:-1], mass, side="right")
             candidate = crowd.favourites[taste, rank]
-            if place[candidate] < 0:
-                break
         while place[candidate] >= 0:
             candidate = (candidate + 1) % n_apps
         own[k] = candidate
@@ -489,37 +499,18 @@ def _install(
 
 
 @compiled
-def _habits(bits: Words, crowd: _Crowd, own: Whole, taste: Floats) -> tuple[Whole, Whole]:
-    """For each app on the phone, the app that follows it by the crowd's and by the phone's habit.
-
-    The crowd has, for each app, an order in which all others would follow it (a hash of the ordered
-    pair); a phone follows it as far as its own apps go: that is its crowd habit.
-    """
+def _habits(
+    bits: Words, crowd: _Crowd, own: Whole, place: Whole, taste: Floats
+) -> tuple[Whole, Whole]:
+    """For each app on the phone, those that follow it by the crowd's and by the phone's habit."""
     n = len(own)
-    habit, own_habit = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
-    if n == 1:
-        return habit, own_habit
+    habit, own_habit = np.empty((n, 2), np.int64), np.empty(n, np.int64)
     for k in range(n):
-        best = np.uint64(0)
-        for other in range(n):
-            if other != k:
-                bid = _mixed(crowd.salt[0] + np.uint64(own[k] * 4_294_967_296 + own[other]))
-                if habit[k] < 0 or bid > best:
-                    habit[k], best = other, bid
+        for rank in range(2):
+            habit[k, rank] = place[crowd.followers[own[k], rank]]
         mass = uniform(bits) * taste[-1]
         own_habit[k] = np.searchsorted(taste[:-1], mass, side="right")
-        if own_habit[k] == k:
-            own_habit[k] = (k + 1) % n
     return habit, own_habit
-
-
-@compiled
-def _mixed(key: np.uint64) -> np.uint64:
-    """A hash of a word (splitmix64, Steele et al. 2014)."""
-    key = key + np.uint64(0x9E3779B97F4A7C15)
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return key ^ (key >> np.uint64(31))
 
 
 @compiled

@@ -27,11 +27,11 @@ class Training:
     """
 
     model: ModelSettings = ModelSettings()
-    dim: int = 32
+    dim: int = 64
     scale: float = 0.1
     optimiser: str = "adam"
-    rate: float = 0.01
-    rounds: int = 30
+    rate: float = 0.001
+    rounds: int = 20
     solve_every: int = 1
 
     def __post_init__(self) -> None:
