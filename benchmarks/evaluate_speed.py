@@ -36,8 +36,7 @@ def questions(test: Exam) -> Iterator[tuple[Question, int]]:
     """Predictions with their targets, one by one."""
     for chunk in test.chunks:
         asked = chunk.questions
-        for question, target in zip(asked, targets(asked), strict=True):
-            yield question, target
+        yield from zip(asked, targets(asked), strict=True)
 
 
 def targets(asked) -> Iterator[int]:
@@ -47,7 +46,7 @@ def targets(asked) -> Iterator[int]:
 
 
 def metrics(scores: dict[int, float], target: int) -> list[float]:
-    """HR, MRR and NDCG @1, 3, 5 of one prediction, ties at their expected value, in plain Python."""
+    """HR, MRR and NDCG @1, 3, 5 of one prediction, ties at their expected value."""
     score = scores[target]
     better = sum(other > score for other in scores.values())
     level = sum(other == score for other in scores.values())
@@ -133,8 +132,9 @@ def main() -> None:
 
     console = Console()
     console.print(
-        f"{len(log):,} launches of {phones:,} synthetic phones, {test.n_predictions:,} predictions, "
-        f"{len(test.candidates) / len(test.users):.0f} candidates a user; best of {RUNS} runs"
+        f"{len(log):,} launches of {phones:,} synthetic phones, {test.n_predictions:,} "
+        f"predictions, {len(test.candidates) / len(test.users):.0f} candidates a user; "
+        f"best of {RUNS} runs"
     )
     table = Table("model", "predictions a second", "plain Python", "ratio", "wanted", box=None)
     result = []
