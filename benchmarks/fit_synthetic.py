@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
-from scipy.optimize import least_squares
+from scipy.optimize import lsq_linear
 
 from nextapp.data.cutting import Split, collapsed, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import PRESETS, Parameters, make
+from nextapp.randomness import KeyedBits
 from nextapp.randomness.compiled import compiled
 
 RIVALS = ("Random", "MRU", "MFU", "SR", "SR-od")
@@ -46,16 +48,16 @@ FITTED = {  # the parameters that are fitted, and where they are looked for
     "taste": (0.3, 2.5),
     "taste_spread": (0.0, 0.6),
     "repeat": (0.05, 0.9),
-    "repeat_spread": (0.0, 1.0),
+    "repeat_spread": (0.0, 3.0),
     "habit": (0.0, 0.9),
-    "habit_spread": (0.0, 1.0),
+    "habit_spread": (0.0, 4.0),
     "returning": (0.05, 0.95),
     "returning_depth": (0.02, 0.7),
     "own_habit": (0.0, 0.7),
     "launches": (3, 14),
     "launches_spread": (0.2, 1.6),
 }
-FITTING_SEEDS = range(1_000, 1_100)
+FITTING_SEEDS = 1_000_000  # and on
 HELD_OUT_SEEDS = range(25)
 
 
@@ -124,43 +126,57 @@ def hits_of(past_user, past_app, starts, user, app, sessions):  # type: ignore[n
     return hits
 
 
-def scores_by_seed(name: str, parameters: Parameters, seeds: range) -> np.ndarray:
+def scores_by_seed(name: str, parameters: Parameters, seeds: Iterable[int]) -> np.ndarray:
     """(n_seeds, 5, 3)"""
     return np.array([rival_scores(make(parameters, seed), SPLITS[name]) for seed in seeds])
 
 
-def fit(name: str, trials: int, n_seeds: int) -> Parameters:
-    """Least squares over `FITTED`, from the values that stand in nextapp.data.synthetic.
+def fit(name: str, trials: int) -> Parameters:
+    """Gauss and Newton with slopes by regression, from the values that stand in the preset.
 
-    The scores jump a little with every parameter, so slopes are taken over steps of a twentieth of
-    the range.
+    The scores jump with every parameter and every seed, so each trial takes a fresh seed at a random
+    point near the best guess; the noise is left to the regression, and no seed can be fitted to.
     """
     low, high = np.array(list(FITTED.values())).T
-    target = np.array(TABLES[name])
-    best = (np.inf, PRESETS[name])
+    generator = KeyedBits(FITTING_SEEDS, purpose="fit").generator()
+    target = np.array(TABLES[name]).ravel()
 
     def parameters_at(point: np.ndarray) -> Parameters:
         values = (low + point * (high - low)).tolist()
         return replace(PRESETS[name], **dict(zip(FITTED, values, strict=True)))
 
-    def misses(point: np.ndarray) -> np.ndarray:
-        nonlocal best
-        parameters = parameters_at(point)
-        gaps = scores_by_seed(name, parameters, FITTING_SEEDS[:n_seeds]).mean(axis=0) - target
-        if (gaps**2).sum() < best[0]:
-            best = ((gaps**2).sum(), parameters)
-            print(
-                f"mean {np.abs(gaps).mean():.4f}  max {np.abs(gaps).max():.4f}  "
-                + ", ".join(f"{key}={getattr(parameters, key):.3g}" for key in FITTED),
-                flush=True,
-            )
-        return gaps.ravel()
-
-    start = (np.array([getattr(PRESETS[name], key) for key in FITTED]) - low) / (high - low)
-    start = np.clip(start, 0.02, 0.98)
-    rounds = max(1, trials // (len(FITTED) + 1))
-    least_squares(misses, start, bounds=(0, 1), diff_step=0.05, max_nfev=rounds, x_scale=1.0)
-    return best[1]
+    centre = (np.array([getattr(PRESETS[name], key) for key in FITTED]) - low) / (high - low)
+    n_trials = 4 * len(FITTED)  # of one round
+    reach = 0.15
+    points, gaps = np.empty((0, len(FITTED))), np.empty((0, target.size))
+    for round_ in range(max(1, trials // n_trials)):
+        near = np.clip(centre + generator.uniform(-reach, reach, (n_trials, len(FITTED))), 0, 1)
+        seeds = FITTING_SEEDS + round_ * n_trials + np.arange(n_trials)
+        found = [
+            scores_by_seed(name, parameters_at(x), [s]) for x, s in zip(near, seeds, strict=True)
+        ]
+        points = np.concatenate([points, near])[-3 * n_trials :]
+        gaps = np.concatenate([gaps, np.reshape(found, (n_trials, -1)) - target])[-3 * n_trials :]
+        offsets = points - centre
+        nearness = np.exp(-((offsets / (2 * reach)) ** 2).mean(axis=1, keepdims=True))
+        design = np.column_stack([np.ones(len(offsets)), offsets]) * nearness
+        level, *slopes = np.linalg.lstsq(design, gaps * nearness, rcond=None)[0]
+        caution = 0.02 * np.eye(len(FITTED))  # a step must pay for its length
+        step = lsq_linear(
+            np.vstack([np.transpose(slopes), caution]),
+            np.concatenate([-level, np.zeros(len(FITTED))]),
+            (np.maximum(-reach, -centre) - 1e-9, np.minimum(reach, 1 - centre) + 1e-9),
+        ).x
+        centre = np.clip(centre + step, 0, 1)
+        left = level + np.transpose(slopes) @ step
+        print(
+            f"round {round_}: mean |diff| {np.abs(level).mean():.4f}, hoped for "
+            f"{np.abs(left).mean():.4f} (max {np.abs(left).max():.4f}) at "
+            + ", ".join(f"{key}={getattr(parameters_at(centre), key):.3g}" for key in FITTED),
+            flush=True,
+        )
+        reach = max(0.04, 0.85 * reach)
+    return parameters_at(centre)
 
 
 def report(name: str, parameters: Parameters, seeds: range) -> None:
@@ -195,14 +211,13 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--check", action="store_true", help="the tables on held-out seeds")
     what.add_argument("--fit", choices=PRESETS, help="fit one twin again")
-    parser.add_argument("--trials", type=int, default=200, help="evaluations of a fit")
-    parser.add_argument("--seeds", type=int, default=10, help="seeds of one evaluation of a fit")
+    parser.add_argument("--trials", type=int, default=600, help="logs made for a fit")
     arguments = parser.parse_args()
     if arguments.check:
         for name, parameters in PRESETS.items():
             report(name, parameters, HELD_OUT_SEEDS)
     else:
-        parameters = fit(arguments.fit, arguments.trials, arguments.seeds)
+        parameters = fit(arguments.fit, arguments.trials)
         print("\n" + "\n".join(f"    {key}={getattr(parameters, key):.4g}," for key in FITTED))
         report(arguments.fit, parameters, HELD_OUT_SEEDS)
 

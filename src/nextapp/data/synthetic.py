@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
+from scipy.special import expit, logit, ndtri
 
 from nextapp.data.log import Codes, Indices, LaunchLog, Times
 from nextapp.randomness import KeyedBits, Words, purpose_word
@@ -94,11 +94,11 @@ class Parameters:
     drift: float = _number(0.2, 0, 100, "neighbours in a phone's taste that swap, a day")
     hour_taste: float = _number(0.5, 0, 1, "how much less an app is liked 12 h from its hour")
 
-    repeat: float = _number(0.4, 0, 1, "mean chance that the same app is launched again")
-    repeat_spread: float = _number(0.5, 0, 1, "how much that chance differs between apps")
-    habit: float = _number(0.2, 0, 1, "if not: mean chance that the crowd's habit is followed")
+    repeat: float = _number(0.4, 0, 1, "median chance that the same app is launched again")
+    repeat_spread: float = _number(0.5, 0, 10, "sd of its log-odds between apps")
+    habit: float = _number(0.2, 0, 1, "if not: median chance that the crowd's habit is followed")
     habit_spread: float = _number(
-        0.5, 0, 1, "how much that chance differs between apps: high where repeat is low"
+        0.5, 0, 10, "sd of its log-odds between apps: high where repeat is low"
     )
     returning: float = _number(0.3, 0, 1, "if not: chance to return to an app of the session")
     returning_depth: float = _number(0.3, 0, 0.99, "chance to go back one app further")
@@ -137,12 +137,21 @@ LSAPP = Parameters(
     stay=19.0,
     stay_spread=1.6,
     sessions=2.5,
-    launches=12.0,
-    launches_spread=1.3,
-    installed=16.0,
-    repeat=0.55,
-    returning=0.5,
-    taste=1.3,
+    launches=11.0,
+    launches_spread=0.9,
+    installed=25.0,
+    installed_spread=0.7,
+    brings=0.2,
+    taste=1.9,
+    taste_spread=0.4,
+    drift=0.05,
+    repeat=0.5,
+    repeat_spread=1.0,
+    habit=0.18,
+    habit_spread=0.5,
+    returning=0.65,
+    returning_depth=0.35,
+    own_habit=0.3,
 )
 
 # Fitted by benchmarks/fit_synthetic.py to the rivals' hit rates in the paper's tables.
@@ -151,11 +160,21 @@ APP_USAGE = Parameters(
     apps=2_000,
     days=7,
     start="2016-04-20",
-    sessions=8.3,
-    launches=8.0,
-    installed=40.0,
-    repeat=0.3,
-    taste=1.0,
+    sessions=9.2,
+    launches=11.0,
+    launches_spread=0.95,
+    installed=70.0,
+    installed_spread=0.35,
+    brings=0.5,
+    taste=1.3,
+    taste_spread=0.2,
+    repeat=0.33,
+    repeat_spread=1.5,
+    habit=0.35,
+    habit_spread=2.0,
+    returning=0.75,
+    returning_depth=0.2,
+    own_habit=0.3,
 )
 
 PRESETS = {"lsapp": LSAPP, "app-usage": APP_USAGE}
@@ -284,16 +303,16 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
         drawn = np.searchsorted(popularity[:-1], generator.random(wrong.sum()) * popularity[-1])
         followers[wrong] = favourites[-1][drawn]
         wrong = (followers == rank[:, None]) | (followers[followers] == rank[:, None, None]).any(2)
-    lean = np.empty(n)  # from -1, mostly followed, to 1, mostly repeated; even over popularity
-    lean[favourites[-1]] = np.cos(np.pi * ((generator.random() + rank * 0.6180339887498949) % 1.0))
+    lean = np.empty(n)  # from mostly followed to mostly repeated, even over popularity
+    lean[favourites[-1]] = ndtri((generator.random() + rank * 0.6180339887498949) % 1.0)
     hours = np.arange(25)
     wave = np.cos(2 * np.pi * hours / 24)
     active = 1 - parameters.day_rhythm * np.roll(wave[:-1], 4)  # least at 4 h, most at 16 h
     return _Crowd(
         favourites,
         popularity,
-        _around(parameters.repeat, parameters.repeat_spread * lean),
-        _around(parameters.habit, -parameters.habit_spread * lean),
+        expit(logit(parameters.repeat) + parameters.repeat_spread * lean),
+        expit(logit(parameters.habit) - parameters.habit_spread * lean),
         generator.integers(24, size=n),
         parameters.hour_taste * (1 - wave[:-1]) / 2,
         np.concatenate([[0.0], np.cumsum(active)]),
@@ -312,11 +331,6 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
         parameters.echo,
         parameters.days,
     )
-
-
-def _around(mean: float, lean: Floats) -> Floats:
-    """Chances as far from their mean as `lean`, in [-1, 1], says and [0, 1] allows."""
-    return mean + min(mean, 1 - mean) * lean
 
 
 def make(parameters: Parameters, seed: int) -> LaunchLog:
