@@ -46,7 +46,9 @@ class KeyedBits:
     def __init__(self, seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> None:  # noqa: A002
         for name, value in (("seed", seed), ("phone", phone), ("round", round)):
             if not 0 <= value < _WORD:
-                raise ValueError(f"{name} must be a whole number from 0 to 2^64 - 1, got {value!r}.")
+                raise ValueError(
+                    f"{name} must be a whole number from 0 to 2^64 - 1, got {value!r}."
+                )
         self._philox = np.random.Philox(
             key=np.array([seed, purpose_word(purpose)], np.uint64),
             counter=np.array([0, phone, round, 0], np.uint64),
@@ -81,3 +83,26 @@ def below(bits: Bits, bound: int) -> int:
         word = int(bits.words(1)[0])
         if word < limit:
             return word % bound
+
+
+def chance(bits: Bits, threshold: int) -> bool:
+    """True with probability threshold / 2^64, exactly; one word. ``threshold`` is from 0 to 2^64."""
+    return int(bits.words(1)[0]) < threshold
+
+
+def distinct(bits: Bits, n: int, bound: int) -> list[int]:
+    """n different whole numbers from 0 .. bound − 1, ascending; every set is equally likely.
+
+    Floyd's way: for top = bound − n .. bound − 1 draw one of 0 .. top by `below`, and take top itself
+    where that one is there already.
+
+    >>> distinct(KeyedBits(seed=1), 3, 3)
+    [0, 1, 2]
+    """
+    if not 0 <= n <= bound:
+        raise ValueError(f"there are not {n!r} different numbers below {bound!r}.")
+    taken: set[int] = set()
+    for top in range(bound - n, bound):
+        number = below(bits, top + 1)
+        taken.add(top if number in taken else number)
+    return sorted(taken)
