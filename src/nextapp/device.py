@@ -148,8 +148,9 @@ def _check_safe(mechanism: Mechanism, allow_float: bool, allow_unsafe: bool) -> 
     if mechanism.unsafe:
         if not allow_unsafe:
             raise ValueError(
-                f"{mechanism.name} is not ε-LDP and sends {', '.join(mechanism.guarantee.sent_in_clear)} "
-                f"in the clear: choose a private mechanism, or say allow_unsafe=True in a simulation."
+                f"{mechanism.name} is not ε-LDP, it sends in the clear: "
+                f"{', '.join(mechanism.guarantee.sent_in_clear)}. Choose a private mechanism, or "
+                f"say allow_unsafe=True in a simulation."
             )
     elif not (mechanism.finite_output or allow_float):
         raise ValueError(

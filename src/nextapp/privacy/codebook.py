@@ -1,10 +1,11 @@
 """codebook: one of m Gaussian codewords of a seed, the well-aligned ones e^ε times as likely.
 
-PrivUnit (Bhowmick et al. 2018; Asi, Feldman, Talwar 2022) made finite, as subset selection (Ye and Barg
-2018) on a random codebook.
+PrivUnit (Bhowmick et al. 2018; Asi, Feldman, Talwar 2022) made finite, as subset selection (Ye and
+Barg 2018) on a random codebook.
 
-x (D + 1,)  gradient in the ℓ2 ball, completed to length 1     g_0 … g_{m−1}  codewords, Gaussian, of a seed
-k           codewords in the favoured set                       T, W  see `exact`
+x (D + 1,)      gradient in the ℓ2 ball, completed to length 1
+g_0 … g_{m−1}   codewords, Gaussian vectors made from a seed
+k               codewords in the favoured set                    T, W  see `exact`
 """
 
 from __future__ import annotations
@@ -17,17 +18,16 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.codewords import UNIT, Stream, alignments, unit_vector, vector
+from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import FiniteMechanism, Gradient
 from nextapp.privacy.packing import packed, unpacked
 from nextapp.privacy.simhash import check_size
-from nextapp.randomness import Bits, below
+from nextapp.randomness import Bits, below, purpose_word
 from nextapp.wire import Floats, Report
 
-_PURPOSE = "codebook"
-_ENTRIES_AT_ONCE = 1 << 17
+_PURPOSE = purpose_word("codebook")
 
 
 class Codebook(FiniteMechanism):
@@ -36,12 +36,12 @@ class Codebook(FiniteMechanism):
         P[j] = e^ε/(k e^ε + m − k)  or  1/(k e^ε + m − k)
         x̂ = g_j / μ,   μ = E[x·g_j] = (e^ε − 1)/(k e^ε + m − k) · Σ_{i ≤ k} E[s_(i)]
 
-    s_(1) ≥ s_(2) ≥ … are m independent N(0, 1) in descending order, as x·g_j are for a unit vector x. ε
-    holds for any codebook whatever: the law of j has two levels. V = D/μ² at x = 0. ``b`` is the
-    number of bits of the index; k is the one that maximises μ.
+    s_(1) ≥ s_(2) ≥ … are m independent N(0, 1) in descending order, as x·g_j are for a unit vector
+    x. ε holds for any codebook whatever: the law of j has two levels. V = D/μ² at x = 0. ``b`` is
+    the number of bits of the index; k is the one that maximises μ.
 
-    Bits: the seed; the coin that keeps within the k best; then `below(k)` or `below(m)`, the place in
-    the k best (in ascending order of j) or j itself.
+    Bits: the seed; the coin that keeps within the k best; then `below(k)` or `below(m)`, the place
+    in the k best (in ascending order of j) or j itself.
     Payload: the seed, 8 bytes, then j.
     """
 
@@ -81,13 +81,9 @@ class Codebook(FiniteMechanism):
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         seeds, j = self._parts(reports)
-        total = np.zeros(self.D)
-        at_once = max(1, _ENTRIES_AT_ONCE // self.D)
-        for start in range(0, len(seeds), at_once):
-            part = slice(start, start + at_once)
-            total += vector(seeds[part], _PURPOSE, j[part], self.m, self.D).sum(axis=0)
-        mean = self.clip / (self.mu * UNIT * len(reports)) * total
-        return mean.reshape(self.n_apps, self.d)
+        purpose = np.full_like(seeds, _PURPOSE)
+        total = sum_of_vectors(seeds, purpose, j, self.m, self.D)
+        return self._shaped(self.clip / (self.mu * UNIT * len(reports)) * total)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

@@ -71,7 +71,7 @@ class Harmony(FiniteMechanism):
     def decode(self, reports: Sequence[Report]) -> Floats:
         S = self._sum_of_signs(*self._parts(reports))
         scale = self.D / (self.k * len(reports)) * self.c * self.clip
-        return (scale * S).reshape(self.n_apps, self.d)
+        return self._shaped(scale * S)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._parts([report])
@@ -107,7 +107,8 @@ class Harmony(FiniteMechanism):
         self, positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64]
     ) -> Floats:
         """S (D,), line 5 of Algorithm 2."""
-        return np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        return S.astype(np.float64)
 
 
 def _entry(F: PhoneGradient, app: int, column: int) -> float:

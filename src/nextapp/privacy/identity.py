@@ -1,7 +1,7 @@
 """The gradient as it is: no privacy at all, and it says so. For simulations and as a control.
 
-The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it holds u (n_apps) and v (d)
-where α > 0, and the phone's own rows.
+The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it holds u (n_apps) and v
+(d) where α > 0, and the phone's own rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD = struct.Struct("<IIQ")  # own rows, d, 1 if a background follows (0 if no
 
 
 class Identity(Mechanism):
-    """No noise. With a ``clip``, F is clipped all the same (``ball``), to tell clipping from noise."""
+    """No noise. With a ``clip`` F is still clipped (``ball``), to tell clipping from noise."""
 
     name = "identity"
     unsafe = True

@@ -1,6 +1,6 @@
 """What every mechanism has: two sides, a clip, a guarantee, a law and a variance.
 
-F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F flattened row by row
+F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F row by row
 x (D,)          F flattened, clipped, divided by the clip C, so that it lies in the unit ball
 W = 2^64        number of values of one word of random bits
 """
@@ -113,8 +113,12 @@ class Mechanism(ABC):
         """x (D,): F in units of the clip, inside the unit ball."""
         return into_ball(self._flat(F), self.ball, self.clip)
 
+    def _shaped(self, x: npt.NDArray[np.floating]) -> Floats:
+        """A vector of D entries as (n_apps, d)."""
+        return np.asarray(x, np.float64).reshape(self.n_apps, self.d)
+
     def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:
-        """The payloads as rows of bytes, (n_reports, n_bytes); other sizes and names are refused."""
+        """The payloads as rows of bytes, (n_reports, n_bytes); others are refused."""
         if not reports:
             raise ValueError("a mean needs at least one report.")
         for report in reports:
@@ -166,15 +170,17 @@ class FiniteMechanism(Mechanism):
 def check_clip(clip: float) -> float:
     if not (math.isfinite(clip) and clip > 0):
         raise ValueError(
-            f"clip must be a finite number > 0, got {clip!r}. It is public and must not be read off "
-            f"private data: take a constant, or nextapp.privacy.private_quantile."
+            f"clip must be a finite number > 0, got {clip!r}. It is public and must not be read "
+            f"off private data: take a constant, or nextapp.privacy.private_quantile."
         )
     return float(clip)
 
 
 def into_ball(F: Floats, ball: str, clip: float) -> Floats:
-    """F moved into the ball of radius `clip`, in units of it: entry by entry for "linf", scaled down
-    whole for "l1" and "l2". Nothing overflows, however large F is."""
+    """F moved into the ball of radius `clip`, in units of it.
+
+    Entry by entry for "linf", scaled down whole for "l1" and "l2". Nothing overflows.
+    """
     if ball == "linf":
         return np.asarray(np.clip(F, -clip, clip) / clip)
     largest = float(np.abs(F).max(initial=0.0))

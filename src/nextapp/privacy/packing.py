@@ -68,7 +68,7 @@ class SignedPositions:
     def unpacked(
         self, rows: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Positions (n_rows, k) and signs ±1 (n_rows, k); a `WireError` unless they are in order."""
+        """Positions and signs ±1, (n_rows, k) each; a `WireError` unless they are in order."""
         fields = unpacked(rows, self._widths)
         positions, signs = fields[:, : self.k], 2 * fields[:, self.k :] - 1
         if positions[:, -1].max() >= self.D or (np.diff(positions, axis=1) <= 0).any():

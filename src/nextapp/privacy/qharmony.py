@@ -8,8 +8,8 @@ The printed mechanism stands in `qharmony_paper`. What differs (PAPER.md, R2 to 
     scale max_u f_max(u) / z_max              C · D c / (k M), which makes the mean unbiased
 
 With the same k and clip that is k-Harmony to the bit: the direction of QHarmony's F̄ is that of the
-sum of signs S, and only the scale was ever different. ``scale="paper"`` keeps the printed 1/z_max, with
-C for f_max; the direction is the same, the length is not that of the mean.
+sum of signs S, and only the scale was ever different. ``scale="paper"`` keeps the printed 1/z_max,
+with C for f_max; the direction is the same, the length is not that of the mean.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SCALES = ("unbiased", "paper")
 
 
 class QHarmony(Harmony):
-    """Algorithms 1 and 2 with the scale C · D c/(k M). Bits, payload, ε and V are those of `Harmony`."""
+    """Algorithms 1 and 2 with the scale C · D c/(k M). All else is that of `Harmony`."""
 
     name = "qharmony"
 
@@ -52,14 +52,13 @@ class QHarmony(Harmony):
         positions, signs = self._parts(reports)
         S = self._sum_of_signs(positions, signs)
         z_max = most_positive_signs(positions, signs, self.D)
-        F_bar = self.clip / z_max * S if z_max else np.zeros(self.D)
-        return F_bar.reshape(self.n_apps, self.d)
+        return self._shaped(self.clip / z_max * S if z_max else np.zeros(self.D))
 
 
 def most_positive_signs(
     positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64], D: int
 ) -> int:
-    """z_max of Algorithm 2. It warns where it is 0, since the update is then zero (PAPER.md, R5)."""
+    """z_max of Algorithm 2. It warns where it is 0 and the update zero (PAPER.md, R5)."""
     z_max = int(np.bincount(positions[signs > 0], minlength=D).max())
     if z_max == 0:
         warnings.warn(

@@ -1,9 +1,9 @@
 """QHarmony as printed: eqs. (16), (17), Algorithms 1 and 2. It is not ε-LDP. For simulations only.
 
-f = F / f_max(u), since the paper wants entries in [−1, 1] and sends f_max(u) along (PAPER.md, R2). The
-printed f_max is max f, not max |f|, so f can fall below −1; where the printed probability then leaves
-[0, 1] it is cut off there, and `n_cut` counts such entries. Where f_max ≤ 0 the limit is taken: f = −1
-for negative entries, 0 for zeros.
+f = F / f_max(u), since the paper wants entries in [−1, 1] and sends f_max(u) along (PAPER.md, R2).
+The printed f_max is max f, not max |f|, so f can fall below −1; where the printed probability then
+leaves [0, 1] it is cut off there, and `n_cut` counts such entries. Where f_max ≤ 0 the limit is
+taken: f = −1 for negative entries, 0 for zeros.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class QHarmonyPaper(Mechanism):
 
     @property
     def variance(self) -> float:
-        """That of `Harmony` with the same k; the printed scale makes the real one depend on all phones."""
+        """That of `Harmony` with the same k; the printed scale depends on all phones."""
         return self.D**2 / (self.k * math.tanh(self.epsilon / (2 * self.k)) ** 2)
 
     def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
@@ -92,8 +92,7 @@ class QHarmonyPaper(Mechanism):
         S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
         z_max = most_positive_signs(positions, signs, self.D)
         with np.errstate(over="ignore"):  # one hostile f_max can make the whole update infinite
-            F_bar = f_max.max() / z_max * S if z_max else np.zeros(self.D)
-        return F_bar.reshape(self.n_apps, self.d)
+            return self._shaped(f_max.max() / z_max * S if z_max else np.zeros(self.D))
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         positions, signs, sent = self._parts([report])

@@ -25,14 +25,15 @@ from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import FiniteMechanism, Gradient
 from nextapp.privacy.packing import packed, unpacked
-from nextapp.randomness import Bits
+from nextapp.randomness import Bits, purpose_word
 from nextapp.wire import Floats, Report
 
-_PURPOSE = "simhash"
+_PURPOSE = purpose_word("simhash")
 
 
 class SimHash(FiniteMechanism):
-    """The b signs of g_i·x (Charikar 2002) as one of m = 2^b values, through m-ary randomised response.
+    """The b signs of g_i·x (Charikar 2002) as one of m = 2^b values, through m-ary randomised
+    response.
 
         true value with probability e^ε/(e^ε + m − 1), any other with 1/(e^ε + m − 1)
         x̂ = √(π/2) · (e^ε + m − 1)/(e^ε − 1) · (1/b) Σ_i s_i g_i
@@ -84,8 +85,7 @@ class SimHash(FiniteMechanism):
             vectors = Stream(low | high << 32, _PURPOSE).entries(0, len(total) * self.b)
             total += signs @ vectors.reshape(-1, self.b, GROUP)
         scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / len(reports)
-        mean = scale * self.clip / UNIT * total.ravel()[: self.D]
-        return mean.reshape(self.n_apps, self.d)
+        return self._shaped(scale * self.clip / UNIT * total.ravel()[: self.D])
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

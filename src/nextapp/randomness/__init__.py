@@ -86,15 +86,15 @@ def below(bits: Bits, bound: int) -> int:
 
 
 def chance(bits: Bits, threshold: int) -> bool:
-    """True with probability threshold / 2^64, exactly; one word. ``threshold`` is from 0 to 2^64."""
+    """True with probability threshold / 2^64, exactly; one word."""
     return int(bits.words(1)[0]) < threshold
 
 
 def distinct(bits: Bits, n: int, bound: int) -> list[int]:
     """n different whole numbers from 0 .. bound − 1, ascending; every set is equally likely.
 
-    Floyd's way: for top = bound − n .. bound − 1 draw one of 0 .. top by `below`, and take top itself
-    where that one is there already.
+    Floyd's way: for top = bound − n .. bound − 1 draw one of 0 .. top by `below`, and take top
+    itself where that one is there already.
 
     >>> distinct(KeyedBits(seed=1), 3, 3)
     [0, 1, 2]
