@@ -1,4 +1,5 @@
-"""Predict the next app a person will launch, learnt across phones without any phone giving its history away.
+"""Predict the next app a person will launch, learnt across phones without any phone giving its
+history away.
 
 The base install needs NumPy alone and holds what a phone and its server run::
 

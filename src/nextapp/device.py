@@ -27,7 +27,8 @@ class Device:
     Parameters
     ----------
     window
-        How many seconds of history count, back from the latest launch: the paper's t. None keeps all.
+        How many seconds of history count, back from the latest launch: the paper's t. None
+        keeps all.
     session_gap
         A pause longer than this many seconds starts a new session.
     """
@@ -55,7 +56,7 @@ class Device:
         return np.array(self._apps[self._start :], np.int64)
 
     def observe(self, app: int, when: float) -> None:
-        """A launch. A clock that was set back is not an error: launches count in the order they come."""
+        """A launch. Launches count in the order they come, even if the clock was set back."""
         if not isinstance(app, int | np.integer) or app < 0:
             raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
         if not math.isfinite(when):
@@ -84,7 +85,7 @@ class Device:
         self.broadcast = broadcast
 
     def predict(self, n: int, when: float | None = None) -> list[int]:
-        """The n apps most likely to be launched next, best first, among those of the history, eqs. (2), (8).
+        """The n most likely next apps among those of the history, best first, eqs. (2), (8).
 
         The session so far counts; it is over if `when` is given and lies past the session's gap. A
         phone that has had no broadcast yet names its most recent apps.
@@ -113,7 +114,7 @@ class Device:
         allow_float: bool = False,
         allow_unsafe: bool = False,
     ) -> Report:
-        """What this phone sends for the round of `broadcast`: F(u), eq. (12), through the mechanism.
+        """What this phone sends for a round: F(u), eq. (12), through the mechanism.
 
         The user vector is the one in hand; `update` solves it anew. Bits come from the operating
         system unless another source is named, as a simulation does.

@@ -5,8 +5,9 @@ S (n_apps, n_apps)  the phone's transition weights   c (n_apps,)  confidence, th
 a (n_apps,)     1 for apps the phone has launched    h (n_apps,)  short-term score, diag(S Q Qᵀ)
 F (n_apps, d)   gradient of the loss in Q            lam, alpha, gamma   λ, α, γ
 
-First the dense forms, as printed. Below them the forms a phone runs, ``phone_…``: they touch the phone's
-own apps only and equal the dense ones. The equation numbers count the paper's numbered equations.
+First the dense forms, as printed. Below them the forms a phone runs, ``phone_…``: they touch
+the phone's own apps only and equal the dense ones. The equation numbers count the paper's
+numbered equations.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def top(scores: Floats, n: int, candidates: npt.ArrayLike | None = None) -> npt.
 def loss(Q: Floats, p: Floats, c: Floats, a: Floats, S: Floats, lam: float) -> float:
     """One phone's part of the loss, eq. (3), without the λ‖Q‖² that all phones share.
 
-        ½ ‖r − a‖²_C + λ/2 ‖p‖²
+    ½ ‖r − a‖²_C + λ/2 ‖p‖²
     """
     residual = scores(Q, p, S) - a
     return float(0.5 * residual @ (c * residual) + 0.5 * lam * p @ p)
@@ -80,8 +81,8 @@ def transitions(history: npt.ArrayLike, n_apps: int, reading: str = "example") -
 
 
 def short_term(S: Floats, Q: Floats) -> Floats:
-    """h, the similarity to the apps around app i in the history, eq. (7): h_i = Σ_j S_ij q_iᵀ q_j."""
-    return np.sum((S @ Q) * Q, axis=1)
+    """h, the short-term score of every app, eq. (7): h_i = Σ_j S_ij q_iᵀ q_j."""
+    return np.asarray(np.sum((S @ Q) * Q, axis=1))
 
 
 def light_scores(Q: Floats, p: Floats, recent: npt.ArrayLike, inference: str = "sum") -> Floats:
@@ -103,7 +104,7 @@ def session_vector(vectors: Floats, inference: str) -> Floats:
     if inference == "mean":
         return np.asarray(vectors.mean(axis=0))
     if inference == "last":
-        return vectors[-1]
+        return np.asarray(vectors[-1])
     return np.asarray(vectors[-window:].sum(axis=0) if window else vectors.sum(axis=0))
 
 
@@ -196,7 +197,7 @@ class PhoneStatistics:
 
 
 def phone_statistics(history: Apps, reading: str = "example") -> PhoneStatistics:
-    """Launch counts and the entries of S_u, eq. (5), of one history; readings as in `transitions`."""
+    """Launch counts and the entries of S_u of one history, eq. (5); see `transitions`."""
     if reading not in READINGS:
         raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}.")
     apps, own, counts = np.unique(np.asarray(history), return_inverse=True, return_counts=True)
@@ -232,13 +233,15 @@ def phone_short_term(stats: PhoneStatistics, own: Floats) -> Floats:
     ``own`` (k, d) are the rows of Q of the phone's apps, here and below.
     """
     similarity = np.einsum("ed,ed->e", own[stats.rows], own[stats.columns])
-    return np.bincount(stats.rows, stats.weights * similarity, minlength=len(own))
+    return np.asarray(
+        np.bincount(stats.rows, stats.weights * similarity, minlength=len(own)), np.float64
+    )
 
 
 def phone_user_vector(
     own: Floats, gram: Floats, c: Floats, c0: float, h: Floats, lam: float
 ) -> Floats:
-    """`user_vector` at the cost of the phone's own apps, eq. (10), exact for α > 0 too (PAPER.md, R8).
+    """`user_vector` at the cost of the phone's own apps, eq. (10), α > 0 too (PAPER.md, R8).
 
         Qᵀ C Q = c0 QᵀQ + Σ_own (c − c0) q qᵀ,   Qᵀ C (a − h) = Σ_own c (1 − h) q
 
@@ -296,4 +299,5 @@ def _product(
     k, d = own.shape
     cells = rows[:, None] * d + np.arange(d)  # where each term goes in the flattened (k, d)
     terms = entries[:, None] * own[columns]
-    return np.bincount(cells.ravel(), terms.ravel(), minlength=k * d).reshape(k, d)
+    sums = np.bincount(cells.ravel(), terms.ravel(), minlength=k * d)
+    return np.asarray(sums, np.float64).reshape(k, d)

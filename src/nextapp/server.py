@@ -2,7 +2,8 @@
 
     Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
 
-With a privacy mechanism the sum is its estimate of the mean times the number of reports (PAPER.md, R6).
+With a privacy mechanism the sum is its estimate of the mean times the number of reports
+(PAPER.md, R6).
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ State = Mapping[str, Floats]
 
 
 class Optimiser(NamedTuple):
-    """A way to follow a gradient: ``start(Q)`` gives its state, ``step(Q, gradient, state)`` the next Q and state."""
+    """How to follow a gradient.
+
+    ``start(Q)`` gives a state, ``step(Q, gradient, state)`` the next Q and the next state.
+    """
 
     name: str
     start: Callable[[Floats], State]
@@ -64,9 +68,7 @@ def momentum(rate: float, decay: float = 0.9) -> Optimiser:
     return Optimiser(f"momentum(rate={rate!r}, decay={decay!r})", start, step)
 
 
-def adam(
-    rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8
-) -> Optimiser:
+def adam(rate: float, beta1: float = 0.9, beta2: float = 0.999, tiny: float = 1e-8) -> Optimiser:
     """Adam (Kingma and Ba 2014) with its bias correction as published (PAPER.md, R17)."""
     _check_rate(rate)
 
@@ -95,9 +97,7 @@ def _check_rate(rate: float) -> None:
         raise ValueError(f"the learning rate must be a finite number > 0, got {rate!r}.")
 
 
-def random_vectors(
-    n_apps: int, d: int, scale: float, generator: np.random.Generator
-) -> Floats:
+def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Generator) -> Floats:
     """Q at its random start: entries from N(0, scale²) (PAPER.md, R16)."""
     if n_apps < 1 or d < 1 or not scale > 0:
         raise ValueError(

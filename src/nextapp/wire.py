@@ -1,9 +1,9 @@
 """All that crosses between a phone and its server: `Broadcast` goes down, `Report` comes up.
 
-A Broadcast travels in the safetensors format (8 bytes of header length, a JSON header, raw arrays), which
-other tools read too; its SHA-256 is in the header, so that a damaged copy is refused. A Report is a few
-bytes of header, the payload that its mechanism packed, and a CRC-32. Reading either allocates no more than
-the bytes that came.
+A Broadcast travels in the safetensors format (8 bytes of header length, a JSON header, raw
+arrays), which other tools read too; its SHA-256 is in the header, so that a damaged copy is
+refused. A Report is a few bytes of header, the payload that its mechanism packed, and a CRC-32.
+Reading either allocates no more than the bytes that came.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
@@ -36,12 +36,12 @@ class ModelSettings:
     """What a phone must know to solve its user vector and to predict; the same for all phones.
 
     ``reading`` is how S_u is read (PAPER.md, R1); ``none`` leaves S_u out, which is the MF model.
-    ``inference`` is how the launches of the session so far enter the light score (R7): their ``sum``,
-    their ``mean``, only the ``last``, the sum of the last l by ``window:l``, or ``none``.
+    ``inference`` is how the launches of the session so far enter the light score (R7): their
+    ``sum``, their ``mean``, only the ``last``, the sum of the last l by ``window:l``, or ``none``.
     """
 
-    lam: float = 0.1
-    alpha: float = 0.0
+    lam: float = 0.3
+    alpha: float = 0.001
     gamma: float = 1.0
     reading: str = "example"
     inference: str = "sum"
@@ -109,13 +109,15 @@ class Broadcast:
 
     @cached_property
     def gram(self) -> Floats:
-        """Q^T Q, computed once a round by the server and sent along: a phone's cost must not grow with n_apps."""
+        """QᵀQ, computed once a round and sent along: a phone's cost does not grow with n_apps."""
         return self.app_vectors.T @ self.app_vectors
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, **words: str) -> bytes:
+        """The broadcast as a safetensors file; further `words` are kept in its header."""
         return pack(
             {"app_vectors": self.app_vectors, "gram": self.gram},
             {
+                **words,
                 "kind": "nextapp broadcast",
                 "round": str(self.round),
                 "settings": json.dumps(asdict(self.settings)),
@@ -151,7 +153,9 @@ def settings_from(values: Mapping[str, Any]) -> ModelSettings:
     return ModelSettings(**values)
 
 
-_REPORT_HEAD = struct.Struct("<2sBBQI")  # magic, version, length of the name, round, length of payload
+_REPORT_HEAD = struct.Struct(
+    "<2sBBQI"
+)  # magic, version, length of the name, round, length of payload
 _REPORT_MAGIC = b"nR"
 _REPORT_VERSION = 1
 _CRC = struct.Struct("<I")
@@ -184,10 +188,14 @@ class Report:
     def from_bytes(cls, data: bytes) -> Report:
         """The report in `data`, or a `WireError`; never anything else, whatever the bytes are."""
         if len(data) < _REPORT_HEAD.size + _CRC.size:
-            raise WireError(f"a report has at least {_REPORT_HEAD.size + _CRC.size} bytes, got {len(data)}.")
+            raise WireError(
+                f"a report has at least {_REPORT_HEAD.size + _CRC.size} bytes, got {len(data)}."
+            )
         magic, version, n_name, round_, n_payload = _REPORT_HEAD.unpack_from(data)
         if magic != _REPORT_MAGIC or version != _REPORT_VERSION:
-            raise WireError(f"not a report of version {_REPORT_VERSION}: it starts with {data[:3]!r}.")
+            raise WireError(
+                f"not a report of version {_REPORT_VERSION}: it starts with {data[:3]!r}."
+            )
         expected = _REPORT_HEAD.size + n_name + n_payload + _CRC.size
         if len(data) != expected:
             raise WireError(f"the report's header announces {expected} bytes, got {len(data)}.")
@@ -239,17 +247,16 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
         metadata = {str(key): str(word) for key, word in header.pop("__metadata__").items()}
         digest = metadata.pop("sha256")
         body = memoryview(data)[8 + n_words :]
-        if digest != _digest(header, metadata, body):
-            raise WireError("the checksum does not fit: the file is damaged or was cut short.")
+        intact = digest == _digest(header, metadata, body)
         tensors = {}
         for name, entry in header.items():
             start, stop = entry["data_offsets"]
             flat = np.frombuffer(body[start:stop], _DTYPES[entry["dtype"]])
             tensors[name] = flat.reshape(entry["shape"])
-    except WireError:
-        raise
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise WireError(f"the file cannot be read: {error!r}") from error
+    if not intact:
+        raise WireError("the checksum does not fit: the file is damaged or was cut short.")
     return tensors, metadata
 
 

@@ -1,4 +1,5 @@
-"""The forms a phone runs equal the dense ones, on random histories and at the edges (PAPER.md, R8)."""
+"""The forms a phone runs equal the dense ones, on random histories and at the edges (PAPER.md,
+R8)."""
 
 from __future__ import annotations
 

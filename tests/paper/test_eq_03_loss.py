@@ -1,4 +1,5 @@
-"""Eq. (3), the loss, and its two slopes: eq. (10) is where it is flat in p, eq. (12) is its slope in Q.
+"""Eq. (3), the loss, and its two slopes: eq. (10) is where it is flat in p, eq. (12) is its
+slope in Q.
 
 The loss here is written with loops, straight from the paper, and shares no code with the package.
 """

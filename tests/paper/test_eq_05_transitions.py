@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -31,7 +33,7 @@ def printed(history, n_apps):
     S = np.zeros((n_apps, n_apps))
     for i in range(n_apps):
         for j in range(n_apps):
-            above = sum(x == j and y == i for x, y in zip(history[:-1], history[1:], strict=True))
+            above = sum(x == j and y == i for x, y in pairwise(history))
             below = sum(x == i for x in history[:-1])
             S[i, j] = above / below if below else 0.0
     return S

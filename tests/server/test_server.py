@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ def straight_from_the_paper(Q, histories, settings, step, rounds):
             c = (powers + settings.alpha) / (powers.sum() + settings.alpha * n_apps or 1.0)
             a = (counts > 0).astype(float)
             S = np.zeros((n_apps, n_apps))
-            for i, j in zip(history[:-1], history[1:], strict=True):
+            for i, j in pairwise(history):
                 S[i, j] += 1
             S /= np.maximum(S.sum(axis=1, keepdims=True), 1)
             h = np.diag(S @ Q @ Q.T)

@@ -1,8 +1,8 @@
 """What is done to a log before it is learnt from: collapse of repeats, sessions, splits.
 
-Order of steps: collapse repeats, then split, then cut sessions. ``days:`` splits drop a session that
-straddles a boundary (PAPER.md, R14); ``fraction:`` splits cut each user's launches with no regard to
-sessions.
+Order of steps: collapse repeats, then split, then cut sessions. ``days:`` splits drop a session
+that straddles a boundary (PAPER.md, R14); ``fraction:`` splits cut each user's launches with no
+regard to sessions.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def collapsed(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
 
 
 def session_starts(log: LaunchLog) -> Indices:
-    """Row numbers at which a session starts, closed by len(log): a new user, or a gap over 15 minutes."""
+    """Rows at which a session starts, closed by len(log): a new user, or a gap over 15 minutes."""
     if len(log) == 0:
         return np.zeros(1, np.intp)
     new = np.ones(len(log), bool)
@@ -48,7 +48,7 @@ def session_starts(log: LaunchLog) -> Indices:
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A log cut in three: ``part`` says for every launch 0 train, 1 validation, 2 test, 3 none of them."""
+    """A log cut in three; ``part`` of a launch is 0 train, 1 validation, 2 test or 3 none."""
 
     whole: LaunchLog
     part: npt.NDArray[np.integer]
@@ -88,7 +88,8 @@ class Split:
             self.test,
         ):
             raise ValueError(
-                f"a split needs a train and a test part > 0 and a validation part >= 0, got {sizes}."
+                f"a split needs a train and a test part > 0 and a validation part >= 0, "
+                f"got {sizes}."
             )
         if self.by == "fraction" and sum(sizes) > 1 + 1e-9:
             raise ValueError(
@@ -131,8 +132,8 @@ class Split:
     def _by_days(self, log: LaunchLog) -> Parts:
         """Calendar days (UTC) from the first day of the log.
 
-        Where the log has fewer days than the split asks for, the train part gives way: the App Usage
-        week has seven days, so the paper's 6/1/1 is read as 5/1/1.
+        Where the log has fewer days than the split asks for, the train part gives way: the App
+        Usage week has seven days, so the paper's 6/1/1 is read as 5/1/1.
         """
         if len(log) == 0:
             return Parts(log, np.zeros(0, np.intp), str(self))
@@ -145,9 +146,13 @@ class Split:
                 f"the split {self} leaves no day to train on: the log has {n_days} days. "
                 f"Give smaller parts, or 'fraction:0.8,0,0.2'."
             )
-        how = str(self) if train == self.train else (
-            f"{self}, read as days:{train},{self.validation:g},{self.test:g}: "
-            f"the log has {n_days} days"
+        how = (
+            str(self)
+            if train == self.train
+            else (
+                f"{self}, read as days:{train},{self.validation:g},{self.test:g}: "
+                f"the log has {n_days} days"
+            )
         )
         bounds = np.cumsum([train, self.validation, self.test])
         part = np.searchsorted(bounds, day, side="right")  # 0, 1, 2; 3 is after the test part

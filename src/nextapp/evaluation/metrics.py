@@ -9,28 +9,29 @@ With the target at rank r (1 is best), each is a weight w(r) up to rank n and 0 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.wire import Floats
 
 CUTOFFS = (1, 3, 5)
-WEIGHTS = {
-    "HR": lambda rank: np.ones_like(rank),
+WEIGHTS: dict[str, Callable[[Floats], Floats]] = {
+    "HR": np.ones_like,
     "MRR": lambda rank: 1.0 / rank,
     "NDCG": lambda rank: 1.0 / np.log2(rank + 1.0),
 }
 METRICS = tuple(f"{name}@{n}" for name in WEIGHTS for n in CUTOFFS)
 
 
-def values(
-    better: npt.NDArray[np.integer], equal: npt.NDArray[np.integer], ties: str
-) -> Floats:
+def values(better: npt.NDArray[np.integer], equal: npt.NDArray[np.integer], ties: str) -> Floats:
     """(n_predictions, 9): every metric of every prediction, in the order of `METRICS`.
 
-    ``better`` counts the candidates that score above the target; ``equal`` those that score the same, itself
-    included, and 0 if the target was no candidate: a miss. Pessimistic: the target stands at rank
-    better + equal. Expected: it stands at each rank from better + 1 to better + equal alike.
+    ``better`` counts the candidates that score above the target; ``equal`` those that score the
+    same, itself included, and 0 if the target was no candidate: a miss. Pessimistic: the target
+    stands at rank better + equal. Expected: it stands at each rank from better + 1 to better +
+    equal alike.
     """
     last = better + equal
     first = np.where(ties == "pessimistic", last, better + 1)

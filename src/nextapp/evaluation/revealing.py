@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +26,8 @@ _NEVER = np.iinfo(np.intp).max
 class Chunk(NamedTuple):
     """Questions about whole sessions, and what decides which candidates compete.
 
-    ``rows`` are the launches as rows of the collapsed log; a candidate competes for the launch in row
-    t if its ``seen_from`` lies before t.
+    ``rows`` are the launches as rows of the collapsed log; a candidate competes for the launch
+    in row t if its ``seen_from`` lies before t.
     """
 
     questions: Questions
@@ -39,8 +40,8 @@ class Exam:
     """A log made ready: what to learn from, and the test sessions to predict.
 
     ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
-    ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending; each has
-    its candidates, as in `Questions`, with the row after which each competes.
+    ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending;
+    each has its candidates, as in `Questions`, with the row after which each competes.
     """
 
     whole: LaunchLog
@@ -98,7 +99,7 @@ class Exam:
         number = (cells - 1) // max(1, min(_CHUNK_CELLS, int(cells[-1]) // _CHUNKS))
         bounds = np.flatnonzero(np.diff(number, prepend=-1, append=number[-1] + 1))
         chunks = []
-        for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+        for first, last in pairwise(bounds):
             users, session_user = np.unique(self.session_user[first:last], return_inverse=True)
             picked = np.concatenate(
                 [np.arange(*self.candidate_starts[user : user + 2]) for user in users]
@@ -117,7 +118,7 @@ class Exam:
 
 
 def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
-    """Collapse repeats, split, cut sessions, and settle who competes (PAPER.md, R9, R12, R14, R15)."""
+    """Collapse, split, cut sessions, settle who competes (PAPER.md, R9, R12, R14, R15)."""
     parts = split.cut(collapsed(log, inclusive=preset.collapse_inclusive))
     whole, history = parts.whole, parts.history
     rows = np.flatnonzero(parts.part == 2)
@@ -163,7 +164,7 @@ def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:
-    """For every prediction: candidates above the target and level with it; and whether all was finite.
+    """For every prediction, candidates above the target and level with it; and if all is finite.
 
     A target that does not compete has none level with it, not even itself: a miss.
     """

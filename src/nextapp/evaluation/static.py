@@ -21,8 +21,8 @@ from nextapp.wire import Floats
 class Marks:
     """One predictor's result: (n_users, 9) means of each user, in the order of `metrics.METRICS`.
 
-    ``without_repeats`` leaves out predictions of the app just launched; a user who has no others has
-    nan there.
+    ``without_repeats`` leaves out predictions of the app just launched; a user who has no
+    others has nan there.
     """
 
     name: str
@@ -83,9 +83,13 @@ class Evaluation:
 
 
 def _figures(by_user: Floats, drawn: Floats) -> dict[str, object]:
-    there = ~np.isnan(by_user)
-    means = np.where(there, by_user, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
-    low, high = interval(drawn) if there.any() else np.full((2, 9), np.nan)
+    """Means over users and their intervals; None where no user has any prediction."""
+    there = ~np.isnan(by_user[:, 0])
+    if not there.any():
+        nothing = dict.fromkeys(metrics.METRICS)
+        return {**nothing, "ci95": nothing}
+    means = by_user[there].mean(axis=0)
+    low, high = interval(drawn)
     return {
         **{metric: float(mean) for metric, mean in zip(metrics.METRICS, means, strict=True)},
         "ci95": {
@@ -141,7 +145,9 @@ def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
     )
 
 
-def _user_means(exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Floats:
+def _user_means(
+    exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> Floats:
     """Predictions → (session →) user, as the preset says."""
     session = exam.prediction_session[counted]
     if not exam.preset.by_session:
@@ -151,7 +157,9 @@ def _user_means(exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.d
     return _means(exam.session_user[there], by_session[there], len(exam.users))
 
 
-def _means(group: np.ndarray[tuple[int], np.dtype[np.intp]], values: Floats, n_groups: int) -> Floats:
+def _means(
+    group: np.ndarray[tuple[int], np.dtype[np.intp]], values: Floats, n_groups: int
+) -> Floats:
     """(n_groups, columns): means of the rows of each group, nan where there are none."""
     size = np.bincount(group, minlength=n_groups)
     totals = np.stack(

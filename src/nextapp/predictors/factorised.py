@@ -1,4 +1,4 @@
-"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts by the light score."""
+"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Training:
     """
 
     model: ModelSettings = ModelSettings()
-    dim: int = 32
+    dim: int = 64
     scale: float = 0.1
     optimiser: str = "adam"
-    rate: float = 0.01
-    rounds: int = 30
+    rate: float = 0.001
+    rounds: int = 20
     solve_every: int = 1
 
     def __post_init__(self) -> None:
@@ -112,9 +112,7 @@ class SeqMF:
 
     def fit(self, history: LaunchLog) -> None:
         devices = phones(history)
-        broadcast = train(
-            devices, history.n_apps, self.training, self.seed, progress=self.progress
-        )
+        broadcast = train(devices, history.n_apps, self.training, self.seed, progress=self.progress)
         self.app_vectors = broadcast.app_vectors
         self.user_vectors: Floats = np.array([device.user_vector for device in devices])
 

@@ -31,8 +31,8 @@ class Questions:
     ``candidates[candidate_starts[v]:candidate_starts[v + 1]]``, ascending, v being a position in
     ``users``. Session s is of user ``session_user[s]`` and holds the launches
     ``session_starts[s]:session_starts[s + 1]`` of ``launches``, each a position among its user's
-    candidates. The scores asked for are one flat array: prediction after prediction, a cell for every
-    candidate of its user; those of session s begin at ``cell_starts[s]``.
+    candidates. The scores asked for are one flat array: prediction after prediction, a cell for
+    every candidate of its user; those of session s begin at ``cell_starts[s]``.
     """
 
     users: Indices

@@ -55,9 +55,7 @@ class MFU:
 
     def score(self, questions: Questions) -> Floats:
         owner = np.repeat(questions.users, np.diff(questions.candidate_starts))
-        return taste_scores(
-            questions, self.launches.at(owner * self.n_apps + questions.candidates)
-        )
+        return taste_scores(questions, self.launches.at(owner * self.n_apps + questions.candidates))
 
 
 class SR:

@@ -4,8 +4,8 @@ All but MRU are of one form. For user u, candidate i and the session so far s,
 
     score_i = taste_i + Σ_{j in s'} table_ji
 
-with s' the whole session, its last l launches, the last one or none. A table is one k x k block a user,
-over the user's k candidates.
+with s' the whole session, its last l launches, the last one or none. A table is one k x k block
+a user, over the user's k candidates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WHOLE_SESSION = int(np.iinfo(np.int64).max)
 
 
 def recency_scores(questions: Questions) -> Floats:
-    """MRU: the last position of the app in the session so far, counted from 1; 0 if it is not there."""
+    """MRU: the app's last position in the session so far, counted from 1; else 0."""
     return _recency(
         questions.candidate_starts,
         questions.session_user,

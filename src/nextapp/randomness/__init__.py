@@ -1,8 +1,9 @@
 """Where bits come from. Nothing else in the package draws a number.
 
-A phone takes its bits from the operating system: `SystemBits`. A simulation derives them from (seed,
-phone, round, purpose): `KeyedBits`, so that a phone gets the same bits alone, in a fleet, in a shard,
-in any order. Both are a stream of 64-bit words; everything else is exact integer arithmetic on it.
+A phone takes its bits from the operating system: `SystemBits`. A simulation derives them from
+(seed, phone, round, purpose): `KeyedBits`, so that a phone gets the same bits alone, in a
+fleet, in a shard, in any order. Both are a stream of 64-bit words; everything else is exact integer
+arithmetic on it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Bits(Protocol):
 
 
 class SystemBits:
-    """Bits from the operating system: the only source a phone takes without being told otherwise."""
+    """Bits from the operating system, a phone's source unless it is told another."""
 
     def words(self, n: int) -> Words:
         return np.frombuffer(secrets.token_bytes(8 * n), np.uint64).copy()
@@ -37,7 +38,8 @@ class KeyedBits:
     """Bits that depend on (seed, phone, round, purpose) and on nothing else. For simulations only.
 
     Philox 4x64-10 (Salmon et al. 2011) with the key (seed, purpose) and the counter
-    (block, phone, round, 0): no state to share, no hashing, the same in NumPy and in compiled loops.
+    (block, phone, round, 0): no state to share, no hashing, the same in NumPy and in compiled
+    loops.
 
     >>> KeyedBits(seed=7, phone=3, round=0).words(2) == KeyedBits(seed=7, phone=3, round=0).words(2)
     array([ True,  True])
@@ -71,7 +73,8 @@ def purpose_word(purpose: str) -> int:
 
 
 def below(bits: Bits, bound: int) -> int:
-    """A whole number uniform on 0 .. bound - 1, exactly: words above the last multiple are drawn again.
+    """A whole number uniform on 0 .. bound - 1, exactly: words above the last multiple are
+    drawn again.
 
     >>> below(KeyedBits(seed=1), 1)
     0

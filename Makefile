@@ -1,0 +1,50 @@
+# Two commands a fresh machine needs: make demo, make test.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+LIGHT := .venv-light
+
+.PHONY: demo test check light bench lowest clean
+
+demo: $(READY)
+	$(BIN)/nextapp demo --out demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# The base install, with NumPy and pytest only: what a phone carries must work without the rest.
+light:
+	$(PYTHON) -m venv --clear $(LIGHT)
+	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
+	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
+	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
+	  tests/privacy tests/device tests/server
+
+# The oldest versions that pyproject.toml allows.
+lowest:
+	$(PYTHON) -m venv --clear .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt -e '.[dev]'
+	.venv-lowest/bin/python -m pytest
+
+bench: $(READY)
+	$(BIN)/python benchmarks/evaluate_speed.py
+	$(BIN)/python benchmarks/load_lsapp.py
+	$(BIN)/python benchmarks/fit_synthetic.py --check
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "nextapp needs Python 3.11 or newer; give one by: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+clean:
+	rm -rf $(VENV) $(LIGHT) .venv-lowest demo

@@ -1,0 +1,3 @@
+from nextapp.cli import main
+
+main()

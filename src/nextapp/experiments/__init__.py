@@ -1,0 +1,1 @@
+"""Experiments: settings, tuning, results, figures."""

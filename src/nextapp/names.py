@@ -1,0 +1,18 @@
+"""Names given by people: what to say when one is not known."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """A sentence for an error: the name that is not known, the nearest one, and all there are.
+
+    >>> unknown("model", "seqfm", ["mru", "seqmf"])
+    "unknown model 'seqfm'; did you mean 'seqmf'? Known: mru, seqmf."
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    guess = f"; did you mean {near[0]!r}?" if near else "."
+    return f"unknown {kind} {name!r}{guess} Known: {', '.join(names)}."

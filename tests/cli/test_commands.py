@@ -1,0 +1,232 @@
+"""The commands as a person runs them: arguments in; text, files and exit codes out."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nextapp import __version__
+from nextapp.cli.commands import app
+from nextapp.evaluation import METRICS
+
+SMALL = "synthetic:phones=12,apps=30,days=20"
+QUICK = "[seqmf]\nrounds = 2\ndim = 4\n[mf]\nrounds = 2\ndim = 4\n"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quick.toml").write_text(QUICK)
+    runner = CliRunner()
+
+    def call(*arguments, code=0, stdin=None):
+        result = runner.invoke(app, [str(word) for word in arguments], input=stdin)
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return " ".join(result.output.split())
+
+    return call
+
+
+def test_version(run):
+    assert run("--version") == f"nextapp {__version__}"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["evaluate"], ["demo"], ["train"], ["predict"], ["data", "describe"], ["data", "make"]],
+)
+def test_every_command_has_an_example(run, command):
+    assert "Example: nextapp" in run(*command, "--help") or "| nextapp" in run(*command, "--help")
+
+
+def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
+    text = run(
+        "evaluate", SMALL, "--preset", "paper", "--seed", 3, "--settings", "quick.toml",
+        "--json", "out/r.json",
+    )  # fmt: skip
+    assert "all predictions" in text
+    assert "without exact repeats" in text
+    assert "seqmf is" in text
+    result = json.loads((tmp_path / "out" / "r.json").read_text())
+    assert (result["preset"], result["seed"]) == ("paper", 3)
+    assert result["split"] == "fraction:0.8,0,0.2"
+    assert result["n_users"] > 0
+    assert result["n_predictions"] > 0
+    assert set(result["models"]) == {
+        "random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen"
+    }  # fmt: skip
+    for figures in result["models"].values():
+        for metric in METRICS:
+            low, high = figures["ci95"][metric]
+            assert 0 <= low <= figures[metric] <= high <= 1
+    assert result["settings"]["seqmf"]["dim"] == 4
+    assert result["versions"]["numpy"] == np.__version__
+    assert "synthetic twin, not the data" in " ".join(result["data"]["notes"])
+
+
+def test_the_same_seed_gives_the_same_figures(run, tmp_path):
+    found = []
+    for name in ("a", "b"):
+        run("evaluate", SMALL, "--models", "mru,seqmf", "--settings", "quick.toml", "--json", name)
+        models = json.loads((tmp_path / name).read_text())["models"]
+        found.append([[models[m][metric] for metric in METRICS] for m in ("mru", "seqmf")])
+    assert found[0] == found[1]
+
+
+def test_tuning_is_on_the_way_and_its_choice_in_the_result(run, tmp_path):
+    run("evaluate", SMALL, "--models", "mf,seqmf", "--tune", 2, "--json", "r.json")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["settings"]["tune"] == 2
+    assert result["settings"]["mf"]["inference"] == "none"
+
+
+def test_options_override_the_settings_file(run, tmp_path):
+    (tmp_path / "s.toml").write_text('preset = "authors"\nmodels = ["mru"]\nseed = 5\n')
+    run("evaluate", SMALL, "--settings", "s.toml", "--preset", "honest", "--json", "r.json")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["preset"], result["seed"], list(result["models"])) == ("honest", 5, ["mru"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["evaluate", "no-such.csv"], "no-such.csv"),
+        (["evaluate", SMALL, "--models", "seqfm"], "did you mean 'seqmf'"),
+        (["evaluate", SMALL, "--preset", "fair"], "preset must be one of"),
+        (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),
+        (["evaluate", "synthetic:phone=3"], "phones"),
+        (["evaluate", SMALL, "--settings", "none.toml"], "none.toml"),
+        (["evaluate", SMALL, "--time-unit", "h"], "--time-unit must be s or ms"),
+        (["data", "make", "log.csv", "--out", "x.csv"], "make writes synthetic phones"),
+        (["data", "make", SMALL, "--out", "x.xls"], "must end in .csv or .parquet"),
+        (["train", SMALL, "--out", "no/such/folder/m"], "does not exist"),
+        (["predict", "no-model", "--history", "-"], "no-model"),
+    ],
+)
+def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):
+    text = run(*arguments, code=1)
+    assert text.startswith("error ")
+    assert says in text
+    assert "Traceback" not in text
+
+
+def test_a_typing_error_in_a_settings_file_names_the_nearest_key(run, tmp_path):
+    (tmp_path / "s.toml").write_text("[seqmf]\nlerning_rate = 1\nlambda = 2\n")
+    assert "unknown setting 'lerning_rate'" in run(
+        "evaluate", SMALL, "--settings", "s.toml", code=1
+    )
+
+
+def test_bad_rows_stop_or_are_counted(run, tmp_path):
+    rows = ["user_id,timestamp,app_name"]
+    rows += [f"u{k % 3},{1_600_000_000 + 60 * k},app{k % 4}" for k in range(60)]
+    rows[20] = "u1,yesterday,app1"
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    arguments = ["evaluate", "log.csv", "--models", "mru,mfu"]
+    text = run(*arguments, code=1)
+    assert "line 21" in text
+    assert "yesterday" in text
+    assert "--skip-bad-rows" in text
+    assert "bad rows skipped: 1 (unreadable time: 1)" in run(*arguments, "--skip-bad-rows")
+
+
+def test_columns_of_other_names_are_read_by_option(run, tmp_path):
+    rows = ["who;app;at"]
+    rows += [f"u{k % 3};app{k % 4};{1_600_000_000_000 + 60_000 * k}" for k in range(60)]
+    (tmp_path / "log.csv").write_text("\n".join(rows))
+    run(
+        "evaluate", "log.csv", "--models", "mru", "--user-column", "who", "--app-column", "app",
+        "--time-column", "at", "--time-unit", "ms",
+    )  # fmt: skip
+
+
+def test_describe_shows_sizes_and_activity(run, tmp_path):
+    text = run("data", "describe", SMALL, "--json", "d.json")
+    assert "launches by hour" in text
+    found = json.loads((tmp_path / "d.json").read_text())
+    assert found["n_users"] == 12
+    assert sum(found["launches_by_day"]) == found["n_launches_collapsed"]
+    assert sum(found["launches_by_hour"]) == found["n_launches_collapsed"]
+    assert max(found["users_by_day"]) <= 12
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_made_phones_measure_the_same_from_the_file(run, tmp_path, ending):
+    run("data", "make", SMALL, "--out", f"log.{ending}", "--seed", 4)
+    for source, name in ((SMALL, "a"), (f"log.{ending}", "b")):
+        run("evaluate", source, "--models", "mru,sr", "--seed", 4, "--json", name)
+    first, second = (json.loads((tmp_path / name).read_text()) for name in "ab")
+    for model in ("mru", "sr"):
+        assert [first["models"][model][m] for m in METRICS] == [
+            second["models"][model][m] for m in METRICS
+        ]
+
+
+def test_train_then_predict(run, tmp_path):
+    run("train", SMALL, "--out", "m.safetensors", "--settings", "quick.toml")
+    plain = run("predict", "m.safetensors", "--history", "-", "-n", 2,
+                stdin="app-0001\napp-0002\napp-0001\n")  # fmt: skip
+    assert "1. app-000" in plain
+    assert "3." not in plain
+    (tmp_path / "h.csv").write_text(
+        "user_id,timestamp,app_name\nu,2024-01-01 10:00:00,app-0001\nu,2024-01-01T10:00:20Z,Chess\n"
+    )
+    known = run("predict", "m.safetensors", "--history", "h.csv", "--json", "p.json")
+    assert "not in the model's catalogue: Chess" in known
+    result = json.loads((tmp_path / "p.json").read_text())
+    assert sorted(result["predictions"]) == ["Chess", "app-0001"]
+
+
+def test_the_model_file_is_safetensors_with_the_settings_inside(run, tmp_path):
+    safetensors = pytest.importorskip("safetensors")
+    run("train", SMALL, "--out", "m.safetensors", "--settings", "quick.toml", "--seed", 9)
+    with safetensors.safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+        words = file.metadata()
+        assert file.get_tensor("app_vectors").shape == (30, 4)
+    assert json.loads(words["training"])["dim"] == 4
+    assert words["seed"] == "9"
+    assert len(json.loads(words["apps"])) == 30
+
+
+@pytest.mark.parametrize(
+    ("history", "says"),
+    [
+        ("", "holds no launch"),
+        ("timestamp,app_name\nnoon,app-0001\n", "row 2, column timestamp"),
+        ("timestamp,app_name\n5,\n", "row 2, column app_name"),
+        ("user_id,app_name\na,x\nb,y\n", "2 different user_id"),
+    ],
+)
+def test_a_history_that_cannot_be_read_says_where(run, history, says):
+    run("train", SMALL, "--out", "m", "--settings", "quick.toml")
+    assert says in run("predict", "m", "--history", "-", stdin=history, code=1)
+
+
+def test_a_damaged_model_is_refused(run, tmp_path):
+    run("train", SMALL, "--out", "m", "--settings", "quick.toml")
+    data = bytearray((tmp_path / "m").read_bytes())
+    data[-5] ^= 1
+    (tmp_path / "m").write_bytes(data)
+    assert "checksum" in run("predict", "m", "--history", "-", stdin="app-0001\n", code=1)
+
+
+def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, monkeypatch):
+    from nextapp.experiments import demo
+
+    monkeypatch.setattr(demo, "SOURCE", SMALL)
+    run("demo", "--out", "d")
+    names = {file.name for file in (tmp_path / "d").iterdir()}
+    assert names == {
+        "table.csv", "settings.toml", "result.json", "hit-rates.svg", "hit-rates.png",
+        "activity.svg", "activity.png",
+    }  # fmt: skip
+    assert (tmp_path / "d" / "hit-rates.png").read_bytes().startswith(b"\x89PNG")
+    again = run("evaluate", SMALL, "--settings", "d/settings.toml", "--json", "r.json")
+    assert "seqmf" in again
+    first = json.loads((tmp_path / "d" / "result.json").read_text())
+    second = json.loads((tmp_path / "r.json").read_text())
+    for model, figures in first["models"].items():
+        assert [figures[m] for m in METRICS] == [second["models"][model][m] for m in METRICS]
