@@ -108,6 +108,15 @@ def test_ten_tenths_are_one_and_an_eleventh_does_not_fit(path):
         charge(ledger, 1e-12)
 
 
+def test_a_billionth_too_much_is_too_much(path):
+    ledger = Ledger(path, lifetime=10, per_day=1)
+    charge(ledger, 0.999999999)
+    with pytest.raises(BudgetSpent):
+        charge(ledger, 1.0000001e-9)
+    charge(ledger, 1e-9)
+    assert ledger.left(NOON) == Amounts(0.0, 9.0)
+
+
 def test_a_cost_is_rounded_up_and_a_budget_down(path):
     ledger = Ledger(path, lifetime=1.0000000019, per_day=1.0000000019)
     assert ledger.left(NOON).lifetime == 1.000000001
@@ -277,13 +286,13 @@ def test_it_lives_in_the_phones_file_and_leaves_its_settings_alone(path, mode):
     phone.execute(f"PRAGMA journal_mode = {mode}")
     phone.execute("PRAGMA synchronous = NORMAL")
     phone.execute("CREATE TABLE launches (app INTEGER, at REAL)")
-    phone.row_factory = sqlite3.Row
+    phone.row_factory = lambda cursor, row: dict(zip("abc", row, strict=False))
     ledger = Ledger(phone, lifetime=10, per_day=3)
     charge(ledger, 1.0)
     ledger.close()
     phone.execute("INSERT INTO launches VALUES (7, 1.0)")
     phone.commit()
-    assert phone.execute("PRAGMA synchronous").fetchone()[0] == 1
+    assert phone.execute("PRAGMA synchronous").fetchone() == {"a": 1}
     assert Ledger.reopen(path).left(NOON) == Amounts(2.0, 9.0)
 
 
@@ -487,6 +496,17 @@ def test_no_damage_anywhere_in_the_file_gives_a_fresh_budget(path, seed):
         for file in path.parent.iterdir():
             file.unlink()
     assert refused > 200
+
+
+def test_a_file_that_has_forgotten_its_tables_is_not_taken_for_a_new_one(path):
+    """Page 1 as that of an empty database; the pages of the ledger belong to nobody."""
+    data = bytearray(spent_file(path))
+    data[103:107] = (0).to_bytes(2, "big") + (4096).to_bytes(2, "big")  # no cells, none stored
+    path.write_bytes(data)
+    phone = sqlite3.connect(path)
+    assert phone.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() == (0,)
+    with pytest.raises(DamagedError, match="never used"):
+        Ledger(phone, lifetime=1000, per_day=1000)
 
 
 @pytest.mark.parametrize(
