@@ -27,7 +27,7 @@ from nextapp.wire import Floats, Report
 CODEBOOKS = 2
 """How many seeds are looked at where reports carry one; the law is conditional on it."""
 
-DRAWN = 200
+DRAWN = 50
 """Reports drawn from every extreme gradient where reports cannot be listed."""
 
 _ROUNDING = 1e-9  # of densities computed in floats

@@ -23,7 +23,7 @@ from nextapp.randomness import Bits, KeyedBits, Words
 from nextapp.wire import Floats
 
 LEAST_EXPECTED = 20.0
-"""Cells with a smaller expected count are taken together: the far tail of chi-squared is used."""
+"""Of a cell; rarer reports share one, so that chi-squared holds far out in its tail."""
 
 _MOST_CELLS = 20
 
@@ -90,9 +90,12 @@ def calibration(losses: tuple[Floats, Floats], false_alarm: float) -> Fit:
     chi-squared, so the false-alarm rate is at most the one stated.
     """
     first, second = (np.round(side, 9) for side in losses)  # equal but for rounding is equal
+    n_reports = len(first) + len(second)
+    if (first == -np.inf).any() or (second == np.inf).any():  # came, though its law excludes it
+        return Fit("calibration", 0.0, n_reports, 1, false_alarm)
     statistic, n_cells = 0.0, 0
     for ours, theirs in ((first, second), (-second, -first)):
-        common, rare = ours[ours > 0], theirs[theirs > 0]
+        common, rare = ours[(ours > 0) & (ours < np.inf)], theirs[theirs > 0]
         edges = _edges(common)
         cells = np.searchsorted(edges, common, side="right")
         n = len(edges) + 1
@@ -102,10 +105,10 @@ def calibration(losses: tuple[Floats, Floats], false_alarm: float) -> Fit:
         groups = _cells(expected)
         due, allowed, came = (np.bincount(groups, x) for x in (expected, spread, seen))
         enough = due >= LEAST_EXPECTED
-        statistic += float(((came - due) ** 2 / allowed)[enough].sum())
+        statistic += float(((came - due)[enough] ** 2 / allowed[enough]).sum())
         n_cells += int(enough.sum())
     p_value = float(stats.chi2.sf(statistic, n_cells)) if n_cells else 1.0
-    return Fit("calibration", p_value, len(first) + len(second), n_cells, false_alarm)
+    return Fit("calibration", p_value, n_reports, n_cells, false_alarm)
 
 
 def _edges(values: Floats) -> Floats:
@@ -117,12 +120,15 @@ def _edges(values: Floats) -> Floats:
 
 
 def _cells(expected: Floats) -> npt.NDArray[np.intp]:
-    """A cell number for each entry; entries too rare to stand alone share one."""
-    rare = expected < LEAST_EXPECTED
-    if rare.any() and expected[rare].sum() < LEAST_EXPECTED and not rare.all():
-        rare[np.flatnonzero(~rare)[expected[~rare].argmin()]] = True
-    cells = np.where(rare, 0, np.cumsum(~rare))
-    return np.asarray(cells if rare.any() else cells - 1, np.intp)
+    """A cell number for each entry: in descending order, as many a cell as make it large enough."""
+    cells = np.zeros(len(expected), np.intp)
+    n_cells, filled = 0, 0.0
+    for entry in np.argsort(-expected, kind="stable").tolist():
+        cells[entry] = n_cells
+        filled += float(expected[entry])
+        if filled >= LEAST_EXPECTED:
+            n_cells, filled = n_cells + 1, 0.0
+    return np.minimum(cells, max(0, n_cells - 1))  # what is left over joins the last cell
 
 
 class _SameFirstWord:

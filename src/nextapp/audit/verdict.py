@@ -7,6 +7,7 @@ holds, no power   no layer did, but the black box stayed far below ε
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -101,6 +102,8 @@ class Audit:
     def as_json(self) -> dict[str, Any]:
         found = asdict(self)
         found["exact"]["tight"] = self.exact.tight
+        if math.isinf(self.exact.worst):  # JSON has no infinity
+            found["exact"]["worst"] = None
         for name, layer in (
             ("exact", self.exact),
             ("fit", self.fit),
@@ -132,7 +135,7 @@ def audit(
     law = exact(mechanism, seed)
     drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
     if isinstance(mechanism, FiniteMechanism):
-        fit = frequencies(mechanism, max(1000, n_reports // 4), seed, false_alarm / 2)
+        fit = frequencies(mechanism, max(1000, n_reports // 2), seed, false_alarm / 2)
     elif drawn.losses is not None:
         fit = calibration(drawn.losses, false_alarm / 2)
     else:
