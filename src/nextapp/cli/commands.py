@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
-from nextapp.cli import data, options, screen
+from nextapp.cli import data, options, privacy, screen
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
 from nextapp.experiments.settings import MODELS
@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
+app.add_typer(privacy.app, name="privacy")
 
 
 def _print_version(wanted: bool) -> None:
