@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_the_habits_of_the_crowd_are_directed(seed):
         np.add.at(counts, (app, following), 1)
         return float(np.abs(counts - counts.T).sum() / (counts + counts.T).sum())
 
-    assert one_way(_made(seed, brings=0.8, habit=0.0)) < 0.4
+    assert one_way(_made(seed, brings=0.8, habit=0.0)) < 0.2
     assert one_way(_made(seed, brings=0.8, habit=0.8)) > 0.5
 
 
@@ -330,7 +331,7 @@ SPLITS = {"lsapp": "days:222,7,14", "app-usage": "days:6,1,1"}
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_rivals_score_on_a_twin_what_the_paper_prints(name, seed):
-    "Over five seeds. Of all fives out of 200 seeds, 7 in 10,000 (LSApp) or none miss the bounds."
+    "Over five seeds: 2 fives in 1,000 miss the bounds (LSApp; App Usage: none seen)."
     gaps = []
     for k in range(5):
         log = make(PRESETS[name], 5 * seed + k)
@@ -389,5 +390,10 @@ def test_a_parameter_of_the_wrong_kind_is_named():
         Parameters(apps=2.5)  # type: ignore[arg-type]
 
 
-def test_every_parameter_says_what_it_means():
-    assert all(each.metadata["meaning"] for each in fields(Parameters))
+def test_every_parameter_says_what_it_means_in_the_code_and_in_the_docs():
+    page = Path(__file__).parents[2] / "docs" / "synthetic.md"
+    if not page.exists():
+        pytest.skip("the docs are not here")
+    table = page.read_text()
+    for each in fields(Parameters):
+        assert f"| `{each.name}` | {each.metadata['meaning']} |" in table
