@@ -87,5 +87,7 @@ def clipped_mean(phones: SyntheticPhones, ball: str, clip: float) -> Floats:
     """The mean of the gradients after the clip, flattened: what unbiased mechanisms estimate."""
     if ball == "none":
         return phones.mean.ravel()
-    parts = [clip * into_ball(each.dense().ravel(), ball, clip) for each in phones.gradients]
-    return np.asarray(np.mean(parts, axis=0))
+    total = np.zeros(phones.mean.size)
+    for gradient in phones.gradients:
+        total += into_ball(gradient.dense().ravel(), ball, clip)
+    return clip / len(phones.gradients) * total

@@ -194,7 +194,7 @@ def attack(
     epsilon: Epsilon,
     apps: NumberOfApps = 87,
     dim: Dim = 16,
-    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 100,
+    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
     reports: Annotated[int, typer.Option(min=1, help="Reports of each phone, beside one.")] = 10,
     mechanisms: Mechanisms = None,
     seed: options.Seed = 0,
@@ -258,19 +258,27 @@ def _names(given: str | None, known: Iterable[str]) -> list[str]:
 
 
 def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 
 
-def _short(number: float) -> str:
-    """A number below 1 without its leading zero, three digits.
+def _short(number: float, digits: int = 3) -> str:
+    """A number below 1 without its leading zero.
 
-    >>> _short(0.0421), _short(-0.5), _short(1.0)
-    ('.042', '-.500', '1.000')
+    >>> _short(0.0421), _short(-0.5), _short(1.0), _short(0.019, 2)
+    ('.042', '-.500', '1.000', '.02')
     """
-    return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 0.9995 else f"{number:.3f}"
+    text = f"{number:.{digits}f}"
+    return text if text.lstrip("-").startswith("1") else text.replace("0.", ".", 1)
 
 
 def _rounded(count: int) -> str:
@@ -293,7 +301,7 @@ def _comparison(found: Sequence[Compared]) -> Table:
         table.add_row(
             each.name,
             f"{each.nmse:.2g}",
-            f"{_short(each.cosine)} ±{_short(each.cosine_error)}",
+            f"{_short(each.cosine)}±{_short(each.cosine_error)}",
             _short(each.forecast.cosine),
             _rounded(each.forecast.phones_needed),
             _short(each.signs),
@@ -339,7 +347,7 @@ def _audit_table(found: Sequence[verdict.Audit]) -> Table:
 
 def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table:
     table = _table(
-        "mechanism", "apps", "favourite", "hits", "apps, informed", "favourite", "order",
+        "mechanism", "apps", "favourite", "hits", "informed: apps", "favourite", "order",
         title="one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",
     )  # fmt: skip
     for name, leaks in found.items():
@@ -358,4 +366,4 @@ def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table
 
 
 def _auc(leak: attacks.Leak) -> str:
-    return f"{_short(leak.auc)} ±{_short((leak.high - leak.low) / 2)[:3]}"
+    return f"{_short(leak.auc)}±{_short((leak.high - leak.low) / 2, 2)}"
