@@ -85,13 +85,13 @@ class Compared:
 
 
 def made(
-    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int
+    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int, twin: str = "lsapp"
 ) -> dict[str, Mechanism]:
     """The mechanisms by label, each with the public clip of its ball; qharmony-paper has none."""
     for name in names:
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
-    clips = public_clips(n_apps, d, seed)
+    clips = public_clips(n_apps, d, seed, twin)
     found = {}
     for name in names:
         kind, options = LABELS[name]

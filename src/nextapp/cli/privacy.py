@@ -29,6 +29,7 @@ Epsilon = Annotated[
 ]
 NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
 Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
+Twin = Annotated[str, typer.Option(help="What the synthetic phones are like: lsapp or app-usage.")]
 Mechanisms = Annotated[
     str | None,
     typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
@@ -43,6 +44,7 @@ def compare(
     apps: NumberOfApps = 87,
     dim: Dim = 16,
     phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that report.")] = 292,
+    twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
     seconds: Annotated[
@@ -61,8 +63,8 @@ def compare(
         names = _names(mechanisms, LABELS)
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed)
-            all_made = made(names, apps, dim, epsilon, seed)
+            fleet = synthetic_phones(phones, apps, dim, seed, twin)
+            all_made = made(names, apps, dim, epsilon, seed, twin)
             found = compared(
                 all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
             )
@@ -79,6 +81,7 @@ def compare(
                     "apps": apps,
                     "dim": dim,
                     "phones": phones,
+                    "twin": twin,
                     "epsilon": epsilon,
                     "rounds": rounds,
                     "seed": seed,
@@ -133,7 +136,7 @@ def audit(
                 )
         screen.out.print(_audit_table(found))
         screen.out.print(
-            f"False-alarm rate: a mechanism that is right fails once in "
+            f"False-alarm rate: a mechanism that is right fails at most once in "
             f"{1 / verdict.FALSE_ALARM:,.0f} audits.",
             highlight=False,
         )
@@ -196,6 +199,7 @@ def attack(
     dim: Dim = 16,
     phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
     reports: Annotated[int, typer.Option(min=1, help="Reports of each phone, beside one.")] = 10,
+    twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
@@ -210,8 +214,8 @@ def attack(
         found: dict[str, list[attacks.Leak]] = {}
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed)
-            for name, each in made(names, apps, dim, epsilon, seed).items():
+            fleet = synthetic_phones(phones, apps, dim, seed, twin)
+            for name, each in made(names, apps, dim, epsilon, seed, twin).items():
                 found[name] = [
                     leak
                     for n_reports in sorted({1, reports})
@@ -240,6 +244,7 @@ def attack(
                     "apps": apps,
                     "dim": dim,
                     "phones": phones,
+                    "twin": twin,
                     "epsilon": epsilon,
                     "reports": reports,
                     "seed": seed,
