@@ -106,13 +106,23 @@ class Device:
         return [candidates[i] for i in model.top(scores, n)]
 
     def report(
-        self, broadcast: Broadcast, mechanism: Mechanism, bits: Bits | None = None
+        self,
+        broadcast: Broadcast,
+        mechanism: Mechanism,
+        bits: Bits | None = None,
+        *,
+        allow_float: bool = False,
+        allow_unsafe: bool = False,
     ) -> Report:
         """What this phone sends for a round: F(u), eq. (12), through the mechanism.
 
         The user vector is the one in hand; `update` solves it anew. Bits come from the operating
         system unless another source is named, as a simulation does.
+
+        Only mechanisms with finitely many outputs are taken, as they are drawn exactly; one that
+        draws real numbers needs `allow_float`, one that is not ε-LDP at all `allow_unsafe`.
         """
+        _check_safe(mechanism, allow_float, allow_unsafe)
         if self.user_vector is None:
             raise RuntimeError(
                 "a report needs a user vector: call update(broadcast) first, or set user_vector."
@@ -133,3 +143,18 @@ class Device:
             stats = model.phone_statistics(history[history < broadcast.n_apps], key[1])
             self._statistics = (key, stats)
         return self._statistics[1]
+
+
+def _check_safe(mechanism: Mechanism, allow_float: bool, allow_unsafe: bool) -> None:
+    if mechanism.unsafe:
+        if not allow_unsafe:
+            raise ValueError(
+                f"{mechanism.name} is not ε-LDP, it sends in the clear: "
+                f"{', '.join(mechanism.guarantee.sent_in_clear)}. Choose a private mechanism, or "
+                f"say allow_unsafe=True in a simulation."
+            )
+    elif not (mechanism.finite_output or allow_float):
+        raise ValueError(
+            f"{mechanism.name} draws real numbers, and floats give away more than its ε: choose a "
+            f"mechanism with finite_output, or say allow_float=True in a simulation."
+        )

@@ -84,7 +84,10 @@ def test_phones_and_server_train_the_q_of_the_paper(rng, seed, alpha, optimiser,
         for number, device in enumerate(devices):
             device.update(server.broadcast)
             data = device.report(
-                server.broadcast, server.mechanism, KeyedBits(seed, number, round_)
+                server.broadcast,
+                server.mechanism,
+                KeyedBits(seed, number, round_),
+                allow_unsafe=True,
             ).to_bytes()
             server.collect(Report.from_bytes(data))
         server.step()

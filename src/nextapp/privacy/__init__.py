@@ -3,23 +3,93 @@
 A mechanism has two sides, ``encode`` (phone) and ``decode`` (server), one file each::
 
     from nextapp.privacy import mechanism
-    m = mechanism("identity", n_apps=87, d=16)
-    report = m.encode(F, bits, round=0)
-    mean = m.decode([report])
+    m = mechanism("codebook", epsilon=4.5, n_apps=87, d=16, clip=1.0)
+    report = m.encode(F, bits, round=0)   # bits: SystemBits() on a phone
+    mean = m.decode([report, ...])        # estimate of the mean of the clipped gradients
     m.guarantee
 """
 
 from __future__ import annotations
 
+import difflib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.harmony import Harmony
+from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.identity import Identity
-from nextapp.privacy.mechanism import Mechanism
+from nextapp.privacy.kashin import Kashin
+from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
+from nextapp.privacy.piecewise import Piecewise
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.privacy.qharmony import QHarmony
+from nextapp.privacy.qharmony_paper import QHarmonyPaper
+from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
+from nextapp.privacy.simhash import SimHash
 
-__all__ = ["Guarantee", "Identity", "Mechanism", "mechanism"]
+__all__ = [
+    "MECHANISMS",
+    "FiniteMechanism",
+    "Guarantee",
+    "Mechanism",
+    "Quantile",
+    "ShorterThan",
+    "mechanism",
+    "private_quantile",
+]
+
+MECHANISMS: Mapping[str, type[Mechanism]] = {
+    kind.name: kind
+    for kind in (
+        Identity,
+        Laplace,
+        Duchi,
+        Harmony,
+        QHarmony,
+        QHarmonyPaper,
+        Piecewise,
+        Hybrid,
+        Kashin,
+        SimHash,
+        PrivUnit,
+        Codebook,
+    )
+}
 
 
-def mechanism(name: str, *, n_apps: int, d: int) -> Mechanism:
-    """The mechanism of this name for gradients of shape (n_apps, d)."""
-    if name == "identity":
-        return Identity(n_apps, d)
-    raise ValueError(f"unknown mechanism {name!r}; known: identity.")
+def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
+    """The mechanism of this name for gradients of shape (n_apps, d).
+
+    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect anything
+    need ``clip``. Other options are those of the mechanism's class.
+
+    >>> mechanism("harmony", epsilon=4.5, n_apps=87, d=16, clip=1.0).guarantee.epsilon
+    4.5
+    """
+    if name not in MECHANISMS:
+        raise ValueError(f"unknown mechanism {name!r}{_nearest(name, MECHANISMS)}.")
+    kind = MECHANISMS[name]
+    known = inspect.signature(kind).parameters
+    for option in options:
+        if option not in known:
+            raise TypeError(f"{name} has no option {option!r}{_nearest(option, known)}.")
+    for word, parameter in known.items():
+        if parameter.default is inspect.Parameter.empty and word not in {"n_apps", "d", *options}:
+            raise TypeError(f"{name} needs {word}: {_NEEDED[word]}")
+    return kind(n_apps=n_apps, d=d, **options)
+
+
+_NEEDED = {
+    "epsilon": "the privacy budget of one whole report. There is no default.",
+    "clip": "the public radius to which gradients are clipped, a constant or a private_quantile.",
+}
+
+
+def _nearest(word: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return (f"; did you mean {close[0]!r}?" if close else "") + f" Known: {', '.join(known)}"

@@ -1,7 +1,7 @@
 """The gradient as it is: no privacy at all, and it says so. For simulations and as a control.
 
-The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it holds u (n_apps)
-and v (d) where α > 0, and the phone's own rows.
+The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it holds u (n_apps) and v
+(d) where α > 0, and the phone's own rows.
 """
 
 from __future__ import annotations
@@ -14,26 +14,42 @@ import numpy as np
 
 from nextapp.model import PhoneGradient
 from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.mechanism import Gradient, Mechanism
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report, WireError
 
 _HEAD = struct.Struct("<IIQ")  # own rows, d, 1 if a background follows (0 if not)
 
 
-class Identity:
+class Identity(Mechanism):
+    """No noise. With a ``clip`` F is still clipped (``ball``), to tell clipping from noise."""
+
     name = "identity"
-    guarantee = Guarantee(epsilon=math.inf, sent_in_clear=("the whole gradient",))
+    unsafe = True
 
-    def __init__(self, n_apps: int, d: int) -> None:
-        self.n_apps = n_apps
-        self.d = d
+    def __init__(self, *, n_apps: int, d: int, clip: float | None = None, ball: str = "l2") -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=math.inf, clip=clip)
+        if ball not in ("linf", "l1", "l2"):
+            raise ValueError(f"ball must be one of linf, l1, l2, got {ball!r}.")
+        self.ball = "none" if clip is None else ball
 
-    def encode(self, F: Floats | PhoneGradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(math.inf, sent_in_clear=("the whole gradient",))
+
+    @property
+    def variance(self) -> float:
+        return 0.0
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
         """The report of F; it draws no bits."""
         del bits
+        if self.ball != "none":
+            F = self.clipped(F)
         if isinstance(F, PhoneGradient):
             apps, rows, left, right = F.apps, F.rows, F.background() if F.c0 else None, F.p
         else:
+            F = self._flat(F).reshape(self.n_apps, self.d)
             apps = np.flatnonzero(F.any(axis=1))
             rows, left, right = F[apps], None, np.zeros(self.d)
         parts = [_HEAD.pack(len(apps), self.d, left is not None)]
@@ -44,17 +60,24 @@ class Identity:
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         """The mean of the gradients."""
+        if not reports:
+            raise ValueError("a mean needs at least one report.")
         total = np.zeros((self.n_apps, self.d))
         lefts, rights = [], []
-        for report in reports:
-            apps, rows, left, right = self._parts(report)
-            total[apps] += rows
-            if left is not None:
-                lefts.append(left)
-                rights.append(right)
-        if lefts:
-            total += np.array(lefts).T @ np.array(rights)
+        with np.errstate(over="ignore"):  # one hostile gradient can make the whole mean infinite
+            for report in reports:
+                apps, rows, left, right = self._parts(report)
+                total[apps] += rows
+                if left is not None:
+                    lefts.append(left)
+                    rights.append(right)
+            if lefts:
+                total += np.array(lefts).T @ np.array(rights)
         return total / len(reports)
+
+    def log_prob(self, report: Report, F: Gradient) -> float:
+        """0 for the report of F itself, −∞ for any other."""
+        return 0.0 if np.array_equal(self.decode([report]), self.clipped(F)) else -math.inf
 
     def _parts(
         self, report: Report
@@ -65,6 +88,8 @@ class Identity:
         if len(data) < _HEAD.size:
             raise WireError(f"the payload has {len(data)} bytes, at least {_HEAD.size} are needed.")
         k, d, background = _HEAD.unpack_from(data)
+        if background > 1:
+            raise WireError(f"the mark of a background must be 0 or 1, got {background}.")
         sizes = [k, k * d] + ([self.n_apps, d] if background else [])
         if d != self.d or k > self.n_apps or len(data) != _HEAD.size + 8 * sum(sizes):
             raise WireError(

@@ -1,27 +1,191 @@
-"""The two sides every mechanism has."""
+"""What every mechanism has: two sides, a clip, a guarantee, a law and a variance.
+
+F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F row by row
+x (D,)          F flattened, clipped, divided by the clip C, so that it lies in the unit ball
+W = 2^64        number of values of one word of random bits
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
 
 from nextapp.model import PhoneGradient
+from nextapp.privacy.exact import check_epsilon
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.randomness import Bits
-from nextapp.wire import Floats, Report
+from nextapp.wire import Floats, Report, WireError
+
+Gradient = Floats | PhoneGradient
+
+OUTPUT_LIMIT = 1 << 20
 
 
-class Mechanism(Protocol):
+class Mechanism(ABC):
+    """A way to report a gradient. `epsilon` is the budget of one whole report.
+
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none". ``unsafe`` mechanisms promise no
+    ε-LDP and are for simulations only.
+    """
+
+    name: ClassVar[str]
+    finite_output: bool = False
+    unsafe: ClassVar[bool] = False
+    ball: str
+
+    def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float | None = None) -> None:
+        for word, size in (("n_apps", n_apps), ("d", d)):
+            if not isinstance(size, int | np.integer) or size < 1:
+                raise ValueError(f"{word} must be a whole number of 1 or more, got {size!r}.")
+        self.n_apps = int(n_apps)
+        self.d = int(d)
+        self.D = self.n_apps * self.d
+        self.epsilon = epsilon
+        if clip is None:
+            self.clip = math.inf
+        else:
+            self.clip = check_clip(clip)
+
     @property
-    def name(self) -> str: ...
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """What is promised, what is left out, and what must hold."""
 
     @property
-    def guarantee(self) -> Guarantee: ...
+    @abstractmethod
+    def variance(self) -> float:
+        """V = E‖x̂ − x‖² of one report in units of clip², at x = 0 where it depends on x."""
 
-    def encode(self, F: Floats | PhoneGradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    @abstractmethod
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
         """Phone: the report of the gradient F, drawn with `bits`."""
-        ...
 
+    @abstractmethod
     def decode(self, reports: Sequence[Report]) -> Floats:
-        """Server: (n_apps, d), the estimate of the mean gradient."""
-        ...
+        """Server: (n_apps, d), the estimate of the mean of the clipped gradients."""
+
+    @abstractmethod
+    def log_prob(self, report: Report, F: Gradient) -> float:
+        """Log of the probability (density, where outputs are real) of this report under F.
+
+        Where a report carries a seed, it is conditional on the seed.
+        """
+
+    def outputs(self) -> Iterator[Report]:
+        """All reports there can be; only where they are few."""
+        raise NotImplementedError(
+            f"{self.name} has too many reports to list; only finite-output mechanisms list theirs."
+        )
+
+    def clipped(self, F: Gradient) -> Floats:
+        """F after the clip that is part of the mechanism, (n_apps, d), in the units of F."""
+        if self.ball == "none":
+            return self._flat(F).reshape(self.n_apps, self.d)
+        return self.clip * self._x(F).reshape(self.n_apps, self.d)
+
+    def _flat(self, F: Gradient) -> Floats:
+        """F as one vector of D finite numbers."""
+        if isinstance(F, PhoneGradient):
+            self._check_shape(F.app_vectors.shape)
+            x = F.dense().ravel()
+        else:
+            F = np.asarray(F, np.float64)
+            self._check_shape(F.shape)
+            x = F.ravel()
+        if not np.isfinite(x).all():
+            raise ValueError("the gradient must be finite; a report of anything else is refused.")
+        return x
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != (self.n_apps, self.d):
+            raise ValueError(
+                f"this mechanism was made for gradients of {(self.n_apps, self.d)}, got {shape}: "
+                f"make one for the catalogue at hand."
+            )
+
+    def _x(self, F: Gradient) -> Floats:
+        """x (D,): F in units of the clip, inside the unit ball."""
+        return into_ball(self._flat(F), self.ball, self.clip)
+
+    def _shaped(self, x: npt.NDArray[np.floating]) -> Floats:
+        """A vector of D entries as (n_apps, d)."""
+        return np.asarray(x, np.float64).reshape(self.n_apps, self.d)
+
+    def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:
+        """The payloads as rows of bytes, (n_reports, n_bytes); others are refused."""
+        if not reports:
+            raise ValueError("a mean needs at least one report.")
+        for report in reports:
+            if report.mechanism != self.name:
+                raise WireError(
+                    f"expected a report of {self.name!r}, got one of {report.mechanism!r}."
+                )
+            if len(report.payload) != n_bytes:
+                raise WireError(
+                    f"a payload of {self.name} has {n_bytes} bytes here, got "
+                    f"{len(report.payload)}: were n_apps, d and the options the same?"
+                )
+        data = b"".join(report.payload for report in reports)
+        return np.frombuffer(data, np.uint8).reshape(len(reports), n_bytes)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(epsilon={self.epsilon!r}, n_apps={self.n_apps}, d={self.d}, "
+            f"clip={self.clip!r})"
+        )
+
+
+class FiniteMechanism(Mechanism):
+    """A mechanism whose reports are finitely many and drawn with exact integer arithmetic."""
+
+    finite_output = True
+
+    def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
+
+    @abstractmethod
+    def probability(self, report: Report, F: Gradient) -> Fraction:
+        """The probability of this report under F, exactly as it is drawn."""
+
+    def log_prob(self, report: Report, F: Gradient) -> float:
+        chance = self.probability(report, F)
+        if chance == 0:
+            return -math.inf
+        return math.log(chance.numerator) - math.log(chance.denominator)
+
+    def _check_countable(self, n_outputs: int) -> None:
+        if n_outputs > OUTPUT_LIMIT:
+            raise ValueError(
+                f"{self.name} has {n_outputs:.3g} reports here, more than {OUTPUT_LIMIT}; list "
+                f"them at a smaller n_apps, d or k."
+            )
+
+
+def check_clip(clip: float) -> float:
+    if not (math.isfinite(clip) and clip > 0):
+        raise ValueError(
+            f"clip must be a finite number > 0, got {clip!r}. It is public and must not be read "
+            f"off private data: take a constant, or nextapp.privacy.private_quantile."
+        )
+    return float(clip)
+
+
+def into_ball(F: Floats, ball: str, clip: float) -> Floats:
+    """F moved into the ball of radius `clip`, in units of it.
+
+    Entry by entry for "linf", scaled down whole for "l1" and "l2". Nothing overflows.
+    """
+    if ball == "linf":
+        return np.asarray(np.clip(F, -clip, clip) / clip)
+    largest = float(np.abs(F).max(initial=0.0))
+    if largest == 0.0:
+        return np.zeros_like(F)
+    y = F / largest
+    norm = float(np.abs(y).sum()) if ball == "l1" else math.sqrt(float(y @ y))
+    return y / norm if largest > clip / norm else y * (largest / clip)

@@ -86,3 +86,26 @@ def below(bits: Bits, bound: int) -> int:
         word = int(bits.words(1)[0])
         if word < limit:
             return word % bound
+
+
+def chance(bits: Bits, threshold: int) -> bool:
+    """True with probability threshold / 2^64, exactly; one word."""
+    return int(bits.words(1)[0]) < threshold
+
+
+def distinct(bits: Bits, n: int, bound: int) -> list[int]:
+    """n different whole numbers from 0 .. bound − 1, ascending; every set is equally likely.
+
+    Floyd's way: for top = bound − n .. bound − 1 draw one of 0 .. top by `below`, and take top
+    itself where that one is there already.
+
+    >>> distinct(KeyedBits(seed=1), 3, 3)
+    [0, 1, 2]
+    """
+    if not 0 <= n <= bound:
+        raise ValueError(f"there are not {n!r} different numbers below {bound!r}.")
+    taken: set[int] = set()
+    for top in range(bound - n, bound):
+        number = below(bits, top + 1)
+        taken.add(top if number in taken else number)
+    return sorted(taken)

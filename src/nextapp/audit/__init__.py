@@ -1,0 +1,1 @@
+"""For whoever plans or checks a fleet; needs ``pip install 'nextapp[lab]'``."""

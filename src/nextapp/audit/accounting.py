@@ -1,0 +1,280 @@
+"""What many reports of one phone add up to, and what a shuffler before the server would change.
+
+A planner's view; the phone itself keeps a `Ledger` and adds plainly. A report is ε-LDP, eq. (14),
+that is with δ = 0. A total is (ε, δ) if for neighbours P and Q the hockey-stick divergence
+
+    H(P, Q; ε) = Σ_o max(0, P(o) − e^ε Q(o))
+
+is at most δ. The figures for the same reports::
+
+    composed   the server links every report to its phone: the plain sum, and at a δ > 0 the total
+               by privacy loss distributions (PLD), which no ε-LDP reports exceed
+    shuffled   the server sees each round's reports without senders, one from every phone
+
+Needs SciPy and Google's dp-accounting: ``pip install 'nextapp[lab]'``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.wire import Floats
+
+SMALLEST_DELTA = 1e-12
+"""Below it dp-accounting's own cut of tails (1e-15) and the rounding of its FFT begin to show."""
+
+ASSUMPTIONS = (
+    "each phone sends one message a round, and nothing in it or about it (address, time, length, "
+    "a fixed seed) tells who sent it or which message of another round the same phone sent",
+    "whoever shuffles does not work together with the server",
+    "the phones counted are honest: one that sends what it likes hides nobody, so count only those "
+    "that are sure to follow the mechanism",
+    "every message of a round is drawn afresh by a mechanism of the same epsilon with delta 0",
+)
+"""What must hold for `shuffled`; without it the figures of `composed` are the true ones."""
+
+_TAIL = 1e-18  # probability that is cut off, always counted as if it gave the phone away
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The total of ``reports`` reports of one phone, each ``epsilon``-LDP.
+
+    ``by_sum`` holds with certainty (δ = 0); ``by_pld`` holds at ``delta`` and is never larger.
+    """
+
+    epsilon: float
+    reports: int
+    delta: float
+    by_sum: float
+    by_pld: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a phone gives away over a whole plan, for a command to print.
+
+    ``shuffled_round`` and ``shuffled_total`` (one round, all rounds, each at ``delta``) hold only
+    under the ``assumptions``; the other two always.
+    """
+
+    epsilon: float
+    reports: int
+    phones: int
+    delta: float
+    total_by_sum: float
+    total_by_pld: float
+    shuffled_round: float
+    shuffled_total: float
+    assumptions: tuple[str, ...] = ASSUMPTIONS
+
+
+def plan(epsilon: float, reports: int, phones: int, delta: float) -> Plan:
+    """All figures for `reports` rounds in which each of `phones` phones reports once."""
+    composition = composed(epsilon, reports, delta)
+    return Plan(
+        epsilon=epsilon,
+        reports=reports,
+        phones=phones,
+        delta=delta,
+        total_by_sum=composition.by_sum,
+        total_by_pld=composition.by_pld,
+        shuffled_round=shuffled(epsilon, phones, delta),
+        shuffled_total=shuffled(epsilon, phones, delta, rounds=reports),
+    )
+
+
+def composed(epsilon: float, reports: int, delta: float) -> Composition:
+    """The total of `reports` reports, each `epsilon`-LDP, by sum and by PLD at `delta`.
+
+    Whatever the mechanisms, and even if each was chosen after seeing the reports before it, no
+    total is larger than that of randomised response (Kairouz, Oh and Viswanath 2015), whose loss
+    is +ε with probability e^ε/(1 + e^ε), else −ε. On a grid of step ε nothing has to be rounded.
+    """
+    _check_epsilon(epsilon)
+    _check_delta(delta)
+    _check_count("reports", reports)
+    q, r = _truth_and_lie(epsilon)
+    by_sum = epsilon * reports
+    by_pld = _composed(np.array([r, 0.0, q]), -1, epsilon, 0.0, reports, delta)
+    return Composition(epsilon, reports, delta, by_sum, min(by_sum, by_pld))
+
+
+def shuffled(epsilon: float, phones: int, delta: float, rounds: int = 1) -> float:
+    """The total ε of a phone among `phones` whose `epsilon`-LDP reports are shuffled every round.
+
+    Feldman, McMillan and Talwar (2021), "Hiding among the clones", numeric form. Each other
+    phone's report is, with probability e^{−ε}, as good as a clone of this phone's: one drawn from
+    its data or from its neighbour's, evenly. With
+
+        C ~ Bin(phones − 1, e^{−ε}),   A ~ Bin(C, ½),   B ~ Bern(e^ε/(1 + e^ε))
+        P = (A + B, C − A + 1 − B),    Q = (A + 1 − B, C − A + B)
+
+    the shuffled reports tell the server at most what a draw from P or Q would, so the ε of one
+    round is where H(P, Q; ε) = `delta`. More rounds are composed by the PLD of (P, Q), and `delta`
+    is that of all together. Under `ASSUMPTIONS` only.
+    """
+    _check_epsilon(epsilon)
+    _check_delta(delta)
+    _check_count("phones", phones)
+    _check_count("rounds", rounds)
+    if rounds == 1:
+        return _one_round(epsilon, phones, delta)
+    probabilities, lowest, step, lost = _loss_on_a_grid(epsilon, phones)
+    return _composed(probabilities, lowest, step, lost, rounds, delta)
+
+
+def hockey_stick(at: float, epsilon: float, phones: int) -> float:
+    """H(P, Q; `at`) of one shuffled round: the δ for which it is (`at`, δ)-private."""
+    _check_epsilon(epsilon)
+    _check_count("phones", phones)
+    return _hockey_stick(at, epsilon, *_clones(epsilon, phones))
+
+
+def _hockey_stick(
+    at: float, epsilon: float, clones: npt.NDArray[np.int64], weights: Floats
+) -> float:
+    """The same for given numbers of clones c and their weights.
+
+    With q = e^ε/(1 + e^ε), r = 1 − q and x the first entry of the pair,
+
+        P(x)/Q(x) = (q x + r (c + 1 − x)) / (r x + q (c + 1 − x)),
+
+    which grows with x: the sum runs over all x from a first one on, and is made of upper tails of
+    A ~ Bin(c, ½).
+    """
+    binom = _lab("scipy.stats").binom
+    q, r = _truth_and_lie(epsilon)
+    gap, more, less = math.tanh(epsilon / 2), math.expm1(at), -math.expm1(-at)  # gap is q − r
+    # P(x) > e^at Q(x)  <=>  x (q − r)(1 + e^at) > (c + 1)(q e^at − r); both sides over e^at
+    share = (gap + r * less) / (gap * (2 - less))
+    first = np.floor((clones + 1) * share) + 1
+    # (q − r e^at) P[A + 1 >= first] + (r − q e^at) P[A >= first]
+    inside = (gap - r * more) * binom.sf(first - 2, clones, 0.5)
+    inside -= (gap + q * more) * binom.sf(first - 1, clones, 0.5)
+    return float(weights @ np.maximum(inside, 0.0)) + 2 * _TAIL
+
+
+def _one_round(epsilon: float, phones: int, delta: float) -> float:
+    """The least ε with H(P, Q; ε) <= delta; H falls with ε and is 0 at the local ε."""
+    clones, weights = _clones(epsilon, phones)
+    if _hockey_stick(0.0, epsilon, clones, weights) <= delta:
+        return 0.0
+    low, high = 0.0, epsilon
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if _hockey_stick(middle, epsilon, clones, weights) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def _clones(epsilon: float, phones: int) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Values of C and their probabilities, less `_TAIL` at either end.
+
+    Where C is large, neighbouring values count as the smallest of them, at most 1/20,000 less:
+    fewer clones hide less, so this errs on the safe side, and by less than 3e-5 of the result.
+    """
+    binom = _lab("scipy.stats").binom
+    others, rate = phones - 1, math.exp(-epsilon)
+    mean, variance = others * rate, others * rate * (1 - rate)
+    nats = math.log(1 / _TAIL)
+    reach = nats / 3 + math.sqrt(nats**2 / 9 + 2 * variance * nats)  # Bernstein: beyond it, _TAIL
+    low, high = max(0, math.floor(mean - reach)), min(others, math.ceil(mean + reach))
+    values = np.arange(low, high + 1)
+    weights = binom.pmf(values, others, rate)
+    starts = np.arange(0, len(values), max(1, low // 20_000))
+    return values[starts], np.add.reduceat(weights, starts)
+
+
+def _loss_on_a_grid(epsilon: float, phones: int) -> tuple[Floats, int, float, float]:
+    """ln P/Q under P on a grid: probabilities, number of the lowest point, step, what was cut off.
+
+    A loss between two grid points is split between them so that both P and Q keep their sums: then
+    H is exact at the grid points and, as a chord of a convex function, never too small between
+    them (Doroshenko et al. 2022, "Connect the dots"). The step divides ε, so that the largest loss
+    is a grid point too.
+    """
+    parts = list(_losses(epsilon, phones))
+    losses = np.concatenate([loss for loss, _ in parts])
+    masses = np.concatenate([mass for _, mass in parts])
+    spread = math.sqrt(float(masses @ losses**2))
+    n_steps = math.ceil(100 * epsilon / spread)
+    step = epsilon / n_steps
+    below = np.clip(np.floor(losses / step), -n_steps, n_steps - 1).astype(np.int64)
+    # the lower point g = below · step takes (e^−loss − e^−(g + step)) / (e^−g − e^−(g + step))
+    share = np.clip(np.expm1((below + 1) * step - losses) / math.expm1(step), 0.0, 1.0)
+    lowest = int(below.min())
+    probabilities = np.zeros(int(below.max()) - lowest + 2)
+    np.add.at(probabilities, below - lowest, masses * share)
+    np.add.at(probabilities, below - lowest + 1, masses * (1 - share))
+    return probabilities, lowest, step, 4 * _TAIL
+
+
+def _losses(epsilon: float, phones: int) -> Iterator[tuple[Floats, Floats]]:
+    """ln P(x)/Q(x) and P(x) for each number of clones and each x that matters."""
+    binom = _lab("scipy.stats").binom
+    q, r = _truth_and_lie(epsilon)
+    for clones, weight in zip(*_clones(epsilon, phones), strict=True):
+        reach = math.ceil(math.sqrt(clones * math.log(2 / _TAIL) / 2))  # Hoeffding, as above
+        x = np.arange(max(0, clones // 2 - reach), min(clones, clones // 2 + 1 + reach) + 2)
+        rest = clones + 1 - x
+        mass = q * binom.pmf(x - 1, clones, 0.5) + r * binom.pmf(x, clones, 0.5)
+        yield np.log((q * x + r * rest) / (r * x + q * rest)), weight * mass
+
+
+def _composed(
+    probabilities: Floats, lowest: int, step: float, lost: float, times: int, delta: float
+) -> float:
+    """ε at `delta` of `times` copies of a symmetric loss given on a grid; by dp-accounting."""
+    pmf = _lab("dp_accounting.pld.pld_pmf").DensePLDPmf(
+        step, lowest, probabilities, lost, pessimistic_estimate=True
+    )
+    distribution = _lab("dp_accounting.pld.privacy_loss_distribution").PrivacyLossDistribution(pmf)
+    return float(distribution.self_compose(times).get_epsilon_for_delta(delta))
+
+
+def _truth_and_lie(epsilon: float) -> tuple[float, float]:
+    """q = e^ε/(1 + e^ε) and r = 1 − q, neither by a difference."""
+    return 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
+
+
+def _lab(module: str) -> Any:
+    """A library of the lab extra, imported where it is used."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"accounting needs {module.partition('.')[0]}, which is not installed: "
+            f"pip install 'nextapp[lab]'",
+            name=error.name,
+        ) from error
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not 0 < epsilon <= 100:
+        raise ValueError(
+            f"epsilon must be a number > 0 and at most 100, got {epsilon!r}. It is the budget of "
+            f"one report; one beyond 100, or of the mechanism 'identity', protects nothing."
+        )
+
+
+def _check_delta(delta: float) -> None:
+    if not SMALLEST_DELTA <= delta < 1:
+        raise ValueError(
+            f"delta must lie in [{SMALLEST_DELTA}, 1), got {delta!r}; well below one over the "
+            f"number of phones is usual, such as 1e-6. For delta = 0 read the plain sum."
+        )
+
+
+def _check_count(name: str, count: int) -> None:
+    if count != int(count) or count < 1:
+        raise ValueError(f"{name} must be a whole number >= 1, got {count!r}.")

@@ -1,0 +1,138 @@
+"""codebook: one of m Gaussian codewords of a seed, the well-aligned ones e^ε times as likely.
+
+PrivUnit (Bhowmick et al. 2018; Asi, Feldman, Talwar 2022) made finite, as subset selection (Ye and
+Barg 2018) on a random codebook.
+
+x (D + 1,)      gradient in the ℓ2 ball, completed to length 1
+g_0 … g_{m−1}   codewords, Gaussian vectors made from a seed
+k               codewords in the favoured set                    T, W  see `exact`
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
+from nextapp.privacy.exact import W, keep_threshold, kept
+from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.packing import packed, unpacked
+from nextapp.privacy.simhash import check_size
+from nextapp.randomness import Bits, below, purpose_word
+from nextapp.wire import Floats, Report
+
+_PURPOSE = purpose_word("codebook")
+
+
+class Codebook(FiniteMechanism):
+    """An index j into m = 2^b codewords; the k best aligned with x have weight e^ε, the others 1.
+
+        P[j] = e^ε/(k e^ε + m − k)  or  1/(k e^ε + m − k)
+        x̂ = g_j / μ,   μ = E[x·g_j] = (e^ε − 1)/(k e^ε + m − k) · Σ_{i ≤ k} E[s_(i)]
+
+    s_(1) ≥ s_(2) ≥ … are m independent N(0, 1) in descending order, as x·g_j are for a unit vector
+    x. ε holds for any codebook whatever: the law of j has two levels. V = D/μ² at x = 0. ``b`` is
+    the number of bits of the index; k is the one that maximises μ.
+
+    Bits: the seed; the coin that keeps within the k best; then `below(k)` or `below(m)`, the place
+    in the k best (in ascending order of j) or j itself.
+    Payload: the seed, 8 bytes, then j.
+    """
+
+    name = "codebook"
+    ball = "l2"
+
+    def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float, b: int = 8) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
+        check_size(self.D)
+        if not (isinstance(b, int) and 1 <= b <= 12):
+            raise ValueError(f"b must be a whole number of bits from 1 to 12, got {b!r}.")
+        self.b = b
+        self.m = 1 << b
+        tops = np.cumsum(order_statistics(self.m))  # E of the sum of the k best, k = 1 … m
+        excess = math.expm1(min(self.epsilon, 64.0))
+        self.k = 1 + int(np.argmax(tops / (excess * np.arange(1, self.m + 1) + self.m)))
+        self.threshold = keep_threshold(self.epsilon, self.k, self.m)
+        self.mu = self.threshold / W * float(tops[self.k - 1]) / self.k
+        self._widths = [32, 32, b]
+        self._n_bytes = 8 + (b + 7) // 8
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, covers=("index", "norm"), assumptions=(SECRET_BITS,))
+
+    @property
+    def variance(self) -> float:
+        return self.D / self.mu**2
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+        seed, coin = bits.words(2).tolist()
+        best = self._best(
+            F, seed
+        )  # also where it is not used: the time taken must not tell the coin
+        j = int(best[below(bits, self.k)]) if coin < self.threshold else below(bits, self.m)
+        return self._report(seed, j, round)
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        seeds, j = self._parts(reports)
+        purpose = np.full_like(seeds, _PURPOSE)
+        total = sum_of_vectors(seeds, purpose, j, self.m, self.D)
+        return self._shaped(self.clip / (self.mu * UNIT * len(reports)) * total)
+
+    def probability(self, report: Report, F: Gradient) -> Fraction:
+        """Conditional on the seed."""
+        seeds, j = self._parts([report])
+        best = self._best(F, int(seeds[0]))
+        return kept(self.threshold, self.k, self.m, bool((best == j[0]).any()))
+
+    def outputs(self, seed: int = 0) -> Iterator[Report]:
+        """All reports with this seed."""
+        for j in range(self.m):
+            yield self._report(seed, j, 0)
+
+    def _best(self, F: Gradient, seed: int) -> npt.NDArray[np.intp]:
+        """The k codewords best aligned with x, in ascending order; of equals the earlier ones."""
+        grid = unit_vector(self._flat(F), self.clip)
+        s = alignments(Stream(seed, _PURPOSE), grid, self.m)
+        return np.sort(np.argsort(-s, kind="stable")[: self.k])
+
+    def _report(self, seed: int, j: int, round: int) -> Report:  # noqa: A002
+        return Report(self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, j], self._widths))
+
+    def _parts(
+        self, reports: Sequence[Report]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        fields = unpacked(self._payloads(reports, self._n_bytes), self._widths)
+        seeds = fields[:, 0].astype(np.uint64) | fields[:, 1].astype(np.uint64) << np.uint64(32)
+        return seeds, fields[:, 2]
+
+
+@functools.cache
+def order_statistics(m: int) -> tuple[float, ...]:
+    """E[s_(i)] of m independent N(0, 1), the largest first.
+
+        E[s_(i)] = m C(m−1, i−1) ∫ z φ(z) Φ(z)^{m−i} (1 − Φ(z))^{i−1} dz
+
+    by the trapezium rule, which for such an integrand is exact to rounding.
+
+    >>> [round(s, 6) for s in order_statistics(2)]  # ± 1/√π
+    [0.56419, -0.56419]
+    """
+    z = np.linspace(-12.0, 12.0, 4801)
+    upper = np.array([0.5 * math.erfc(v / math.sqrt(2)) for v in z])
+    log_upper = np.log(upper)
+    log_lower = log_upper[::-1]
+    weight = z * (z[1] - z[0]) / math.sqrt(2 * math.pi)
+    means = []
+    for i in range(1, m // 2 + 1):
+        log_comb = math.lgamma(m + 1) - math.lgamma(i) - math.lgamma(m - i + 1)
+        log_law = log_comb - z**2 / 2 + (m - i) * log_lower + (i - 1) * log_upper
+        means.append(float(weight @ np.exp(log_law)))
+    middle = [0.0] if m % 2 else []
+    return (*means, *middle, *(-mean for mean in reversed(means)))

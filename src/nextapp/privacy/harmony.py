@@ -1,0 +1,134 @@
+"""k-Harmony: k entries at random positions, each one random sign (Nguyên et al. 2016).
+
+x (D,)  clipped gradient in [−1, 1]      k  entries sent        T, W  see `exact`
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.model import PhoneGradient
+from nextapp.privacy.exact import W, response_floor, sign_threshold
+from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.packing import SignedPositions
+from nextapp.randomness import Bits, distinct
+from nextapp.wire import Floats, Report
+
+
+class Harmony(FiniteMechanism):
+    """k distinct entries, uniform, each sent as a sign by randomised response with ε/k.
+
+        P[+1] = ½ + ½ x_j tanh(ε/2k),   x̂ = (D/k) c Σ_l s_l e_{j_l},   c = coth(ε/2k)
+
+    The tanh form is eq. (16) divided through. ε holds because positions do not depend on x and each
+    sign's odds change by at most e^{ε/k}. V = D² c²/k − ‖x‖². ``k`` is by default the one that
+    minimises c²/k.
+
+    Bits: `distinct(k, D)`, then k words, one a sign, in the order of the positions.
+    Payload: k positions, ascending, then k bits, 1 for +1.
+    """
+
+    name = "harmony"
+    ball = "linf"
+
+    def __init__(
+        self, *, n_apps: int, d: int, epsilon: float, clip: float, k: int | None = None
+    ) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
+        self.k = best_k(epsilon, self.D) if k is None else k
+        if not (isinstance(self.k, int) and 1 <= self.k <= self.D):
+            raise ValueError(
+                f"k must be a whole number from 1 to n_apps·d = {self.D}, got {k!r}; leave it out "
+                f"for the best one, {best_k(epsilon, self.D)}."
+            )
+        self.floor = response_floor(self.epsilon, self.k)
+        self.c = W / (W - 2 * self.floor)  # coth(ε/2k), as drawn
+        self._fields = SignedPositions(self.k, self.D)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, covers=("positions", "signs"), assumptions=(SECRET_BITS,))
+
+    @property
+    def variance(self) -> float:
+        return self.D**2 * self.c**2 / self.k
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+        positions = distinct(bits, self.k, self.D)
+        words = bits.words(self.k)
+        signs = [
+            int(word) < sign_threshold(x, self.floor)
+            for word, x in zip(words, self._entries(F, positions), strict=True)
+        ]
+        return Report(self.name, round, self._fields.packed(positions, signs))
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        S = self._sum_of_signs(*self._parts(reports))
+        scale = self.D / (self.k * len(reports)) * self.c * self.clip
+        return self._shaped(scale * S)
+
+    def probability(self, report: Report, F: Gradient) -> Fraction:
+        positions, signs = self._parts([report])
+        chance = Fraction(1, math.comb(self.D, self.k))
+        for sign, x in zip(signs[0], self._entries(F, positions[0].tolist()), strict=True):
+            T = sign_threshold(x, self.floor)
+            chance *= Fraction(T if sign > 0 else W - T, W)
+        return chance
+
+    def outputs(self) -> Iterator[Report]:
+        self._check_countable(math.comb(self.D, self.k) * 2**self.k)
+        for payload in self._fields.all():
+            yield Report(self.name, 0, payload)
+
+    def _entries(self, F: Gradient, positions: Sequence[int]) -> list[float]:
+        """x at these positions; a phone's sparse gradient is not made dense for it."""
+        if isinstance(F, PhoneGradient):
+            self._check_shape(F.app_vectors.shape)
+            values = [_entry(F, *divmod(position, self.d)) for position in positions]
+        else:
+            values = self._flat(F)[positions].tolist()
+        if not all(map(math.isfinite, values)):
+            raise ValueError("the gradient must be finite; a report of anything else is refused.")
+        return [min(max(value, -self.clip), self.clip) / self.clip for value in values]
+
+    def _parts(
+        self, reports: Sequence[Report]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
+        return self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
+
+    def _sum_of_signs(
+        self, positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64]
+    ) -> Floats:
+        """S (D,), line 5 of Algorithm 2."""
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        return S.astype(np.float64)
+
+
+def _entry(F: PhoneGradient, app: int, column: int) -> float:
+    value = 0.0
+    if F.c0:
+        value = F.c0 * float(F.app_vectors[app] @ F.p) * float(F.p[column])
+    own = int(np.searchsorted(F.apps, app))
+    if own < len(F.apps) and F.apps[own] == app:
+        value += float(F.rows[own, column])
+    return value
+
+
+def best_k(epsilon: float, D: int) -> int:
+    """The k that minimises c(ε/k)²/k, and with it the variance.
+
+    >>> best_k(4.5, 1392), best_k(1.1, 1392)
+    (2, 1)
+    """
+
+    def spread(k: int) -> float:
+        return 1.0 / (k * math.tanh(epsilon / (2 * k)) ** 2)
+
+    return min(range(1, min(D, math.ceil(epsilon) + 1) + 1), key=spread)

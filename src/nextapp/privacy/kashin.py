@@ -1,0 +1,168 @@
+"""kashin, also SQKR: signs of a few Kashin coefficients (Chen, Kairouz and Özgür 2020).
+
+x (D,)     gradient in the ℓ2 ball       a (N,)  coefficients, x = U a, |a_j| ≤ K/√N
+U (D, N)   frame, U Uᵀ = I               b       coefficients sent      T, W  see `exact`
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from nextapp.privacy.exact import W, keep_threshold, sign_threshold
+from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.packing import SignedPositions
+from nextapp.privacy.simhash import best_b
+from nextapp.randomness import Bits, KeyedBits, distinct
+from nextapp.wire import Floats, Report
+
+_ROUNDS = 60
+_MARGIN = 0.95
+
+
+class Kashin(FiniteMechanism):
+    """b coefficients at random, each rounded at random to ±K/√N, then 2^b-ary randomised response.
+
+        x = U a,   P[s_l = +1] = ½ + ½ a_{j_l} √N/K,   s kept with probability T/W, else any of 2^b
+        x̂ = (N/b) (K/√N) (W/T) Σ_l s_l U e_{j_l},   W/T = (e^ε + 2^b − 1)/(e^ε − 1)
+
+    U is a Hadamard matrix of N ≥ 2 D columns with random signs, of which D rows at random are kept;
+    the choice is public and the same for all phones (``frame``). Rows at the end of the transform
+    instead would only repeat coefficients and gain nothing. ε holds whatever a is, since the
+    response is two-level. V = D K² (W/T)²/b at x = 0.
+
+    ``K`` is a bound that the coefficients are clipped to. The search of Lyubarskii and Vershynin
+    (2010) stays within 1.8 for gradients that were not made to fit the frame; where it does not,
+    the estimate has a bias by what was clipped (see `coefficients`).
+
+    Bits: `distinct(b, N)`; b words for the signs; 1 word for the coin; 1 for another value in its b
+    lowest bits. Payload: b positions, ascending, then b bits, 1 for +1.
+    """
+
+    name = "kashin"
+    ball = "l2"
+
+    def __init__(
+        self,
+        *,
+        n_apps: int,
+        d: int,
+        epsilon: float,
+        clip: float,
+        b: int | None = None,
+        K: float = 1.8,
+        frame: int = 0,
+    ) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
+        self.N = 2 << (self.D - 1).bit_length()
+        self.b = min(best_b(epsilon), self.N) if b is None else b
+        if not (isinstance(self.b, int) and 1 <= self.b <= min(16, self.N)):
+            raise ValueError(
+                f"b must be a whole number from 1 to {min(16, self.N)}, the coefficients sent, "
+                f"got {b!r}."
+            )
+        if not (math.isfinite(K) and K >= 1):
+            raise ValueError(f"K must be a finite number of 1 or more, got {K!r}.")
+        self.K = float(K)
+        self.threshold = keep_threshold(self.epsilon, 1, 1 << self.b)
+        public = KeyedBits(seed=frame, purpose="kashin")
+        self._rows = np.array(distinct(public, self.D, self.N), np.intp)
+        self._signs = np.where(public.words(self.D) >> np.uint64(63), 1.0, -1.0)
+        self._fields = SignedPositions(self.b, self.N)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            self.epsilon, covers=("positions", "signs", "norm"), assumptions=(SECRET_BITS,)
+        )
+
+    @property
+    def variance(self) -> float:
+        return self.D * self.K**2 * (W / self.threshold) ** 2 / self.b
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+        y = np.clip(self.coefficients(F), -1.0, 1.0)
+        positions = distinct(bits, self.b, self.N)
+        *words, coin, other = bits.words(self.b + 2).tolist()
+        if coin < self.threshold:
+            positive = [
+                word < sign_threshold(z)
+                for word, z in zip(words, y[positions].tolist(), strict=True)
+            ]
+        else:
+            positive = [bool(other >> i & 1) for i in range(self.b)]
+        return Report(self.name, round, self._fields.packed(positions, positive))
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        positions, signs = self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
+        total = np.bincount(positions.ravel(), signs.ravel(), minlength=self.N)
+        scale = math.sqrt(self.N) / self.b * self.K * (W / self.threshold) / len(reports)
+        return self._shaped(self.clip * scale * self._synthesis(total.astype(np.float64)))
+
+    def probability(self, report: Report, F: Gradient) -> Fraction:
+        positions, signs = self._fields.unpacked(self._payloads([report], self._fields.n_bytes))
+        y = np.clip(self.coefficients(F), -1.0, 1.0)[positions[0]]
+        true = Fraction(1)
+        for sign, z in zip(signs[0].tolist(), y.tolist(), strict=True):
+            T = sign_threshold(z)
+            true *= Fraction(T if sign > 0 else W - T, W)
+        response = true * Fraction(self.threshold, W) + Fraction(W - self.threshold, W << self.b)
+        return response / math.comb(self.N, self.b)
+
+    def outputs(self) -> Iterator[Report]:
+        self._check_countable(math.comb(self.N, self.b) * 2**self.b)
+        for payload in self._fields.all():
+            yield Report(self.name, 0, payload)
+
+    def coefficients(self, F: Gradient) -> Floats:
+        """y = a √N/K (N,): x = U a exactly, and |y| ≤ 1 if the search found such an a.
+
+        Clip a a little below the bound, put back what that took from x spread over all
+        coefficients, and so on, until nothing is above the bound.
+        """
+        bound = self.K / math.sqrt(self.N)
+        x = self._x(F)
+        a = self._analysis(x)
+        for _ in range(_ROUNDS):
+            if np.abs(a).max() <= bound:
+                break
+            a = np.clip(a, -_MARGIN * bound, _MARGIN * bound)
+            a += self._analysis(x - self._synthesis(a))
+        return np.asarray(a / bound)
+
+    def _analysis(self, x: Floats) -> Floats:
+        """Uᵀ x (N,)."""
+        padded = np.zeros(self.N)
+        padded[self._rows] = self._signs * x
+        return hadamard(padded)
+
+    def _synthesis(self, a: Floats) -> Floats:
+        """U a (D,)."""
+        return self._signs * hadamard(a)[self._rows]
+
+
+def hadamard(x: Floats) -> Floats:
+    """The orthonormal Walsh-Hadamard transform of a vector of 2^q entries.
+
+    The transform is a product over the q bits of the index; at most 6 bits at a time are one small
+    matrix product, after which the next bits come last.
+    """
+    q = len(x).bit_length() - 1
+    parts = max(1, (q + 5) // 6)
+    for part in range(parts):
+        n = 1 << (q * (part + 1) // parts - q * part // parts)
+        x = (x.reshape(-1, n) @ _matrix(n)).T.ravel()
+    return x
+
+
+@functools.cache
+def _matrix(n: int) -> Floats:
+    H = np.ones((1, 1))
+    while len(H) < n:
+        H = np.block([[H, H], [H, -H]])
+    return H / math.sqrt(n)

@@ -1,0 +1,82 @@
+"""Whole numbers packed to the bit, lowest bit first, and unpacked for many reports at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.wire import WireError
+
+
+def width(n_values: int) -> int:
+    """Bits that hold a number from 0 to n_values − 1.
+
+    >>> width(1392), width(1)
+    (11, 0)
+    """
+    return (n_values - 1).bit_length()
+
+
+def n_bytes(widths: Sequence[int]) -> int:
+    """Bytes that hold fields of these widths side by side."""
+    return (sum(widths) + 7) // 8
+
+
+def packed(values: Sequence[int], widths: Sequence[int]) -> bytes:
+    """The fields side by side, the first in the lowest bits; bits left over are 0.
+
+    >>> packed([5, 1], [3, 1])
+    b'\\r'
+    """
+    word = 0
+    for value, bits in zip(reversed(values), reversed(widths), strict=True):
+        word = word << bits | int(value)
+    return word.to_bytes(n_bytes(widths), "little")
+
+
+def unpacked(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The inverse of `packed` for every row, (n_rows, n_fields); fields have at most 62 bits."""
+    bits = np.unpackbits(rows, axis=1, bitorder="little")
+    if bits[:, sum(widths) :].any():
+        raise WireError("the bits after the last field of a payload must be 0.")
+    fields = np.zeros((len(rows), len(widths)), np.int64)
+    start = 0
+    for field, n in enumerate(widths):
+        fields[:, field] = bits[:, start : start + n] @ (1 << np.arange(n, dtype=np.int64))
+        start += n
+    return fields
+
+
+class SignedPositions:
+    """The payload of mechanisms that send k distinct positions below D and a sign for each.
+
+    k positions, ascending, then k bits, 1 for +1.
+    """
+
+    def __init__(self, k: int, D: int) -> None:
+        self.k = k
+        self.D = D
+        self._widths = [width(D)] * k + [1] * k
+        self.n_bytes = n_bytes(self._widths)
+
+    def packed(self, positions: Sequence[int], positive: Sequence[bool | int]) -> bytes:
+        return packed([*positions, *positive], self._widths)
+
+    def unpacked(
+        self, rows: npt.NDArray[np.uint8]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Positions and signs ±1, (n_rows, k) each; a `WireError` unless they are in order."""
+        fields = unpacked(rows, self._widths)
+        positions, signs = fields[:, : self.k], 2 * fields[:, self.k :] - 1
+        if positions[:, -1].max() >= self.D or (np.diff(positions, axis=1) <= 0).any():
+            raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
+        return positions, signs
+
+    def all(self) -> Iterator[bytes]:
+        """Every payload there can be."""
+        for positions in itertools.combinations(range(self.D), self.k):
+            for positive in itertools.product((0, 1), repeat=self.k):
+                yield self.packed(positions, positive)

@@ -1,0 +1,69 @@
+"""QHarmony, eqs. (16) and (17), mended: a public clip, nothing in the clear, no bias.
+
+The printed mechanism stands in `qharmony_paper`. What differs (PAPER.md, R2 to R6):
+
+    printed                                   here
+    f_max(u) sent as it is                    nothing but positions and signs
+    entries divided by f_max(u)               by a public clip C, and kept within [−1, 1]
+    scale max_u f_max(u) / z_max              C · D c / (k M), which makes the mean unbiased
+
+With the same k and clip that is k-Harmony to the bit: the direction of QHarmony's F̄ is that of the
+sum of signs S, and only the scale was ever different. ``scale="paper"`` keeps the printed 1/z_max,
+with C for f_max; the direction is the same, the length is not that of the mean.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.privacy.harmony import Harmony
+from nextapp.wire import Floats, Report
+
+SCALES = ("unbiased", "paper")
+
+
+class QHarmony(Harmony):
+    """Algorithms 1 and 2 with the scale C · D c/(k M). All else is that of `Harmony`."""
+
+    name = "qharmony"
+
+    def __init__(
+        self,
+        *,
+        n_apps: int,
+        d: int,
+        epsilon: float,
+        clip: float,
+        k: int | None = None,
+        scale: str = "unbiased",
+    ) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, k=k)
+        if scale not in SCALES:
+            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
+        self.scale = scale
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        if self.scale == "unbiased":
+            return super().decode(reports)
+        positions, signs = self._parts(reports)
+        S = self._sum_of_signs(positions, signs)
+        z_max = most_positive_signs(positions, signs, self.D)
+        return self._shaped(self.clip / z_max * S if z_max else np.zeros(self.D))
+
+
+def most_positive_signs(
+    positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64], D: int
+) -> int:
+    """z_max of Algorithm 2. It warns where it is 0 and the update zero (PAPER.md, R5)."""
+    z_max = int(np.bincount(positions[signs > 0], minlength=D).max())
+    if z_max == 0:
+        warnings.warn(
+            "no report has a positive sign, so z_max = 0 and the update is zero (PAPER.md, R5).",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return z_max

@@ -1,0 +1,126 @@
+"""QHarmony as printed: eqs. (16), (17), Algorithms 1 and 2. It is not ε-LDP. For simulations only.
+
+f = F / f_max(u), since the paper wants entries in [−1, 1] and sends f_max(u) along (PAPER.md, R2).
+The printed f_max is max f, not max |f|, so f can fall below −1; where the printed probability then
+leaves [0, 1] it is cut off there, and `n_cut` counts such entries. Where f_max ≤ 0 the limit is
+taken: f = −1 for negative entries, 0 for zeros.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.privacy.exact import W, check_epsilon
+from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.harmony import best_k
+from nextapp.privacy.mechanism import Gradient, Mechanism
+from nextapp.privacy.packing import SignedPositions
+from nextapp.privacy.qharmony import most_positive_signs
+from nextapp.randomness import Bits, distinct
+from nextapp.wire import Floats, Report, WireError
+
+_F_MAX = struct.Struct("<d")
+
+
+class QHarmonyPaper(Mechanism):
+    """Algorithms 1 and 2 to the letter, with f_max(u) in the clear.
+
+    ``clip``, where given, limits the entries of F first; the paper has no clip. Bits as `Harmony`.
+    Payload: that of `Harmony`, then f_max as a float of 8 bytes.
+    """
+
+    name = "qharmony-paper"
+    unsafe = True
+
+    def __init__(
+        self,
+        *,
+        n_apps: int,
+        d: int,
+        epsilon: float,
+        clip: float | None = None,
+        k: int | None = None,
+        allow_unsafe: bool = False,
+    ) -> None:
+        if not allow_unsafe:
+            raise ValueError(
+                "qharmony-paper is not ε-LDP: f_max(u) leaves the phone as it is. In a simulation "
+                "say allow_unsafe=True; on phones choose 'qharmony', which mends it."
+            )
+        super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
+        self.ball = "none" if clip is None else "linf"
+        self.k = best_k(epsilon, self.D) if k is None else k
+        if not (isinstance(self.k, int) and 1 <= self.k <= self.D):
+            raise ValueError(f"k must be a whole number from 1 to {self.D}, got {k!r}.")
+        self.n_cut = 0
+        self._fields = SignedPositions(self.k, self.D)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            math.inf,
+            covers=(),
+            sent_in_clear=("f_max",),
+            assumptions=(
+                f"not ε-LDP: the claimed {self.epsilon!r} leaves out f_max, and a probability cut "
+                f"off at 0 or 1 gives signs away",
+            ),
+        )
+
+    @property
+    def variance(self) -> float:
+        """That of `Harmony` with the same k; the printed scale depends on all phones."""
+        return self.D**2 / (self.k * math.tanh(self.epsilon / (2 * self.k)) ** 2)
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+        f_max, f = self._normalised(F)
+        positions = distinct(bits, self.k, self.D)
+        p = self._positive(f[positions])
+        self.n_cut += int(((p < 0) | (p > 1)).sum())
+        thresholds = [int(min(max(q, 0.0), 1.0) * W) for q in p.tolist()]
+        signs = [int(word) < T for word, T in zip(bits.words(self.k), thresholds, strict=True)]
+        payload = self._fields.packed(positions, signs) + _F_MAX.pack(f_max)
+        return Report(self.name, round, payload)
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        positions, signs, f_max = self._parts(reports)
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        z_max = most_positive_signs(positions, signs, self.D)
+        with np.errstate(over="ignore"):  # one hostile f_max can make the whole update infinite
+            return self._shaped(f_max.max() / z_max * S if z_max else np.zeros(self.D))
+
+    def log_prob(self, report: Report, F: Gradient) -> float:
+        positions, signs, sent = self._parts([report])
+        f_max, f = self._normalised(F)
+        if sent[0] != f_max:
+            return -math.inf
+        p = np.clip(self._positive(f[positions[0]]), 0.0, 1.0)
+        chances = np.where(signs[0] > 0, p, 1.0 - p)
+        if not chances.all():
+            return -math.inf
+        return float(np.log(chances).sum()) - math.log(math.comb(self.D, self.k))
+
+    def _normalised(self, F: Gradient) -> tuple[float, Floats]:
+        x = self.clipped(F).ravel()
+        f_max = float(x.max())
+        with np.errstate(over="ignore"):
+            return f_max, x / f_max if f_max > 0 else np.sign(x)
+
+    def _positive(self, f: Floats) -> Floats:
+        """P[f̂ = +1], eq. (16), written as ½ + ½ f tanh(ε/2k); −1 has the rest (PAPER.md, R3)."""
+        return 0.5 + 0.5 * f * math.tanh(self.epsilon / (2 * self.k))
+
+    def _parts(
+        self, reports: Sequence[Report]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+        n = self._fields.n_bytes
+        rows = self._payloads(reports, n + _F_MAX.size)
+        f_max = np.frombuffer(rows[:, n:].tobytes(), "<f8").astype(np.float64)
+        if not np.isfinite(f_max).all():
+            raise WireError("f_max must be a finite number.")
+        return *self._fields.unpacked(rows[:, :n]), f_max

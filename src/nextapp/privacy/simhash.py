@@ -1,0 +1,129 @@
+"""simhash: the signs of b random projections, sent by randomised response on 2^b values.
+
+x (D + 1,)  gradient in the ℓ2 ball, completed to length 1     g_1 … g_b  Gaussian vectors of a seed
+T, W  see `exact`                                               m = 2^b
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from nextapp.privacy.codewords import (
+    GROUP,
+    LARGEST_D,
+    UNIT,
+    Stream,
+    alignments,
+    n_groups,
+    unit_vector,
+)
+from nextapp.privacy.exact import W, keep_threshold, kept
+from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.packing import packed, unpacked
+from nextapp.randomness import Bits, purpose_word
+from nextapp.wire import Floats, Report
+
+_PURPOSE = purpose_word("simhash")
+
+
+class SimHash(FiniteMechanism):
+    """The b signs of g_i·x (Charikar 2002) as one of m = 2^b values, through m-ary randomised
+    response.
+
+        true value with probability e^ε/(e^ε + m − 1), any other with 1/(e^ε + m − 1)
+        x̂ = √(π/2) · (e^ε + m − 1)/(e^ε − 1) · (1/b) Σ_i s_i g_i
+
+    since E[sign(g·x) g] = √(2/π) x for ‖x‖ = 1. ε holds for any seed: the response is two-level.
+    V = D (π/2) ((e^ε + m − 1)/(e^ε − 1))²/b at x = 0. ``b`` is by default the one that minimises V.
+
+    Bits: 3 words: the seed; the coin that keeps the true value; another value in its b lowest bits.
+    Payload: the seed, 8 bytes, then the b signs, 1 for +1; a projection of 0 counts as +1.
+    """
+
+    name = "simhash"
+    ball = "l2"
+
+    def __init__(
+        self, *, n_apps: int, d: int, epsilon: float, clip: float, b: int | None = None
+    ) -> None:
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
+        check_size(self.D)
+        self.b = best_b(epsilon) if b is None else b
+        if not (isinstance(self.b, int) and 1 <= self.b <= 16):
+            raise ValueError(f"b must be a whole number of sign bits from 1 to 16, got {b!r}.")
+        self.threshold = keep_threshold(self.epsilon, 1, 1 << self.b)
+        self._widths = [32, 32, self.b]
+        self._n_bytes = 8 + (self.b + 7) // 8
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self.epsilon, covers=("signs", "norm"), assumptions=(SECRET_BITS,))
+
+    @property
+    def variance(self) -> float:
+        return self.D * math.pi / 2 * (W / self.threshold) ** 2 / self.b
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+        seed, coin, other = bits.words(3).tolist()
+        value = self._signs(
+            F, seed
+        )  # also where it is not used: the time taken must not tell the coin
+        if coin >= self.threshold:
+            value = other & ((1 << self.b) - 1)
+        return self._report(seed, value, round)
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        fields = unpacked(self._payloads(reports, self._n_bytes), self._widths)
+        total = np.zeros((n_groups(self.D), GROUP))
+        for low, high, value in fields.tolist():
+            signs = np.array([1.0 if value >> i & 1 else -1.0 for i in range(self.b)])
+            vectors = Stream(low | high << 32, _PURPOSE).entries(0, len(total) * self.b)
+            total += signs @ vectors.reshape(-1, self.b, GROUP)
+        scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / len(reports)
+        return self._shaped(scale * self.clip / UNIT * total.ravel()[: self.D])
+
+    def probability(self, report: Report, F: Gradient) -> Fraction:
+        """Conditional on the seed."""
+        low, high, value = unpacked(self._payloads([report], self._n_bytes), self._widths)[
+            0
+        ].tolist()
+        is_true = value == self._signs(F, low | high << 32)
+        return kept(self.threshold, 1, 1 << self.b, is_true)
+
+    def outputs(self, seed: int = 0) -> Iterator[Report]:
+        """All reports with this seed."""
+        for value in range(1 << self.b):
+            yield self._report(seed, value, 0)
+
+    def _signs(self, F: Gradient, seed: int) -> int:
+        grid = unit_vector(self._flat(F), self.clip)
+        signs = alignments(Stream(seed, _PURPOSE), grid, self.b) >= 0
+        return sum(1 << i for i, positive in enumerate(signs.tolist()) if positive)
+
+    def _report(self, seed: int, value: int, round: int) -> Report:  # noqa: A002
+        return Report(
+            self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, value], self._widths)
+        )
+
+
+def best_b(epsilon: float) -> int:
+    """The number of sign bits that minimises ((e^ε + 2^b − 1)/(e^ε − 1))²/b.
+
+    >>> best_b(4.5), best_b(1.1)
+    (4, 1)
+    """
+
+    def spread(b: int) -> float:
+        return (1.0 + 2.0**b / math.expm1(min(epsilon, 64.0))) ** 2 / b
+
+    return min(range(1, 17), key=spread)
+
+
+def check_size(D: int) -> None:
+    if D > LARGEST_D:
+        raise ValueError(f"n_apps·d must be at most 2^24 for exact inner products, got {D}.")
