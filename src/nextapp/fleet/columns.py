@@ -56,9 +56,7 @@ class Fleet:
         )  # fmt: skip
 
     @classmethod
-    def of_histories(
-        cls, starts: Longs, apps: Ints, n_apps: int, first_phone: int = 0
-    ) -> Fleet:
+    def of_histories(cls, starts: Longs, apps: Ints, n_apps: int, first_phone: int = 0) -> Fleet:
         """Phones from their launches in order: phone u's are ``apps[starts[u]:starts[u + 1]]``."""
         if len(apps) and (apps.min() < 0 or apps.max() >= n_apps):
             raise ValueError(
@@ -66,7 +64,9 @@ class Fleet:
             )
         n_phones = len(starts) - 1
         n_own, n_transitions = np.zeros(n_phones, np.int64), np.zeros(n_phones, np.int64)
-        in_ranges(n_phones, lambda lo, hi: _sizes(lo, hi, starts, apps, n_apps, n_own, n_transitions))
+        in_ranges(
+            n_phones, lambda lo, hi: _sizes(lo, hi, starts, apps, n_apps, n_own, n_transitions)
+        )
         if n_own.max(initial=0) > MOST_APPS:
             raise ValueError(
                 f"a phone of a fleet has at most {MOST_APPS:,} different apps, got {n_own.max():,}."
@@ -79,8 +79,18 @@ class Fleet:
         in_ranges(
             n_phones,
             lambda lo, hi: _fill(
-                lo, hi, starts, apps, n_apps, app_starts, own, counts,
-                transition_starts, previous, following, times,
+                lo,
+                hi,
+                starts,
+                apps,
+                n_apps,
+                app_starts,
+                own,
+                counts,
+                transition_starts,
+                previous,
+                following,
+                times,
             ),  # fmt: skip
         )
         return cls(

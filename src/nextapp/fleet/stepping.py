@@ -220,13 +220,21 @@ def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> flo
 
 
 @fast
-def solved(first: int, last: int, fleet: Columns, t: Terms, user_vectors: Floats) -> None:
-    """Solve the user vectors of a range of phones; row u of `user_vectors` is phone u's."""
+def solved(
+    first: int,
+    last: int,
+    fleet: Columns,
+    t: Terms,
+    user_vectors: Floats,
+    solving: npt.NDArray[np.bool_],
+) -> None:
+    """Solve the user vectors of the phones of a range that are to; row u is phone u's."""
     w = desk(most_apps(first, last, fleet), t.Q)
     for phone in range(first, last):
-        k, c0 = prepare(phone, fleet, t, w)
-        solve(k, c0, t, w)
-        user_vectors[phone] = w.p
+        if solving[phone]:
+            k, c0 = prepare(phone, fleet, t, w)
+            solve(k, c0, t, w)
+            user_vectors[phone] = w.p
 
 
 @fast
