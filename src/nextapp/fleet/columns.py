@@ -103,6 +103,13 @@ class Fleet:
         """One phone a user of the log."""
         return cls.of_histories(log.starts.astype(np.int64), log.app, log.n_apps)
 
+    @classmethod
+    def without_launches(cls, n_phones: int, n_apps: int, first_phone: int = 0) -> Fleet:
+        """Phones that have launched nothing: their gradients are zero."""
+        none, short = np.zeros(0, np.int32), np.zeros(0, np.int16)
+        starts = np.zeros(n_phones + 1, np.int64)
+        return cls(n_apps, starts, none, none, starts, short, short, none, first_phone)
+
     def shard(self, first: int, last: int) -> Fleet:
         """Phones first to last − 1 of this fleet; they keep their numbers. Columns are views."""
         if not 0 <= first <= last <= len(self):
