@@ -1,0 +1,118 @@
+"""What each mechanism has for a whole fleet: reports as columns, their sum, the mean of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.fleet.gradients import Gradients
+from nextapp.randomness import purpose_word
+from nextapp.wire import Floats
+
+Arrays = Sequence[Any]
+State = dict[str, npt.NDArray[Any]]
+
+REPORT = np.uint64(purpose_word("report"))
+LARGEST = "largest"  # the one state that joins by its maximum
+
+
+class Keys(NamedTuple):
+    """What a phone's bits depend on, but for its place in the fleet."""
+
+    seed: np.uint64
+    first_phone: np.uint64
+    round: np.uint64
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """A round of some phones, summed. ``+`` joins shards.
+
+    ``state`` is the sum of the reports, in arrays that add (one named "largest" joins by its
+    maximum): whole numbers where a report is made of whole numbers. ``true_sum`` (n_apps, d) is the
+    sum of the clipped gradients before any noise, ``loss`` that of the phones' losses, eq. (3).
+    """
+
+    seed: int
+    round: int
+    n_reports: int
+    state: State
+    true_sum: Floats
+    loss: float
+    n_bytes_up: int
+
+    def joined(self, other: Totals) -> Totals:
+        state = {
+            name: np.maximum(array, other.state[name])
+            if name == LARGEST
+            else array + other.state[name]
+            for name, array in self.state.items()
+        }
+        return replace(
+            self,
+            n_reports=self.n_reports + other.n_reports,
+            state=state,
+            true_sum=self.true_sum + other.true_sum,
+            loss=self.loss + other.loss,
+            n_bytes_up=self.n_bytes_up + other.n_bytes_up,
+        )
+
+
+class Side(Protocol):
+    """One mechanism over blocks of phones, by their bits or by the law of their sum."""
+
+    block: int  # phones at a time, so that the work on them fits the cache
+    size: int  # phones in a range, which one thread sums
+
+    def nothing(self) -> State:
+        """The sum of no reports."""
+        ...
+
+    def play(self, state: State, x: Gradients, keys: Keys) -> None:
+        """Add the reports of a block to a sum."""
+        ...
+
+    def n_bytes(self, x: Gradients) -> int:
+        """Bytes of the payloads of a block."""
+        ...
+
+    def mean(self, totals: Totals) -> Floats:
+        """(n_apps, d): what the mechanism's ``decode`` makes of the reports summed."""
+        ...
+
+
+class Encoder(ABC):
+    """A side that plays every phone's bits, so that there are reports."""
+
+    block = 1024
+    size = 4096
+    payload_bytes: int
+
+    @abstractmethod
+    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+        """The reports of a block as columns."""
+
+    @abstractmethod
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        """The payload of every report of a block."""
+
+    @abstractmethod
+    def nothing(self) -> State: ...
+
+    @abstractmethod
+    def add(self, state: State, reports: Arrays) -> None:
+        """Add the reports of a block to a sum."""
+
+    @abstractmethod
+    def mean(self, totals: Totals) -> Floats: ...
+
+    def play(self, state: State, x: Gradients, keys: Keys) -> None:
+        self.add(state, self.encoded(x, keys))
+
+    def n_bytes(self, x: Gradients) -> int:
+        return len(x.phones) * self.payload_bytes
