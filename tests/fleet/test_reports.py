@@ -32,6 +32,9 @@ FINITE = {
     "simhash long": ("simhash", {"epsilon": 0.5, "clip": 3.0}),
     "codebook": ("codebook", {"epsilon": 1.1, "clip": 0.1}),
     "codebook b=3": ("codebook", {"epsilon": 6.0, "clip": 5.0, "b": 3}),
+    "duchi": ("duchi", {"epsilon": 1.0, "clip": 0.02}),
+    "kashin": ("kashin", {"epsilon": 4.5, "clip": 0.1}),
+    "kashin tight": ("kashin", {"epsilon": 30.0, "clip": 0.02, "b": 5, "K": 1.3, "frame": 2}),
 }
 REAL = {  # and the numbers at the end of a payload
     "identity": ("identity", {}, "<f8"),
@@ -44,6 +47,13 @@ REAL = {  # and the numbers at the end of a payload
         {"epsilon": 2.0, "clip": 0.003, "k": 7, "allow_unsafe": True},
         "<f8",
     ),
+    "laplace": ("laplace", {"epsilon": 2.0, "clip": 0.05}, "<f4"),
+    "laplace l1": ("laplace", {"epsilon": 2.0, "clip": 0.05, "ball": "l1"}, "<f4"),
+    "piecewise": ("piecewise", {"epsilon": 2.0, "clip": 0.02}, "<f4"),
+    "hybrid": ("hybrid", {"epsilon": 1.5, "clip": 0.02}, "<f4"),
+    "hybrid signs": ("hybrid", {"epsilon": 0.5, "clip": 0.02}, "<f4"),
+    "privunit": ("privunit", {"epsilon": 4.5, "clip": 0.1}, "<f4"),
+    "privunit seed": ("privunit", {"epsilon": 3.0, "clip": 0.1, "form": "seed"}, ""),
 }
 ALL = FINITE | REAL
 ALPHAS = [0.0, 0.001, 0.3]
@@ -56,15 +66,17 @@ def made(name: str, n_apps: int = N_APPS, d: int = DIM):
 
 def assert_close(kind, mine: bytes, theirs: bytes, numbers: str) -> None:
     """Equal but for the numbers at the end, which may differ in their last places."""
-    size = np.dtype(numbers).itemsize
-    n = {"identity": (len(theirs) - 16) // size, "qharmony-paper": 1}[kind.name]
+    if not numbers:
+        assert mine == theirs
+        return
+    one = len(theirs) - np.dtype(numbers).itemsize
+    head = {"identity": 16, "laplace": 0, "privunit": 0}.get(kind.name, one)
     assert len(mine) == len(theirs)
-    assert mine[: -n * size or None] == theirs[: -n * size or None]
-    rtol = {"<f8": 1e-10, "<f4": 1.2e-7}[numbers]  # the latter is one unit in the last place
-    mine, theirs = (
-        np.frombuffer(data[-n * size :] if n else b"", numbers) for data in (mine, theirs)
-    )
-    np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=1e-13)
+    assert mine[:head] == theirs[:head]
+    # One unit in the last place; √(1 − ‖x‖²) at ‖x‖ = 1 is the root of a rounding error.
+    rtol, atol = {"<f8": (1e-10, 1e-13), "<f4": (1.2e-7, 1e-7)}[numbers]
+    mine, theirs = (np.frombuffer(data[head:], numbers) for data in (mine, theirs))
+    np.testing.assert_allclose(mine, theirs, rtol=rtol, atol=atol)
 
 
 def random_log(rng: np.random.Generator, n_phones: int = N_PHONES, n_apps: int = N_APPS):
@@ -124,7 +136,7 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
             assert_close(kind, mine.payload, theirs.payload, ALL[name][2])
 
     sums = aggregated(fleet, broadcast, kind, seed, user_vectors, everyone)
-    decoded = kind.decode(expected)
+    decoded = kind.decode(reports)
     scale = np.abs(decoded).max()
     np.testing.assert_allclose(sums.mean(kind), decoded, rtol=1e-12, atol=1e-12 * scale)
     np.testing.assert_allclose(sums.true_sum, clipped, rtol=1e-10, atol=1e-12)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Keys, State, Totals
+from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import GROUP, UNIT, n_groups, table
@@ -39,15 +39,14 @@ class Codewords(Encoder):
 
     block = 256
 
-    def __init__(self, mechanism: Codebook, Q: Floats) -> None:
+    def __init__(self, mechanism: Codebook) -> None:
         self.mechanism = mechanism
-        self._Q = Q
         self.payload_bytes = 8 + (mechanism.b + 7) // 8
         self._table = table().astype(np.int32)
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
-        return _indices(x, self._Q, keys, self._table, m.m, m.k, np.uint64(m.threshold))
+        return _indices(x, r, self._table, m.m, m.k, np.uint64(m.threshold))
 
     def nothing(self) -> State:
         return no_vectors(self.mechanism.D)
@@ -71,15 +70,14 @@ class SignsOfProjections(Encoder):
 
     block = 256
 
-    def __init__(self, mechanism: SimHash, Q: Floats) -> None:
+    def __init__(self, mechanism: SimHash) -> None:
         self.mechanism = mechanism
-        self._Q = Q
         self.payload_bytes = 8 + (mechanism.b + 7) // 8
         self._table = table().astype(np.int32)
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
-        return _hashes(x, self._Q, keys, self._table, m.b, np.uint64(m.threshold))
+        return _hashes(x, r, self._table, m.b, np.uint64(m.threshold))
 
     def nothing(self) -> State:
         return no_vectors(self.mechanism.D)
@@ -102,15 +100,14 @@ class SeedsInCaps(Encoder):
     block = 256
     payload_bytes = 16
 
-    def __init__(self, mechanism: PrivUnit, Q: Floats) -> None:
+    def __init__(self, mechanism: PrivUnit) -> None:
         self.mechanism = mechanism
-        self._Q = Q
         self._table = table().astype(np.int32)
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         least = m.gamma * _SCORE_UNIT
-        return _seeds(x, self._Q, keys, self._table, least, np.uint64(m._elsewhere))
+        return _seeds(x, r, self._table, least, np.uint64(m._elsewhere))
 
     def nothing(self) -> State:
         return no_vectors(self.mechanism.D)
@@ -142,17 +139,17 @@ def _rows(reports: Arrays) -> list[tuple[int, ...]]:
 
 @compiled
 def _indices(
-    x: Gradients, Q: Floats, keys: Keys, entries: Ints, m: int, k: int, threshold: Any
+    x: Gradients, r: Round, entries: Ints, m: int, k: int, threshold: Any
 ) -> tuple[Words, Longs]:
     n = len(x.phones)
     seeds, chosen = np.empty(n, np.uint64), np.empty(n, np.int64)
-    grid, groups, s = _room(Q.size, m)
+    grid, groups, s = _room(r.Q.size, m)
     for i in range(n):
-        phone = keys.first_phone + np.uint64(x.phones[i])
-        bits = stream(keys.seed, phone, keys.round, REPORT)
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
         seeds[i], coin = word(bits), word(bits)
         if coin < threshold:
-            n_groups_in = _fill(x, i, Q, grid, groups)
+            n_groups_in = _fill(x, i, r.Q, grid, groups)
             _align(grid, groups[:n_groups_in], seeds[i], _CODEBOOK, entries, s)
             _clear(grid, groups[:n_groups_in])
             chosen[i] = _among_best(s, k, below(bits, k))
@@ -178,18 +175,16 @@ def _among_best(s: Longs, k: int, place: int) -> int:
 
 
 @compiled
-def _hashes(
-    x: Gradients, Q: Floats, keys: Keys, entries: Ints, b: int, threshold: Any
-) -> tuple[Words, Longs]:
+def _hashes(x: Gradients, r: Round, entries: Ints, b: int, threshold: Any) -> tuple[Words, Longs]:
     n = len(x.phones)
     seeds, values = np.empty(n, np.uint64), np.zeros(n, np.int64)
-    grid, groups, s = _room(Q.size, b)
+    grid, groups, s = _room(r.Q.size, b)
     for i in range(n):
-        phone = keys.first_phone + np.uint64(x.phones[i])
-        bits = stream(keys.seed, phone, keys.round, REPORT)
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
         seeds[i], coin, other = word(bits), word(bits), word(bits)
         if coin < threshold:
-            n_groups_in = _fill(x, i, Q, grid, groups)
+            n_groups_in = _fill(x, i, r.Q, grid, groups)
             _align(grid, groups[:n_groups_in], seeds[i], _SIMHASH, entries, s)
             _clear(grid, groups[:n_groups_in])
             for bit in range(b):
@@ -201,15 +196,15 @@ def _hashes(
 
 @compiled
 def _seeds(
-    x: Gradients, Q: Floats, keys: Keys, entries: Ints, least: float, elsewhere: Any
+    x: Gradients, r: Round, entries: Ints, least: float, elsewhere: Any
 ) -> tuple[Words, Words]:
     n = len(x.phones)
     low, high = np.empty(n, np.uint64), np.empty(n, np.uint64)
-    grid, groups, s = _room(Q.size, 1)
+    grid, groups, s = _room(r.Q.size, 1)
     for i in range(n):
-        phone = keys.first_phone + np.uint64(x.phones[i])
-        bits = stream(keys.seed, phone, keys.round, REPORT)
-        n_groups_in = _fill(x, i, Q, grid, groups)
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        n_groups_in = _fill(x, i, r.Q, grid, groups)
         taken = False
         while not taken:
             low[i], high[i], coin = word(bits), word(bits), word(bits)

@@ -21,12 +21,14 @@ REPORT = np.uint64(purpose_word("report"))
 LARGEST = "largest"  # the one state that joins by its maximum
 
 
-class Keys(NamedTuple):
-    """What a phone's bits depend on, but for its place in the fleet."""
+class Round(NamedTuple):
+    """What is the same for all phones of a shard: Q, QᵀQ, and what their bits depend on."""
 
+    Q: Floats
+    gram: Floats
     seed: np.uint64
     first_phone: np.uint64
-    round: np.uint64
+    number: np.uint64
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,12 @@ class Side(Protocol):
         """The sum of no reports."""
         ...
 
-    def play(self, state: State, x: Gradients, keys: Keys) -> None:
+    def play(self, state: State, x: Gradients, r: Round) -> None:
         """Add the reports of a block to a sum."""
+        ...
+
+    def finished(self, state: State, r: Round, n_reports: int) -> State:
+        """The sum over all ranges, as it is handed on."""
         ...
 
     def n_bytes(self, x: Gradients) -> int:
@@ -94,7 +100,7 @@ class Encoder(ABC):
     payload_bytes: int
 
     @abstractmethod
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         """The reports of a block as columns."""
 
     @abstractmethod
@@ -111,8 +117,12 @@ class Encoder(ABC):
     @abstractmethod
     def mean(self, totals: Totals) -> Floats: ...
 
-    def play(self, state: State, x: Gradients, keys: Keys) -> None:
-        self.add(state, self.encoded(x, keys))
+    def play(self, state: State, x: Gradients, r: Round) -> None:
+        self.add(state, self.encoded(x, r))
+
+    def finished(self, state: State, r: Round, n_reports: int) -> State:
+        del r, n_reports
+        return state
 
     def n_bytes(self, x: Gradients) -> int:
         return len(x.phones) * self.payload_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextapp.fleet.encoder import Arrays, Encoder, Keys, State, Totals
+from nextapp.fleet.encoder import Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, spread_out
 from nextapp.model import PhoneGradient
 from nextapp.privacy.identity import Identity
@@ -18,19 +18,17 @@ _HEAD_BYTES = 16
 class AsItIs(Encoder):
     """`Identity`. Its reports sum to the sum of the clipped gradients, so it has no state."""
 
-    def __init__(self, mechanism: Identity, Q: Floats) -> None:
+    def __init__(self, mechanism: Identity) -> None:
         self.mechanism = mechanism
-        self._Q = Q
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         """The gradients themselves."""
-        del keys
-        return x
+        return x, r.Q
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        x = Gradients(*reports)
+        x, Q = reports
         return [
-            self.mechanism.encode(self._gradient(x, i), KeyedBits(0)).payload
+            self.mechanism.encode(self._gradient(x, i, Q), KeyedBits(0)).payload
             for i in range(len(x.phones))
         ]
 
@@ -44,7 +42,7 @@ class AsItIs(Encoder):
         return totals.true_sum / totals.n_reports
 
     def n_bytes(self, x: Gradients) -> int:
-        n_apps, d = self._Q.shape
+        n_apps, d = self.mechanism.n_apps, self.mechanism.d
         n_own = np.diff(x.starts)
         background = (x.c0 > 0) & x.p.any(axis=1)
         if self.mechanism.ball == "none":
@@ -53,12 +51,12 @@ class AsItIs(Encoder):
             n_words = np.where(background, n_apps, n_own) * (1 + d)
         return int((_HEAD_BYTES + 8 * n_words).sum())
 
-    def _gradient(self, x: Gradients, i: int) -> Gradient:
+    def _gradient(self, x: Gradients, i: int, Q: Floats) -> Gradient:
         if self.mechanism.ball != "none":
-            dense = np.zeros(self._Q.size)
-            spread_out(x, i, self._Q, dense)
-            return self.mechanism.clip * dense.reshape(self._Q.shape)
+            dense = np.zeros(Q.size)
+            spread_out(x, i, Q, dense)
+            return self.mechanism.clip * dense.reshape(Q.shape)
         own = slice(x.starts[i], x.starts[i + 1])
         apps, c0, p = x.apps[own], float(x.c0[i]), x.p[i]
-        above = x.rows[own] - c0 * np.outer(self._Q[apps] @ p, p)
-        return PhoneGradient(apps, above, c0, p, self._Q)
+        above = x.rows[own] - c0 * np.outer(Q[apps] @ p, p)
+        return PhoneGradient(apps, above, c0, p, Q)

@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,22 +22,33 @@ import numpy.typing as npt
 
 from nextapp.fleet.codes import Codewords, SeedsInCaps, SignsOfProjections
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.encoder import Arrays, Encoder, Keys, Side, Totals
+from nextapp.fleet.corners import Corners
+from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
+from nextapp.fleet.frames import SignsOfCoefficients
 from nextapp.fleet.gradients import BALLS, Gradients, Mask, add_up, gradients, into_balls
+from nextapp.fleet.law import law
 from nextapp.fleet.plain import AsItIs
+from nextapp.fleet.reals import LeaningVectors, NoisyEntries, OneValue
 from nextapp.fleet.signs import SignsAsPrinted, SignsOfEntries
 from nextapp.fleet.stepping import columns, terms
 from nextapp.privacy import Mechanism
+from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
 MODES = ("exact", "law")
 
-_ENCODERS: Mapping[str, Callable[[Any, Floats], Encoder]] = {
+_ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "identity": AsItIs,
     "harmony": SignsOfEntries,
     "qharmony": SignsOfEntries,
     "qharmony-paper": SignsAsPrinted,
+    "laplace": NoisyEntries,
+    "duchi": Corners,
+    "piecewise": OneValue,
+    "hybrid": OneValue,
+    "kashin": SignsOfCoefficients,
     "simhash": SignsOfProjections,
+    "privunit": LeaningVectors,
     "codebook": Codewords,
 }
 
@@ -86,7 +97,7 @@ class Sums(Totals):
             raise ValueError(f"these are reports of {self.mechanism!r}, not {mechanism.name!r}.")
         if self.n_reports == 0:
             raise ValueError("a mean needs at least one report.")
-        return _side(mechanism, self.mode, np.zeros(self.true_sum.shape)).mean(self)
+        return _side(mechanism, self.mode).mean(self)
 
 
 def encoded(
@@ -114,15 +125,15 @@ def encoded(
         float64, or float32 for the phone's step; what follows it is always float64.
     """
     _check(fleet, broadcast, mechanism, user_vectors, reporting)
-    encoder = _encoder(mechanism, broadcast.app_vectors)
+    encoder = _encoder(mechanism)
     made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
-    keys = _keys(seed, fleet, broadcast)
+    r = _round(seed, fleet, broadcast)
 
     def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
         blocks = []
         for start, stop in _cut(first, last, encoder.block):
             x = made(start, stop)[0]
-            blocks.append((x.phones, encoder.encoded(x, keys)))
+            blocks.append((x.phones, encoder.encoded(x, r)))
         return blocks
 
     ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
@@ -151,9 +162,9 @@ def aggregated(
     is far cheaper (docs/fleet-law.md).
     """
     _check(fleet, broadcast, mechanism, user_vectors, reporting)
-    side = _side(mechanism, mode, broadcast.app_vectors)
+    side = _side(mechanism, mode, background=broadcast.settings.alpha > 0)
     made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
-    keys = _keys(seed, fleet, broadcast)
+    r = _round(seed, fleet, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     vectors = broadcast.app_vectors
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
@@ -165,7 +176,7 @@ def aggregated(
         for start, stop in _cut(first, last, side.block):
             x, loss = made(start, stop)
             add_up(x, vectors, total, common)
-            side.play(state, x, keys)
+            side.play(state, x, r)
             losses += loss
             n_reports += len(x.phones)
             n_bytes += side.n_bytes(x) + per_report * len(x.phones)
@@ -177,7 +188,8 @@ def aggregated(
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         ranges = pool.map(lambda ends: work(*ends), _cut(0, len(fleet), side.size))
-        return functools.reduce(Sums.__add__, ranges)
+        sums = functools.reduce(Sums.__add__, ranges)
+    return replace(sums, state=side.finished(sums.state, r, sums.n_reports))
 
 
 def _made(
@@ -214,24 +226,28 @@ def _cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     return pairwise([first, *range(first + size, last, size), last])
 
 
-def _keys(seed: int, fleet: Fleet, broadcast: Broadcast) -> Keys:
+def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
-    return Keys(np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(broadcast.round))
+    return Round(
+        np.ascontiguousarray(broadcast.app_vectors),
+        np.ascontiguousarray(broadcast.gram),
+        np.uint64(seed),
+        np.uint64(fleet.first_phone),
+        np.uint64(broadcast.round),
+    )
 
 
-def _encoder(mechanism: Mechanism, app_vectors: Floats) -> Encoder:
-    if mechanism.name not in _ENCODERS:
-        raise ValueError(
-            f"a fleet has no compiled form of {mechanism.name!r}; it has {', '.join(_ENCODERS)}."
-        )
-    return _ENCODERS[mechanism.name](mechanism, app_vectors)
+def _encoder(mechanism: Mechanism) -> Encoder:
+    if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
+        return SeedsInCaps(mechanism)
+    return _ENCODERS[mechanism.name](mechanism)
 
 
-def _side(mechanism: Mechanism, mode: str, app_vectors: Floats) -> Side:
+def _side(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
-    return _encoder(mechanism, app_vectors)
+    return _encoder(mechanism) if mode == "exact" else law(mechanism, _encoder, background)
 
 
 def _check(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Keys, State, Totals
+from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, Mask, entry
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.packing import SignedPositions
@@ -27,16 +27,13 @@ from nextapp.wire import Floats
 class SignsOfEntries(Encoder):
     """`Harmony` and `QHarmony`."""
 
-    def __init__(self, mechanism: Harmony, Q: Floats) -> None:
+    def __init__(self, mechanism: Harmony) -> None:
         self.mechanism = mechanism
-        self._Q = Q
         self._fields = SignedPositions(mechanism.k, mechanism.D)
         self.payload_bytes = self._fields.n_bytes
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
-        return _signs_of_entries(
-            x, self._Q, keys, self.mechanism.k, np.uint64(self.mechanism.floor)
-        )
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
+        return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
 
     def nothing(self) -> State:
         return no_signs(self.mechanism.D)
@@ -58,17 +55,16 @@ class SignsOfEntries(Encoder):
 class SignsAsPrinted(Encoder):
     """`QHarmonyPaper`: the phones' f_max travels along, and the largest scales the mean."""
 
-    def __init__(self, mechanism: QHarmonyPaper, Q: Floats) -> None:
+    def __init__(self, mechanism: QHarmonyPaper) -> None:
         self.mechanism = mechanism
-        self._Q = Q
         self._fields = SignedPositions(mechanism.k, mechanism.D)
         self.payload_bytes = self._fields.n_bytes + 8
 
-    def encoded(self, x: Gradients, keys: Keys) -> Arrays:
+    def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         unit = m.clip if math.isfinite(m.clip) else 1.0
         lean = math.tanh(m.epsilon / (2 * m.k))
-        return _signs_as_printed(x, self._Q, keys, m.k, unit, lean)
+        return _signs_as_printed(x, r, m.k, unit, lean)
 
     def nothing(self) -> State:
         return no_signs(self.mechanism.D) | {LARGEST: np.array([-math.inf])}
@@ -131,37 +127,35 @@ def count_signs(positions: Any, positive: Any, n_positive: Any, n_negative: Any)
 
 
 @compiled
-def _signs_of_entries(
-    x: Gradients, Q: Floats, keys: Keys, k: int, floor: Any
-) -> tuple[Longs, Mask]:
+def _signs_of_entries(x: Gradients, r: Round, k: int, floor: Any) -> tuple[Longs, Mask]:
     n = len(x.phones)
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     for i in range(n):
-        phone = keys.first_phone + np.uint64(x.phones[i])
-        bits = stream(keys.seed, phone, keys.round, REPORT)
-        distinct(bits, Q.size, positions[i])
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        distinct(bits, r.Q.size, positions[i])
         for place in range(k):
-            f = entry(x, i, Q, positions[i, place])
+            f = entry(x, i, r.Q, positions[i, place])
             positive[i, place] = is_positive(word(bits), f, floor)
     return positions, positive
 
 
 @compiled
 def _signs_as_printed(
-    x: Gradients, Q: Floats, keys: Keys, k: int, unit: float, lean: float
+    x: Gradients, r: Round, k: int, unit: float, lean: float
 ) -> tuple[Longs, Mask, Floats]:
     """The entries are x in units of `unit`; `lean` is tanh(ε/2k)."""
     n = len(x.phones)
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     largest = np.empty(n)
     for i in range(n):
-        phone = keys.first_phone + np.uint64(x.phones[i])
-        bits = stream(keys.seed, phone, keys.round, REPORT)
-        f_max = unit * _largest_entry(x, i, Q)
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        f_max = unit * _largest_entry(x, i, r.Q)
         largest[i] = f_max
-        distinct(bits, Q.size, positions[i])
+        distinct(bits, r.Q.size, positions[i])
         for place in range(k):
-            f = unit * entry(x, i, Q, positions[i, place])
+            f = unit * entry(x, i, r.Q, positions[i, place])
             f = f / f_max if f_max > 0 else float(np.sign(f))
             p = 0.5 + 0.5 * f * lean
             drawn = word(bits)

@@ -1,0 +1,363 @@
+"""The sum of all reports drawn from its law, not report by report; derived in docs/fleet-law.md.
+
+laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
+
+codebook, simhash, privunit: a report is, up to a known factor, t x + g − (x·g) x with a lean t of
+known law and g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all
+phones' g is one Gaussian draw for the whole fleet, made when the mean is taken.
+
+x, p, c0, Q as in `gradients`; z, ζ, Z standard normal draws. All that is drawn for a phone depends
+on (seed, phone, round), all that is drawn for the fleet on (seed, round).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nextapp.fleet.columns import Ints, Longs
+from nextapp.fleet.draws import inside, normal_quantile
+from nextapp.fleet.encoder import Encoder, Round, Side, State, Totals
+from nextapp.fleet.gradients import Gradients
+from nextapp.fleet.stepping import fast
+from nextapp.privacy import Mechanism
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.codewords import UNIT, table
+from nextapp.privacy.exact import W
+from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.privacy.simhash import SimHash
+from nextapp.randomness import KeyedBits, Words, purpose_word
+from nextapp.randomness.compiled import below, exponential, normal, stream, word
+from nextapp.wire import Floats
+
+LAWS = ("laplace", "codebook", "simhash", "privunit")
+CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper", "piecewise", "hybrid")
+
+_LAW = np.uint64(purpose_word("law"))
+_REST = "law-rest"
+_MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
+_RIDGE = 1e-10  # of the variance of one entry: the covariance can be singular
+_TINY = 1e-12
+_RANKED, _SIGNED, _CAPPED = range(3)
+
+
+def law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
+    """How to draw the sum of the reports of this mechanism.
+
+    Where a report is a few entries (`CHEAP`) there is nothing to gain: it is played exactly.
+    """
+    if isinstance(mechanism, Laplace):
+        return SumOfLaplace(mechanism, exact(mechanism).payload_bytes)
+    if isinstance(mechanism, Codebook | SimHash | PrivUnit):
+        return SumOfLeaning(mechanism, exact(mechanism).payload_bytes, background)
+    if mechanism.name in CHEAP:
+        return exact(mechanism)
+    raise ValueError(
+        f"the sum of {mechanism.name} reports has no law that is cheaper to draw than the reports: "
+        f"say mode='exact'. {', '.join(LAWS)} have one; {', '.join(CHEAP)} need none."
+    )
+
+
+class SumOfLaplace:
+    """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
+
+    block, size = 1024, 4096
+
+    def __init__(self, mechanism: Laplace, payload_bytes: int) -> None:
+        self.mechanism = mechanism
+        self._payload_bytes = payload_bytes
+
+    def nothing(self) -> State:
+        return {}
+
+    def play(self, state: State, x: Gradients, r: Round) -> None:
+        pass
+
+    def finished(self, state: State, r: Round, n_reports: int) -> State:
+        del r, n_reports
+        return state
+
+    def n_bytes(self, x: Gradients) -> int:
+        return len(x.phones) * self._payload_bytes
+
+    def mean(self, totals: Totals) -> Floats:
+        m = self.mechanism
+        draws = KeyedBits(totals.seed, round=totals.round, purpose=_REST).generator()
+        plus, minus = draws.standard_gamma(totals.n_reports, (2, m.n_apps, m.d))
+        return (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
+
+
+class Lean(NamedTuple):
+    """The law of t: which mechanism, and its constants."""
+
+    kind: int
+    threshold: np.uint64
+    chosen: int
+    among: int
+    q: float
+    share: float
+
+
+class SumOfLeaning:
+    """`Codebook`, `SimHash`, `PrivUnit`.
+
+    ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
+    have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
+    """
+
+    block = 1024
+
+    def __init__(
+        self, mechanism: Codebook | SimHash | PrivUnit, payload_bytes: int, background: bool
+    ) -> None:
+        if background and mechanism.n_apps > _MOST_APPS:
+            raise ValueError(
+                f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
+                f"must be at most {_MOST_APPS:,}, got {mechanism.n_apps:,}: say mode='exact', or "
+                f"alpha=0."
+            )
+        self.mechanism = mechanism
+        self.size = 16_384 if background else 4096
+        self._payload_bytes = payload_bytes
+        self._background = background
+        self._lean, self._scale = _lean(mechanism)
+        self._table = table().astype(np.int32)
+
+    def nothing(self) -> State:
+        n_apps, d = self.mechanism.n_apps, self.mechanism.d
+        n_seen = n_apps if self._background else 0
+        return {
+            "sum": np.zeros((n_apps, d)),
+            "owners": np.zeros(n_apps, np.int64),
+            "common": np.zeros((d, d)),
+            "inverses": np.zeros((d, d)),
+            "own_inverses": np.zeros((n_seen, d)),
+            "pairs": np.zeros((n_seen, n_seen)),
+        }
+
+    def play(self, state: State, x: Gradients, r: Round) -> None:
+        _leaning(
+            x, r, self._lean, self._table, self._background, state["sum"], state["owners"],
+            state["common"], state["inverses"], state["own_inverses"], state["pairs"],
+        )  # fmt: skip
+
+    def finished(self, state: State, r: Round, n_reports: int) -> State:
+        """The sum of what was drawn, and the covariance of what is left to draw."""
+        absent = n_reports - state["owners"]
+        total = state["sum"] + r.Q @ state["common"]
+        if not self._background:
+            return {"sum": total, "absent": absent}
+        cross = state["own_inverses"] @ r.Q.T
+        pairs = state["pairs"] + np.tril(state["pairs"], -1).T
+        drawn = r.Q @ state["inverses"] @ r.Q.T - cross - cross.T + pairs
+        return {"sum": total, "covariance": np.diag(absent.astype(np.float64)) - drawn}
+
+    def n_bytes(self, x: Gradients) -> int:
+        return len(x.phones) * self._payload_bytes
+
+    def mean(self, totals: Totals) -> Floats:
+        m, n = self.mechanism, totals.n_reports
+        bits = KeyedBits(totals.seed, round=totals.round, purpose=_REST)
+        rest = bits.generator().standard_normal((m.n_apps, m.d))
+        if "absent" in totals.state:
+            rest *= np.sqrt(totals.state["absent"])[:, None]
+        else:
+            ridge = _RIDGE * n * np.eye(m.n_apps)
+            rest = np.linalg.cholesky(totals.state["covariance"] + ridge) @ rest
+        return m.clip * self._scale / n * (totals.state["sum"] + rest)
+
+
+def _lean(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
+    """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
+    never = np.uint64(0)
+    if isinstance(mechanism, Codebook):
+        threshold = np.uint64(mechanism.threshold)
+        return Lean(_RANKED, threshold, mechanism.k, mechanism.m, 0.0, 0.0), 1 / mechanism.mu
+    if isinstance(mechanism, SimHash):
+        threshold, b = np.uint64(mechanism.threshold), mechanism.b
+        scale = math.sqrt(math.pi / 2) * (W / mechanism.threshold) / math.sqrt(b)
+        return Lean(_SIGNED, threshold, b, 0, 0.0, 0.0), scale
+    q = mechanism.q
+    return Lean(_CAPPED, never, 0, 0, q, q / mechanism._Z), 1 / mechanism.mu
+
+
+@fast
+def drawn_lean(law_: Lean, bits: Words) -> float:
+    """t of one report."""
+    if law_.kind == _CAPPED:
+        coin, u = inside(bits), inside(bits)
+        if coin < law_.share:
+            return -normal_quantile(u * law_.q)
+        return normal_quantile(u * (1.0 - law_.q))
+    kept = word(bits) < law_.threshold
+    if law_.kind == _SIGNED:
+        total = 0.0
+        for _ in range(law_.chosen):
+            projection = normal(bits)
+            total += abs(projection) if kept else projection
+        return total / math.sqrt(law_.chosen)
+    if not kept:
+        return normal(bits)
+    spacings = 0.0  # Rényi: −log(1 − u) of the i-th smallest of m uniform numbers
+    for i in range(below(bits, law_.chosen) + 1):
+        spacings += exponential(bits) / (law_.among - i)
+    return -normal_quantile(-math.expm1(-spacings))
+
+
+@fast
+def _normals(bits: Words, entries: Ints, out: Floats) -> None:
+    """Standard normal numbers from the table of `nextapp.privacy.codewords`, 16 bits each."""
+    four = np.uint64(0)
+    for j in range(len(out)):
+        four = word(bits) if j % 4 == 0 else four >> np.uint64(16)
+        out[j] = entries[four & np.uint64(0xFFFF)] * (1.0 / UNIT)
+
+
+@fast
+def _leaning(
+    x: Gradients,
+    r: Round,
+    law_: Lean,
+    entries: Ints,
+    background: bool,
+    total: Floats,
+    owners: Longs,
+    common: Floats,
+    inverses: Floats,
+    own_inverses: Floats,
+    pairs: Floats,
+) -> None:
+    """The part of Σ (t x + g − (x·g) x) that is drawn phone by phone."""
+    d = r.Q.shape[1]
+    most = 0
+    for i in range(len(x.phones)):
+        most = max(most, x.starts[i + 1] - x.starts[i])
+    z, own = np.empty((most, d)), np.empty((most, d))
+    L, T, Z, X = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    for i in range(len(x.phones)):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, _LAW)
+        start = x.starts[i]
+        k = x.starts[i + 1] - start
+        t = drawn_lean(law_, bits)
+        _normals(bits, entries, z[:k].ravel())
+        product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
+        for row in range(k):
+            owners[x.apps[start + row]] += 1
+            for y in range(d):
+                product += x.rows[start + row, y] * z[row, y]
+        if background:
+            for row in range(k):
+                for y in range(d):
+                    own[row, y] = r.Q[x.apps[start + row], y]
+            _factored(r.gram, own[:k], L, T)
+            _normals(bits, entries, Z.ravel())
+            product += x.c0[i] * _through(L, Z, x.p[i])
+            # X = L⁻ᵀ Z: the others' rows of g are Q X plus what is orthogonal to Q
+            for y in range(d):
+                for w in range(d):
+                    X[y, w] = x.c0[i] * (t - product) * x.p[i, y] * x.p[i, w]
+            for v in range(d):
+                for y in range(v + 1):
+                    for w in range(d):
+                        X[y, w] += T[v, y] * Z[v, w]
+            for y in range(d):
+                for w in range(d):
+                    common[y, w] += X[y, w]
+        for row in range(k):
+            app = x.apps[start + row]
+            for y in range(d):
+                entry = x.rows[start + row, y]
+                total[app, y] += (t - product) * entry + z[row, y]
+            if background:
+                for y in range(d):
+                    for w in range(d):
+                        total[app, w] -= own[row, y] * X[y, w]
+        if background:
+            _tell(x.apps[start : start + k], own[:k], z[:k], T, inverses, own_inverses, pairs)
+
+
+@fast
+def _factored(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
+    """L Lᵀ = QᵀQ over the apps that are not the phone's own, and T = L⁻¹.
+
+    A direction that those apps do not span has a column of zeros in L and a row of zeros in T.
+    """
+    d = len(gram)
+    for y in range(d):
+        for w in range(d):
+            L[y, w] = gram[y, w]
+            T[y, w] = 0.0
+    for row in range(len(own)):
+        for y in range(d):
+            for w in range(d):
+                L[y, w] -= own[row, y] * own[row, w]
+    for y in range(d):
+        for w in range(y):
+            left = L[y, w]
+            for v in range(w):
+                left -= L[y, v] * L[w, v]
+            L[y, w] = left * T[w, w]
+        left = L[y, y]
+        for v in range(y):
+            left -= L[y, v] * L[y, v]
+        if left > _TINY * gram[y, y]:
+            L[y, y] = math.sqrt(left)
+            T[y, y] = 1.0 / L[y, y]
+        else:
+            L[y, y] = 0.0
+    for y in range(d):
+        for v in range(y):
+            share = L[y, v] * T[y, y]
+            for w in range(v + 1):
+                T[y, w] -= share * T[v, w]
+
+
+@fast
+def _through(L: Floats, Z: Floats, p: Floats) -> float:
+    """pᵀ L Z p."""
+    d = len(p)
+    value = 0.0
+    for y in range(d):
+        left, right = 0.0, 0.0
+        for w in range(y, d):
+            left += L[w, y] * p[w]
+        for w in range(d):
+            right += Z[y, w] * p[w]
+        value += left * right
+    return value
+
+
+@fast
+def _tell(
+    apps: Ints,
+    own: Floats,
+    room: Floats,
+    T: Floats,
+    inverses: Floats,
+    own_inverses: Floats,
+    pairs: Floats,
+) -> None:
+    """Which part of the others' rows was drawn: Q M Qᵀ without the own rows, M = TᵀT = (L Lᵀ)⁻¹."""
+    k, d = own.shape
+    for v in range(d):
+        for y in range(v + 1):
+            for w in range(v + 1):
+                inverses[y, w] += T[v, y] * T[v, w]
+    for row in range(k):
+        for v in range(d):
+            value = 0.0
+            for y in range(v + 1):
+                value += T[v, y] * own[row, y]
+            room[row, v] = value  # T q
+            for y in range(v + 1):
+                own_inverses[apps[row], y] += value * T[v, y]
+        for other in range(row + 1):
+            value = 0.0
+            for v in range(d):
+                value += room[row, v] * room[other, v]
+            pairs[apps[row], apps[other]] += value
