@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
@@ -161,7 +160,7 @@ def _indices(
 @compiled
 def _among_best(s: Longs, k: int, place: int) -> int:
     """Which of the k largest of s stands at `place` in ascending order; of equals the earlier."""
-    last = np.partition(s, len(s) - k)[len(s) - k]  # the k-th largest
+    last = _ordered(s.copy(), len(s) - k)  # the k-th largest
     equals = k
     for value in s:
         equals -= value > last
@@ -172,6 +171,31 @@ def _among_best(s: Longs, k: int, place: int) -> int:
                 return j
             place -= 1
     return -1
+
+
+@compiled
+def _ordered(values: Longs, place: int) -> int:
+    """The value at `place` in ascending order, by Hoare's selection; values are moved about."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]  # type: ignore[no-any-return]
 
 
 @compiled

@@ -18,7 +18,8 @@ Arrays = Sequence[Any]
 State = dict[str, npt.NDArray[Any]]
 
 REPORT = np.uint64(purpose_word("report"))
-LARGEST = "largest"  # the one state that joins by its maximum
+# Arrays of a state that do not add: one joins by its maximum, one is the same in all shards.
+LARGEST, SAME = "largest", "same"
 
 
 class Round(NamedTuple):
@@ -35,8 +36,8 @@ class Round(NamedTuple):
 class Totals:
     """A round of some phones, summed. ``+`` joins shards.
 
-    ``state`` is the sum of the reports, in arrays that add (one named "largest" joins by its
-    maximum): whole numbers where a report is made of whole numbers. ``true_sum`` (n_apps, d) is the
+    ``state`` is the sum of the reports, in arrays that add (but for `LARGEST` and `SAME`): whole
+    numbers where a report is made of whole numbers. ``true_sum`` (n_apps, d) is the
     sum of the clipped gradients before any noise, ``loss`` that of the phones' losses, eq. (3).
     """
 
@@ -49,12 +50,7 @@ class Totals:
     n_bytes_up: int
 
     def joined(self, other: Totals) -> Totals:
-        state = {
-            name: np.maximum(array, other.state[name])
-            if name == LARGEST
-            else array + other.state[name]
-            for name, array in self.state.items()
-        }
+        state = {name: _joined(name, mine, other.state[name]) for name, mine in self.state.items()}
         return replace(
             self,
             n_reports=self.n_reports + other.n_reports,
@@ -63,6 +59,12 @@ class Totals:
             loss=self.loss + other.loss,
             n_bytes_up=self.n_bytes_up + other.n_bytes_up,
         )
+
+
+def _joined(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if name == SAME:
+        return mine
+    return np.maximum(mine, other) if name == LARGEST else mine + other
 
 
 class Side(Protocol):

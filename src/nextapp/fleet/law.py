@@ -20,7 +20,7 @@ import numpy as np
 
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import inside, normal_quantile
-from nextapp.fleet.encoder import Encoder, Round, Side, State, Totals
+from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
 from nextapp.fleet.stepping import fast
 from nextapp.privacy import Mechanism
@@ -40,8 +40,8 @@ CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper", "piecewise", "hybr
 _LAW = np.uint64(purpose_word("law"))
 _REST = "law-rest"
 _MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
-_RIDGE = 1e-10  # of the variance of one entry: the covariance can be singular
-_TINY = 1e-12
+_RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
+_SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
 _RANKED, _SIGNED, _CAPPED = range(3)
 
 
@@ -146,7 +146,11 @@ class SumOfLeaning:
         )  # fmt: skip
 
     def finished(self, state: State, r: Round, n_reports: int) -> State:
-        """The sum of what was drawn, and the covariance of what is left to draw."""
+        """The sum of what was drawn, and the covariance of what is left to draw.
+
+        What is left has no part along the columns of Q. The covariance is made regular there, and
+        the mean takes that part out again.
+        """
         absent = n_reports - state["owners"]
         total = state["sum"] + r.Q @ state["common"]
         if not self._background:
@@ -154,7 +158,10 @@ class SumOfLeaning:
         cross = state["own_inverses"] @ r.Q.T
         pairs = state["pairs"] + np.tril(state["pairs"], -1).T
         drawn = r.Q @ state["inverses"] @ r.Q.T - cross - cross.T + pairs
-        return {"sum": total, "covariance": np.diag(absent.astype(np.float64)) - drawn}
+        directions = _spanned(r.Q)
+        covariance = n_reports * directions @ directions.T - drawn
+        covariance[np.diag_indices_from(covariance)] += absent
+        return {"sum": total, "absent": absent, "covariance": covariance, SAME: directions}
 
     def n_bytes(self, x: Gradients) -> int:
         return len(x.phones) * self._payload_bytes
@@ -163,12 +170,24 @@ class SumOfLeaning:
         m, n = self.mechanism, totals.n_reports
         bits = KeyedBits(totals.seed, round=totals.round, purpose=_REST)
         rest = bits.generator().standard_normal((m.n_apps, m.d))
-        if "absent" in totals.state:
-            rest *= np.sqrt(totals.state["absent"])[:, None]
+        state = totals.state
+        if "covariance" in state:
+            here = np.flatnonzero(state["absent"])
+            covariance = state["covariance"][np.ix_(here, here)]
+            covariance[np.diag_indices_from(covariance)] += _RIDGE * n
+            drawn = np.linalg.cholesky(covariance) @ rest[here]
+            span = _spanned(state[SAME][here])
+            rest[:] = 0.0
+            rest[here] = drawn - span @ (span.T @ drawn)
         else:
-            ridge = _RIDGE * n * np.eye(m.n_apps)
-            rest = np.linalg.cholesky(totals.state["covariance"] + ridge) @ rest
+            rest *= np.sqrt(state["absent"])[:, None]
         return m.clip * self._scale / n * (totals.state["sum"] + rest)
+
+
+def _spanned(vectors: Floats) -> Floats:
+    """An orthonormal basis of what the columns span."""
+    basis, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
+    return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
 
 
 def _lean(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
@@ -305,7 +324,7 @@ def _factored(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
         left = L[y, y]
         for v in range(y):
             left -= L[y, v] * L[y, v]
-        if left > _TINY * gram[y, y]:
+        if left > _SMALL * _SMALL * gram[y, y]:
             L[y, y] = math.sqrt(left)
             T[y, y] = 1.0 / L[y, y]
         else:
