@@ -15,7 +15,7 @@ import numpy as np
 
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients
+from nextapp.fleet.gradients import Gradients, taste
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import GROUP, UNIT, n_groups, table
 from nextapp.privacy.exact import W
@@ -258,11 +258,9 @@ def _fill(x: Gradients, i: int, Q: Floats, grid: Ints, groups: Longs) -> int:
     n = 0
     if x.c0[i] > 0:
         for app in range(n_apps):
-            taste = 0.0
+            product = taste(Q, app, x.p[i])
             for y in range(d):
-                taste += Q[app, y] * x.p[i, y]
-            for y in range(d):
-                grid[app * d + y] = np.rint(x.c0[i] * taste * x.p[i, y] * _VECTOR_UNIT)
+                grid[app * d + y] = np.rint(x.c0[i] * product * x.p[i, y] * _VECTOR_UNIT)
         n = len(groups)
         for group in range(n):
             groups[group] = group

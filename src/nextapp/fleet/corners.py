@@ -11,7 +11,7 @@ import numpy as np
 
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients, spread_out, swept
+from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
 from nextapp.randomness import Words
@@ -64,7 +64,7 @@ def _corners(x: Gradients, r: Round, threshold: Any) -> Words:
             up = np.uint64((1.0 + dense[j]) * 2.0**52)  # P[v_j = +1] · 2^53
             positive = np.uint64(word(bits) >> np.uint64(11) < up)
             v[j // _SIGNS] |= positive << np.uint64(j % _SIGNS)
-        swept(x, i, r.Q.shape[1], dense)
+        sweep(x, i, r.Q.shape[1], dense)
         t = corners[i]
         for place in range(n_words):
             t[place] = word(bits)

@@ -13,7 +13,7 @@ import numpy as np
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients, Mask, spread_out, swept
+from nextapp.fleet.gradients import Gradients, Mask, spread_out, sweep
 from nextapp.fleet.signs import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.fleet.stepping import fast
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
@@ -79,7 +79,7 @@ def _signs_of_coefficients(
         if coin < threshold:
             spread_out(x, i, r.Q, dense)
             _search(dense, rows, signs, bound, a, room)
-            swept(x, i, r.Q.shape[1], dense)
+            sweep(x, i, r.Q.shape[1], dense)
             for place in range(b):
                 y = min(max(a[positions[i, place]] / bound, -1.0), 1.0)
                 positive[i, place] = is_positive(words[place], y, np.uint64(0))

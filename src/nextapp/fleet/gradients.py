@@ -8,19 +8,29 @@ Q, p, F, c0 as in `nextapp.model`; x is F moved into the ball of the clip, in un
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.stepping import Columns, Terms, desk, fast, most_apps, prepare, slope, solve
+from nextapp.fleet.stepping import (
+    Columns,
+    Desk,
+    Terms,
+    desk,
+    fast,
+    most_apps,
+    prepare,
+    slope,
+    solve,
+)
 from nextapp.wire import Floats
 
 Mask = npt.NDArray[np.bool_]
 
 BALLS = {"none": 0, "linf": 1, "l1": 2, "l2": 3}
-LINF, L1, L2 = BALLS["linf"], BALLS["l1"], BALLS["l2"]
+LINF, L1 = BALLS["linf"], BALLS["l1"]
 
 
 class Gradients(NamedTuple):
@@ -41,6 +51,15 @@ class Gradients(NamedTuple):
 
 
 @fast
+def taste(Q: Floats, app: int, p: Floats) -> float:
+    """q·p of one app."""
+    product = 0.0
+    for x in range(len(p)):
+        product += Q[app, x] * p[x]
+    return product
+
+
+@fast
 def gradients(
     first: int,
     last: int,
@@ -52,12 +71,12 @@ def gradients(
     limit: float,
 ) -> tuple[Gradients, float]:
     """F of the phones of a block that report, eq. (12), and the sum of their losses, eq. (3)."""
-    d = t.Q.shape[1]
     n, n_own = 0, 0
     for phone in range(first, last):
         if reporting[phone]:
             n += 1
             n_own += fleet.app_starts[phone + 1] - fleet.app_starts[phone]
+    d = t.Q.shape[1]
     g = Gradients(
         np.empty(n, np.int64),
         np.zeros(n + 1, np.int64),
@@ -79,41 +98,47 @@ def gradients(
             user_vectors[phone] = w.p
         else:
             w.p[:] = user_vectors[phone]
-        loss = slope(phone, k, c0, fleet, t, w)
-        length = 0.0  # ‖p‖²
-        for x in range(d):
-            length += w.p[x] * w.p[x]
+        losses += slope(phone, k, c0, fleet, t, w)
         start = g.starts[i]
-        rest = 0.0  # Σ (q·p)² over the apps that are not the phone's own
-        if c0 > 0:
-            for x in range(d):
-                for y in range(d):
-                    rest += t.gram[x, y] * w.p[x] * w.p[y]
-            loss += 0.5 * c0 * rest
-        square = 0.0
-        for own in range(k):
-            g.apps[start + own] = fleet.apps[fleet.app_starts[phone] + own]
-            taste = 0.0
-            if c0 > 0:
-                for x in range(d):
-                    taste += w.own[own, x] * w.p[x]
-                rest -= taste * taste
-            for x in range(d):
-                entry = w.F[own, x] + c0 * taste * w.p[x]
-                g.rows[start + own, x] = entry
-                square += entry * entry
-        g.squares[i] = square + c0 * c0 * length * max(rest, 0.0)
-        g.phones[i], g.c0[i], g.p[i] = phone, c0, w.p
         g.starts[i + 1] = start + k
-        losses += loss + 0.5 * t.lam * length
+        g.apps[start : start + k] = fleet.apps[fleet.app_starts[phone] :][:k]
+        g.phones[i], g.c0[i], g.p[i] = phone, c0, w.p
+        losses += _with_background(g, i, k, t, w)
         i += 1
     return g, losses
 
 
 @fast
+def _with_background(g: Gradients, i: int, k: int, t: Terms, w: Desk) -> float:
+    """The rows and ‖F‖² of one phone, and the part of its loss that is not of its own apps."""
+    d = t.Q.shape[1]
+    c0, length = g.c0[i], 0.0
+    for x in range(d):
+        length += w.p[x] * w.p[x]
+    everywhere = 0.0  # ‖Q p‖²
+    if c0 > 0:
+        for x in range(d):
+            for y in range(d):
+                everywhere += t.gram[x, y] * w.p[x] * w.p[y]
+    square, here = 0.0, 0.0
+    for own in range(k):
+        share = 0.0
+        if c0 > 0:
+            product = taste(w.own, own, w.p)
+            here += product * product
+            share = c0 * product
+        for x in range(d):
+            entry_ = w.F[own, x] + share * w.p[x]
+            g.rows[g.starts[i] + own, x] = entry_
+            square += entry_ * entry_
+    g.squares[i] = square + c0 * c0 * length * max(everywhere - here, 0.0)
+    return 0.5 * (c0 * everywhere + t.lam * length)  # type: ignore[no-any-return]
+
+
+@fast
 def into_balls(g: Gradients, Q: Floats, ball: int, clip: float) -> None:
     """F becomes x, in place: `nextapp.privacy.mechanism.into_ball` for every phone."""
-    n_apps, d = Q.shape
+    d = Q.shape[1]
     for i in range(len(g.phones)):
         start, stop = g.starts[i], g.starts[i + 1]
         if ball == LINF:
@@ -122,26 +147,7 @@ def into_balls(g: Gradients, Q: Floats, ball: int, clip: float) -> None:
                     g.rows[row, x] = min(max(g.rows[row, x], -clip), clip) / clip
             g.c0[i] /= clip
             continue
-        norm = math.sqrt(g.squares[i])
-        if ball == L1:
-            norm = 0.0
-            for row in range(start, stop):
-                for x in range(d):
-                    norm += abs(g.rows[row, x])
-            if g.c0[i] > 0:
-                size, tastes = 0.0, 0.0
-                for x in range(d):
-                    size += abs(g.p[i, x])
-                own = start
-                for app in range(n_apps):
-                    if own < stop and g.apps[own] == app:
-                        own += 1
-                        continue
-                    taste = 0.0
-                    for x in range(d):
-                        taste += Q[app, x] * g.p[i, x]
-                    tastes += abs(taste)
-                norm += g.c0[i] * size * tastes
+        norm = _sum_of_sizes(g, i, Q) if ball == L1 else math.sqrt(g.squares[i])
         divisor = max(norm, clip)
         for row in range(start, stop):
             for x in range(d):
@@ -151,14 +157,28 @@ def into_balls(g: Gradients, Q: Floats, ball: int, clip: float) -> None:
 
 
 @fast
-def background(g: Gradients, i: int, Q: Floats, app: int, column: int) -> float:
-    """The entry of x at an app that is not the phone's own."""
-    if g.c0[i] == 0:
-        return 0.0
-    taste = 0.0
-    for x in range(Q.shape[1]):
-        taste += Q[app, x] * g.p[i, x]
-    return min(max(g.c0[i] * taste * g.p[i, column], -g.limit), g.limit)
+def _sum_of_sizes(g: Gradients, i: int, Q: Floats) -> float:
+    """‖F‖₁ of one phone."""
+    start, stop = g.starts[i], g.starts[i + 1]
+    norm = 0.0
+    for row in range(start, stop):
+        for x in range(Q.shape[1]):
+            norm += abs(g.rows[row, x])
+    if g.c0[i] > 0:
+        size, tastes = np.abs(g.p[i]).sum(), 0.0
+        for app in range(len(Q)):
+            tastes += abs(taste(Q, app, g.p[i]))
+        for row in range(start, stop):
+            tastes -= abs(taste(Q, g.apps[row], g.p[i]))
+        norm += g.c0[i] * size * max(tastes, 0.0)
+    return norm
+
+
+@fast
+def background(g: Gradients, i: int, product: float, column: int) -> float:
+    """The entry of x at an app that is not the phone's own; `product` is its q·p."""
+    value: float = g.c0[i] * product * g.p[i, column]
+    return min(max(value, -g.limit), g.limit)
 
 
 @fast
@@ -175,33 +195,31 @@ def entry(g: Gradients, i: int, Q: Floats, position: int) -> float:
             high = middle
     if low < stop and g.apps[low] == app:
         return g.rows[low, column]  # type: ignore[no-any-return]
-    return background(g, i, Q, app, column)
+    return background(g, i, taste(Q, app, g.p[i]), column) if g.c0[i] > 0 else 0.0
 
 
 @fast
 def spread_out(g: Gradients, i: int, Q: Floats, x: Floats) -> None:
-    """All entries of x, row by row, into a vector that is 0 before; `swept` makes it 0 again."""
+    """All entries of x, row by row, into a vector that is 0 before; `sweep` makes it 0 again."""
     n_apps, d = Q.shape
     if g.c0[i] > 0:
         for app in range(n_apps):
-            taste = 0.0
+            product = taste(Q, app, g.p[i])
             for y in range(d):
-                taste += Q[app, y] * g.p[i, y]
-            for y in range(d):
-                x[app * d + y] = min(max(g.c0[i] * taste * g.p[i, y], -g.limit), g.limit)
+                x[app * d + y] = background(g, i, product, y)
     for row in range(g.starts[i], g.starts[i + 1]):
         for y in range(d):
             x[g.apps[row] * d + y] = g.rows[row, y]
 
 
 @fast
-def swept(g: Gradients, i: int, d: int, x: Any) -> None:
+def sweep(g: Gradients, i: int, d: int, x: Floats) -> None:
     """Undo `spread_out`."""
     if g.c0[i] > 0:
-        x[:] = 0
+        x[:] = 0.0
     for row in range(g.starts[i], g.starts[i + 1]):
         for y in range(d):
-            x[g.apps[row] * d + y] = 0
+            x[g.apps[row] * d + y] = 0.0
 
 
 @fast
@@ -212,40 +230,24 @@ def add_up(g: Gradients, Q: Floats, total: Floats, common: Floats) -> None:
     entry instead.
     """
     n_apps, d = Q.shape
-    longest = 0.0
-    if g.limit == 1.0 and (g.c0 > 0).any():
+    longest = math.inf
+    if g.limit < math.inf:
+        longest = 0.0
         for app in range(n_apps):
-            square = 0.0
-            for x in range(d):
-                square += Q[app, x] * Q[app, x]
-            longest = max(longest, math.sqrt(square))
+            longest = max(longest, math.sqrt(taste(Q, app, Q[app])))
     for i in range(len(g.phones)):
-        start, stop = g.starts[i], g.starts[i + 1]
-        c0 = g.c0[i]
-        for row in range(start, stop):
-            for x in range(d):
-                total[g.apps[row], x] += g.rows[row, x]
-        if c0 == 0:
-            continue
-        square, largest = 0.0, 0.0
-        for x in range(d):
-            square += g.p[i, x] * g.p[i, x]
-            largest = max(largest, abs(g.p[i, x]))
-        if c0 * longest * math.sqrt(square) * largest > g.limit:
-            own = start
-            for app in range(n_apps):
-                if own < stop and g.apps[own] == app:
-                    own += 1
-                    continue
+        if g.c0[i] > 0:
+            reach = g.c0[i] * math.sqrt((g.p[i] ** 2).sum()) * np.abs(g.p[i]).max()
+            if g.limit < math.inf and longest * reach > g.limit:
+                for app in range(n_apps):
+                    product = taste(Q, app, g.p[i])
+                    for x in range(d):
+                        total[app, x] += background(g, i, product, x)
+            else:
                 for x in range(d):
-                    total[app, x] += background(g, i, Q, app, x)
-            continue
-        for x in range(d):
-            for y in range(d):
-                common[x, y] += c0 * g.p[i, x] * g.p[i, y]
-        for row in range(start, stop):
-            taste = 0.0
+                    for y in range(d):
+                        common[x, y] += g.c0[i] * g.p[i, x] * g.p[i, y]
+        for row in range(g.starts[i], g.starts[i + 1]):
+            product = taste(Q, g.apps[row], g.p[i]) if g.c0[i] > 0 else 0.0
             for x in range(d):
-                taste += Q[g.apps[row], x] * g.p[i, x]
-            for x in range(d):
-                total[g.apps[row], x] -= c0 * taste * g.p[i, x]
+                total[g.apps[row], x] += g.rows[row, x] - background(g, i, product, x)

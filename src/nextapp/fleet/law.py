@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,6 +102,17 @@ class Lean(NamedTuple):
     share: float
 
 
+class Drawn(NamedTuple):
+    """What has been drawn for phones one by one, and what that says of the rest."""
+
+    sum: Floats  # (n_apps, d)   of the phones' own entries
+    owners: Longs  # (n_apps,)   phones that have the app
+    common: Floats  # (d, d)   Q times it is the sum at the others' entries, and to be added
+    inverses: Floats  # (d, d)   Σ M, see `_tell`
+    own_inverses: Floats  # (n_apps, d)   Σ q M at own apps
+    pairs: Floats  # (n_apps (n_apps + 1) / 2,)   Σ q M q' at pairs of own apps, the lower triangle
+
+
 class SumOfLeaning:
     """`Codebook`, `SimHash`, `PrivUnit`.
 
@@ -130,20 +141,17 @@ class SumOfLeaning:
     def nothing(self) -> State:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d
         n_seen = n_apps if self._background else 0
-        return {
-            "sum": np.zeros((n_apps, d)),
-            "owners": np.zeros(n_apps, np.int64),
-            "common": np.zeros((d, d)),
-            "inverses": np.zeros((d, d)),
-            "own_inverses": np.zeros((n_seen, d)),
-            "pairs": np.zeros((n_seen, n_seen)),
-        }
+        return Drawn(
+            np.zeros((n_apps, d)),
+            np.zeros(n_apps, np.int64),
+            np.zeros((d, d)),
+            np.zeros((d, d)),
+            np.zeros((n_seen, d)),
+            np.zeros(n_seen * (n_seen + 1) // 2),
+        )._asdict()
 
     def play(self, state: State, x: Gradients, r: Round) -> None:
-        _leaning(
-            x, r, self._lean, self._table, self._background, state["sum"], state["owners"],
-            state["common"], state["inverses"], state["own_inverses"], state["pairs"],
-        )  # fmt: skip
+        _leaning(x, r, self._lean, self._table, self._background, Drawn(**state))
 
     def finished(self, state: State, r: Round, n_reports: int) -> State:
         """The sum of what was drawn, and the covariance of what is left to draw.
@@ -151,16 +159,20 @@ class SumOfLeaning:
         What is left has no part along the columns of Q. The covariance is made regular there, and
         the mean takes that part out again.
         """
-        absent = n_reports - state["owners"]
-        total = state["sum"] + r.Q @ state["common"]
+        drawn = Drawn(**state)
+        total = drawn.sum + r.Q @ drawn.common
+        absent = n_reports - drawn.owners
         if not self._background:
             return {"sum": total, "absent": absent}
-        cross = state["own_inverses"] @ r.Q.T
-        pairs = state["pairs"] + np.tril(state["pairs"], -1).T
-        drawn = r.Q @ state["inverses"] @ r.Q.T - cross - cross.T + pairs
+        n_apps = len(total)
+        known = np.zeros((n_apps, n_apps))
+        known[np.tril_indices(n_apps)] = drawn.pairs
+        known += np.tril(known, -1).T
+        cross = drawn.own_inverses @ r.Q.T
+        known += r.Q @ drawn.inverses @ r.Q.T - cross - cross.T
         directions = _spanned(r.Q)
-        covariance = n_reports * directions @ directions.T - drawn
-        covariance[np.diag_indices_from(covariance)] += absent
+        covariance = n_reports * directions @ directions.T - known
+        covariance[np.diag_indices(n_apps)] += absent
         return {"sum": total, "absent": absent, "covariance": covariance, SAME: directions}
 
     def n_bytes(self, x: Gradients) -> int:
@@ -238,66 +250,63 @@ def _normals(bits: Words, entries: Ints, out: Floats) -> None:
 
 @fast
 def _leaning(
-    x: Gradients,
-    r: Round,
-    law_: Lean,
-    entries: Ints,
-    background: bool,
-    total: Floats,
-    owners: Longs,
-    common: Floats,
-    inverses: Floats,
-    own_inverses: Floats,
-    pairs: Floats,
+    x: Gradients, r: Round, law_: Lean, entries: Ints, background: bool, drawn: Drawn
 ) -> None:
     """The part of Σ (t x + g − (x·g) x) that is drawn phone by phone."""
     d = r.Q.shape[1]
-    most = 0
-    for i in range(len(x.phones)):
-        most = max(most, x.starts[i + 1] - x.starts[i])
+    most = np.diff(x.starts).max() if len(x.phones) else 0
     z, own = np.empty((most, d)), np.empty((most, d))
-    L, T, Z, X = np.empty((d, d)), np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    L, T, Z = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     for i in range(len(x.phones)):
         phone = r.first_phone + np.uint64(x.phones[i])
         bits = stream(r.seed, phone, r.number, _LAW)
-        start = x.starts[i]
-        k = x.starts[i + 1] - start
+        apps, rows = x.apps[x.starts[i] : x.starts[i + 1]], x.rows[x.starts[i] : x.starts[i + 1]]
         t = drawn_lean(law_, bits)
-        _normals(bits, entries, z[:k].ravel())
         product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
-        for row in range(k):
-            owners[x.apps[start + row]] += 1
+        for row in range(len(apps)):
+            _normals(bits, entries, z[row])
             for y in range(d):
-                product += x.rows[start + row, y] * z[row, y]
+                own[row, y] = r.Q[apps[row], y]
+                product += rows[row, y] * z[row, y]
         if background:
-            for row in range(k):
-                for y in range(d):
-                    own[row, y] = r.Q[x.apps[start + row], y]
-            _factored(r.gram, own[:k], L, T)
-            _normals(bits, entries, Z.ravel())
+            _factored(r.gram, own[: len(apps)], L, T)
+            for y in range(d):
+                _normals(bits, entries, Z[y])
             product += x.c0[i] * _through(L, Z, x.p[i])
-            # X = L⁻ᵀ Z: the others' rows of g are Q X plus what is orthogonal to Q
+        for row in range(len(apps)):
+            drawn.owners[apps[row]] += 1
             for y in range(d):
-                for w in range(d):
-                    X[y, w] = x.c0[i] * (t - product) * x.p[i, y] * x.p[i, w]
-            for v in range(d):
-                for y in range(v + 1):
-                    for w in range(d):
-                        X[y, w] += T[v, y] * Z[v, w]
-            for y in range(d):
-                for w in range(d):
-                    common[y, w] += X[y, w]
-        for row in range(k):
-            app = x.apps[start + row]
-            for y in range(d):
-                entry = x.rows[start + row, y]
-                total[app, y] += (t - product) * entry + z[row, y]
-            if background:
-                for y in range(d):
-                    for w in range(d):
-                        total[app, w] -= own[row, y] * X[y, w]
+                drawn.sum[apps[row], y] += (t - product) * rows[row, y] + z[row, y]
         if background:
-            _tell(x.apps[start : start + k], own[:k], z[:k], T, inverses, own_inverses, pairs)
+            _add_others(apps, own, x.c0[i] * (t - product), x.p[i], T, Z, L, drawn)
+            _tell(apps, own, z, T, drawn)
+
+
+@fast
+def _add_others(
+    apps: Ints,
+    own: Floats,
+    lean: float,
+    p: Floats,
+    T: Floats,
+    Z: Floats,
+    room: Floats,
+    drawn: Drawn,
+) -> None:
+    """The others' rows: Q (lean p pᵀ + Tᵀ Z) everywhere, less the same at own apps."""
+    d = len(p)
+    for y in range(d):
+        for w in range(d):
+            room[y, w] = lean * p[y] * p[w]
+        for v in range(y, d):
+            for w in range(d):
+                room[y, w] += T[v, y] * Z[v, w]
+        for w in range(d):
+            drawn.common[y, w] += room[y, w]
+    for row in range(len(apps)):
+        for y in range(d):
+            for w in range(d):
+                drawn.sum[apps[row], w] -= own[row, y] * room[y, w]
 
 
 @fast
@@ -307,29 +316,20 @@ def _factored(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
     A direction that those apps do not span has a column of zeros in L and a row of zeros in T.
     """
     d = len(gram)
-    for y in range(d):
-        for w in range(d):
-            L[y, w] = gram[y, w]
-            T[y, w] = 0.0
+    L[:], T[:] = gram, 0.0
     for row in range(len(own)):
         for y in range(d):
-            for w in range(d):
+            for w in range(y + 1):
                 L[y, w] -= own[row, y] * own[row, w]
     for y in range(d):
-        for w in range(y):
+        for w in range(y + 1):
             left = L[y, w]
             for v in range(w):
                 left -= L[y, v] * L[w, v]
             L[y, w] = left * T[w, w]
-        left = L[y, y]
-        for v in range(y):
-            left -= L[y, v] * L[y, v]
         if left > _SMALL * _SMALL * gram[y, y]:
             L[y, y] = math.sqrt(left)
             T[y, y] = 1.0 / L[y, y]
-        else:
-            L[y, y] = 0.0
-    for y in range(d):
         for v in range(y):
             share = L[y, v] * T[y, y]
             for w in range(v + 1):
@@ -352,31 +352,24 @@ def _through(L: Floats, Z: Floats, p: Floats) -> float:
 
 
 @fast
-def _tell(
-    apps: Ints,
-    own: Floats,
-    room: Floats,
-    T: Floats,
-    inverses: Floats,
-    own_inverses: Floats,
-    pairs: Floats,
-) -> None:
+def _tell(apps: Ints, own: Floats, room: Floats, T: Floats, drawn: Drawn) -> None:
     """Which part of the others' rows was drawn: Q M Qᵀ without the own rows, M = TᵀT = (L Lᵀ)⁻¹."""
-    k, d = own.shape
+    d = len(T)
     for v in range(d):
         for y in range(v + 1):
             for w in range(v + 1):
-                inverses[y, w] += T[v, y] * T[v, w]
-    for row in range(k):
+                drawn.inverses[y, w] += T[v, y] * T[v, w]
+    for row in range(len(apps)):
         for v in range(d):
             value = 0.0
             for y in range(v + 1):
                 value += T[v, y] * own[row, y]
             room[row, v] = value  # T q
             for y in range(v + 1):
-                own_inverses[apps[row], y] += value * T[v, y]
+                drawn.own_inverses[apps[row], y] += value * T[v, y]
+        line = np.int64(apps[row]) * (apps[row] + 1) // 2
         for other in range(row + 1):
             value = 0.0
             for v in range(d):
                 value += room[row, v] * room[other, v]
-            pairs[apps[row], apps[other]] += value
+            drawn.pairs[line + apps[other]] += value

@@ -13,7 +13,7 @@ import numpy as np
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import inside, is_positive, normal_quantile
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients, Mask, entry, spread_out, swept
+from nextapp.fleet.gradients import Gradients, Mask, entry, spread_out, sweep
 from nextapp.privacy.exact import W
 from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.laplace import Laplace
@@ -138,7 +138,7 @@ def _noisy_entries(x: Gradients, r: Round, scale: float) -> Any:
         for j in range(size):
             u = inside(bits) - 0.5
             noisy[i, j] = dense[j] - scale * np.sign(u) * math.log1p(-2.0 * abs(u))
-        swept(x, i, r.Q.shape[1], dense)
+        sweep(x, i, r.Q.shape[1], dense)
     return noisy
 
 
@@ -165,7 +165,7 @@ def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
             product += dense[j] * g[j]
         for j in range(size):
             leaning[i, j] = g[j] + (s - product) * dense[j]
-        swept(x, i, r.Q.shape[1], dense)
+        sweep(x, i, r.Q.shape[1], dense)
     return leaning
 
 

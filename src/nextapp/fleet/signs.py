@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients, Mask, entry
+from nextapp.fleet.gradients import Gradients, Mask, background, entry, taste
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.packing import SignedPositions
 from nextapp.privacy.qharmony import QHarmony
@@ -166,21 +166,17 @@ def _signs_as_printed(
 @compiled
 def _largest_entry(x: Gradients, i: int, Q: Floats) -> float:
     """max x: of a background row it is (q·p) times the largest or the smallest entry of p."""
-    n_apps, d = Q.shape
     start, stop = x.starts[i], x.starts[i + 1]
-    largest = -math.inf if stop - start == n_apps or x.c0[i] > 0 else 0.0
+    largest = 0.0 if stop - start < len(Q) and x.c0[i] == 0 else -math.inf
     for row in range(start, stop):
-        for y in range(d):
-            largest = max(largest, x.rows[row, y])
+        largest = max(largest, x.rows[row].max())
     if x.c0[i] > 0:
-        high, low = x.p[i].max(), x.p[i].min()
+        high, low = x.p[i].argmax(), x.p[i].argmin()
         own = start
-        for app in range(n_apps):
+        for app in range(len(Q)):
             if own < stop and x.apps[own] == app:
                 own += 1
                 continue
-            taste = 0.0
-            for y in range(d):
-                taste += Q[app, y] * x.p[i, y]
-            largest = max(largest, min(x.c0[i] * taste * (high if taste > 0 else low), x.limit))
+            product = taste(Q, app, x.p[i])
+            largest = max(largest, background(x, i, product, high if product > 0 else low))
     return largest
