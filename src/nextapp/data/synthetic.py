@@ -9,8 +9,6 @@ A phone's launches depend on (parameters, seed, phone) only, not on how many pho
 
 from __future__ import annotations
 
-import difflib
-import itertools
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +21,10 @@ import numpy.typing as npt
 from scipy.special import expit, logit, ndtri
 
 from nextapp.data.log import Codes, Indices, LaunchLog, Times
+from nextapp.names import unknown
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.randomness.compiled import (
+    Key,
     below,
     compiled,
     exponential,
@@ -116,8 +116,8 @@ class Parameters:
                 raise ValueError(f"{each.name} must be a whole number, got {value!r}.")
             if not low <= value <= high:
                 raise ValueError(
-                    f"{each.name} must be from {low:g} to {high:g}, got {value!r}. "
-                    f"It is the {each.metadata['meaning']}."
+                    f"{each.name} must be from {low:g} to {high:g}, got {value!r} "
+                    f"({each.metadata['meaning']})."
                 )
         try:
             datetime.strptime(self.start, "%Y-%m-%d")
@@ -127,7 +127,8 @@ class Parameters:
             ) from None
 
 
-# Fitted by benchmarks/fit_synthetic.py to the rivals' hit rates in the paper's tables.
+# Fitted by benchmarks/fit_synthetic.py to the rivals' hit rates in the paper's tables, then rounded
+# and trimmed by hand; docs/synthetic.md says which numbers were fitted and shows how well.
 LSAPP = Parameters(
     phones=292,
     apps=87,
@@ -136,45 +137,49 @@ LSAPP = Parameters(
     joining=60.0,
     stay=19.0,
     stay_spread=1.6,
-    sessions=2.5,
-    launches=11.0,
-    launches_spread=0.9,
-    installed=25.0,
+    sessions=2.42,
+    launches=11.3,
+    launches_spread=0.67,
+    popularity=1.2,
+    types=6,
+    type_taste=0.8,
+    installed=17.9,
     installed_spread=0.7,
-    brings=0.2,
-    taste=1.9,
-    taste_spread=0.4,
-    drift=0.05,
-    repeat=0.5,
-    repeat_spread=1.0,
-    habit=0.18,
-    habit_spread=0.5,
-    returning=0.65,
-    returning_depth=0.35,
-    own_habit=0.3,
+    brings=0.1,
+    installs=0.1,
+    taste=1.62,
+    taste_spread=0.2,
+    drift=0.006,
+    repeat=0.538,
+    repeat_spread=0.3,
+    habit=0.25,
+    habit_spread=0.3,
+    returning=0.87,
+    returning_depth=0.33,
+    own_habit=0.45,
 )
 
-# Fitted by benchmarks/fit_synthetic.py to the rivals' hit rates in the paper's tables.
+# The same for App Usage.
 APP_USAGE = Parameters(
     phones=1_000,
     apps=2_000,
     days=7,
     start="2016-04-20",
     sessions=9.2,
-    launches=11.0,
-    launches_spread=0.95,
-    installed=70.0,
-    installed_spread=0.35,
-    brings=0.5,
-    taste=1.3,
-    taste_spread=0.2,
-    repeat=0.33,
-    repeat_spread=1.5,
-    habit=0.35,
-    habit_spread=2.0,
-    returning=0.75,
-    returning_depth=0.2,
-    own_habit=0.3,
+    launches=12.0,
+    launches_spread=0.82,
+    installed=48.6,
+    installed_spread=0.15,
+    brings=0.69,
+    taste=1.18,
+    taste_spread=0.27,
+    repeat=0.185,
+    repeat_spread=1.68,
+    habit=0.43,
+    habit_spread=0.83,
+    returning=0.85,
+    returning_depth=0.17,
+    own_habit=0.6,
 )
 
 PRESETS = {"lsapp": LSAPP, "app-usage": APP_USAGE}
@@ -197,7 +202,7 @@ def parse(text: str) -> Parameters:
     base = Parameters()
     if "=" not in items[0]:
         if items[0] not in PRESETS:
-            raise ValueError(f"no preset {items[0]!r}; {_nearest(items[0], list(PRESETS))}")
+            raise ValueError(unknown("preset", items[0], PRESETS))
         base = PRESETS[items.pop(0)]
     known = {each.name: each.type for each in fields(Parameters)}
     given: dict[str, Any] = {}
@@ -206,7 +211,7 @@ def parse(text: str) -> Parameters:
         if not equals:
             raise ValueError(f"{item!r} in {text!r} must be written NAME=VALUE.")
         if name not in known:
-            raise ValueError(f"no parameter {name!r} in {text!r}; {_nearest(name, list(known))}")
+            raise ValueError(unknown("parameter", name, known))
         if name in given:
             raise ValueError(f"parameter {name} is given twice in {text!r}.")
         try:
@@ -215,11 +220,6 @@ def parse(text: str) -> Parameters:
             whole = "a whole number" if known[name] == "int" else "a number"
             raise ValueError(f"{name} must be {whole}, got {value!r}.") from None
     return replace(base, **given)
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"did you mean {nearest[0]!r}?" if nearest else f"known are {', '.join(known)}."
 
 
 class Traits(NamedTuple):
@@ -236,17 +236,14 @@ class Traits(NamedTuple):
 def traits(parameters: Parameters, seed: int) -> Traits:
     """The phones' traits, spread evenly over their distributions rather than drawn.
 
-    Phone i takes the i-th point of a low-discrepancy sequence (Roberts' R6, shifted by the seed),
-    so that a log of 300 phones has its share of every kind of phone whatever the seed. Phone 0 is
-    there from the first day to the last, so that the log spans all its days.
+    Phone i takes the i-th point of a Kronecker sequence (multiples of irrational numbers modulo 1,
+    shifted by the seed), so that a log of 300 phones has its share of every kind of phone whatever
+    the seed. Phone 0 is there from the first day to the last, so that the log spans all its days.
     """
-    golden = 1.1347241384015194  # the root of x^7 = x + 1
+    steps = np.sqrt([1.25, 2.0, 13.0, 3.0, 7.0, 11.0])
     shift = KeyedBits(seed, purpose="traits").generator().random(6)
-    steps = golden ** -np.arange(1.0, 7.0)
-    phone = np.arange(parameters.phones)
-    joins, stays, holds, opens, likes, types = (
-        (shift[k] + steps[k] * phone) % 1.0 * (1 - 2e-9) + 1e-9 for k in range(6)
-    )
+    evenly = (shift[:, None] + steps[:, None] * np.arange(parameters.phones)) % 1.0
+    joins, stays, holds, opens, likes, types = np.clip(evenly, 1e-9, 1 - 1e-9)
     first = np.zeros(parameters.phones, np.int64)
     if parameters.joining > 0:
         reach = -math.expm1(-parameters.days / parameters.joining)  # cut at the log's end
@@ -304,7 +301,7 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
         followers[wrong] = favourites[-1][drawn]
         wrong = (followers == rank[:, None]) | (followers[followers] == rank[:, None, None]).any(2)
     lean = np.empty(n)  # from mostly followed to mostly repeated, even over popularity
-    lean[favourites[-1]] = ndtri((generator.random() + rank * 0.6180339887498949) % 1.0)
+    lean[favourites[-1]] = ndtri((0.5 + 0.6180339887498949 * rank) % 1.0)
     hours = np.arange(25)
     wave = np.cos(2 * np.pi * hours / 24)
     active = 1 - parameters.day_rhythm * np.roll(wave[:-1], 4)  # least at 4 h, most at 16 h
@@ -338,15 +335,21 @@ def make(parameters: Parameters, seed: int) -> LaunchLog:
     crowd, phones = _crowd(parameters, seed), traits(parameters, seed)
     key = np.uint64(seed)
     n_threads = min(os.cpu_count() or 1, 1 + parameters.phones // 64)
-    cuts = np.linspace(0, parameters.phones, 4 * n_threads + 1).astype(int)
-    chunks = [chunk for chunk in itertools.pairwise(cuts.tolist()) if chunk[0] < chunk[1]]
+    cuts = np.linspace(0, parameters.phones, 4 * n_threads + 1).astype(int).tolist()
     counts = np.zeros(parameters.phones, np.int64)
+
+    def count(first: int, stop: int) -> None:
+        _count(first, stop, key, crowd, phones, counts)
+
+    def fill(first: int, stop: int) -> None:
+        _fill(first, stop, key, crowd, phones, starts, time, app)
+
     with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(lambda chunk: _count(*chunk, key, crowd, phones, counts), chunks))
+        list(pool.map(count, cuts[:-1], cuts[1:]))
         starts = np.concatenate([[0], np.cumsum(counts)])
         time = np.empty(starts[-1], np.int64)
         app = np.empty(starts[-1], np.int32)
-        list(pool.map(lambda chunk: _fill(*chunk, key, crowd, phones, starts, time, app), chunks))
+        list(pool.map(fill, cuts[:-1], cuts[1:]))
     midnight = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
     return LaunchLog(
         np.repeat(np.arange(parameters.phones, dtype=np.int32), counts),
@@ -359,7 +362,7 @@ def make(parameters: Parameters, seed: int) -> LaunchLog:
 
 
 @compiled
-def _count(first: int, stop: int, seed: int, crowd: _Crowd, phones: Traits, counts: Whole) -> None:
+def _count(first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, counts: Whole) -> None:
     nowhere, no_kinds = np.empty(0, np.int64), np.empty(0, np.int8)
     for phone in range(first, stop):
         counts[phone] = _clock(phone, seed, crowd, phones, nowhere, no_kinds)
@@ -369,7 +372,7 @@ def _count(first: int, stop: int, seed: int, crowd: _Crowd, phones: Traits, coun
 def _fill(
     first: int,
     stop: int,
-    seed: int,
+    seed: Key,
     crowd: _Crowd,
     phones: Traits,
     starts: Indices,
@@ -385,7 +388,7 @@ def _fill(
 
 
 @compiled
-def _clock(phone: int, seed: int, crowd: _Crowd, phones: Traits, time: Times, kind: Kinds) -> int:
+def _clock(phone: int, seed: Key, crowd: _Crowd, phones: Traits, time: Times, kind: Kinds) -> int:
     """When a phone launches something. Returns the number of rows; writes as many as have room.
 
     The first session is on the phone's first day, the last on its last; between them, waits are
@@ -443,7 +446,7 @@ def _later(now: int, hours: float, rhythm: Floats) -> int:
 @compiled
 def _launch(
     phone: int,
-    seed: int,
+    seed: Key,
     crowd: _Crowd,
     phones: Traits,
     time: Times,
@@ -516,7 +519,10 @@ def _install(
 def _habits(
     bits: Words, crowd: _Crowd, own: Whole, place: Whole, taste: Floats
 ) -> tuple[Whole, Whole]:
-    """For each app on the phone, those that follow it by the crowd's and by the phone's habit."""
+    """For each app on the phone, those that follow it by the crowd's and by the phone's habit.
+
+    The crowd's are -1 where the phone does not have them; the phone's own may be the app itself.
+    """
     n = len(own)
     habit, own_habit = np.empty((n, 2), np.int64), np.empty(n, np.int64)
     for k in range(n):

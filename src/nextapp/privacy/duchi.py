@@ -114,7 +114,7 @@ class Duchi(FiniteMechanism):
             yield Report(self.name, 0, np.packbits(t, bitorder="little").tobytes())
 
     def _thresholds(self, F: Gradient) -> npt.NDArray[np.uint64]:
-        return np.floor((1.0 + self._x(F)) * 2.0**52).astype(np.uint64)
+        return np.asarray((1.0 + self._x(F)) * 2.0**52, np.uint64)
 
     def _rows(self, reports: Sequence[Report]) -> npt.NDArray[np.uint8]:
         rows = self._payloads(reports, (self.D + 7) // 8)

@@ -162,8 +162,8 @@ class FiniteMechanism(Mechanism):
     def _check_countable(self, n_outputs: int) -> None:
         if n_outputs > OUTPUT_LIMIT:
             raise ValueError(
-                f"{self.name} has {n_outputs:.3g} reports here, more than {OUTPUT_LIMIT}; list "
-                f"them at a smaller n_apps, d or k."
+                f"{self.name} has about 2^{n_outputs.bit_length() - 1} reports here, more than "
+                f"{OUTPUT_LIMIT}; list them at a smaller n_apps, d or k."
             )
 
 

@@ -1,0 +1,202 @@
+"""Layer 3 of the audit: what reports give away, seen from outside.
+
+Two gradients as far apart as the clip allows; many reports of each. A fifth of them chooses an
+event that tells the two apart, the rest bounds its two probabilities (Clopper and Pearson 1934):
+
+    ε_low = ln(p1_low / p0_high) ≤ ε     if the mechanism is ε-LDP, but for the false-alarm rate
+
+After Ding et al. (2018) and Jagielski et al. (2020). A bound far below ε shows nothing: the test
+then has no power.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from nextapp.privacy import Mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Floats, Report
+
+CHOOSING = 0.2
+"""Share of the reports that choose the event."""
+
+LEAST_SHARE = 0.005
+"""An event must be at least this likely under one of the two gradients."""
+
+POWER = 0.85
+"""ε_low must reach this share of ε, else the test could not have seen a fault."""
+
+_PAYLOADS_A_REPORT = 0.05  # more distinct payloads than this, and counting them teaches nothing
+_MOST_THRESHOLDS = 400
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Reports of two gradients, with their privacy loss where that was needed.
+
+    ``losses`` are log_prob under the first gradient less log_prob under the second, as the
+    mechanism states them, of the reports of either; None where there are few enough to be counted.
+    """
+
+    first: list[bytes]
+    second: list[bytes]
+    losses: tuple[Floats, Floats] | None
+
+
+@dataclass(frozen=True)
+class BlackBox:
+    """A lower bound on ε from reports alone, wrong (too high) with probability ``false_alarm``.
+
+    ``n_hits`` and ``n_hits_other`` of ``n_held_out`` reports of either gradient fell in the event.
+    """
+
+    epsilon: float
+    epsilon_low: float
+    n_hits: int
+    n_hits_other: int
+    n_held_out: int
+    event: str
+    false_alarm: float
+
+    @property
+    def holds(self) -> bool:
+        return self.epsilon_low <= self.epsilon
+
+    @property
+    def has_power(self) -> bool:
+        return self.epsilon_low >= POWER * self.epsilon
+
+
+def worst_pair(mechanism: Mechanism) -> tuple[Floats, Floats]:
+    """Two gradients that are as far apart as the clip allows: opposite corners, or opposite ends of
+    an axis."""
+    radius = mechanism.clip if math.isfinite(mechanism.clip) else 1.0
+    edge = np.zeros((mechanism.n_apps, mechanism.d))
+    if mechanism.ball in ("l1", "l2"):
+        edge[0, 0] = radius
+    else:
+        edge[:] = radius
+    return edge, -edge
+
+
+def draws(
+    mechanism: Mechanism,
+    pair: tuple[Floats, Floats],
+    n_reports: int,
+    seed: int,
+    progress: Progress = lambda done, total: None,
+) -> Draws:
+    """`n_reports` reports of each of the pair."""
+    sides = []
+    for side, gradient in enumerate(pair):
+        bits = KeyedBits(seed, phone=side, purpose="audit")
+        reports = []
+        for number in range(n_reports):
+            reports.append(mechanism.encode(gradient, bits))
+            if number % 1000 == 0:
+                progress(side * n_reports + number, 2 * n_reports)
+        sides.append(reports)
+    first, second = ([report.payload for report in reports] for reports in sides)
+    n_different = len({*first[: _n_choosing(n_reports)], *second[: _n_choosing(n_reports)]})
+    losses = None
+    if n_different > _PAYLOADS_A_REPORT * 2 * _n_choosing(n_reports):
+        losses = (_losses(mechanism, sides[0], pair), _losses(mechanism, sides[1], pair))
+    return Draws(first, second, losses)
+
+
+def _losses(mechanism: Mechanism, reports: Sequence[Report], pair: tuple[Floats, Floats]) -> Floats:
+    return np.array(
+        [mechanism.log_prob(each, pair[0]) - mechanism.log_prob(each, pair[1]) for each in reports]
+    )
+
+
+def black_box(epsilon: float, drawn: Draws, false_alarm: float) -> BlackBox:
+    """The best lower bound on ε that the held-out reports support, in either direction.
+
+    Events are half-lines of a score: the privacy loss, or, where reports are few, the log-ratio of
+    their counts among the reports that choose.
+    """
+    n = len(drawn.first)
+    if n < 100 or len(drawn.second) != n:
+        raise ValueError(f"the black box needs at least 100 reports of each gradient, got {n}.")
+    first, second = _scores(drawn)
+    choosing, held_out = slice(0, _n_choosing(n)), slice(_n_choosing(n), n)
+    level = false_alarm / 2  # two directions
+    found = []
+    for ours, theirs, where in ((first, second, "≥"), (-second, -first, "≤")):
+        threshold = _best_threshold(ours[choosing], theirs[choosing], level)
+        hits = int((ours[held_out] >= threshold).sum())
+        others = int((theirs[held_out] >= threshold).sum())
+        low = epsilon_low(hits, others, n - held_out.start, level)
+        score = "log-ratio of counts" if drawn.losses is None else "privacy loss"
+        sign = 1 if where == "≥" else -1
+        found.append((low, hits, others, f"{score} {where} {sign * threshold:.4g}"))
+    low, hits, others, event = max(found)
+    return BlackBox(epsilon, low, hits, others, n - held_out.start, event, false_alarm)
+
+
+def epsilon_low(hits: int, others: int, n: int, false_alarm: float) -> float:
+    """ln(p1_low/p0_high) from counts among n reports each; too high with at most this probability.
+
+    Each of the two bounds is wrong with half of it.
+    """
+    low = clopper_pearson(hits, n, false_alarm / 2)[0]
+    high = clopper_pearson(others, n, false_alarm / 2)[1]
+    return math.log(low / high) if low > 0 else -math.inf
+
+
+def clopper_pearson(hits: int, n: int, tail: float) -> tuple[float, float]:
+    """Bounds on a probability from `hits` of `n`; the truth lies beyond either with at most `tail`.
+
+    >>> low, high = clopper_pearson(0, 100, 0.025)
+    >>> low, round(high, 4)  # 1 − 0.025^(1/100)
+    (0.0, 0.0362)
+    """
+    low = float(stats.beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0
+    high = float(stats.beta.isf(tail, hits + 1, n - hits)) if hits < n else 1.0
+    return low, high
+
+
+def _n_choosing(n_reports: int) -> int:
+    return int(CHOOSING * n_reports)
+
+
+def _scores(drawn: Draws) -> tuple[Floats, Floats]:
+    if drawn.losses is not None:
+        return drawn.losses
+    n = _n_choosing(len(drawn.first))
+    ours, theirs = Counter(drawn.first[:n]), Counter(drawn.second[:n])
+    ratio = {
+        payload: math.log((ours[payload] + 0.5) / (theirs[payload] + 0.5))
+        for payload in ours | theirs
+    }
+    first, second = (
+        np.array([ratio.get(payload, 0.0) for payload in side])
+        for side in (drawn.first, drawn.second)
+    )
+    return first, second
+
+
+def _best_threshold(ours: Floats, theirs: Floats, false_alarm: float) -> float:
+    """The threshold whose half-line gives the highest bound on these reports."""
+    found = np.unique(ours)
+    if len(found) > _MOST_THRESHOLDS:
+        found = np.unique(np.quantile(found, np.linspace(0, 1, _MOST_THRESHOLDS)))
+    n = len(ours)
+    best, chosen = -math.inf, float(found[0])
+    for threshold in found.tolist():
+        hits = int((ours >= threshold).sum())
+        if hits < LEAST_SHARE * n:
+            break
+        low = epsilon_low(hits, int((theirs >= threshold).sum()), n, false_alarm)
+        if low > best:
+            best, chosen = low, threshold
+    return chosen

@@ -1,0 +1,144 @@
+"""The three layers together: one verdict a mechanism.
+
+fails             a layer found more than ε, or draws that are not the stated law
+holds             no layer did, and the black box came close to ε: it could have seen a fault
+holds, no power   no layer did, but the black box stayed far below ε
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nextapp.audit.black_box import BlackBox, Progress, black_box, draws, worst_pair
+from nextapp.audit.exact import ExactLaw, exact
+from nextapp.audit.fit import Fit, calibration, frequencies
+from nextapp.names import unknown
+from nextapp.privacy import FiniteMechanism, Mechanism, mechanism
+
+FALSE_ALARM = 1e-3
+"""How often the audit of one right mechanism may fail: half for layer 2, half for layer 3."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A mechanism at a size at which its reports can be listed and nothing of ε is wasted.
+
+    ``share`` of the reports asked for are drawn, where drawing is slow.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    share: float = 1.0
+
+    def mechanism(self, epsilon: float) -> Mechanism:
+        return mechanism(self.name, epsilon=epsilon, clip=1.0, **self.options)
+
+
+_TWO = {"n_apps": 1, "d": 2}
+_FOUR = {"n_apps": 2, "d": 2}
+
+CASES: Mapping[str, Case] = {
+    "laplace": Case("laplace", _TWO),
+    "laplace-l1": Case("laplace", {**_TWO, "ball": "l1"}),
+    "duchi": Case("duchi", {"n_apps": 3, "d": 1}),
+    "duchi-even": Case("duchi", _FOUR),
+    "harmony": Case("harmony", _FOUR),
+    "qharmony": Case("qharmony", _FOUR),
+    "piecewise": Case("piecewise", _TWO),
+    "hybrid": Case("hybrid", _TWO),
+    "kashin": Case("kashin", {**_TWO, "K": 1.0}),  # at K = 1 an axis has all coefficients at ±1
+    "simhash": Case("simhash", _TWO),
+    "privunit": Case("privunit", _TWO),
+    "privunit-seed": Case("privunit", {**_TWO, "form": "seed"}, share=0.25),
+    "codebook": Case("codebook", _TWO, share=0.5),
+    "qharmony-paper": Case("qharmony-paper", {**_FOUR, "allow_unsafe": True}),
+}
+
+EXPECTED_TO_FAIL = frozenset({"qharmony-paper"})
+
+
+def case_named(name: str) -> Case:
+    if name == "identity":
+        raise ValueError("identity promises no privacy, so there is nothing to audit.")
+    if name not in CASES:
+        raise ValueError(unknown("mechanism", name, CASES))
+    return CASES[name]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What the three layers found about one mechanism."""
+
+    mechanism: str
+    epsilon: float
+    exact: ExactLaw
+    fit: Fit
+    black_box: BlackBox
+    false_alarm: float
+
+    @property
+    def holds(self) -> bool:
+        return self.exact.holds and self.fit.holds and self.black_box.holds
+
+    @property
+    def caught_by(self) -> tuple[str, ...]:
+        """The layers that found a fault."""
+        layers: dict[str, ExactLaw | Fit | BlackBox] = {
+            "exact": self.exact,
+            "fit": self.fit,
+            "black box": self.black_box,
+        }
+        return tuple(name for name, layer in layers.items() if not layer.holds)
+
+    @property
+    def verdict(self) -> str:
+        if not self.holds:
+            return "fails"
+        return "holds" if self.black_box.has_power else "holds, no power"
+
+    def as_json(self) -> dict[str, Any]:
+        found = asdict(self)
+        found["exact"]["tight"] = self.exact.tight
+        if math.isinf(self.exact.worst):  # JSON has no infinity
+            found["exact"]["worst"] = None
+        for name, layer in (
+            ("exact", self.exact),
+            ("fit", self.fit),
+            ("black_box", self.black_box),
+        ):
+            found[name]["holds"] = layer.holds
+        found["black_box"]["has_power"] = self.black_box.has_power
+        return found | {"verdict": self.verdict, "caught_by": list(self.caught_by)}
+
+
+def audit(
+    mechanism: Mechanism,
+    n_reports: int,
+    seed: int,
+    *,
+    name: str | None = None,
+    false_alarm: float = FALSE_ALARM,
+    progress: Progress = lambda done, total: None,
+) -> Audit:
+    """All three layers on one small mechanism, for the ε it was made with.
+
+    ``n_reports`` of each of two gradients are drawn for the black box. A mechanism that is right
+    fails with a probability of at most `false_alarm`.
+    """
+    if n_reports < 1000:
+        raise ValueError(
+            f"an audit needs at least 1,000 reports of each gradient, got {n_reports}."
+        )
+    law = exact(mechanism, seed)
+    drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
+    if isinstance(mechanism, FiniteMechanism):
+        fit = frequencies(mechanism, max(1000, n_reports // 2), seed, false_alarm / 2)
+    elif drawn.losses is not None:
+        fit = calibration(drawn.losses, false_alarm / 2)
+    else:
+        fit = Fit("none", 1.0, 0, 0, false_alarm / 2)
+    outside = black_box(mechanism.epsilon, drawn, false_alarm / 2)
+    return Audit(name or mechanism.name, mechanism.epsilon, law, fit, outside, false_alarm)

@@ -1,0 +1,361 @@
+"""`nextapp privacy`: compare mechanisms, audit them, add reports up, attack them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nextapp.audit import accounting, attacks, verdict
+from nextapp.audit.comparing import LABELS, Compared, made
+from nextapp.audit.comparing import compare as compared
+from nextapp.audit.phones import synthetic_phones
+from nextapp.cli import curves, options, screen
+from nextapp.experiments import plots
+from nextapp.experiments.settings import versions
+
+app = typer.Typer(
+    help="Mechanisms by which a phone protects its report: compare, audit, account, attack.",
+    no_args_is_help=True,
+)
+
+Epsilon = Annotated[
+    float, typer.Option(help="Privacy budget ε of one whole report.", show_default=False)
+]
+NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
+Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
+Mechanisms = Annotated[
+    str | None,
+    typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
+]
+
+
+@app.command(
+    epilog="Example: nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5"
+)
+def compare(
+    epsilon: Epsilon,
+    apps: NumberOfApps = 87,
+    dim: Dim = 16,
+    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that report.")] = 292,
+    mechanisms: Mechanisms = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Longest simulation of one mark in the plot.")
+    ] = 2.0,
+    out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("privacy-compare"),
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """Every mechanism on SeqMF gradients of the same synthetic phones.
+
+    How well the mean report fits the mean gradient, what a phone pays, and what leaks. Writes a
+    plot of the cosine against the number of phones.
+    """
+    with screen.clear_errors():
+        names = _names(mechanisms, LABELS)
+        with screen.progress() as report:
+            report("making synthetic phones", 0, 0)
+            fleet = synthetic_phones(phones, apps, dim, seed)
+            all_made = made(names, apps, dim, epsilon, seed)
+            found = compared(
+                all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
+            )
+        title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
+        out.mkdir(parents=True, exist_ok=True)
+        plots.save(curves.cosine_curves(found, title), out / "cosine")
+        screen.out.print(_comparison(found))
+        _say_what_it_means(found)
+        screen.out.print(f"Plot: [bold]{out / 'cosine.svg'}[/], {out / 'cosine.png'}")
+        screen.write_json(
+            json,
+            {
+                "settings": {
+                    "apps": apps,
+                    "dim": dim,
+                    "phones": phones,
+                    "epsilon": epsilon,
+                    "rounds": rounds,
+                    "seed": seed,
+                },
+                "data": "synthetic phones, not data of people",
+                "mechanisms": {each.name: each.as_json() for each in found},
+                "versions": versions(),
+            },
+        )
+
+
+@app.command(epilog="Example: nextapp privacy audit harmony codebook --reports 200000")
+def audit(
+    mechanisms: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names. Default: all that promise ε.", show_default=False),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="ε that the mechanisms are made with.")] = 4.5,
+    reports: Annotated[
+        int, typer.Option(min=1000, help="Reports drawn of each of two gradients.")
+    ] = 20_000,
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Also qharmony-paper, which is not private and must fail."),
+    ] = False,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """Look for a mechanism that gives away more than its ε; exit code 1 if there is one.
+
+    Three layers, on small instances: the stated law exactly, the sampler against that law, and
+    reports seen from outside.
+    """
+    with screen.clear_errors():
+        names = list(mechanisms or [])
+        if not names:
+            names = [
+                name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
+            ]
+        cases = {name: verdict.case_named(name) for name in names}
+        found = []
+        with screen.progress() as report:
+            for name, case in cases.items():
+                found.append(
+                    verdict.audit(
+                        case.mechanism(epsilon),
+                        max(1000, int(case.share * reports)),
+                        seed,
+                        name=name,
+                        progress=functools.partial(report, name),
+                    )
+                )
+        screen.out.print(_audit_table(found))
+        screen.out.print(
+            f"False-alarm rate: a mechanism that is right fails once in "
+            f"{1 / verdict.FALSE_ALARM:,.0f} audits.",
+            highlight=False,
+        )
+        for each in found:
+            if not each.holds:
+                expected = each.mechanism in verdict.EXPECTED_TO_FAIL
+                screen.out.print(
+                    f"[bold red]{each.mechanism} fails[/] ({', '.join(each.caught_by)})"
+                    + (", as it must: it sends f_max(u) in the clear." if expected else "."),
+                    highlight=False,
+                )
+        screen.write_json(
+            json,
+            {
+                "settings": {"epsilon": epsilon, "reports": reports, "seed": seed},
+                "mechanisms": {each.mechanism: each.as_json() for each in found},
+                "versions": versions(),
+            },
+        )
+        if not all(each.holds for each in found):
+            raise typer.Exit(1)
+
+
+@app.command(epilog="Example: nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
+def account(
+    epsilon: Epsilon,
+    reports: Annotated[int, typer.Option(min=1, help="Reports of one phone.", show_default=False)],
+    phones: Annotated[
+        int, typer.Option(min=1, help="Phones that report in every round.", show_default=False)
+    ],
+    delta: Annotated[
+        float, typer.Option(help="Chance with which the totals other than the sum may fail.")
+    ] = 1e-6,
+    json: options.JsonFile = None,
+) -> None:
+    """What many reports of one phone add up to, and what a shuffler would change."""
+    with screen.clear_errors():
+        try:
+            with screen.progress() as report:
+                report("composing", 0, 0)
+                plan = accounting.plan(epsilon, reports, phones, delta)
+        except ModuleNotFoundError as error:
+            raise ValueError(str(error)) from error
+        table = _table("", f"ε of {reports:,} reports", "holds")
+        table.add_row("sum", f"{plan.total_by_sum:.4g}", "always")
+        table.add_row("privacy loss distribution", f"{plan.total_by_pld:.4g}", f"but for {delta:g}")
+        table.add_row("shuffled, one round", f"{plan.shuffled_round:.4g}", f"but for {delta:g}, if")
+        table.add_row("shuffled, all", f"{plan.shuffled_total:.4g}", f"but for {delta:g}, if")
+        screen.out.print(table)
+        screen.out.print("if:", highlight=False)
+        for assumption in plan.assumptions:
+            screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
+        screen.write_json(json, {"plan": asdict(plan), "versions": versions()})
+
+
+@app.command(epilog="Example: nextapp privacy attack --epsilon 4.5 --reports 10")
+def attack(
+    epsilon: Epsilon,
+    apps: NumberOfApps = 87,
+    dim: Dim = 16,
+    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 100,
+    reports: Annotated[int, typer.Option(min=1, help="Reports of each phone, beside one.")] = 10,
+    mechanisms: Mechanisms = None,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """What a curious server learns about one phone: its apps, and which it uses most.
+
+    An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
+    answer. Figures are AUC: .5 is guessing, 1 is certainty.
+    """
+    with screen.clear_errors():
+        names = _names(mechanisms, LABELS)
+        found: dict[str, list[attacks.Leak]] = {}
+        with screen.progress() as report:
+            report("making synthetic phones", 0, 0)
+            fleet = synthetic_phones(phones, apps, dim, seed)
+            for name, each in made(names, apps, dim, epsilon, seed).items():
+                found[name] = [
+                    leak
+                    for n_reports in sorted({1, reports})
+                    for leak in attacks.uninformed(each, fleet, n_reports, seed)
+                ]
+                found[name] += attacks.informed(
+                    each,
+                    fleet,
+                    reports,
+                    seed,
+                    progress=functools.partial(report, name),
+                )
+        for n_reports in sorted({1, reports}):
+            screen.out.print(_leaks(found, n_reports))
+            screen.out.print()
+        screen.out.print(
+            "± half of the 95 % interval over phones. hits: how often the app with the longest row "
+            "is the most used one.",
+            style="dim",
+            highlight=False,
+        )
+        screen.write_json(
+            json,
+            {
+                "settings": {
+                    "apps": apps,
+                    "dim": dim,
+                    "phones": phones,
+                    "epsilon": epsilon,
+                    "reports": reports,
+                    "seed": seed,
+                },
+                "data": "synthetic phones, not data of people",
+                "mechanisms": {
+                    name: [asdict(leak) for leak in leaks] for name, leaks in found.items()
+                },
+                "versions": versions(),
+            },
+        )
+
+
+def _names(given: str | None, known: Iterable[str]) -> list[str]:
+    return list(known) if given is None else [name.strip() for name in given.split(",")]
+
+
+def _table(*columns: str, title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _short(number: float) -> str:
+    """A number below 1 without its leading zero, three digits.
+
+    >>> _short(0.0421), _short(-0.5), _short(1.0)
+    ('.042', '-.500', '1.000')
+    """
+    return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 0.9995 else f"{number:.3f}"
+
+
+def _rounded(count: int) -> str:
+    """A count in three digits at most.
+
+    >>> _rounded(292), _rounded(23_512), _rounded(1_799_906_360)
+    ('292', '23.5k', '1.8G')
+    """
+    for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{letter}"
+    return str(count)
+
+
+def _comparison(found: Sequence[Compared]) -> Table:
+    table = _table(
+        "mechanism", "NMSE", "cosine", "forecast", ".71 at", "signs", "bytes", "µs", "AUC"
+    )
+    for each in found:
+        table.add_row(
+            each.name,
+            f"{each.nmse:.2g}",
+            f"{_short(each.cosine)} ±{_short(each.cosine_error)}",
+            _short(each.forecast.cosine),
+            _rounded(each.forecast.phones_needed),
+            _short(each.signs),
+            f"{each.n_bytes}",
+            f"{each.microseconds:.0f}",
+            _auc(each.leak),
+        )
+    return table
+
+
+def _say_what_it_means(found: Sequence[Compared]) -> None:
+    screen.out.print(
+        ".71 at: phones for as much gradient as noise. signs: right ones among the largest tenth "
+        "of entries. AUC: an informed attacker's, for “is the most used app here?”, one report.",
+        style="dim",
+        highlight=False,
+    )
+    private = [each for each in found if each.name not in ("identity", *verdict.EXPECTED_TO_FAIL)]
+    if not private:
+        return
+    best = min(private, key=lambda each: each.forecast.noise)
+    if best.forecast.warning:
+        screen.out.print(
+            f"[bold]Even {best.name}, the best here:[/] {best.forecast.warning}", highlight=False
+        )
+
+
+def _audit_table(found: Sequence[verdict.Audit]) -> Table:
+    table = _table("mechanism", "ε", "exact", "fit p", "from outside", "verdict")
+    for each in found:
+        style = "" if each.holds else "bold red"
+        equal = "=" if each.exact.tight else ""
+        table.add_row(
+            each.mechanism,
+            f"{each.epsilon:g}",
+            f"{equal} {each.exact.worst:.4f}".strip(),
+            f"{each.fit.p_value:.3f}" if each.fit.n_cells else "–",
+            f"≥ {each.black_box.epsilon_low:.3f}",
+            f"[{style}]{each.verdict}[/]" if style else each.verdict,
+        )
+    return table
+
+
+def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table:
+    table = _table(
+        "mechanism", "apps", "favourite", "hits", "apps, informed", "favourite", "order",
+        title="one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",
+    )  # fmt: skip
+    for name, leaks in found.items():
+        at: dict[tuple[str, str], Any] = {
+            (leak.attacker, leak.question): leak for leak in leaks if leak.n_reports == n_reports
+        }
+        guess = at["uninformed", "favourite"]
+        cells = [
+            _auc(at["uninformed", "apps"]),
+            _auc(guess),
+            f"{guess.hit_rate:.0%}",
+            *(_auc(at["informed", question]) for question in attacks.QUESTIONS),
+        ]
+        table.add_row(name, *cells)
+    return table
+
+
+def _auc(leak: attacks.Leak) -> str:
+    return f"{_short(leak.auc)} ±{_short((leak.high - leak.low) / 2)[:3]}"

@@ -1,0 +1,678 @@
+"""What a phone has given away so far, on disk before it leaves, and when it must stop.
+
+Every report costs the ε of its mechanism, and costs add up: 33 reports at 4.5 are 148.5. A `Ledger`
+holds a phone to a budget for life and a budget per UTC day::
+
+    ledger = Ledger("phone.db", lifetime=20.0, per_day=2.0)
+    ledger.charge(m.guarantee.epsilon, now, round=7, mechanism=m.name)   # or it raises
+    send(report)                                                        # only after that
+
+The rule for its user is short: whatever `charge` raises, nothing may leave. What is promised, and
+why it holds, stands in docs/privacy/ledger.md. The ledger is one append-only table in an SQLite
+file, its own or the phone's; a line holds the totals after it, and a seal over itself and the line
+before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, Self
+
+LEAP_DAYS = 31
+"""A clock further ahead of the last charge than this is not believed: `Ledger.trust_clock`."""
+
+Where = str | os.PathLike[str] | sqlite3.Connection
+
+_DAY = 86_400
+_NANO = 10**9  # costs are whole billionths of ε
+_LARGEST = 10**9  # of a budget, so that every sum fits SQLite's 63 bits
+_LAST_SECOND = 253_402_300_799  # of the year 9999
+
+_SCHEMA = (
+    """CREATE TABLE main.privacy_ledger (
+        number INTEGER PRIMARY KEY,
+        kind TEXT NOT NULL,
+        clock REAL NOT NULL,
+        round TEXT NOT NULL,
+        mechanism TEXT NOT NULL,
+        key TEXT UNIQUE,
+        report BLOB,
+        cost INTEGER,
+        day INTEGER NOT NULL,
+        today INTEGER NOT NULL,
+        life INTEGER NOT NULL,
+        unprotected_today INTEGER NOT NULL,
+        unprotected INTEGER NOT NULL,
+        per_day INTEGER NOT NULL,
+        lifetime INTEGER NOT NULL,
+        seal BLOB NOT NULL
+    )""",
+    """CREATE TRIGGER main.privacy_ledger_is_never_changed BEFORE UPDATE ON privacy_ledger
+        BEGIN SELECT RAISE(ABORT, 'the privacy ledger is append-only'); END""",
+    """CREATE TRIGGER main.privacy_ledger_never_forgets BEFORE DELETE ON privacy_ledger
+        BEGIN SELECT RAISE(ABORT, 'the privacy ledger is append-only'); END""",
+)
+
+_DAMAGE = {
+    sqlite3.SQLITE_ERROR,  # no such column, and the like
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+}
+
+
+class LedgerError(RuntimeError):
+    """No report may leave."""
+
+
+class BudgetSpent(LedgerError):  # noqa: N818 - a refusal, not a fault
+    """The charge does not fit. ``again`` is when it may (seconds since 1970); None is never."""
+
+    def __init__(self, epsilon: float, left: Amounts, again: float | None) -> None:
+        when = "never" if again is None else f"from {_utc(again)} UTC on"
+        super().__init__(
+            f"a report of epsilon {epsilon:.10g} does not fit the privacy budget: "
+            f"{left.today:.10g} is left today, {left.lifetime:.10g} for life. "
+            f"It may be sent {when}."
+        )
+        self.left = left
+        self.again = again
+
+
+class ClockError(LedgerError):
+    """The clock is too far ahead to be believed: `Ledger.trust_clock`."""
+
+
+class StorageError(LedgerError):
+    """The file cannot be used now: locked, full, read-only. Later it may."""
+
+
+class DamagedError(LedgerError):
+    """The file is not what was written. It is never replaced by a fresh budget."""
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """An ε for the day at hand and one for life."""
+
+    today: float
+    lifetime: float
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge. ``when`` is what the clock said, ``day`` the day it counts for."""
+
+    number: int
+    epsilon: float
+    when: float
+    day: date
+    round: int
+    mechanism: str
+    key: str | None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The charge is on disk and its report may leave. ``resent``: it had been charged before."""
+
+    entry: Entry
+    left: Amounts
+    resent: bool
+
+
+class _Line(NamedTuple):
+    """A row of the table: what happened, and the totals after it, in billionths of ε."""
+
+    number: int
+    kind: str  # "budget", "charge" or "clock"
+    clock: float
+    round: str  # as text: a round has 64 bits, SQLite's integers 63
+    mechanism: str
+    key: str | None
+    report: bytes | None  # SHA-256
+    cost: int | None  # None: infinite
+    day: int  # since 1970; -1 before the first charge
+    today: int
+    life: int
+    unprotected_today: int
+    unprotected: int
+    per_day: int
+    lifetime: int
+    seal: bytes
+
+    def follows(self, before: bytes) -> bool:
+        return self.seal == _seal(before, self[:-1])
+
+    def left(self) -> Amounts:
+        life = max(0, self.lifetime - self.life)
+        today = min(life, max(0, self.per_day - self.today))
+        return Amounts(today / _NANO, life / _NANO)
+
+    def spent(self) -> Amounts:
+        return Amounts(
+            math.inf if self.unprotected_today else self.today / _NANO,
+            math.inf if self.unprotected else self.life / _NANO,
+        )
+
+    def on(self, day: int) -> _Line:
+        """The state on a day: a later one starts afresh, an earlier one does not come again."""
+        if day <= self.day:
+            return self
+        return self._replace(day=day, today=0, unprotected_today=0)
+
+    def event(self, kind: str, clock: float = 0.0) -> _Line:
+        """A line that charges nothing."""
+        return self._replace(
+            kind=kind, clock=clock, round="", mechanism="", key=None, report=None, cost=0
+        )
+
+
+_READ = f"SELECT {', '.join(_Line._fields)} FROM main.privacy_ledger"
+_WRITE = f"INSERT INTO main.privacy_ledger VALUES ({', '.join('?' * len(_Line._fields))})"
+
+
+class Ledger:
+    """The privacy budget of one phone.
+
+    Parameters
+    ----------
+    where
+        A path, where the file is made if there is none, or an open connection to the phone's own
+        file, on which no transaction may be open when the ledger is used.
+    lifetime, per_day
+        Budgets in ε, rounded down to billionths, and kept in the file. Smaller ones than those
+        kept take their place; larger ones need `raise_budget`.
+    raise_budget
+        Allows larger budgets than those kept: a promise to the phone's owner is being changed.
+    """
+
+    def __init__(
+        self, where: Where, *, lifetime: float, per_day: float, raise_budget: bool = False
+    ) -> None:
+        first = _first_line(_budget("per_day", per_day), _budget("lifetime", lifetime))
+        if not isinstance(where, sqlite3.Connection) and not _path(where).exists():
+            _create(_path(where), first)
+        self._attach(where)
+        try:
+            with self._transaction() as cursor:
+                if _exists(cursor):
+                    _agree(cursor, first, raise_budget)
+                else:
+                    _check_file(cursor)
+                    _found(cursor, first)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def reopen(cls, where: Where) -> Self:
+        """The ledger that is there, with the budgets kept in it; never a new one."""
+        ledger = cls.__new__(cls)
+        ledger._attach(where)
+        try:
+            ledger._lines()
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def charge(
+        self,
+        epsilon: float,
+        when: float,
+        *,
+        round: int,  # noqa: A002
+        mechanism: str,
+        key: str | None = None,
+        report: bytes | None = None,
+        allow_unsafe: bool = False,
+    ) -> Receipt:
+        """Write a cost down for good; the report may leave once this returns, not if it raises.
+
+        Parameters
+        ----------
+        epsilon
+            The cost of the whole report, rounded up to billionths. An infinite one (the mechanism
+            'identity') needs `allow_unsafe`; it fits no budget, takes nothing from it, and `spent`
+            is infinite ever after.
+        when
+            What the clock says, in seconds since 1970. The ledger's day never goes back by itself:
+            a clock set back spends the budget of the latest day it had reached.
+        key, report
+            A name given to one drawn report, kept with it, and the report's bytes. Charged again
+            under its key, the very same report costs nothing: a resend after a crash. Other bytes
+            are refused under that key: drawn anew, a report leaks anew.
+        """
+        cost = _cost(epsilon, allow_unsafe)
+        day = _day(when)
+        _check_words(round, mechanism, key, report)
+        digest = None if report is None else hashlib.sha256(report).digest()
+        with self._transaction() as cursor:
+            last = _last(cursor)
+            if key is not None and (known := _keyed(cursor, key)) is not None:
+                if known[3:8] != (str(round), mechanism, key, digest, cost):
+                    raise ValueError(
+                        f"the key {key!r} belongs to another report (round {known.round}, "
+                        f"{known.mechanism}). A report drawn anew needs a key of its own and is "
+                        f"charged: it leaks as much again."
+                    )
+                return Receipt(_entry(known), last.on(day).left(), resent=True)
+            if last.day >= 0 and day > last.day + LEAP_DAYS:
+                raise ClockError(
+                    f"the clock says {_date(day)}, more than {LEAP_DAYS} days after the last "
+                    f"charge, on {_date(last.day)}. If a trusted source confirms it, call "
+                    f"trust_clock(when) once; until then nothing may be sent."
+                )
+            state = last.on(day)
+            if cost is not None:
+                _check_fit(state, cost)
+            line = _append(
+                cursor,
+                state._replace(
+                    kind="charge",
+                    clock=abs(float(when)),  # SQLite has no -0.0
+                    round=str(round),
+                    mechanism=mechanism,
+                    key=key,
+                    report=digest,
+                    cost=cost,
+                    today=state.today + (cost or 0),
+                    life=state.life + (cost or 0),
+                    unprotected_today=state.unprotected_today + (cost is None),
+                    unprotected=state.unprotected + (cost is None),
+                ),
+            )
+            return Receipt(_entry(line), line.left(), resent=False)
+
+    def trust_clock(self, when: float) -> None:
+        """The caller vouches for the time, say by a server's: the ledger moves to that day.
+
+        Needed after a jump ahead by more than `LEAP_DAYS` (the phone lay in a drawer), and of use
+        where the ledger's own day is wrong (the clock ran ahead at a charge). Going back, all that
+        was charged on that day or on later ones counts as spent on it.
+        """
+        day = _day(when)
+        with self._transaction() as cursor:
+            last = _last(cursor)
+            state = last.on(day)
+            if day < last.day:
+                today, unprotected = cursor.execute(
+                    "SELECT COALESCE(SUM(cost), 0), COUNT(*) - COUNT(cost)"
+                    " FROM main.privacy_ledger WHERE kind = 'charge' AND day >= ?",
+                    (day,),
+                ).fetchone()
+                state = last._replace(day=day, today=today, unprotected_today=unprotected)
+            if last.day >= 0 and state.day != last.day:
+                _append(cursor, state.event("clock", abs(float(when))))
+
+    def spent(self, when: float) -> Amounts:
+        """Charged on the day of `when`, and in all; infinite once a report left unprotected."""
+        return self._state(when).spent()
+
+    def left(self, when: float) -> Amounts:
+        """What may still be charged on the day of `when`, and in all."""
+        return self._state(when).left()
+
+    def entries(self) -> list[Entry]:
+        """Every charge, oldest first."""
+        return [_entry(line) for line in self._lines() if line.kind == "charge"]
+
+    def statement(self, when: float) -> str:
+        """The state of the budget in plain words, for the phone's owner."""
+        lines = self._lines()
+        charges = [line for line in lines if line.kind == "charge"]
+        state = lines[-1].on(_day(when))
+        left = state.left()
+        since = f" since {_date(charges[0].day)}" if charges else ""
+        n_protected = _count(len(charges) - state.unprotected, "report")
+        words = [
+            f"This phone has sent {n_protected} under privacy protection{since}.",
+            f"Together that cost epsilon {_text(state.life)} of the {_text(state.lifetime)} it may "
+            f"spend in its life; {left.lifetime:.10g} is left.",
+            f"On {_date(state.day)} (UTC) it cost {_text(state.today)} of the "
+            f"{_text(state.per_day)} of a day; {left.today:.10g} is left.",
+        ]
+        if state.unprotected:
+            words.append(
+                f"{_count(state.unprotected, 'report')} left without any protection, as was "
+                f"allowed by name; no budget covers what was told."
+            )
+        if raised := sum(
+            new.lifetime > old.lifetime or new.per_day > old.per_day for old, new in pairwise(lines)
+        ):
+            words.append(f"The budget has been raised {_count(raised, 'time')}.")
+        return "\n".join(words)
+
+    def close(self) -> None:
+        """Close the file, if this ledger opened it."""
+        if self._own:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _attach(self, where: Where) -> None:
+        self._lock = threading.Lock()
+        self._own = not isinstance(where, sqlite3.Connection)
+        if isinstance(where, sqlite3.Connection):
+            self._name = "the connection's database"
+            self._connection = where
+            if where.text_factory is not str:
+                raise ValueError("the connection's text_factory must be str.")
+        else:
+            self._name = os.fspath(where)
+            path = _path(where)
+            if not path.exists() or path.stat().st_size == 0:
+                raise DamagedError(
+                    f"{path} is missing or empty: what a ledger there held is lost, so nothing may "
+                    f"be sent. A phone's first ledger is made by Ledger(...)."
+                )
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            with self._cursor() as cursor:
+                self._make_durable(cursor)
+        except BaseException:
+            self.close()
+            raise
+
+    def _make_durable(self, cursor: sqlite3.Cursor) -> None:
+        if self._own:
+            cursor.execute("PRAGMA main.journal_mode = WAL")
+        files = {name: file for _, name, file in cursor.execute("PRAGMA database_list")}
+        (mode,) = cursor.execute("PRAGMA main.journal_mode").fetchone()
+        if not files["main"] or mode in ("off", "memory"):
+            raise ValueError(
+                f"a ledger must be kept in a file with a journal on disk, got the file "
+                f"{files['main']!r} and journal_mode {mode!r}: a crash would undo charges. Set "
+                f"journal_mode to 'wal' before the ledger is opened."
+            )
+        cursor.execute("PRAGMA fullfsync = 1")  # Apple's fsync does not reach the disk without it
+        cursor.execute("PRAGMA checkpoint_fullfsync = 1")
+
+    @contextmanager
+    def _cursor(self) -> Iterator[sqlite3.Cursor]:
+        """One thread at a time; errors of SQLite in the ledger's own words."""
+        with self._lock:
+            try:
+                cursor = self._connection.cursor()
+                cursor.row_factory = None
+                yield cursor
+            except sqlite3.Error as error:
+                code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+                if code in _DAMAGE and not isinstance(error, sqlite3.ProgrammingError):
+                    raise DamagedError(
+                        f"{self._name} is damaged ({error}): what was spent is unknown, so nothing "
+                        f"may be sent."
+                    ) from error
+                raise StorageError(
+                    f"{self._name} cannot be used now ({error}): nothing may be sent."
+                ) from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Cursor]:
+        """A write transaction that is on the disk itself when it ends well, and undone if not.
+
+        EXTRA is FULL, and where a rollback journal is used syncs the folder too: else a power cut
+        after a commit could bring the journal back and undo the charge. The connection's own
+        setting returns afterwards. The checkpoint takes the line into the file proper, since a WAL
+        that is damaged or deleted later takes it along without a word; it may fail, the line stays.
+        """
+        with self._cursor() as cursor:
+            if self._connection.in_transaction:
+                raise StorageError(
+                    "a transaction is open on the ledger's connection, and a charge must be final "
+                    "when it returns: commit or roll back first."
+                )
+            (before,) = cursor.execute("PRAGMA main.synchronous").fetchone()
+            cursor.execute("PRAGMA main.synchronous = EXTRA")
+            try:
+                cursor.execute("BEGIN IMMEDIATE")
+                yield cursor
+                cursor.execute("COMMIT")
+                with suppress(sqlite3.OperationalError):
+                    cursor.execute("PRAGMA main.wal_checkpoint(PASSIVE)").fetchall()
+            finally:
+                if self._connection.in_transaction:
+                    cursor.execute("ROLLBACK")
+                cursor.execute(f"PRAGMA main.synchronous = {before}")
+
+    def _state(self, when: float) -> _Line:
+        day = _day(when)
+        with self._cursor() as cursor:
+            return _last(cursor).on(day)
+
+    def _lines(self) -> list[_Line]:
+        with self._cursor() as cursor:
+            return _audited(cursor)
+
+
+def _path(where: str | os.PathLike[str]) -> Path:
+    if os.fspath(where) in ("", ":memory:"):
+        raise ValueError(f"a ledger must be kept in a file, got {os.fspath(where)!r}.")
+    return Path(where)
+
+
+def _create(path: Path, first: _Line) -> None:
+    """A new file that appears whole or not at all, so that an empty one is always a lost one."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("BEGIN IMMEDIATE")
+            _found(connection.cursor(), first)
+            connection.execute("COMMIT")
+        try:
+            os.link(draft, path)  # a rename would replace a ledger made meanwhile
+        except FileExistsError:
+            return
+        except OSError:  # no hard links here: not quite at once, but still never over another
+            with path.open("xb") as file:
+                file.write(draft.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except (sqlite3.Error, OSError) as error:
+        raise StorageError(f"{path} cannot be made ({error}): nothing may be sent.") from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _first_line(per_day: int, lifetime: int) -> _Line:
+    return _Line(
+        number=0,
+        kind="budget",
+        clock=0.0,
+        round="",
+        mechanism="",
+        key=None,
+        report=None,
+        cost=0,
+        day=-1,
+        today=0,
+        life=0,
+        unprotected_today=0,
+        unprotected=0,
+        per_day=per_day,
+        lifetime=lifetime,
+        seal=b"",
+    )
+
+
+def _found(cursor: sqlite3.Cursor, first: _Line) -> None:
+    for statement in _SCHEMA:
+        cursor.execute(statement)
+    _append(cursor, first)
+
+
+def _agree(cursor: sqlite3.Cursor, asked: _Line, raise_budget: bool) -> None:
+    """Bring the budgets of the ledger to those asked for."""
+    last = _audited(cursor)[-1]
+    for name in ("lifetime", "per_day"):
+        if getattr(asked, name) > getattr(last, name) and not raise_budget:
+            raise ValueError(
+                f"{name} must be at most the {_text(getattr(last, name))} kept in the ledger, got "
+                f"{_text(getattr(asked, name))}. To raise what was promised to the phone's owner, "
+                f"pass raise_budget=True."
+            )
+    if (asked.per_day, asked.lifetime) != (last.per_day, last.lifetime):
+        change = last.event("budget")
+        _append(cursor, change._replace(per_day=asked.per_day, lifetime=asked.lifetime))
+
+
+def _exists(cursor: sqlite3.Cursor) -> bool:
+    found = "SELECT COUNT(*) FROM main.sqlite_master WHERE name = 'privacy_ledger'"
+    return bool(cursor.execute(found).fetchone()[0])
+
+
+def _check_file(cursor: sqlite3.Cursor, table: str = "") -> None:
+    (verdict,) = cursor.execute(f"PRAGMA main.integrity_check{table}").fetchone()
+    if verdict != "ok":
+        raise DamagedError(f"the ledger's file is damaged ({verdict}): nothing may be sent.")
+
+
+def _audited(cursor: sqlite3.Cursor) -> list[_Line]:
+    """Every line, once the table and each seal are found whole."""
+    _check_file(cursor, "(privacy_ledger)")
+    lines = [_Line(*row) for row in cursor.execute(f"{_READ} ORDER BY number")]
+    before = b""
+    for expected, line in enumerate(lines, start=1):
+        if line.number != expected or not line.follows(before):
+            raise DamagedError(f"line {expected} of the ledger is damaged: nothing may be sent.")
+        before = line.seal
+    if not lines:
+        raise DamagedError("the ledger has lost all its lines: nothing may be sent.")
+    return lines
+
+
+def _last(cursor: sqlite3.Cursor) -> _Line:
+    """The last line, checked against the one before."""
+    rows = cursor.execute(f"{_READ} ORDER BY number DESC LIMIT 2").fetchall()
+    lines = [_Line(*row) for row in rows]
+    if not lines or not lines[0].follows(lines[1].seal if len(lines) == 2 else b""):
+        raise DamagedError("the last line of the ledger is damaged: nothing may be sent.")
+    return lines[0]
+
+
+def _keyed(cursor: sqlite3.Cursor, key: str) -> _Line | None:
+    row = cursor.execute(f"{_READ} WHERE key = ?", (key,)).fetchone()
+    return None if row is None else _Line(*row)
+
+
+def _append(cursor: sqlite3.Cursor, line: _Line) -> _Line:
+    """Write the line after the one it was made from."""
+    line = line._replace(number=line.number + 1)
+    line = line._replace(seal=_seal(line.seal, line[:-1]))
+    cursor.execute(_WRITE, line)
+    return line
+
+
+def _seal(before: bytes, values: tuple[object, ...]) -> bytes:
+    """SHA-256 over the line and the seal of the line before."""
+    words = [value.hex() if isinstance(value, bytes) else value for value in values]
+    return hashlib.sha256(before + json.dumps(words).encode()).digest()
+
+
+def _check_fit(state: _Line, cost: int) -> None:
+    if cost > state.lifetime - state.life or cost > state.per_day:
+        raise BudgetSpent(cost / _NANO, state.left(), None)
+    if cost > state.per_day - state.today:
+        raise BudgetSpent(cost / _NANO, state.left(), float((state.day + 1) * _DAY))
+
+
+def _entry(line: _Line) -> Entry:
+    return Entry(
+        number=line.number,
+        epsilon=math.inf if line.cost is None else line.cost / _NANO,
+        when=line.clock,
+        day=_date(line.day),
+        round=int(line.round),
+        mechanism=line.mechanism,
+        key=line.key,
+    )
+
+
+def _budget(name: str, epsilon: float) -> int:
+    if not 0 < epsilon <= _LARGEST:
+        raise ValueError(
+            f"{name} must be an epsilon > 0 and at most {_LARGEST:,}, got {epsilon!r}. There is no "
+            f"default: it is what the phone's owner was promised."
+        )
+    return math.floor(_nano(epsilon))
+
+
+def _cost(epsilon: float, allow_unsafe: bool) -> int | None:
+    """In billionths, rounded up; None for an infinite one."""
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be a number > 0, got {epsilon!r}.")
+    if math.isfinite(epsilon):
+        return math.ceil(_nano(epsilon))
+    if allow_unsafe:
+        return None
+    raise ValueError(
+        "epsilon must be finite: a report without protection fits no budget. To send one all the "
+        "same, pass allow_unsafe=True; the ledger will say so ever after."
+    )
+
+
+def _nano(epsilon: float) -> Fraction:
+    """Billionths of the number that `epsilon` prints as: 0.1 is a tenth, not the float above it."""
+    return Fraction(repr(float(epsilon))) * _NANO
+
+
+def _day(when: float) -> int:
+    if not 0 <= when <= _LAST_SECOND:
+        raise ValueError(
+            f"when must be in seconds since 1970, from 0 to {_LAST_SECOND}, got {when!r}."
+        )
+    return int(when // _DAY)
+
+
+def _check_words(round_: int, mechanism: str, key: str | None, report: bytes | None) -> None:
+    if not 0 <= round_ < 1 << 64:
+        raise ValueError(f"round must be from 0 to 2^64 - 1, got {round_!r}.")
+    for name, word in (("mechanism", mechanism), ("key", key)):
+        if word is not None and not (word.isascii() and word.isprintable() and 0 < len(word) <= 64):
+            raise ValueError(f"{name} must have 1 to 64 plain characters, got {word!r}.")
+    if (key is None) != (report is None):
+        raise ValueError(
+            "key and report go together: the key names the report, and on a resend its bytes show "
+            "that it is the same one."
+        )
+
+
+def _date(day: int) -> date:
+    return datetime.fromtimestamp(day * _DAY, UTC).date()
+
+
+def _utc(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def _text(nano: int) -> str:
+    return f"{nano / _NANO:.10g}"
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}{'' if n == 1 else 's'}"

@@ -1,0 +1,135 @@
+"""`nextapp privacy` as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from nextapp.audit import accounting
+from nextapp.cli.privacy import app
+
+SMALL = ["--apps", 20, "--dim", 4, "--phones", 25]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    runner = CliRunner()
+
+    def call(*arguments, code=0):
+        result = runner.invoke(app, [str(word) for word in arguments])
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return " ".join(result.output.split())
+
+    return call
+
+
+@pytest.mark.parametrize("command", ["compare", "audit", "account", "attack"])
+def test_every_command_has_an_example(run, command):
+    assert f"Example: nextapp privacy {command}" in run(command, "--help")
+
+
+def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
+    text = run(
+        "compare", *SMALL, "--epsilon", 4.5, "--rounds", 2, "--seconds", 0.05, "--json", "r.json"
+    )
+    assert "Even " in text
+    assert "phones are needed" in text
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["settings"]["epsilon"] == 4.5
+    assert len(found["mechanisms"]) == 14
+    for name, figures in found["mechanisms"].items():
+        assert name in text
+        assert -1 <= figures["cosine"] <= 1.0000001
+        assert figures["leak"]["low"] <= figures["leak"]["auc"] <= figures["leak"]["high"]
+        assert figures["n_bytes"] > 0
+        assert figures["microseconds"] > 0
+    assert found["mechanisms"]["identity"]["cosine"] == pytest.approx(1.0)
+    folder = tmp_path / "privacy-compare"
+    assert (folder / "cosine.png").read_bytes().startswith(b"\x89PNG")
+    assert "phones that report in a round" in (folder / "cosine.svg").read_text()
+
+
+def test_the_audit_passes_right_mechanisms(run, tmp_path):
+    text = run("audit", "harmony", "duchi", "--reports", 1000, "--json", "r.json")
+    assert "fails once in 1,000 audits" in text
+    found = json.loads((tmp_path / "r.json").read_text())["mechanisms"]
+    assert found["harmony"]["exact"]["tight"]
+    assert found["duchi"]["verdict"] in ("holds", "holds, no power")
+
+
+def test_the_printed_mechanism_fails_the_audit_as_it_must(run):
+    text = run("audit", "qharmony-paper", "--reports", 1000, code=1)
+    assert "qharmony-paper fails" in text
+    assert "as it must" in text
+
+
+def test_all_names_the_printed_mechanism_too(run, monkeypatch):
+    from nextapp.audit import verdict
+
+    few = {name: verdict.CASES[name] for name in ("harmony", "qharmony-paper")}
+    monkeypatch.setattr(verdict, "CASES", few)
+    assert "qharmony-paper" not in run("audit", "--reports", 1000)
+    assert "qharmony-paper" in run("audit", "--reports", 1000, "--all", code=1)
+
+
+def test_account_shows_the_plan(run, tmp_path):
+    pytest.importorskip("dp_accounting")
+    run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, "--json", "r.json")
+    plan = json.loads((tmp_path / "r.json").read_text())["plan"]
+    assert plan["total_by_sum"] == pytest.approx(13.5)
+
+
+def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypatch):
+    def plan(*_):
+        raise ModuleNotFoundError("needs dp_accounting: pip install 'nextapp[lab]'")
+
+    monkeypatch.setattr(accounting, "plan", plan)
+    text = run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, code=1)
+    assert "pip install 'nextapp[lab]'" in text
+    assert "Traceback" not in text
+
+
+def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
+    text = run(
+        "attack", *SMALL, "--epsilon", 4.5, "--reports", 3,
+        "--mechanisms", "identity,harmony,codebook", "--json", "r.json",
+    )  # fmt: skip
+    assert "one report" in text
+    assert "3 reports of each phone" in text
+    leaks = json.loads((tmp_path / "r.json").read_text())["mechanisms"]["codebook"]
+    asked = {(leak["attacker"], leak["question"], leak["n_reports"]) for leak in leaks}
+    assert len(asked) == len(leaks) == 2 * 2 + 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["audit", "harmnoy"], "did you mean 'harmony'"),
+        (["audit", "identity"], "promises no privacy"),
+        (["audit", "harmony", "--epsilon", "-1"], "epsilon must be"),
+        (["compare", "--epsilon", "4.5", "--mechanisms", "codebok"], "did you mean 'codebook'"),
+        (["attack", "--epsilon", "nan", *SMALL], "epsilon must be"),
+    ],
+)
+def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):
+    text = run(*arguments, code=1)
+    assert text.startswith("error ")
+    assert says in text
+    assert "Traceback" not in text
+
+
+def test_there_is_no_default_epsilon(run):
+    assert "Missing option '--epsilon'" in run("compare", code=2).replace("│ ", "")
+
+
+def test_the_cap_of_an_auc_is_never_reached_by_a_private_mechanism(run, tmp_path):
+    run("attack", *SMALL, "--epsilon", 0.2, "--mechanisms", "codebook", "--reports", 1,
+        "--json", "r.json")  # fmt: skip
+    cap = 1 / (1 + math.exp(-0.2))
+    for leak in json.loads((tmp_path / "r.json").read_text())["mechanisms"]["codebook"]:
+        assert leak["low"] <= cap

@@ -1,0 +1,79 @@
+"""The compiled bits against the plain ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nextapp.randomness import KeyedBits, Words, purpose_word
+from nextapp.randomness import below as plain_below
+from nextapp.randomness.compiled import (
+    below,
+    compiled,
+    exponential,
+    normal,
+    stream,
+    uniform,
+    word,
+)
+
+words64 = st.integers(0, 2**64 - 1)
+purposes = st.text(st.characters(codec="ascii"), max_size=8)
+
+
+@compiled
+def _words(bits: Words, n: int) -> Words:
+    drawn = np.empty(n, np.uint64)
+    for i in range(n):
+        drawn[i] = word(bits)
+    return drawn
+
+
+def _stream(seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> Words:  # noqa: A002
+    keys = (seed, phone, round, purpose_word(purpose))
+    return stream(*(np.uint64(key) for key in keys))
+
+
+@settings(deadline=None)
+@given(words64, words64, words64, purposes, st.integers(0, 50))
+def test_the_words_are_those_of_keyed_bits(seed, phone, round_, purpose, n):
+    compiled_words = _words(_stream(seed, phone, round_, purpose), n)
+    assert np.array_equal(compiled_words, KeyedBits(seed, phone, round_, purpose).words(n))
+
+
+def test_the_words_go_on_where_they_stopped():
+    bits, plain = _stream(3), KeyedBits(3)
+    for n in (1, 2, 3, 4, 5, 1000):
+        assert np.array_equal(_words(bits, n), plain.words(n))
+
+
+def test_the_counter_carries_into_the_phone_as_numpys_does():
+    bits = _stream(5, phone=7)
+    bits[2] = np.uint64(2**64 - 2)  # the block number is about to run over
+    counter = np.array([2**64 - 2, 7, 0, 0], np.uint64)
+    plain = np.random.Philox(key=np.array([5, 0], np.uint64), counter=counter)
+    assert np.array_equal(_words(bits, 16), plain.random_raw(16))
+
+
+def test_uniform_numbers_are_those_of_numpys_generator(seed):
+    bits, plain = _stream(seed, 1), KeyedBits(seed, 1).generator()
+    assert [uniform(bits) for _ in range(100)] == plain.random(100).tolist()
+
+
+@settings(deadline=None)
+@given(words64, st.integers(1, 2**63 - 1))
+def test_below_is_the_plain_one(seed, bound):
+    bits, plain = _stream(seed), KeyedBits(seed)
+    assert [below(bits, bound) for _ in range(5)] == [plain_below(plain, bound) for _ in range(5)]
+
+
+@pytest.mark.parametrize(("draw", "mean", "variance"), [(exponential, 1, 1), (normal, 0, 1)])
+def test_exponential_and_normal_numbers_have_their_moments(seed, draw, mean, variance):
+    "5-sigma bounds on mean and variance (kurtosis at most 9): fails once in a million seeds."
+    n = 20_000
+    bits = _stream(seed, purpose="moments")
+    drawn = np.array([draw(bits) for _ in range(n)])
+    assert abs(drawn.mean() - mean) < 5 * np.sqrt(variance / n)
+    assert abs(drawn.var() - variance) < 5 * np.sqrt(8 / n)
