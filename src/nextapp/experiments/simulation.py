@@ -23,6 +23,7 @@ from nextapp.evaluation import METRICS, Exam, exam, mark, preset_named
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments.settings import training_values, versions
 from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.law import LAWS
 from nextapp.fleet.participation import Attendance, Participation, outcomes, tally
 from nextapp.fleet.reporting import Sums, aggregated
 from nextapp.fleet.sharding import Recipe, recipes
@@ -88,8 +89,14 @@ class Settings:
 
     @property
     def parameters(self) -> synthetic.Parameters:
-        """Of one phone more than the fleet and its sample need: phones are numbered through."""
+        """Of the fleet and of the sample, whose phones come after it."""
         return synthetic.fleet_parameters(self.phones + self.sample, self.apps, self.days)
+
+    @property
+    def played_mode(self) -> str:
+        if self.mode != "auto":
+            return self.mode
+        return "law" if self.mechanism in LAWS else "exact"
 
     def made_mechanism(self, clip: float) -> Mechanism:
         """The mechanism; simulations may use the unsafe ones."""
@@ -151,7 +158,7 @@ class LocalWorld:
                 settings.seed,
                 np.zeros((len(fleet), broadcast.dim), np.float32),
                 reporting,
-                mode=settings.mode,
+                mode=settings.played_mode,
                 dtype=np.float32,
             )
             total = sums if total is None else total + sums
