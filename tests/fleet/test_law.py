@@ -34,7 +34,7 @@ ALL = LEANING | LAPLACE
 
 
 def made(name: str):
-    return mechanism(name.split()[0], n_apps=N_APPS, d=DIM, **ALL[name])
+    return mechanism(name.partition(" ")[0], n_apps=N_APPS, d=DIM, **ALL[name])
 
 
 def few_phones(rng: np.random.Generator, n_phones: int) -> Fleet:

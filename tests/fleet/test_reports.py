@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -26,12 +27,14 @@ FINITE = {
     "harmony": ("harmony", {"epsilon": 1.0, "clip": 0.05}),
     "harmony k=5": ("harmony", {"epsilon": 3.0, "clip": 0.2, "k": 5}),
     "harmony all": ("harmony", {"epsilon": 40.0, "clip": 1e-3, "k": N_APPS * DIM}),
+    "harmony faint": ("harmony", {"epsilon": 2.0**-32, "clip": 1e-9}),
     "qharmony": ("qharmony", {"epsilon": 4.5, "clip": 0.1}),
     "qharmony paper": ("qharmony", {"epsilon": 4.5, "clip": 0.1, "scale": "paper"}),
     "simhash": ("simhash", {"epsilon": 4.5, "clip": 0.1}),
     "simhash long": ("simhash", {"epsilon": 0.5, "clip": 3.0}),
     "codebook": ("codebook", {"epsilon": 1.1, "clip": 0.1}),
     "codebook b=3": ("codebook", {"epsilon": 6.0, "clip": 5.0, "b": 3}),
+    "codebook loud": ("codebook", {"epsilon": 100.0, "clip": 1e-9}),
     "duchi": ("duchi", {"epsilon": 1.0, "clip": 0.02}),
     "kashin": ("kashin", {"epsilon": 4.5, "clip": 0.1}),
     "kashin tight": ("kashin", {"epsilon": 30.0, "clip": 0.02, "b": 5, "K": 1.3, "frame": 2}),
@@ -144,6 +147,18 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
     assert sums.n_bytes_up == sum(len(report.to_bytes()) for report in expected)
 
 
+@pytest.mark.parametrize(("n_apps", "d"), [(9, 16), (40, 1), (4, 32), (3, 5)])
+@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit seed", "duchi", "kashin"])
+def test_shapes_that_fit_words_and_groups_and_such_that_do_not(rng, seed, name, n_apps, d):
+    log = random_log(rng, 8, n_apps)
+    fleet = dataclasses.replace(Fleet.of_log(log), first_phone=1000)
+    broadcast = Broadcast(1, rng.normal(0, 0.4, (n_apps, d)), ModelSettings(alpha=0.0))
+    kind = made(name, n_apps, d)
+    expected = of_phones(log, broadcast, kind, seed)[0]
+    vectors, everyone = np.zeros((len(fleet), d)), np.ones(len(fleet), bool)
+    assert encoded(fleet, broadcast, kind, seed, vectors, everyone).reports() == expected
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_neither_threads_nor_shards_nor_the_other_phones_matter(world, seed, name):
     _, fleet, broadcast_for = world
@@ -157,18 +172,11 @@ def test_neither_threads_nor_shards_nor_the_other_phones_matter(world, seed, nam
 
     whole = aggregated(fleet, broadcast, kind, seed, user_vectors, some, threads=1)
     cuts = [0, 11, 11, 20, len(fleet)]
-    parts = [
-        aggregated(
-            fleet.shard(first, last),
-            broadcast,
-            kind,
-            seed,
-            user_vectors[first:last],
-            some[first:last],
-            threads=2,
-        )  # fmt: skip
-        for first, last in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    parts = []
+    for first, last in pairwise(cuts):
+        shard, here = fleet.shard(first, last), slice(first, last)
+        vectors = user_vectors[here]
+        parts.append(aggregated(shard, broadcast, kind, seed, vectors, some[here], threads=2))
     joined = parts[0] + parts[1] + parts[2] + parts[3]
     for field, array in whole.state.items():
         if array.dtype == np.int64 or field == "largest":
@@ -224,19 +232,11 @@ def test_a_gradient_that_is_not_finite_is_refused(world, seed):
 
 def test_float32_is_near(world, seed):
     _, fleet, broadcast_for = world
-    everyone = np.ones(len(fleet), bool)
-    sums = [
-        aggregated(
-            fleet,
-            broadcast_for(0.001),
-            made("identity l2"),
-            seed,
-            np.zeros((len(fleet), DIM), dtype),
-            everyone,
-            dtype=dtype,
-        )  # fmt: skip
-        for dtype in (np.float32, np.float64)
-    ]
+    broadcast, kind = broadcast_for(0.001), made("identity l2")
+    everyone, sums = np.ones(len(fleet), bool), []
+    for dtype in (np.float32, np.float64):
+        vectors = np.zeros((len(fleet), DIM), dtype)
+        sums.append(aggregated(fleet, broadcast, kind, seed, vectors, everyone, dtype=dtype))
     np.testing.assert_allclose(sums[0].true_sum, sums[1].true_sum, atol=1e-4)
     assert sums[0].loss == pytest.approx(sums[1].loss, rel=1e-4)
 

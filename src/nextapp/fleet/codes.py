@@ -61,7 +61,7 @@ class Codewords(Encoder):
         return m.clip / (m.mu * UNIT * totals.n_reports) * total
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return [seeded(*report, self.mechanism.b) for report in _rows(reports)]
+        return _seeded(reports, self.mechanism.b)
 
 
 class SignsOfProjections(Encoder):
@@ -82,7 +82,8 @@ class SignsOfProjections(Encoder):
         return no_vectors(self.mechanism.D)
 
     def add(self, state: State, reports: Arrays) -> None:
-        _add_signed_vectors(*reports, self.mechanism.b, self._table, state["sum"])
+        seeds, values = reports
+        _add_signed_vectors(seeds, values, self.mechanism.b, self._table, state["sum"])
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
@@ -90,7 +91,7 @@ class SignsOfProjections(Encoder):
         return scale * m.clip / UNIT * totals.state["sum"][: m.D].reshape(m.n_apps, m.d)
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return [seeded(*report, self.mechanism.b) for report in _rows(reports)]
+        return _seeded(reports, self.mechanism.b)
 
 
 class SeedsInCaps(Encoder):
@@ -128,12 +129,13 @@ def no_vectors(D: int) -> State:  # noqa: N803
     return {"sum": np.zeros(n_groups(D) * GROUP, np.int64)}
 
 
-def seeded(seed: int, value: int, b: int) -> bytes:
-    return packed([seed & 0xFFFFFFFF, seed >> 32, value], [32, 32, b])
-
-
-def _rows(reports: Arrays) -> list[tuple[int, ...]]:
-    return list(zip(*(column.tolist() for column in reports), strict=True))
+def _seeded(reports: Arrays, b: int) -> list[bytes]:
+    """A seed of 8 bytes and a value of b bits each."""
+    seeds, values = (column.tolist() for column in reports)
+    return [
+        packed([seed & 0xFFFFFFFF, seed >> 32, value], [32, 32, b])
+        for seed, value in zip(seeds, values, strict=True)
+    ]
 
 
 @compiled

@@ -60,7 +60,7 @@ def distinct(bits: Words, bound: int, out: Longs) -> None:
     for taken in range(n):
         top = bound - n + taken
         number = below(bits, top + 1)
-        place = np.searchsorted(out[:taken], number)
+        place = int(np.searchsorted(out[:taken], number))
         if place < taken and out[place] == number:
             number, place = top, taken  # top is larger than all before it
         for later in range(taken, place, -1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ class Totals:
     loss: float
     n_bytes_up: int
 
-    def joined(self, other: Totals) -> Totals:
+    def joined(self, other: Self) -> Self:
         state = {name: _joined(name, mine, other.state[name]) for name, mine in self.state.items()}
         return replace(
             self,
@@ -64,7 +64,8 @@ class Totals:
 def _joined(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if name == SAME:
         return mine
-    return np.maximum(mine, other) if name == LARGEST else mine + other
+    joined: npt.NDArray[Any] = np.maximum(mine, other) if name == LARGEST else mine + other
+    return joined
 
 
 class Side(Protocol):

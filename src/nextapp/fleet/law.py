@@ -88,7 +88,8 @@ class SumOfLaplace:
         m = self.mechanism
         draws = KeyedBits(totals.seed, round=totals.round, purpose=_REST).generator()
         plus, minus = draws.standard_gamma(totals.n_reports, (2, m.n_apps, m.d))
-        return (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
+        mean: Floats = (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
+        return mean
 
 
 class Lean(NamedTuple):

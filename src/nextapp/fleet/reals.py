@@ -86,8 +86,7 @@ class OneValue(Encoder):
 
     def __init__(self, mechanism: Piecewise | Hybrid) -> None:
         self.mechanism = mechanism
-        self._marked = isinstance(mechanism, Hybrid)
-        self._widths = [width(mechanism.D)] + [1] * self._marked
+        self._widths = [width(mechanism.D)] + [1] * isinstance(mechanism, Hybrid)
         self.payload_bytes = n_bytes(self._widths) + 4
 
     def encoded(self, x: Gradients, r: Round) -> Arrays:
@@ -98,11 +97,10 @@ class OneValue(Encoder):
         return _one_value(x, r, *law, False, np.uint64(0), np.uint64(0))
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        marks = [self._marked] * self._marked
+        fields = reports[: len(self._widths)]
         return [
-            packed([position, *([piecewise] * len(marks))], self._widths)
-            + value.astype("<f4").tobytes()
-            for position, piecewise, value in zip(*reports, strict=True)
+            packed(values, self._widths) + y.astype("<f4").tobytes()
+            for *values, y in zip(*fields, reports[2], strict=True)
         ]
 
     def nothing(self) -> State:
@@ -110,7 +108,8 @@ class OneValue(Encoder):
 
     def add(self, state: State, reports: Arrays) -> None:
         c = self.mechanism.c if isinstance(self.mechanism, Hybrid) else 1.0
-        _add_values(*reports, c, state["sum"])
+        positions, piecewise, values = reports
+        _add_values(positions, piecewise, values, c, state["sum"])
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
