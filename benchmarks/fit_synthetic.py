@@ -66,7 +66,7 @@ FITTED = {
 }
 SEEDS_A_TRIAL = {"lsapp": 3, "app-usage": 1}
 FITTING_SEEDS = 1_000_000  # and on
-HELD_OUT_SEEDS = range(2_000, 2_025)
+HELD_OUT_SEEDS = range(3_000, 3_025)
 
 
 def rival_scores(log: LaunchLog, split: str) -> np.ndarray:

@@ -149,7 +149,7 @@ LSAPP = Parameters(
     installs=0.1,
     taste=1.62,
     taste_spread=0.2,
-    drift=0.006,
+    drift=0.004,
     repeat=0.538,
     repeat_spread=0.3,
     habit=0.25,
@@ -351,7 +351,7 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
 
 
 def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
-    """A synthetic log. The same parameters and seed give the same log on any machine.
+    """A synthetic log. The same parameters and seed give the same log.
 
     It holds the phones from number `first` on, as they are in the log of all of them.
     """
@@ -505,12 +505,12 @@ def _launch(
     liking = np.arange(len(own))  # by falling taste; drift changes the order
     recent = np.empty(_RECENT, np.int64)  # the session's apps, latest first
     n_recent = 0
-    drifted = float(time[0])
+    swap = time[0] + uniform(bits) * _DAY / crowd.drift  # when taste drifts next; never if 0
     now = 0  # the app launched last, by its place on the phone
     for row in range(len(time)):
         if kind[row] == _OPENING:
             n_recent = 0
-            drifted = _drift(bits, crowd, liking, drifted, time[row])
+            swap = _drift(bits, crowd, liking, swap, time[row])
         if kind[row] == _OPENING or (
             kind[row] == _LAUNCH and uniform(bits) >= crowd.repeat[own[now]]
         ):
@@ -577,13 +577,13 @@ def _habits(
 
 
 @compiled
-def _drift(bits: Words, crowd: _Crowd, liking: Whole, drifted: float, now: int) -> float:
+def _drift(bits: Words, crowd: _Crowd, liking: Whole, swap: float, now: int) -> float:
     """Let neighbours in the phone's taste swap until `now`; returns the time of the next swap."""
-    while crowd.drift > 0 and len(liking) > 1 and drifted < now:
-        drifted += _DAY / crowd.drift
+    while swap < now and len(liking) > 1:
         rank = below(bits, len(liking) - 1)
         liking[rank], liking[rank + 1] = liking[rank + 1], liking[rank]
-    return drifted
+        swap += _DAY / crowd.drift
+    return swap
 
 
 @compiled
