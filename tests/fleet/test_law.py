@@ -19,7 +19,7 @@ from nextapp.randomness.compiled import compiled, stream
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM = 10, 3
-ROUNDS = 1500
+ROUNDS = 1200
 LEANING = {
     "codebook": {"epsilon": 1.5, "clip": 0.3, "b": 5},
     "simhash": {"epsilon": 4.5, "clip": 0.3},

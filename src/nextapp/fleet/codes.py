@@ -8,6 +8,7 @@ they are left out.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -41,7 +42,7 @@ class Codewords(Encoder):
     def __init__(self, mechanism: Codebook) -> None:
         self.mechanism = mechanism
         self.payload_bytes = 8 + (mechanism.b + 7) // 8
-        self._table = table().astype(np.int32)
+        self._table = whole_table()
 
     def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
@@ -72,7 +73,7 @@ class SignsOfProjections(Encoder):
     def __init__(self, mechanism: SimHash) -> None:
         self.mechanism = mechanism
         self.payload_bytes = 8 + (mechanism.b + 7) // 8
-        self._table = table().astype(np.int32)
+        self._table = whole_table()
 
     def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
@@ -102,7 +103,7 @@ class SeedsInCaps(Encoder):
 
     def __init__(self, mechanism: PrivUnit) -> None:
         self.mechanism = mechanism
-        self._table = table().astype(np.int32)
+        self._table = whole_table()
 
     def encoded(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
@@ -123,6 +124,12 @@ class SeedsInCaps(Encoder):
 
     def payloads(self, reports: Arrays) -> list[bytes]:
         return [seed.tobytes() for seed in np.stack(reports, axis=1).astype("<u8")]
+
+
+@functools.cache
+def whole_table() -> Ints:
+    """`table` in whole numbers of 4 bytes, which a cache holds better."""
+    return table().astype(np.int32)
 
 
 def no_vectors(D: int) -> State:  # noqa: N803

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nextapp.fleet.codes import whole_table
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import inside, normal_quantile
 from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
@@ -25,7 +26,7 @@ from nextapp.fleet.gradients import Gradients
 from nextapp.fleet.stepping import fast
 from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.codewords import UNIT, table
+from nextapp.privacy.codewords import UNIT
 from nextapp.privacy.exact import W
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.privunit import PrivUnit
@@ -137,7 +138,7 @@ class SumOfLeaning:
         self._payload_bytes = payload_bytes
         self._background = background
         self._lean, self._scale = _lean(mechanism)
-        self._table = table().astype(np.int32)
+        self._table = whole_table()
 
     def nothing(self) -> State:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d

@@ -186,9 +186,7 @@ def aggregated(
             mechanism.name, mode,
         )  # fmt: skip
 
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        ranges = pool.map(lambda ends: work(*ends), _cut(0, len(fleet), side.size))
-        sums = functools.reduce(Sums.__add__, ranges)
+    sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), side.size, threads))
     return replace(sums, state=side.finished(sums.state, r, sums.n_reports))
 
 
@@ -219,6 +217,18 @@ def _made(
         return x, float(loss)
 
     return made
+
+
+def _in_order(
+    work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
+) -> Iterator[Sums]:
+    """work(first, last) for ranges of phones, one result after the other; none is kept."""
+    ranges = list(_cut(0, n_phones, size))
+    if threads == 1 or len(ranges) == 1:
+        yield from (work(first, last) for first, last in ranges)
+        return
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        yield from pool.map(lambda ends: work(*ends), ranges)
 
 
 def _cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
