@@ -182,6 +182,8 @@ APP_USAGE = Parameters(
     own_habit=0.6,
 )
 
+PRESETS = {"lsapp": LSAPP, "app-usage": APP_USAGE}
+
 
 def fleet_parameters(phones: int, apps: int, days: int = 3) -> Parameters:
     """Phones for a fleet: in 3 days about 240 launches of 14 apps, 90 different transitions."""
