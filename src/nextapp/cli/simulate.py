@@ -119,7 +119,16 @@ def simulate(
 
 def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> dict[str, Any]:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("round", "phones", "phones/s", "loss", "cosine", "HR@5", "gain over frozen Q", "ε"):
+    for name in (
+        "round",
+        "phones",
+        "phones/s",
+        "loss",
+        "cosine",
+        "HR@5",
+        "gain over frozen Q",
+        "ε",
+    ):
         table.add_column(name, justify="right")
     with screen.progress() as report:
         report("making phones", 0, 0)
@@ -129,8 +138,7 @@ def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> d
             done[0] = record["round"] + 1
             left = (settings.rounds - done[0]) * record["seconds"]
             report(
-                f"round {done[0]}: {record['phones_per_second']:,.0f} phones/s, "
-                f"{left:.0f} s left",
+                f"round {done[0]}: {record['phones_per_second']:,.0f} phones/s, {left:.0f} s left",
                 done[0],
                 settings.rounds,
             )

@@ -44,9 +44,7 @@ class _Worker:
         settings: Settings,
         attendance: list[tuple[Any, Any]],
     ) -> tuple[Sums, dict[str, int], list[tuple[Any, Any]]]:
-        for mine, (last_round, n_reports) in zip(
-            self.world.attendance(), attendance, strict=True
-        ):
+        for mine, (last_round, n_reports) in zip(self.world.attendance(), attendance, strict=True):
             mine.last_round[:], mine.n_reports[:] = last_round, n_reports
         sums, counts = self.world.play(
             Broadcast.from_bytes(broadcast), settings.made_mechanism(clip), settings
@@ -65,9 +63,7 @@ class RayWorld:
                 f"{len(shards)} shards keep 1 to {len(shards)} workers busy, got {workers}."
             )
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
-        self._groups = [
-            shards[first:last] for first, last in zip(cuts[:-1], cuts[1:], strict=True)
-        ]
+        self._groups = [shards[first:last] for first, last in zip(cuts[:-1], cuts[1:], strict=True)]
         self._attendance = [
             [Attendance.fresh(shard.last - shard.first) for shard in group]
             for group in self._groups

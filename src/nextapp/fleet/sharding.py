@@ -43,7 +43,9 @@ def recipes(
 ) -> list[Recipe]:
     """A world of synthetic phones in shards of almost equal size."""
     if not 1 <= n_shards <= n_phones:
-        raise ValueError(f"{n_phones:,} phones can be cut in 1 to {n_phones:,} shards, got {n_shards}.")
+        raise ValueError(
+            f"{n_phones:,} phones can be cut in 1 to {n_phones:,} shards, got {n_shards}."
+        )
     cuts = np.linspace(0, n_phones, n_shards + 1).astype(int).tolist()
     return [Recipe(first, last, parameters, seed) for first, last in pairwise(cuts)]
 
@@ -66,8 +68,14 @@ def write_shard(fleet: Fleet, folder: Path) -> Recipe:
     }
     for table, columns in tables.items():
         pl.DataFrame(columns).write_parquet(folder / f"{name}.{table}.parquet")
-    about = {"n_apps": fleet.n_apps, "first": fleet.first_phone, "last": fleet.first_phone + len(fleet)}
-    (folder / f"{name}.json").write_text(json.dumps(about) + "\n", encoding="utf-8")  # last: a shard without it is not whole
+    about = {
+        "n_apps": fleet.n_apps,
+        "first": fleet.first_phone,
+        "last": fleet.first_phone + len(fleet),
+    }
+    (folder / f"{name}.json").write_text(
+        json.dumps(about) + "\n", encoding="utf-8"
+    )  # last: a shard without it is not whole
     return Recipe(about["first"], about["last"], folder=folder)
 
 
