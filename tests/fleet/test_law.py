@@ -173,6 +173,18 @@ def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
     np.testing.assert_allclose(joined.mean(kind), whole, rtol=1e-12, atol=1e-12 * scale)
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng, alpha):
+    "Two means from the same phones differ in the draws of the phones only, keyed by the round."
+    rounds, kind = Rounds(rng, 3, alpha), made("codebook")
+    apps = np.tile(np.arange(N_APPS, dtype=np.int32), 3)
+    rounds.fleet = Fleet.of_histories(np.arange(4, dtype=np.int64) * N_APPS, apps, N_APPS)
+    sums = rounds.sums(kind, 0, "law")
+    factor = kind.clip / kind.mu / 3
+    expected = sums.state["sum"] + rounds.broadcast.app_vectors @ sums.state["common"]
+    np.testing.assert_allclose(sums.mean(kind), factor * expected, rtol=1e-12, atol=1e-14)
+
+
 def test_where_a_report_is_a_few_entries_law_is_exact(rng):
     rounds = Rounds(rng, 20, 0.1)
     for name in ("harmony", "qharmony", "piecewise", "hybrid"):

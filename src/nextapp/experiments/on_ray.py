@@ -37,6 +37,10 @@ class _Worker:
     def __init__(self, shards: list[Recipe], n_world: int, keep: bool, empty: bool) -> None:
         self.world = LocalWorld(shards, n_world, keep=keep, empty=empty)
 
+    def process(self) -> int:
+        """Its process number, for an operator who looks for it."""
+        return os.getpid()
+
     def play(
         self,
         broadcast: bytes,

@@ -82,7 +82,7 @@ class Side(Protocol):
         """Add the reports of a block to a sum."""
         ...
 
-    def finished(self, state: State, r: Round, n_reports: int) -> State:
+    def finished(self, state: State, r: Round) -> State:
         """The sum over all ranges, as it is handed on."""
         ...
 
@@ -123,8 +123,8 @@ class Encoder(ABC):
     def play(self, state: State, x: Gradients, r: Round) -> None:
         self.add(state, self.encoded(x, r))
 
-    def finished(self, state: State, r: Round, n_reports: int) -> State:
-        del r, n_reports
+    def finished(self, state: State, r: Round) -> State:
+        del r
         return state
 
     def n_bytes(self, x: Gradients) -> int:

@@ -78,8 +78,8 @@ class SumOfLaplace:
     def play(self, state: State, x: Gradients, r: Round) -> None:
         pass
 
-    def finished(self, state: State, r: Round, n_reports: int) -> State:
-        del r, n_reports
+    def finished(self, state: State, r: Round) -> State:
+        del r
         return state
 
     def n_bytes(self, x: Gradients) -> int:
@@ -155,47 +155,50 @@ class SumOfLeaning:
     def play(self, state: State, x: Gradients, r: Round) -> None:
         _leaning(x, r, self._lean, self._table, self._background, Drawn(**state))
 
-    def finished(self, state: State, r: Round, n_reports: int) -> State:
-        """The sum of what was drawn, and the covariance of what is left to draw.
-
-        What is left has no part along the columns of Q. The covariance is made regular there, and
-        the mean takes that part out again.
-        """
-        drawn = Drawn(**state)
-        total = drawn.sum + r.Q @ drawn.common
-        absent = n_reports - drawn.owners
-        if not self._background:
-            return {"sum": total, "absent": absent}
-        n_apps = len(total)
-        known = np.zeros((n_apps, n_apps))
-        known[np.tril_indices(n_apps)] = drawn.pairs
-        known += np.tril(known, -1).T
-        cross = drawn.own_inverses @ r.Q.T
-        known += r.Q @ drawn.inverses @ r.Q.T - cross - cross.T
-        directions = _spanned(r.Q)
-        covariance = n_reports * directions @ directions.T - known
-        covariance[np.diag_indices(n_apps)] += absent
-        return {"sum": total, "absent": absent, "covariance": covariance, SAME: directions}
+    def finished(self, state: State, r: Round) -> State:
+        return state | {SAME: r.Q}
 
     def n_bytes(self, x: Gradients) -> int:
         return len(x.phones) * self._payload_bytes
 
     def mean(self, totals: Totals) -> Floats:
-        m, n = self.mechanism, totals.n_reports
+        Q = totals.state[SAME]
+        drawn = Drawn(**{name: totals.state[name] for name in Drawn._fields})
         bits = KeyedBits(totals.seed, round=totals.round, purpose=_REST)
-        rest = bits.generator().standard_normal((m.n_apps, m.d))
-        state = totals.state
-        if "covariance" in state:
-            here = np.flatnonzero(state["absent"])
-            covariance = state["covariance"][np.ix_(here, here)]
-            covariance[np.diag_indices_from(covariance)] += _RIDGE * n
-            drawn = np.linalg.cholesky(covariance) @ rest[here]
-            span = _spanned(state[SAME][here])
-            rest[:] = 0.0
-            rest[here] = drawn - span @ (span.T @ drawn)
-        else:
-            rest *= np.sqrt(state["absent"])[:, None]
-        return m.clip * self._scale / n * (totals.state["sum"] + rest)
+        z = bits.generator().standard_normal(Q.shape)
+        absent = totals.n_reports - drawn.owners
+        rest = _rest(Q, drawn, absent, z) if len(drawn.pairs) else np.sqrt(absent)[:, None] * z
+        total = drawn.sum + Q @ drawn.common + rest
+        return self.mechanism.clip * self._scale / totals.n_reports * total
+
+
+def _rest(Q: Floats, drawn: Drawn, absent: Longs, z: Floats) -> Floats:
+    """What is left of all phones' g, made of standard normal z (n_apps, d).
+
+    It has no part along the columns of Q, nor at apps that everyone has. The covariance is made
+    regular along those columns, and that part of the draw taken out again.
+    """
+    here = np.flatnonzero(absent)
+    cross = drawn.own_inverses @ Q.T
+    known = Q @ drawn.inverses @ Q.T - cross - cross.T + _symmetric(drawn.pairs, len(Q))
+    span = _spanned(Q[here])
+    n = float(absent.max(initial=0))
+    covariance = n * span @ span.T - known[np.ix_(here, here)]
+    covariance[np.diag_indices(len(here))] += absent[here] + _RIDGE * n
+    left = np.linalg.cholesky(covariance) @ z[here]
+    rest = np.zeros_like(z)
+    rest[here] = left - span @ (span.T @ left)
+    return rest
+
+
+def _symmetric(triangle: Floats, n: int) -> Floats:
+    """The matrix (n, n) of a lower triangle, row by row."""
+    matrix = np.zeros((n, n))
+    start = 0
+    for row in range(n):
+        matrix[row, : row + 1] = matrix[: row + 1, row] = triangle[start : start + row + 1]
+        start += row + 1
+    return matrix
 
 
 def _spanned(vectors: Floats) -> Floats:

@@ -187,7 +187,7 @@ def aggregated(
         )  # fmt: skip
 
     sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), side.size, threads))
-    return replace(sums, state=side.finished(sums.state, r, sums.n_reports))
+    return replace(sums, state=side.finished(sums.state, r))
 
 
 def _made(
