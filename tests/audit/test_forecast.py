@@ -64,7 +64,7 @@ def test_the_forecast_noise_is_that_of_simulated_rounds_within_15_percent(name, 
     n_rounds = 2 if name == "codebook" else 8
     errors = []
     for number in range(n_rounds):
-        estimate, _ = mean_report(each, phones.gradients, 292, 0, number)
+        estimate = mean_report(each, phones.gradients, 292, 0, number)
         errors.append(((estimate - target) ** 2).sum() / (target**2).sum())
     assert np.mean(errors) == pytest.approx(foretold.noise, rel=0.15)
 
@@ -75,7 +75,7 @@ def test_the_forecast_noise_is_that_of_simulated_rounds_within_15_percent(name, 
 def test_the_forecast_cosine_is_that_of_a_simulated_round_within_15_percent(name, n_phones, phones):
     each = made([name], 87, 16, 4.5, seed=0)[name]
     length = float(np.linalg.norm(clipped_mean(phones, each.ball, each.clip)))
-    estimate, _ = mean_report(each, phones.gradients, n_phones, 0, 0)
+    estimate = mean_report(each, phones.gradients, n_phones, 0, 0)
     foretold = forecast(each, length, n_phones).cosine
     assert cosine(estimate, phones.mean.ravel()) == pytest.approx(foretold, rel=0.15)
 
@@ -85,7 +85,7 @@ def test_the_forecast_holds_for_a_large_catalogue_and_a_small_epsilon():
     phones = synthetic_phones(100, 2000, 16, seed=0)
     each = made(["privunit"], 2000, 16, 1.1, seed=0)["privunit"]
     target = clipped_mean(phones, each.ball, each.clip)
-    estimate, _ = mean_report(each, phones.gradients, 100, 0, 0)
+    estimate = mean_report(each, phones.gradients, 100, 0, 0)
     foretold = forecast(each, float(np.linalg.norm(target)), 100)
     error = ((estimate - target) ** 2).sum() / (target**2).sum()
     assert error == pytest.approx(foretold.noise, rel=0.15)

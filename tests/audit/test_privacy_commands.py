@@ -56,7 +56,7 @@ def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
 
 def test_the_audit_passes_right_mechanisms(run, tmp_path):
     text = run("audit", "harmony", "duchi", "--reports", 1000, "--json", "r.json")
-    assert "fails once in 1,000 audits" in text
+    assert "at most once in 1,000 audits" in text
     found = json.loads((tmp_path / "r.json").read_text())["mechanisms"]
     assert found["harmony"]["exact"]["tight"]
     assert found["duchi"]["verdict"] in ("holds", "holds, no power")
@@ -114,6 +114,7 @@ def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
         (["audit", "harmony", "--epsilon", "-1"], "epsilon must be"),
         (["compare", "--epsilon", "4.5", "--mechanisms", "codebok"], "did you mean 'codebook'"),
         (["attack", "--epsilon", "nan", *SMALL], "epsilon must be"),
+        (["attack", "--epsilon", "1", "--twin", "lsap", *SMALL], "did you mean 'lsapp'"),
     ],
 )
 def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):

@@ -61,7 +61,7 @@ def uninformed(
     ):
         bits = KeyedBits(seed, number, purpose="attack")
         reports = [mechanism.encode(gradient, bits) for _ in range(n_reports)]
-        lengths = np.linalg.norm(_decoded(mechanism, reports), axis=1)
+        lengths = np.linalg.norm(decoded(mechanism, reports), axis=1)
         counts = np.bincount(history, minlength=mechanism.n_apps)
         most_used = counts == counts.max()
         if (counts == 0).any():
@@ -166,9 +166,10 @@ def _log_probs(mechanism: Mechanism, reports: Sequence[Report], gradient: PhoneG
     return np.array([mechanism.log_prob(report, gradient) for report in reports])
 
 
-def _decoded(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
+def decoded(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
+    """What a server makes of these reports; a round in which qharmony-paper gives nothing is 0."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # qharmony-paper where z_max = 0
+        warnings.simplefilter("ignore", RuntimeWarning)  # that of z_max = 0
         return mechanism.decode(reports)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from nextapp.audit.attacks import Leak, informed
+from nextapp.audit.attacks import Leak, decoded, informed
 from nextapp.audit.forecast import Forecast, forecast
 from nextapp.audit.phones import SyntheticPhones, clipped_mean, public_clips
 from nextapp.model import PhoneGradient
@@ -19,7 +18,7 @@ from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Floats, Report
+from nextapp.wire import Floats
 
 LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "identity": ("identity", {}),
@@ -43,6 +42,7 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Numbers of phones at which a simulation is tried."""
 
 _TIMED = 50
+_DECODED_AT_ONCE = 5_000
 
 ProgressLine = Callable[[str, int, int], None]
 
@@ -85,13 +85,13 @@ class Compared:
 
 
 def made(
-    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int
+    names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int, twin: str = "lsapp"
 ) -> dict[str, Mechanism]:
     """The mechanisms by label, each with the public clip of its ball; qharmony-paper has none."""
     for name in names:
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
-    clips = public_clips(n_apps, d, seed)
+    clips = public_clips(n_apps, d, seed, twin)
     found = {}
     for name in names:
         kind, options = LABELS[name]
@@ -113,7 +113,7 @@ def compare(
     seconds: float,
     progress: ProgressLine = lambda what, done, total: None,
 ) -> list[Compared]:
-    """All mechanisms on the same phones. Simulations of more phones take at most `seconds` each.
+    """All mechanisms on the same phones. Simulated fleets of other sizes take up to `seconds`.
 
     Larger fleets are the same phones reporting several times, each time with bits of their own.
     """
@@ -138,12 +138,13 @@ def _compared(
     errors, cosines, signs = [], [], []
     start = time.perf_counter()
     for number in range(n_rounds):
-        estimate, reports = mean_report(each, phones.gradients, len(phones.gradients), seed, number)
+        estimate = mean_report(each, phones.gradients, len(phones.gradients), seed, number)
         errors.append(float(((estimate - target) ** 2).sum() / (target**2).sum()))
         cosines.append(cosine(estimate, truth))
         agreement = np.sign(estimate[largest]) * np.sign(truth[largest])
         signs.append(float((agreement + 1).mean() / 2))
     one_report = (time.perf_counter() - start) / (n_rounds * len(phones.gradients))
+    n_bytes, microseconds = _cost(each, phones.gradients, seed)
     points = [
         Point(size, _cosine_at(each, phones, size, seed))
         for size in SIZES
@@ -157,10 +158,10 @@ def _compared(
         cosine=float(np.mean(cosines)),
         cosine_error=float(np.std(cosines) / np.sqrt(max(1, n_rounds - 1))),
         signs=float(np.mean(signs)),
-        n_bytes=len(reports[0].payload),
-        microseconds=_microseconds(each, phones.gradients, seed),
+        n_bytes=n_bytes,
+        microseconds=microseconds,
         forecast=_forecast(each, phones, target),
-        leak=informed(each, phones, 1, seed, ("favourite",))[0],
+        leak=_leak(each, phones, seed, seconds),
         simulated=tuple(points),
     )
 
@@ -185,13 +186,19 @@ def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forec
 
 def mean_report(
     each: Mechanism, gradients: Sequence[PhoneGradient], n_phones: int, seed: int, number: int
-) -> tuple[Floats, list[Report]]:
-    """The decoded mean of `n_phones` reports of these phones in turn, flat, and the reports."""
+) -> Floats:
+    """The decoded mean of `n_phones` reports of these phones in turn, flat, in round `number`.
+
+    Decoded a part at a time, but for qharmony-paper, whose decoding is not linear.
+    """
     bits = KeyedBits(seed, round=number, purpose="compare")
-    reports = [each.encode(gradients[phone % len(gradients)], bits) for phone in range(n_phones)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # qharmony-paper where z_max = 0
-        return each.decode(reports).ravel(), reports
+    at_once = n_phones if isinstance(each, QHarmonyPaper) else _DECODED_AT_ONCE
+    total = np.zeros(each.n_apps * each.d)
+    for start in range(0, n_phones, at_once):
+        part = range(start, min(start + at_once, n_phones))
+        reports = [each.encode(gradients[phone % len(gradients)], bits) for phone in part]
+        total += len(part) * decoded(each, reports).ravel()
+    return total / n_phones
 
 
 def cosine(estimate: Floats, truth: Floats) -> float:
@@ -207,16 +214,26 @@ def cosine(estimate: Floats, truth: Floats) -> float:
 def _cosine_at(each: Mechanism, phones: SyntheticPhones, size: int, seed: int) -> float:
     """A round of `size` phones, whose mean gradient is that of the phones that take part."""
     gradients = phones.gradients[:size]
-    estimate, _ = mean_report(each, gradients, size, seed, number=1 << 32)
+    estimate = mean_report(each, gradients, size, seed, number=1 << 32)
     truth = np.mean([gradient.dense().ravel() for gradient in gradients], axis=0)
     return cosine(estimate, truth)
 
 
-def _microseconds(each: Mechanism, gradients: Sequence[PhoneGradient], seed: int) -> float:
+def _leak(each: Mechanism, phones: SyntheticPhones, seed: int, seconds: float) -> Leak:
+    """The leak of as many phones as can be attacked in five times `seconds`, at least ten."""
+    start = time.perf_counter()
+    informed(each, replace(phones, histories=phones.histories[:1]), 1, seed, ("favourite",))
+    n_phones = max(10, int(5 * seconds / (time.perf_counter() - start)))
+    some = replace(phones, histories=phones.histories[:n_phones])
+    return informed(each, some, 1, seed, ("favourite",))[0]
+
+
+def _cost(each: Mechanism, gradients: Sequence[PhoneGradient], seed: int) -> tuple[int, float]:
+    """Bytes of a payload, and the median microseconds of an `encode`."""
     bits = KeyedBits(seed, purpose="time")
     times = []
     for phone in range(_TIMED):
         start = time.perf_counter()
-        each.encode(gradients[phone % len(gradients)], bits)
+        report = each.encode(gradients[phone % len(gradients)], bits)
         times.append(time.perf_counter() - start)
-    return 1e6 * float(np.median(times))
+    return len(report.payload), 1e6 * float(np.median(times))

@@ -10,6 +10,7 @@ import numpy as np
 from nextapp import model
 from nextapp.data import synthetic
 from nextapp.model import Apps, PhoneGradient
+from nextapp.names import unknown
 from nextapp.privacy.mechanism import into_ball
 from nextapp.randomness import KeyedBits
 from nextapp.server import random_vectors
@@ -43,9 +44,13 @@ class SyntheticPhones:
         return total / len(self.gradients)
 
 
-def synthetic_phones(n_phones: int, n_apps: int, d: int, seed: int) -> SyntheticPhones:
-    """Phones of the LSApp twin, as many and with as large a catalogue as asked for."""
-    log = synthetic.make(replace(synthetic.LSAPP, phones=n_phones, apps=n_apps), seed)
+def synthetic_phones(
+    n_phones: int, n_apps: int, d: int, seed: int, twin: str = "lsapp"
+) -> SyntheticPhones:
+    """Phones like those of a twin (`synthetic.PRESETS`), with a catalogue as large as asked for."""
+    if twin not in synthetic.PRESETS:
+        raise ValueError(unknown("twin", twin, synthetic.PRESETS))
+    log = synthetic.make(replace(synthetic.PRESETS[twin], phones=n_phones, apps=n_apps), seed)
     starts = log.starts
     histories = tuple(
         log.app[starts[user] : starts[user + 1]].astype(np.int64) for user in range(log.n_users)
@@ -68,12 +73,12 @@ def seqmf_gradient(history: Apps, broadcast: Broadcast) -> PhoneGradient:
     return model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h)
 
 
-def public_clips(n_apps: int, d: int, seed: int) -> dict[str, float]:
+def public_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
     """A clip for each kind of ball: the median length of the gradients of phones that stand in.
 
     They are made with another seed than the phones that report, so nothing private is looked at.
     """
-    stand_ins = synthetic_phones(_STAND_INS, n_apps, d, seed + 1)
+    stand_ins = synthetic_phones(_STAND_INS, n_apps, d, seed + 1, twin)
     flat = np.array([gradient.dense().ravel() for gradient in stand_ins.gradients])
     lengths = {
         "linf": np.abs(flat).max(axis=1),
@@ -87,5 +92,7 @@ def clipped_mean(phones: SyntheticPhones, ball: str, clip: float) -> Floats:
     """The mean of the gradients after the clip, flattened: what unbiased mechanisms estimate."""
     if ball == "none":
         return phones.mean.ravel()
-    parts = [clip * into_ball(each.dense().ravel(), ball, clip) for each in phones.gradients]
-    return np.asarray(np.mean(parts, axis=0))
+    total = np.zeros(phones.mean.size)
+    for gradient in phones.gradients:
+        total += into_ball(gradient.dense().ravel(), ball, clip)
+    return clip / len(phones.gradients) * total

@@ -29,6 +29,7 @@ Epsilon = Annotated[
 ]
 NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
 Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
+Twin = Annotated[str, typer.Option(help="What the synthetic phones are like: lsapp or app-usage.")]
 Mechanisms = Annotated[
     str | None,
     typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
@@ -43,6 +44,7 @@ def compare(
     apps: NumberOfApps = 87,
     dim: Dim = 16,
     phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that report.")] = 292,
+    twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
     seconds: Annotated[
@@ -61,8 +63,8 @@ def compare(
         names = _names(mechanisms, LABELS)
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed)
-            all_made = made(names, apps, dim, epsilon, seed)
+            fleet = synthetic_phones(phones, apps, dim, seed, twin)
+            all_made = made(names, apps, dim, epsilon, seed, twin)
             found = compared(
                 all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
             )
@@ -79,6 +81,7 @@ def compare(
                     "apps": apps,
                     "dim": dim,
                     "phones": phones,
+                    "twin": twin,
                     "epsilon": epsilon,
                     "rounds": rounds,
                     "seed": seed,
@@ -133,7 +136,7 @@ def audit(
                 )
         screen.out.print(_audit_table(found))
         screen.out.print(
-            f"False-alarm rate: a mechanism that is right fails once in "
+            f"False-alarm rate: a mechanism that is right fails at most once in "
             f"{1 / verdict.FALSE_ALARM:,.0f} audits.",
             highlight=False,
         )
@@ -194,8 +197,9 @@ def attack(
     epsilon: Epsilon,
     apps: NumberOfApps = 87,
     dim: Dim = 16,
-    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 100,
+    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
     reports: Annotated[int, typer.Option(min=1, help="Reports of each phone, beside one.")] = 10,
+    twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
@@ -210,8 +214,8 @@ def attack(
         found: dict[str, list[attacks.Leak]] = {}
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed)
-            for name, each in made(names, apps, dim, epsilon, seed).items():
+            fleet = synthetic_phones(phones, apps, dim, seed, twin)
+            for name, each in made(names, apps, dim, epsilon, seed, twin).items():
                 found[name] = [
                     leak
                     for n_reports in sorted({1, reports})
@@ -240,6 +244,7 @@ def attack(
                     "apps": apps,
                     "dim": dim,
                     "phones": phones,
+                    "twin": twin,
                     "epsilon": epsilon,
                     "reports": reports,
                     "seed": seed,
@@ -258,19 +263,27 @@ def _names(given: str | None, known: Iterable[str]) -> list[str]:
 
 
 def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title=title,
+        title_justify="left",
+        header_style="bold",
+        box=None,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 
 
-def _short(number: float) -> str:
-    """A number below 1 without its leading zero, three digits.
+def _short(number: float, digits: int = 3) -> str:
+    """A number below 1 without its leading zero.
 
-    >>> _short(0.0421), _short(-0.5), _short(1.0)
-    ('.042', '-.500', '1.000')
+    >>> _short(0.0421), _short(-0.5), _short(1.0), _short(0.019, 2)
+    ('.042', '-.500', '1.000', '.02')
     """
-    return f"{number:.3f}".replace("0.", ".", 1) if abs(number) < 0.9995 else f"{number:.3f}"
+    text = f"{number:.{digits}f}"
+    return text if text.lstrip("-").startswith("1") else text.replace("0.", ".", 1)
 
 
 def _rounded(count: int) -> str:
@@ -293,7 +306,7 @@ def _comparison(found: Sequence[Compared]) -> Table:
         table.add_row(
             each.name,
             f"{each.nmse:.2g}",
-            f"{_short(each.cosine)} ±{_short(each.cosine_error)}",
+            f"{_short(each.cosine)}±{_short(each.cosine_error)}",
             _short(each.forecast.cosine),
             _rounded(each.forecast.phones_needed),
             _short(each.signs),
@@ -339,7 +352,7 @@ def _audit_table(found: Sequence[verdict.Audit]) -> Table:
 
 def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table:
     table = _table(
-        "mechanism", "apps", "favourite", "hits", "apps, informed", "favourite", "order",
+        "mechanism", "apps", "favourite", "hits", "informed: apps", "favourite", "order",
         title="one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",
     )  # fmt: skip
     for name, leaks in found.items():
@@ -358,4 +371,4 @@ def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table
 
 
 def _auc(leak: attacks.Leak) -> str:
-    return f"{_short(leak.auc)} ±{_short((leak.high - leak.low) / 2)[:3]}"
+    return f"{_short(leak.auc)}±{_short((leak.high - leak.low) / 2, 2)}"
