@@ -175,7 +175,6 @@ def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng, alpha):
-    "Two means from the same phones differ in the draws of the phones only, keyed by the round."
     rounds, kind = Rounds(rng, 3, alpha), made("codebook")
     apps = np.tile(np.arange(N_APPS, dtype=np.int32), 3)
     rounds.fleet = Fleet.of_histories(np.arange(4, dtype=np.int64) * N_APPS, apps, N_APPS)
