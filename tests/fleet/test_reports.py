@@ -187,6 +187,39 @@ def test_neither_threads_nor_shards_nor_the_other_phones_matter(world, seed, nam
     assert joined.loss == pytest.approx(whole.loss, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("kind", "mode"), [("harmony", "exact"), ("identity", "exact"), ("codebook", "law")]
+)
+def test_ranges_are_summed_in_their_order_whatever_the_threads(rng, seed, kind, mode):
+    n, length = 9000, 6  # three ranges, of several blocks each
+    apps = rng.integers(0, N_APPS, n * length).astype(np.int32)
+    fleet = Fleet.of_histories(np.arange(n + 1, dtype=np.int64) * length, apps, N_APPS)
+    broadcast = Broadcast(0, rng.normal(0, 0.4, (N_APPS, DIM)), ModelSettings(alpha=0.0))
+    some = rng.random(n) < 0.7
+    vectors = np.zeros((n, DIM))
+
+    def sums(threads: int):
+        return aggregated(
+            fleet, broadcast, made(kind), seed, vectors, some, mode=mode, threads=threads
+        )
+
+    one, many = sums(1), sums(3)
+    assert one.n_reports == some.sum()
+    assert one.loss == many.loss
+    assert np.array_equal(one.true_sum, many.true_sum)
+    assert all(np.array_equal(one.state[name], many.state[name]) for name in one.state)
+
+    if mode == "exact":
+        batch = encoded(fleet, broadcast, made(kind), seed, vectors, some, threads=3)
+        assert batch.phones.tolist() == np.flatnonzero(some).tolist()
+        whole = batch.reports()
+        part = fleet.shard(4000, 4200)
+        here = slice(4000, 4200)
+        reports = encoded(part, broadcast, made(kind), seed, vectors[here], some[here]).reports()
+        before = int(some[:4000].sum())
+        assert reports == whole[before : before + len(reports)]
+
+
 def test_other_rounds_and_mechanisms_do_not_join(world, seed):
     _, fleet, broadcast_for = world
     user_vectors, everyone = np.zeros((len(fleet), DIM)), np.ones(len(fleet), bool)

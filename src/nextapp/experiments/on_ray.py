@@ -8,6 +8,7 @@ for its shards, with the same bits and so with the same sums.
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ class RayWorld:
                 f"{len(shards)} shards keep 1 to {len(shards)} workers busy, got {workers}."
             )
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
-        self._groups = [shards[first:last] for first, last in zip(cuts[:-1], cuts[1:], strict=True)]
+        self._groups = [shards[first:last] for first, last in pairwise(cuts)]
         self._attendance = [
             [Attendance.fresh(shard.last - shard.first) for shard in group]
             for group in self._groups

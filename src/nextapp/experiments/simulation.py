@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -215,7 +216,7 @@ def public_clip(settings: Settings, broadcast: Broadcast) -> float:
     starts, apps = synthetic.histories(public, int(other), 0, PUBLIC_PHONES)
     ball = settings.made_mechanism(1.0).ball
     norms = []
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    for first, last in pairwise(starts):
         stats = model.phone_statistics(apps[first:last], broadcast.settings.reading)
         own = broadcast.app_vectors[stats.apps]
         c, c0 = model.phone_confidence(
@@ -223,9 +224,9 @@ def public_clip(settings: Settings, broadcast: Broadcast) -> float:
         )
         h = model.phone_short_term(stats, own)
         p = model.phone_user_vector(own, broadcast.gram, c, c0, h, broadcast.settings.lam)
-        F = model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h).dense()
+        gradient = model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h).dense()
         order = {"linf": np.inf, "l1": 1}.get(ball, 2)
-        norms.append(float(np.linalg.norm(F.ravel(), order)))
+        norms.append(float(np.linalg.norm(gradient.ravel(), order)))
     return float(np.median(norms))
 
 
@@ -318,7 +319,8 @@ def as_values(settings: Settings) -> dict[str, Any]:
     values = asdict(settings)
     values["training"] = training_values(settings.training)
     values["participation"]["deadline_seconds"] = str(settings.participation.deadline_seconds)
-    return json.loads(json.dumps(values))
+    plain: dict[str, Any] = json.loads(json.dumps(values))
+    return plain
 
 
 def _measured(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def whole_table() -> Ints:
     return table().astype(np.int32)
 
 
-def no_vectors(D: int) -> State:  # noqa: N803
+def no_vectors(D: int) -> State:
     return {"sum": np.zeros(n_groups(D) * GROUP, np.int64)}
 
 

@@ -91,7 +91,7 @@ class Fleet:
                 previous,
                 following,
                 times,
-            ),  # fmt: skip
+            ),
         )
         return cls(
             n_apps, app_starts, own, counts, transition_starts, previous, following, times,
@@ -169,7 +169,7 @@ def in_ranges(
 
     The ranges do not depend on the number of threads, so neither does what is summed over them.
     """
-    bounds = list(range(0, n_phones, size)) + [n_phones]
+    bounds = [*range(0, n_phones, size), n_phones]
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return list(pool.map(lambda ends: work(*ends), pairwise(bounds)))
 

@@ -1,4 +1,4 @@
-"""Who takes part in a round, as real phones do: availability, drop-out, deadlines, gaps, budgets."""
+"""Who takes part in a round: availability, drop-out, deadlines, gaps, budgets."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Mask = npt.NDArray[np.bool_]
 
 # Share of phones that are charging, idle and on an unmetered network, by local hour of the day.
 NIGHT_OWLS = (
-    (0.62, 0.68, 0.71, 0.72, 0.70, 0.62, 0.45, 0.28, 0.18, 0.14, 0.12, 0.11)
-    + (0.11, 0.11, 0.11, 0.11, 0.12, 0.13, 0.14, 0.16, 0.20, 0.28, 0.40, 0.53)
+    0.62, 0.68, 0.71, 0.72, 0.70, 0.62, 0.45, 0.28, 0.18, 0.14, 0.12, 0.11,
+    0.11, 0.11, 0.11, 0.11, 0.12, 0.13, 0.14, 0.16, 0.20, 0.28, 0.40, 0.53,
 )  # fmt: skip
 
 _PURPOSE = np.uint64(purpose_word("part"))

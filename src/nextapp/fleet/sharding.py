@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -54,7 +55,7 @@ def write_shard(fleet: Fleet, folder: Path) -> Recipe:
     """Write a shard as Parquet, three tables: phones, apps, transitions."""
     folder.mkdir(parents=True, exist_ok=True)
     name = _name(fleet.first_phone)
-    tables = {
+    tables: dict[str, dict[str, Any]] = {
         "phones": {
             "n_apps": np.diff(fleet.app_starts).astype(np.int32),
             "n_transitions": np.diff(fleet.transition_starts).astype(np.int32),

@@ -58,7 +58,7 @@ def columns(fleet: Fleet) -> Columns:
 
 def terms(broadcast: Broadcast, dtype: npt.DTypeLike) -> Terms:
     settings = broadcast.settings
-    kind = np.dtype(dtype).type
+    kind: Any = np.dtype(dtype).type
     return Terms(
         np.ascontiguousarray(broadcast.app_vectors, dtype),
         np.ascontiguousarray(broadcast.gram, dtype),
@@ -195,7 +195,7 @@ def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
 
 @fast
 def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> float:
-    """The own rows of F above the background, eq. (12). Returns the loss of the own apps, eq. (3)."""
+    """The own rows of F above the background, eq. (12); returns the own apps' loss, eq. (3)."""
     d = t.Q.shape[1]
     loss = 0.0
     for i in range(k):

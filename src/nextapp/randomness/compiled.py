@@ -67,7 +67,7 @@ high_word: Any = intrinsic(_high_word_of)
 
 
 @compiled
-def stream(seed: Key, phone: Key, round: Key, purpose: Key) -> Words:  # noqa: A002
+def stream(seed: Key, phone: Key, round: Key, purpose: Key) -> Words:
     """The stream of ``KeyedBits(seed, phone, round, purpose)``; `purpose` is a `purpose_word`.
 
     Numbers from 2^63 on are to be given as ``np.uint64``.
