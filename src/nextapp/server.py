@@ -149,8 +149,14 @@ class Server:
                 f"round {self.broadcast.round} has no reports; a step without any would only "
                 f"shrink the app vectors."
             )
-        old = self.broadcast
         total = len(self._reports) * self.mechanism.decode(self._reports)
+        broadcast = self.step_along(total)
+        self._reports = []
+        return broadcast
+
+    def step_along(self, total: Floats) -> Broadcast:
+        """Close the round with a sum of gradients (n_apps, d) that was reduced elsewhere."""
+        old = self.broadcast
         slope = total + old.settings.lam * old.app_vectors
         vectors, state = self.optimiser.step(old.app_vectors, slope, self._state)
         if not np.isfinite(vectors).all():
@@ -159,8 +165,13 @@ class Server:
                 f"unchanged. Lower the learning rate of {self.optimiser.name}."
             )
         self._state = state
-        self._reports = []
         self.broadcast = Broadcast(old.round + 1, vectors, old.settings, old.apps)
+        return self.broadcast
+
+    def pass_over(self) -> Broadcast:
+        """Close the round without a step: nobody reported, the app vectors stay as they are."""
+        old = self.broadcast
+        self.broadcast = Broadcast(old.round + 1, old.app_vectors, old.settings, old.apps)
         return self.broadcast
 
     def save(self, path: Path) -> None:

@@ -46,7 +46,7 @@ class HalfTheSensitivity(Laplace):
 class HalfTheNoiseOnlyWhenDrawn(Laplace):
     """The stated law is right, the sampler is not."""
 
-    def encode(self, F, bits, round=0):  # noqa: A002
+    def encode(self, F, bits, round=0):
         wrong = Laplace(
             n_apps=self.n_apps, d=self.d, epsilon=2 * self.epsilon, clip=self.clip, ball=self.ball
         )
@@ -56,7 +56,7 @@ class HalfTheNoiseOnlyWhenDrawn(Laplace):
 class EvenDuchi(Duchi):
     """As usually written: corners with t·v = 0 lie in both halves. Right for odd D only."""
 
-    def encode(self, F, bits, round=0):  # noqa: A002
+    def encode(self, F, bits, round=0):
         up = self._thresholds(F)
         v = np.where(bits.words(self.D) >> np.uint64(11) < up, 1, -1)
         sign = 1 if chance(bits, W - self.floor) else -1
@@ -86,7 +86,7 @@ class EvenDuchi(Duchi):
 class ClearMaximum(QHarmony):
     """f_max rides along, and the stated law does not know it."""
 
-    def encode(self, F, bits, round=0):  # noqa: A002
+    def encode(self, F, bits, round=0):
         report = super().encode(F, bits, round)
         return replace(report, payload=report.payload + struct.pack("<d", float(np.max(F))))
 

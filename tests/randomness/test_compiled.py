@@ -31,7 +31,7 @@ def _words(bits: Words, n: int) -> Words:
     return drawn
 
 
-def _stream(seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> Words:  # noqa: A002
+def _stream(seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> Words:
     keys = (seed, phone, round, purpose_word(purpose))
     return stream(*(np.uint64(key) for key in keys))
 

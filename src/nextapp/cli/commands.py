@@ -11,6 +11,7 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
 from nextapp.experiments.settings import MODELS
@@ -25,6 +26,9 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+app.command(
+    epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
+)(simulating.simulate)
 
 
 def _print_version(wanted: bool) -> None:

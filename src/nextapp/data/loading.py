@@ -61,11 +61,11 @@ FAR_TIME = "time out of range"
 NO_PROBLEM = pl.lit(None, pl.String)
 
 
-class BadRow(ValueError):  # noqa: N818  it names the row, as FileNotFoundError names the file
+class BadRow(ValueError):
     """A row that cannot be read; the message names file, line and column."""
 
 
-class UnreadableLog(ValueError):  # noqa: N818  the same
+class UnreadableLog(ValueError):
     """A file that cannot be read as a launch log at all."""
 
 

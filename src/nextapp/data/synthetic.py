@@ -185,6 +185,21 @@ APP_USAGE = Parameters(
 PRESETS = {"lsapp": LSAPP, "app-usage": APP_USAGE}
 
 
+def fleet_parameters(phones: int, apps: int, days: int = 3) -> Parameters:
+    """Phones for a fleet: in 3 days about 240 launches of 14 apps, 90 different transitions."""
+    return replace(
+        APP_USAGE,
+        phones=phones,
+        apps=apps,
+        days=days,
+        installed=15.0,
+        taste=0.5,
+        repeat=0.2,
+        repeat_spread=0.5,
+        echo=0.0,
+    )
+
+
 def parse(text: str) -> Parameters:
     """Parameters from ``synthetic:PRESET``, ``synthetic:NAME=VALUE,…`` or both, preset first.
 
@@ -223,8 +238,12 @@ def parse(text: str) -> Parameters:
 
 
 class Traits(NamedTuple):
-    """What sets phones apart before they launch anything; one entry per phone."""
+    """What sets phones apart before they launch anything; one entry per phone.
 
+    They are the phones from number ``first`` on.
+    """
+
+    first: int
     first_day: Whole
     last_day: Whole
     n_apps: Whole
@@ -233,8 +252,8 @@ class Traits(NamedTuple):
     type: Whole
 
 
-def traits(parameters: Parameters, seed: int) -> Traits:
-    """The phones' traits, spread evenly over their distributions rather than drawn.
+def traits(parameters: Parameters, seed: int, first: int = 0, stop: int | None = None) -> Traits:
+    """Traits of phones first to stop − 1 (of all), spread over their distributions, not drawn.
 
     Phone i takes the i-th point of a Kronecker sequence (multiples of irrational numbers modulo 1,
     shifted by the seed), so that a log of 300 phones has its share of every kind of phone whatever
@@ -242,18 +261,21 @@ def traits(parameters: Parameters, seed: int) -> Traits:
     """
     steps = np.sqrt([1.25, 2.0, 13.0, 3.0, 7.0, 11.0])
     shift = KeyedBits(seed, purpose="traits").generator().random(6)
-    evenly = (shift[:, None] + steps[:, None] * np.arange(parameters.phones)) % 1.0
+    phone = np.arange(first, parameters.phones if stop is None else stop)
+    evenly = (shift[:, None] + steps[:, None] * phone) % 1.0
     joins, stays, holds, opens, likes, types = np.clip(evenly, 1e-9, 1 - 1e-9)
-    first = np.zeros(parameters.phones, np.int64)
+    joined = np.zeros(len(phone), np.int64)
     if parameters.joining > 0:
         reach = -math.expm1(-parameters.days / parameters.joining)  # cut at the log's end
-        first = (-parameters.joining * np.log1p(-joins * reach)).astype(np.int64)
+        joined = (-parameters.joining * np.log1p(-joins * reach)).astype(np.int64)
     stay = parameters.stay * np.exp(parameters.stay_spread * ndtri(stays))
-    last = np.minimum(first + stay, parameters.days - 1).astype(np.int64)
-    first[0], last[0] = 0, parameters.days - 1
+    last = np.minimum(joined + stay, parameters.days - 1).astype(np.int64)
+    if first == 0:
+        joined[0], last[0] = 0, parameters.days - 1
     n_apps = np.rint(parameters.installed * np.exp(parameters.installed_spread * ndtri(holds)))
     return Traits(
         first,
+        joined,
         last,
         np.clip(n_apps, 1, parameters.apps).astype(np.int64),
         parameters.sessions * np.exp(parameters.sessions_spread * ndtri(opens)),
@@ -330,19 +352,50 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
     )
 
 
-def make(parameters: Parameters, seed: int) -> LaunchLog:
-    """A synthetic log. The same parameters and seed give the same log."""
-    crowd, phones = _crowd(parameters, seed), traits(parameters, seed)
+def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
+    """A synthetic log. The same parameters and seed give the same log.
+
+    It holds the phones from number `first` on, as they are in the log of all of them.
+    """
+    starts, app, time = _rows(parameters, seed, first, parameters.phones)
+    midnight = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
+    n_phones = len(starts) - 1
+    return LaunchLog(
+        np.repeat(np.arange(n_phones, dtype=np.int32), np.diff(starts)),
+        app,
+        1_000 * (time + int(midnight.timestamp())),
+        tuple(f"phone-{phone:04d}" for phone in range(first, parameters.phones)),
+        tuple(f"app-{code:04d}" for code in range(parameters.apps)),
+        (f"synthetic twin, not the data: {n_phones:,} phones made with seed {seed}",),
+    )
+
+
+def histories(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes]:
+    """What phones first to stop − 1 launch, without the times: starts (n + 1,) and apps.
+
+    3-second repeats are in it as they are in the log.
+    """
+    starts, app, _ = _rows(parameters, seed, first, stop)
+    return starts, app
+
+
+def _rows(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes, Times]:
+    if not 0 <= first < stop <= parameters.phones:
+        raise ValueError(
+            f"phones {first} to {stop - 1} are not among the {parameters.phones} there are."
+        )
+    crowd, phones = _crowd(parameters, seed), traits(parameters, seed, first, stop)
     key = np.uint64(seed)
-    n_threads = min(os.cpu_count() or 1, 1 + parameters.phones // 64)
-    cuts = np.linspace(0, parameters.phones, 4 * n_threads + 1).astype(int).tolist()
-    counts = np.zeros(parameters.phones, np.int64)
+    n_phones = stop - first
+    n_threads = min(os.cpu_count() or 1, 1 + n_phones // 64)
+    cuts = np.linspace(0, n_phones, 4 * n_threads + 1).astype(int).tolist()
+    counts = np.zeros(n_phones, np.int64)
 
-    def count(first: int, stop: int) -> None:
-        _count(first, stop, key, crowd, phones, counts)
+    def count(begin: int, end: int) -> None:
+        _count(begin, end, key, crowd, phones, counts)
 
-    def fill(first: int, stop: int) -> None:
-        _fill(first, stop, key, crowd, phones, starts, time, app)
+    def fill(begin: int, end: int) -> None:
+        _fill(begin, end, key, crowd, phones, starts, time, app)
 
     with ThreadPoolExecutor(n_threads) as pool:
         list(pool.map(count, cuts[:-1], cuts[1:]))
@@ -350,15 +403,7 @@ def make(parameters: Parameters, seed: int) -> LaunchLog:
         time = np.empty(starts[-1], np.int64)
         app = np.empty(starts[-1], np.int32)
         list(pool.map(fill, cuts[:-1], cuts[1:]))
-    midnight = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
-    return LaunchLog(
-        np.repeat(np.arange(parameters.phones, dtype=np.int32), counts),
-        app,
-        1_000 * (time + int(midnight.timestamp())),
-        tuple(f"phone-{phone:04d}" for phone in range(parameters.phones)),
-        tuple(f"app-{code:04d}" for code in range(parameters.apps)),
-        (f"synthetic twin, not the data: {parameters.phones:,} phones made with seed {seed}",),
-    )
+    return starts, app, time
 
 
 @compiled
@@ -394,7 +439,7 @@ def _clock(phone: int, seed: Key, crowd: _Crowd, phones: Traits, time: Times, ki
     The first session is on the phone's first day, the last on its last; between them, waits are
     exponential in hours of activity.
     """
-    bits = stream(seed, phone, 0, _SESSIONS)
+    bits = stream(seed, phones.first + phone, 0, _SESSIONS)
     wait = max(_DAY / phones.sessions[phone] - crowd.session_seconds - _SESSION_GAP, 60.0)
     now = _later(phones.first_day[phone] * _DAY, 24 * uniform(bits), crowd.rhythm)
     closing = _later(phones.last_day[phone] * _DAY, 24 * uniform(bits), crowd.rhythm)
@@ -455,7 +500,7 @@ def _launch(
     place: Whole,
 ) -> None:
     """What a phone launches at the given times. `place` is -1 everywhere before and after."""
-    bits = stream(seed, phone, 1, _LAUNCHES)
+    bits = stream(seed, phones.first + phone, 1, _LAUNCHES)
     own, arrival = _install(phone, bits, crowd, phones, place)
     taste = np.cumsum(np.arange(1, len(own) + 1) ** -phones.taste[phone])
     habit, own_habit = _habits(bits, crowd, own, place, taste)

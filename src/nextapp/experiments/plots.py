@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,4 +89,41 @@ def activity(description: Mapping[str, Any], source: str) -> Figure:
         for panel in (above, below):
             panel.set_xlim(0, max(1, days[-1]))
             panel.set_ylim(0)
+    return figure
+
+
+def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
+    """What each mechanism gains in HR@5 over a frozen Q, against the number of phones."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.5, 4.6), layout="constrained")
+        panel = figure.subplots()
+        names = list(dict.fromkeys(point["mechanism"] for point in points))
+        markers = "osD^vP*X<>"
+        for number, name in enumerate(names):
+            for zero in (False, True):
+                mine = [p for p in points if p["mechanism"] == name and p["zero_gradients"] == zero]
+                if not mine:
+                    continue
+                phones = [p["phones"] for p in mine]
+                gained = [p["hr5_gain"] for p in mine]
+                low, high = zip(*(p["hr5_gain_ci95"] for p in mine), strict=True)
+                shade = str(0.65 * number / max(1, len(names)))
+                panel.plot(
+                    phones,
+                    gained,
+                    marker=markers[number % len(markers)],
+                    ls=":" if zero else "-",
+                    color=FAINT if zero else shade,
+                    mfc="white" if zero else shade,
+                    label=f"{name}, zero gradients" if zero else name,
+                )
+                if not zero:
+                    panel.fill_between(phones, low, high, color=shade, alpha=0.15, lw=0)
+        panel.axhline(0, color=ACCENT, lw=1)
+        panel.annotate("frozen Q", (1, 0), xycoords=("axes fraction", "data"), color=ACCENT)
+        panel.set_xscale("log")
+        panel.set_xlabel("phones")
+        budget = "" if epsilon is None else f", ε = {epsilon:g} a report"
+        panel.set_title(f"HR@5 gained over a frozen Q, synthetic phones{budget}")
+        panel.legend(frameon=False, fontsize=8)
     return figure

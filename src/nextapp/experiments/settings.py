@@ -157,9 +157,7 @@ def _typed(value: Any, kind: type, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(  # noqa: TRY004  a wrong value in a file, not in a call
-            f"{where} must be of type {kind.__name__}, got {value!r}."
-        )
+        raise ValueError(f"{where} must be of type {kind.__name__}, got {value!r}.")
     return value
 
 

@@ -71,7 +71,7 @@ class Codebook(FiniteMechanism):
     def variance(self) -> float:
         return self.D / self.mu**2
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
         seed, coin = bits.words(2).tolist()
         best = self._best(
             F, seed
@@ -102,7 +102,7 @@ class Codebook(FiniteMechanism):
         s = alignments(Stream(seed, _PURPOSE), grid, self.m)
         return np.sort(np.argsort(-s, kind="stable")[: self.k])
 
-    def _report(self, seed: int, j: int, round: int) -> Report:  # noqa: A002
+    def _report(self, seed: int, j: int, round: int) -> Report:
         return Report(self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, j], self._widths))
 
     def _parts(

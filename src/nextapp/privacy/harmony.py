@@ -59,7 +59,7 @@ class Harmony(FiniteMechanism):
     def variance(self) -> float:
         return self.D**2 * self.c**2 / self.k
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
         positions = distinct(bits, self.k, self.D)
         words = bits.words(self.k)
         signs = [

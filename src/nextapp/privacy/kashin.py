@@ -85,7 +85,7 @@ class Kashin(FiniteMechanism):
     def variance(self) -> float:
         return self.D * self.K**2 * (W / self.threshold) ** 2 / self.b
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
         y = np.clip(self.coefficients(F), -1.0, 1.0)
         positions = distinct(bits, self.b, self.N)
         *words, coin, other = bits.words(self.b + 2).tolist()

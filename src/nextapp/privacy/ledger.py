@@ -79,7 +79,7 @@ class LedgerError(RuntimeError):
     """No report may leave."""
 
 
-class BudgetSpent(LedgerError):  # noqa: N818 - a refusal, not a fault
+class BudgetSpent(LedgerError):
     """The charge does not fit. ``again`` is when it may (seconds since 1970); None is never."""
 
     def __init__(self, epsilon: float, left: Amounts, again: float | None) -> None:
@@ -236,7 +236,7 @@ class Ledger:
         epsilon: float,
         when: float,
         *,
-        round: int,  # noqa: A002
+        round: int,
         mechanism: str,
         key: str | None = None,
         report: bytes | None = None,

@@ -63,7 +63,7 @@ class Mechanism(ABC):
         """V = E‖x̂ − x‖² of one report in units of clip², at x = 0 where it depends on x."""
 
     @abstractmethod
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
         """Phone: the report of the gradient F, drawn with `bits`."""
 
     @abstractmethod

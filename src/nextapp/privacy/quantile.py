@@ -43,7 +43,7 @@ class ShorterThan:
         length: float,
         threshold: float,
         bits: Bits,
-        round: int = 0,  # noqa: A002
+        round: int = 0,
     ) -> Report:
         """Phone: the answer; ``round`` is the step of the bisection."""
         if math.isnan(length):

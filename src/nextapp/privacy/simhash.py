@@ -68,7 +68,7 @@ class SimHash(FiniteMechanism):
     def variance(self) -> float:
         return self.D * math.pi / 2 * (W / self.threshold) ** 2 / self.b
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:  # noqa: A002
+    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
         seed, coin, other = bits.words(3).tolist()
         value = self._signs(
             F, seed
@@ -105,7 +105,7 @@ class SimHash(FiniteMechanism):
         signs = alignments(Stream(seed, _PURPOSE), grid, self.b) >= 0
         return sum(1 << i for i, positive in enumerate(signs.tolist()) if positive)
 
-    def _report(self, seed: int, value: int, round: int) -> Report:  # noqa: A002
+    def _report(self, seed: int, value: int, round: int) -> Report:
         return Report(
             self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, value], self._widths)
         )

@@ -45,7 +45,7 @@ class KeyedBits:
     array([ True,  True])
     """
 
-    def __init__(self, seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> None:  # noqa: A002
+    def __init__(self, seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> None:
         for name, value in (("seed", seed), ("phone", phone), ("round", round)):
             if not 0 <= value < _WORD:
                 raise ValueError(

@@ -63,11 +63,11 @@ def _high_word_of(_typing: Any, left: Any, right: Any) -> Any:
     return numba.uint64(left, right), build
 
 
-_high_word: Any = intrinsic(_high_word_of)
+high_word: Any = intrinsic(_high_word_of)
 
 
 @compiled
-def stream(seed: Key, phone: Key, round: Key, purpose: Key) -> Words:  # noqa: A002
+def stream(seed: Key, phone: Key, round: Key, purpose: Key) -> Words:
     """The stream of ``KeyedBits(seed, phone, round, purpose)``; `purpose` is a `purpose_word`.
 
     Numbers from 2^63 on are to be given as ``np.uint64``.
@@ -127,15 +127,23 @@ def normal(bits: Words) -> float:
 
 @compiled
 def _turn(bits: Words) -> None:
-    """The next block: the counter goes up by one first, as in NumPy, then ten rounds."""
+    """The next block: the counter goes up by one first, as in NumPy."""
     for place in range(_COUNTER, _COUNTER + 4):
         bits[place] += _ONE
         if bits[place] != 0:
             break
-    key_0, key_1 = bits[_KEY], bits[_KEY + 1]
-    x0, x1, x2, x3 = bits[2], bits[3], bits[4], bits[5]
+    x0, x1, x2, x3 = philox(bits[0], bits[1], bits[2], bits[3], bits[4], bits[5])
+    bits[_BLOCK], bits[_BLOCK + 1], bits[_BLOCK + 2], bits[_BLOCK + 3] = x0, x1, x2, x3
+    bits[_NEXT] = 0
+
+
+@compiled
+def philox(
+    key_0: np.uint64, key_1: np.uint64, x0: np.uint64, x1: np.uint64, x2: np.uint64, x3: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
+    """The block of 4 words at the counter (x0, x1, x2, x3): ten rounds."""
     for _ in range(10):
-        high_0, high_2 = _high_word(_MULTIPLY_0, x0), _high_word(_MULTIPLY_2, x2)
+        high_0, high_2 = high_word(_MULTIPLY_0, x0), high_word(_MULTIPLY_2, x2)
         x0, x1, x2, x3 = (
             high_2 ^ x1 ^ key_0,
             _MULTIPLY_2 * x2,
@@ -144,5 +152,4 @@ def _turn(bits: Words) -> None:
         )
         key_0 += _WEYL_0
         key_1 += _WEYL_1
-    bits[_BLOCK], bits[_BLOCK + 1], bits[_BLOCK + 2], bits[_BLOCK + 3] = x0, x1, x2, x3
-    bits[_NEXT] = 0
+    return x0, x1, x2, x3

@@ -1,0 +1,241 @@
+"""`nextapp simulate`: a federation of synthetic phones on this machine, or on Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nextapp.cli import options, screen
+from nextapp.experiments import plots, simulation
+from nextapp.fleet.participation import NIGHT_OWLS, Participation
+from nextapp.fleet.sharding import recipes
+from nextapp.predictors import Training
+from nextapp.wire import ModelSettings
+
+
+def simulate(
+    phones: Annotated[int, typer.Option(help="Phones in the federation.", show_default=False)],
+    mechanism: Annotated[
+        str, typer.Option(help="identity, harmony, codebook, …; several with --curve.")
+    ] = "identity",
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget of one report.", show_default=False)
+    ] = None,
+    apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 2_000,
+    dim: Annotated[int, typer.Option(help="Length of a vector.")] = 16,
+    rounds: Annotated[int, typer.Option(help="Steps on the app vectors.")] = 10,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            help="Bound on a gradient. Default: the median norm over 400 public synthetic phones.",
+            show_default=False,
+        ),
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="exact plays every phone's bits; law draws the sum from its distribution; auto "
+            "takes law where there is one."
+        ),
+    ] = "auto",
+    cohort: Annotated[int, typer.Option(help="Phones invited to a round; 0 for all.")] = 0,
+    real_world: Annotated[
+        bool,
+        typer.Option(
+            "--real-world",
+            help="Phones are available by time of day, drop out, come late and rest a day.",
+        ),
+    ] = False,
+    lifetime_reports: Annotated[int, typer.Option(help="Reports a phone's ledger allows.")] = 0,
+    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.01,
+    lam: Annotated[float, typer.Option(help="λ")] = 0.3,
+    alpha: Annotated[float, typer.Option(help="α")] = 0.0,
+    gamma: Annotated[float, typer.Option(help="γ")] = 1.0,
+    days: Annotated[int, typer.Option(help="Days of history on a phone.")] = 3,
+    sample: Annotated[int, typer.Option(help="Phones outside that measure HR@5.")] = 1_000,
+    shards: Annotated[int, typer.Option(help="Parts in which the fleet is made.")] = 1,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Make shards anew each round: little memory.")
+    ] = False,
+    ray_workers: Annotated[
+        int, typer.Option(help="Spread the shards over this many Ray workers; 0 for none.")
+    ] = 0,
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            help="Numbers of phones, 1000,10000,100000: draw what each mechanism gains over a "
+            "frozen Q, beside zero gradients.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for checkpoints; a run that was killed goes on from it."),
+    ] = None,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """Train a common Q on a fleet of synthetic phones and see what a mechanism leaves of it."""
+    with screen.clear_errors():
+        world = Participation(cohort=cohort, lifetime_reports=lifetime_reports)
+        if real_world:
+            world = replace(
+                world,
+                availability=NIGHT_OWLS,
+                drop_out=0.06,
+                deadline_seconds=120.0,
+                minimum_gap=1,
+                hours_per_round=6.0,
+            )
+        settings = simulation.Settings(
+            phones=phones,
+            apps=apps,
+            dim=dim,
+            rounds=rounds,
+            mechanism=mechanism.split(",")[0],
+            seed=seed,
+            epsilon=epsilon,
+            clip=clip,
+            mode=mode,
+            days=days,
+            sample=sample,
+            shards=max(shards, ray_workers),
+            keep_shards=not stream,
+            training=Training(
+                ModelSettings(lam=lam, alpha=alpha, gamma=gamma), dim=dim, rate=rate, rounds=rounds
+            ),
+            participation=world,
+        )
+        if curve is not None:
+            result = _curve(settings, mechanism.split(","), curve, out or Path("curve"))
+        else:
+            result = _run(settings, out, ray_workers)
+        screen.write_json(json, result)
+
+
+def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> dict[str, Any]:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in (
+        "round",
+        "phones",
+        "phones/s",
+        "loss",
+        "cosine",
+        "HR@5",
+        "gain over frozen Q",
+        "ε",
+    ):
+        table.add_column(name, justify="right")
+    with screen.progress() as report:
+        report("making phones", 0, 0)
+        done = [0]
+
+        def heard(record: dict[str, Any]) -> None:
+            done[0] = record["round"] + 1
+            left = (settings.rounds - done[0]) * record["seconds"]
+            report(
+                f"round {done[0]}: {record['phones_per_second']:,.0f} phones/s, {left:.0f} s left",
+                done[0],
+                settings.rounds,
+            )
+
+        world = None
+        if ray_workers:
+            world = _on_ray(settings, ray_workers)
+        result = simulation.run(settings, world, out, heard)
+    for record in result["rounds"]:
+        low, high = record["hr5_gain_ci95"]
+        similarity = record["cosine"]
+        table.add_row(
+            str(record["round"] + 1),
+            f"{record['phones']:,}",
+            f"{record['phones_per_second']:,.0f}",
+            f"{record['loss']:.4f}",
+            "–" if similarity is None else f"{similarity:.3f}",
+            f"{record['hr5']:.3f}",
+            f"{record['hr5_gain']:+.4f} ({low:+.4f} to {high:+.4f})",
+            str(record["epsilon_spent"]),
+        )
+    screen.out.print(
+        f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
+        f"{settings.dim}, {settings.mechanism}"
+        + (f" with ε = {settings.epsilon:g} a report" if settings.epsilon else "")
+        + f", clip {result['clip']:.4g}, seed {settings.seed}",
+        highlight=False,
+    )
+    screen.out.print(table)
+    frozen = result["frozen"]
+    screen.out.print(
+        f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation",
+        highlight=False,
+    )
+    return result
+
+
+def _on_ray(settings: simulation.Settings, workers: int) -> simulation.World:
+    try:
+        import ray
+
+        from nextapp.experiments.on_ray import RayWorld
+    except ModuleNotFoundError as error:
+        raise ValueError("--ray-workers needs Ray: pip install 'nextapp[ray]'") from error
+    if not ray.is_initialized():
+        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
+    return RayWorld(
+        recipes(settings.phones, settings.shards, settings.parameters, settings.seed),
+        settings.phones,
+        keep=settings.keep_shards,
+        empty=settings.zero_gradients,
+        workers=workers,
+    )
+
+
+def _curve(
+    settings: simulation.Settings, mechanisms: list[str], curve: str, out: Path
+) -> dict[str, Any]:
+    try:
+        sizes = [int(word) for word in curve.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--curve takes numbers of phones, for example 1000,10000, got {curve!r}."
+        ) from None
+    points = []
+    with screen.progress() as report:
+        for name in mechanisms:
+            for zero in (False, True):
+                for size in sizes:
+                    report(f"{name}{', zero gradients' * zero}, {size:,} phones", 0, 0)
+                    one = replace(
+                        settings,
+                        mechanism=name,
+                        epsilon=None if name == "identity" else settings.epsilon,
+                        phones=size,
+                        zero_gradients=zero,
+                    )
+                    last = simulation.run(one)["rounds"][-1]
+                    points.append(
+                        {
+                            "mechanism": name,
+                            "zero_gradients": zero,
+                            "phones": size,
+                            "hr5_gain": last["hr5_gain"],
+                            "hr5_gain_ci95": last["hr5_gain_ci95"],
+                            "cosine": last["cosine"],
+                        }
+                    )
+        out.mkdir(parents=True, exist_ok=True)
+        plots.save(plots.gains(points, settings.epsilon), out / "gains")
+    table = Table("mechanism", "phones", "gain in HR@5 over frozen Q", box=None, pad_edge=False)
+    for point in points:
+        low, high = point["hr5_gain_ci95"]
+        name = point["mechanism"] + (", zero gradients" if point["zero_gradients"] else "")
+        table.add_row(
+            name, f"{point['phones']:,}", f"{point['hr5_gain']:+.4f} ({low:+.4f} to {high:+.4f})"
+        )
+    screen.out.print(table)
+    screen.out.print(f"drawn in {out}")
+    return {"points": points, "settings": simulation.as_values(settings)}

@@ -1,0 +1,380 @@
+"""The sum of all reports drawn from its law, not report by report; derived in docs/fleet-law.md.
+
+laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
+
+codebook, simhash, privunit: a report is, up to a known factor, t x + g − (x·g) x with a lean t of
+known law and g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all
+phones' g is one Gaussian draw for the whole fleet, made when the mean is taken.
+
+x, p, c0, Q as in `gradients`; z, ζ, Z standard normal draws. All that is drawn for a phone depends
+on (seed, phone, round), all that is drawn for the fleet on (seed, round).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from nextapp.fleet.codes import whole_table
+from nextapp.fleet.columns import Ints, Longs
+from nextapp.fleet.draws import inside, normal_quantile
+from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
+from nextapp.fleet.gradients import Gradients
+from nextapp.fleet.stepping import fast
+from nextapp.privacy import Mechanism
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.codewords import UNIT
+from nextapp.privacy.exact import W
+from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.privacy.simhash import SimHash
+from nextapp.randomness import KeyedBits, Words, purpose_word
+from nextapp.randomness.compiled import below, exponential, normal, stream, word
+from nextapp.wire import Floats
+
+LAWS = ("laplace", "codebook", "simhash", "privunit")
+CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper", "piecewise", "hybrid")
+
+_LAW = np.uint64(purpose_word("law"))
+_REST = "law-rest"
+_MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
+_RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
+_SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
+_RANKED, _SIGNED, _CAPPED = range(3)
+
+
+def law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
+    """How to draw the sum of the reports of this mechanism.
+
+    Where a report is a few entries (`CHEAP`) there is nothing to gain: it is played exactly.
+    """
+    if isinstance(mechanism, Laplace):
+        return SumOfLaplace(mechanism, exact(mechanism).payload_bytes)
+    if isinstance(mechanism, Codebook | SimHash | PrivUnit):
+        return SumOfLeaning(mechanism, exact(mechanism).payload_bytes, background)
+    if mechanism.name in CHEAP:
+        return exact(mechanism)
+    raise ValueError(
+        f"the sum of {mechanism.name} reports has no law that is cheaper to draw than the reports: "
+        f"say mode='exact'. {', '.join(LAWS)} have one; {', '.join(CHEAP)} need none."
+    )
+
+
+class SumOfLaplace:
+    """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
+
+    block, size = 1024, 4096
+
+    def __init__(self, mechanism: Laplace, payload_bytes: int) -> None:
+        self.mechanism = mechanism
+        self._payload_bytes = payload_bytes
+
+    def nothing(self) -> State:
+        return {}
+
+    def play(self, state: State, x: Gradients, r: Round) -> None:
+        pass
+
+    def finished(self, state: State, r: Round) -> State:
+        del r
+        return state
+
+    def n_bytes(self, x: Gradients) -> int:
+        return len(x.phones) * self._payload_bytes
+
+    def mean(self, totals: Totals) -> Floats:
+        m = self.mechanism
+        draws = KeyedBits(totals.seed, round=totals.round, purpose=_REST).generator()
+        plus, minus = draws.standard_gamma(totals.n_reports, (2, m.n_apps, m.d))
+        mean: Floats = (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
+        return mean
+
+
+class Lean(NamedTuple):
+    """The law of t: which mechanism, and its constants."""
+
+    kind: int
+    threshold: np.uint64
+    chosen: int
+    among: int
+    q: float
+    share: float
+
+
+class Drawn(NamedTuple):
+    """What has been drawn for phones one by one, and what that says of the rest."""
+
+    sum: Floats  # (n_apps, d)   of the phones' own entries
+    owners: Longs  # (n_apps,)   phones that have the app
+    common: Floats  # (d, d)   Q times it is the sum at the others' entries, and to be added
+    inverses: Floats  # (d, d)   Σ M, see `_tell`
+    own_inverses: Floats  # (n_apps, d)   Σ q M at own apps
+    pairs: Floats  # (n_apps (n_apps + 1) / 2,)   Σ q M q' at pairs of own apps, the lower triangle
+
+
+class SumOfLeaning:
+    """`Codebook`, `SimHash`, `PrivUnit`.
+
+    ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
+    have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
+    """
+
+    block = 1024
+
+    def __init__(
+        self, mechanism: Codebook | SimHash | PrivUnit, payload_bytes: int, background: bool
+    ) -> None:
+        if background and mechanism.n_apps > _MOST_APPS:
+            raise ValueError(
+                f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
+                f"must be at most {_MOST_APPS:,}, got {mechanism.n_apps:,}: say mode='exact', or "
+                f"alpha=0."
+            )
+        self.mechanism = mechanism
+        self.size = 16_384 if background else 4096
+        self._payload_bytes = payload_bytes
+        self._background = background
+        self._lean, self._scale = _lean(mechanism)
+        self._table = whole_table()
+
+    def nothing(self) -> State:
+        n_apps, d = self.mechanism.n_apps, self.mechanism.d
+        n_seen = n_apps if self._background else 0
+        return Drawn(
+            np.zeros((n_apps, d)),
+            np.zeros(n_apps, np.int64),
+            np.zeros((d, d)),
+            np.zeros((d, d)),
+            np.zeros((n_seen, d)),
+            np.zeros(n_seen * (n_seen + 1) // 2),
+        )._asdict()
+
+    def play(self, state: State, x: Gradients, r: Round) -> None:
+        _leaning(x, r, self._lean, self._table, self._background, Drawn(**state))
+
+    def finished(self, state: State, r: Round) -> State:
+        return state | {SAME: r.Q}
+
+    def n_bytes(self, x: Gradients) -> int:
+        return len(x.phones) * self._payload_bytes
+
+    def mean(self, totals: Totals) -> Floats:
+        Q = totals.state[SAME]
+        drawn = Drawn(**{name: totals.state[name] for name in Drawn._fields})
+        bits = KeyedBits(totals.seed, round=totals.round, purpose=_REST)
+        z = bits.generator().standard_normal(Q.shape)
+        absent = totals.n_reports - drawn.owners
+        rest = _rest(Q, drawn, absent, z) if len(drawn.pairs) else np.sqrt(absent)[:, None] * z
+        total = drawn.sum + Q @ drawn.common + rest
+        return self.mechanism.clip * self._scale / totals.n_reports * total
+
+
+def _rest(Q: Floats, drawn: Drawn, absent: Longs, z: Floats) -> Floats:
+    """What is left of all phones' g, made of standard normal z (n_apps, d).
+
+    It has no part along the columns of Q, nor at apps that everyone has. The covariance is made
+    regular along those columns, and that part of the draw taken out again.
+    """
+    here = np.flatnonzero(absent)
+    cross = drawn.own_inverses @ Q.T
+    known = Q @ drawn.inverses @ Q.T - cross - cross.T + _symmetric(drawn.pairs, len(Q))
+    span = _spanned(Q[here])
+    n = float(absent.max(initial=0))
+    covariance = n * span @ span.T - known[np.ix_(here, here)]
+    covariance[np.diag_indices(len(here))] += absent[here] + _RIDGE * n
+    left = np.linalg.cholesky(covariance) @ z[here]
+    rest = np.zeros_like(z)
+    rest[here] = left - span @ (span.T @ left)
+    return rest
+
+
+def _symmetric(triangle: Floats, n: int) -> Floats:
+    """The matrix (n, n) of a lower triangle, row by row."""
+    matrix = np.zeros((n, n))
+    start = 0
+    for row in range(n):
+        matrix[row, : row + 1] = matrix[: row + 1, row] = triangle[start : start + row + 1]
+        start += row + 1
+    return matrix
+
+
+def _spanned(vectors: Floats) -> Floats:
+    """An orthonormal basis of what the columns span."""
+    basis, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
+    return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
+
+
+def _lean(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
+    """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
+    never = np.uint64(0)
+    if isinstance(mechanism, Codebook):
+        threshold = np.uint64(mechanism.threshold)
+        return Lean(_RANKED, threshold, mechanism.k, mechanism.m, 0.0, 0.0), 1 / mechanism.mu
+    if isinstance(mechanism, SimHash):
+        threshold, b = np.uint64(mechanism.threshold), mechanism.b
+        scale = math.sqrt(math.pi / 2) * (W / mechanism.threshold) / math.sqrt(b)
+        return Lean(_SIGNED, threshold, b, 0, 0.0, 0.0), scale
+    q = mechanism.q
+    return Lean(_CAPPED, never, 0, 0, q, q / mechanism._Z), 1 / mechanism.mu
+
+
+@fast
+def drawn_lean(law_: Lean, bits: Words) -> float:
+    """t of one report."""
+    if law_.kind == _CAPPED:
+        coin, u = inside(bits), inside(bits)
+        if coin < law_.share:
+            return -normal_quantile(u * law_.q)
+        return normal_quantile(u * (1.0 - law_.q))
+    kept = word(bits) < law_.threshold
+    if law_.kind == _SIGNED:
+        total = 0.0
+        for _ in range(law_.chosen):
+            projection = normal(bits)
+            total += abs(projection) if kept else projection
+        return total / math.sqrt(law_.chosen)
+    if not kept:
+        return normal(bits)
+    spacings = 0.0  # Rényi: −log(1 − u) of the i-th smallest of m uniform numbers
+    for i in range(below(bits, law_.chosen) + 1):
+        spacings += exponential(bits) / (law_.among - i)
+    return -normal_quantile(-math.expm1(-spacings))
+
+
+@fast
+def _normals(bits: Words, entries: Ints, out: Floats) -> None:
+    """Standard normal numbers from the table of `nextapp.privacy.codewords`, 16 bits each."""
+    four = np.uint64(0)
+    for j in range(len(out)):
+        four = word(bits) if j % 4 == 0 else four >> np.uint64(16)
+        out[j] = entries[four & np.uint64(0xFFFF)] * (1.0 / UNIT)
+
+
+@fast
+def _leaning(
+    x: Gradients, r: Round, law_: Lean, entries: Ints, background: bool, drawn: Drawn
+) -> None:
+    """The part of Σ (t x + g − (x·g) x) that is drawn phone by phone."""
+    d = r.Q.shape[1]
+    most = np.diff(x.starts).max() if len(x.phones) else 0
+    z, own = np.empty((most, d)), np.empty((most, d))
+    L, T, Z = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    for i in range(len(x.phones)):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, _LAW)
+        apps, rows = x.apps[x.starts[i] : x.starts[i + 1]], x.rows[x.starts[i] : x.starts[i + 1]]
+        t = drawn_lean(law_, bits)
+        product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
+        for row in range(len(apps)):
+            _normals(bits, entries, z[row])
+            for y in range(d):
+                own[row, y] = r.Q[apps[row], y]
+                product += rows[row, y] * z[row, y]
+        if background:
+            _factored(r.gram, own[: len(apps)], L, T)
+            for y in range(d):
+                _normals(bits, entries, Z[y])
+            product += x.c0[i] * _through(L, Z, x.p[i])
+        for row in range(len(apps)):
+            drawn.owners[apps[row]] += 1
+            for y in range(d):
+                drawn.sum[apps[row], y] += (t - product) * rows[row, y] + z[row, y]
+        if background:
+            _add_others(apps, own, x.c0[i] * (t - product), x.p[i], T, Z, L, drawn)
+            _tell(apps, own, z, T, drawn)
+
+
+@fast
+def _add_others(
+    apps: Ints,
+    own: Floats,
+    lean: float,
+    p: Floats,
+    T: Floats,
+    Z: Floats,
+    room: Floats,
+    drawn: Drawn,
+) -> None:
+    """The others' rows: Q (lean p pᵀ + Tᵀ Z) everywhere, less the same at own apps."""
+    d = len(p)
+    for y in range(d):
+        for w in range(d):
+            room[y, w] = lean * p[y] * p[w]
+        for v in range(y, d):
+            for w in range(d):
+                room[y, w] += T[v, y] * Z[v, w]
+        for w in range(d):
+            drawn.common[y, w] += room[y, w]
+    for row in range(len(apps)):
+        for y in range(d):
+            for w in range(d):
+                drawn.sum[apps[row], w] -= own[row, y] * room[y, w]
+
+
+@fast
+def _factored(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
+    """L Lᵀ = QᵀQ over the apps that are not the phone's own, and T = L⁻¹.
+
+    A direction that those apps do not span has a column of zeros in L and a row of zeros in T.
+    """
+    d = len(gram)
+    L[:], T[:] = gram, 0.0
+    for row in range(len(own)):
+        for y in range(d):
+            for w in range(y + 1):
+                L[y, w] -= own[row, y] * own[row, w]
+    for y in range(d):
+        for w in range(y + 1):
+            left = L[y, w]
+            for v in range(w):
+                left -= L[y, v] * L[w, v]
+            L[y, w] = left * T[w, w]
+        if left > _SMALL * _SMALL * gram[y, y]:
+            L[y, y] = math.sqrt(left)
+            T[y, y] = 1.0 / L[y, y]
+        for v in range(y):
+            share = L[y, v] * T[y, y]
+            for w in range(v + 1):
+                T[y, w] -= share * T[v, w]
+
+
+@fast
+def _through(L: Floats, Z: Floats, p: Floats) -> float:
+    """pᵀ L Z p."""
+    d = len(p)
+    value = 0.0
+    for y in range(d):
+        left, right = 0.0, 0.0
+        for w in range(y, d):
+            left += L[w, y] * p[w]
+        for w in range(d):
+            right += Z[y, w] * p[w]
+        value += left * right
+    return value
+
+
+@fast
+def _tell(apps: Ints, own: Floats, room: Floats, T: Floats, drawn: Drawn) -> None:
+    """Which part of the others' rows was drawn: Q M Qᵀ without the own rows, M = TᵀT = (L Lᵀ)⁻¹."""
+    d = len(T)
+    for v in range(d):
+        for y in range(v + 1):
+            for w in range(v + 1):
+                drawn.inverses[y, w] += T[v, y] * T[v, w]
+    for row in range(len(apps)):
+        for v in range(d):
+            value = 0.0
+            for y in range(v + 1):
+                value += T[v, y] * own[row, y]
+            room[row, v] = value  # T q
+            for y in range(v + 1):
+                drawn.own_inverses[apps[row], y] += value * T[v, y]
+        line = np.int64(apps[row]) * (apps[row] + 1) // 2
+        for other in range(row + 1):
+            value = 0.0
+            for v in range(d):
+                value += room[row, v] * room[other, v]
+            drawn.pairs[line + apps[other]] += value

@@ -1,0 +1,285 @@
+"""A round of a fleet: every phone's report, or only what the server makes of all of them.
+
+`encoded` plays the bits of each phone and returns the reports as columns. `aggregated` sums them as
+they come and keeps none. A phone draws from bits of its own and ranges of phones are summed in
+their order, so neither threads nor shards change a report; shards change a sum by the rounding of
+floats at the most, and a sum of whole numbers not at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.fleet.codes import Codewords, SeedsInCaps, SignsOfProjections
+from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.corners import Corners
+from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
+from nextapp.fleet.frames import SignsOfCoefficients
+from nextapp.fleet.gradients import BALLS, Gradients, Mask, add_up, gradients, into_balls
+from nextapp.fleet.law import law
+from nextapp.fleet.plain import AsItIs
+from nextapp.fleet.reals import LeaningVectors, NoisyEntries, OneValue
+from nextapp.fleet.signs import SignsAsPrinted, SignsOfEntries
+from nextapp.fleet.stepping import columns, terms
+from nextapp.privacy import Mechanism
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.wire import Broadcast, Floats, Report
+
+MODES = ("exact", "law")
+
+_ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
+    "identity": AsItIs,
+    "harmony": SignsOfEntries,
+    "qharmony": SignsOfEntries,
+    "qharmony-paper": SignsAsPrinted,
+    "laplace": NoisyEntries,
+    "duchi": Corners,
+    "piecewise": OneValue,
+    "hybrid": OneValue,
+    "kashin": SignsOfCoefficients,
+    "simhash": SignsOfProjections,
+    "privunit": LeaningVectors,
+    "codebook": Codewords,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The reports of a round as columns, block by block in the order of the phones."""
+
+    phones: npt.NDArray[np.int64]
+    blocks: list[Arrays]
+    encoder: Encoder
+    mechanism: str
+    round: int
+
+    def __len__(self) -> int:
+        return len(self.phones)
+
+    def reports(self) -> list[Report]:
+        """One `Report` a phone, as a `Device` sends it; ``phones`` has their numbers."""
+        return [
+            Report(self.mechanism, self.round, payload)
+            for block in self.blocks
+            for payload in self.encoder.payloads(block)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Sums(Totals):
+    """`Totals` that know how they came about."""
+
+    mechanism: str
+    mode: str
+
+    def __add__(self, other: Sums) -> Sums:
+        for name in ("mechanism", "mode", "seed", "round"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise ValueError(
+                    f"sums of one round can be joined; here {name} is {mine!r} and {theirs!r}."
+                )
+        return self.joined(other)
+
+    def mean(self, mechanism: Mechanism) -> Floats:
+        """(n_apps, d): what ``mechanism.decode`` makes of these reports."""
+        if mechanism.name != self.mechanism:
+            raise ValueError(f"these are reports of {self.mechanism!r}, not {mechanism.name!r}.")
+        if self.n_reports == 0:
+            raise ValueError("a mean needs at least one report.")
+        return _side(mechanism, self.mode).mean(self)
+
+
+def encoded(
+    fleet: Fleet,
+    broadcast: Broadcast,
+    mechanism: Mechanism,
+    seed: int,
+    user_vectors: Floats,
+    reporting: Mask,
+    *,
+    solving: bool = True,
+    dtype: npt.DTypeLike = np.float64,
+    threads: int | None = None,
+) -> Batch:
+    """The reports of the phones in `reporting`, each drawn with the phone's own bits.
+
+    They are those of ``Device.report`` with ``KeyedBits(seed, phone, round, "report")``.
+
+    Parameters
+    ----------
+    user_vectors : (n_phones, d)
+        Solved anew in place if `solving`, else taken as they are.
+    reporting : (n_phones,)
+    dtype
+        float64, or float32 for the phone's step; what follows it is always float64.
+    """
+    _check(fleet, broadcast, mechanism, user_vectors, reporting)
+    encoder = _encoder(mechanism)
+    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
+    r = _round(seed, fleet, broadcast)
+
+    def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
+        blocks = []
+        for start, stop in _cut(first, last, encoder.block):
+            x = made(start, stop)[0]
+            blocks.append((x.phones, encoder.encoded(x, r)))
+        return blocks
+
+    ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
+    blocks = [block for blocks in ranges or [work(0, 0)] for block in blocks]
+    phones = np.concatenate([numbers for numbers, _ in blocks]) + fleet.first_phone
+    columns_ = [arrays for _, arrays in blocks]
+    return Batch(phones, columns_, encoder, mechanism.name, broadcast.round)
+
+
+def aggregated(
+    fleet: Fleet,
+    broadcast: Broadcast,
+    mechanism: Mechanism,
+    seed: int,
+    user_vectors: Floats,
+    reporting: Mask,
+    *,
+    mode: str = "exact",
+    solving: bool = True,
+    dtype: npt.DTypeLike = np.float64,
+    threads: int | None = None,
+) -> Sums:
+    """The sum of the reports of the phones in `reporting`; parameters as in `encoded`.
+
+    ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
+    is far cheaper (docs/fleet-law.md).
+    """
+    _check(fleet, broadcast, mechanism, user_vectors, reporting)
+    side = _side(mechanism, mode, background=broadcast.settings.alpha > 0)
+    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
+    r = _round(seed, fleet, broadcast)
+    unit = mechanism.clip if mechanism.ball != "none" else 1.0
+    vectors = broadcast.app_vectors
+    per_report = len(Report(mechanism.name, 0, b"").to_bytes())
+
+    def work(first: int, last: int) -> Sums:
+        state, total = side.nothing(), np.zeros(vectors.shape)
+        common = np.zeros((broadcast.dim, broadcast.dim))
+        losses, n_reports, n_bytes = 0.0, 0, 0
+        for start, stop in _cut(first, last, side.block):
+            x, loss = made(start, stop)
+            add_up(x, vectors, total, common)
+            side.play(state, x, r)
+            losses += loss
+            n_reports += len(x.phones)
+            n_bytes += side.n_bytes(x) + per_report * len(x.phones)
+        true_sum = unit * (total + vectors @ common)
+        return Sums(
+            seed, broadcast.round, n_reports, state, true_sum, losses, n_bytes,
+            mechanism.name, mode,
+        )  # fmt: skip
+
+    sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), side.size, threads))
+    return replace(sums, state=side.finished(sums.state, r))
+
+
+def _made(
+    fleet: Fleet,
+    broadcast: Broadcast,
+    mechanism: Mechanism,
+    user_vectors: Floats,
+    reporting: Mask,
+    solving: bool,
+    dtype: npt.DTypeLike,
+) -> Callable[[int, int], tuple[Gradients, float]]:
+    """x of the reporting phones of a block, and the sum of their losses."""
+    columns_, terms_ = columns(fleet), terms(broadcast, dtype)
+    ball, clip = BALLS[mechanism.ball], mechanism.clip
+    limit = 1.0 if mechanism.ball == "linf" else math.inf
+
+    def made(first: int, last: int) -> tuple[Gradients, float]:
+        x, loss = gradients(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
+        if not np.isfinite(x.squares).all():
+            phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
+            raise ValueError(
+                f"the gradient of phone {phone} is not finite, or too long for its square to be; "
+                f"a report of it is refused. Have the app vectors grown without bound?"
+            )
+        if mechanism.ball != "none":
+            into_balls(x, broadcast.app_vectors, ball, clip)
+        return x, float(loss)
+
+    return made
+
+
+def _in_order(
+    work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
+) -> Iterator[Sums]:
+    """work(first, last) for ranges of phones, one result after the other; none is kept."""
+    ranges = list(_cut(0, n_phones, size))
+    if threads == 1 or len(ranges) == 1:
+        yield from (work(first, last) for first, last in ranges)
+        return
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        yield from pool.map(lambda ends: work(*ends), ranges)
+
+
+def _cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    """first to last in pieces of at most `size`; one piece, empty, if there is nothing."""
+    return pairwise([first, *range(first + size, last, size), last])
+
+
+def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
+    if not 0 <= seed < 1 << 64:
+        raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
+    return Round(
+        np.ascontiguousarray(broadcast.app_vectors),
+        np.ascontiguousarray(broadcast.gram),
+        np.uint64(seed),
+        np.uint64(fleet.first_phone),
+        np.uint64(broadcast.round),
+    )
+
+
+def _encoder(mechanism: Mechanism) -> Encoder:
+    if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
+        return SeedsInCaps(mechanism)
+    return _ENCODERS[mechanism.name](mechanism)
+
+
+def _side(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
+    return _encoder(mechanism) if mode == "exact" else law(mechanism, _encoder, background)
+
+
+def _check(
+    fleet: Fleet, broadcast: Broadcast, mechanism: Mechanism, user_vectors: Floats, reporting: Mask
+) -> None:
+    shape = broadcast.app_vectors.shape
+    if fleet.n_apps > broadcast.n_apps:
+        raise ValueError(
+            f"the fleet knows {fleet.n_apps} apps, the broadcast has vectors for "
+            f"{broadcast.n_apps}: every app needs a vector."
+        )
+    if (mechanism.n_apps, mechanism.d) != shape:
+        raise ValueError(
+            f"the mechanism was made for gradients of {(mechanism.n_apps, mechanism.d)}, the app "
+            f"vectors are {shape}: make one for the catalogue at hand."
+        )
+    if user_vectors.shape != (len(fleet), broadcast.dim):
+        raise ValueError(
+            f"user_vectors must be {(len(fleet), broadcast.dim)}, got {user_vectors.shape}."
+        )
+    if reporting.shape != (len(fleet),) or reporting.dtype != np.bool_:
+        raise ValueError(
+            f"reporting must be {len(fleet)} bools, one a phone, got {reporting.dtype} of shape "
+            f"{reporting.shape}."
+        )

@@ -1,0 +1,290 @@
+"""The phone's step for a whole range of phones: h, p and F, compiled.
+
+The second form of `nextapp.model`'s ``phone_…`` functions, equation by equation and held to them by
+tests (float64, 1e-10). Symbols as in `nextapp.model`. float32 or float64, as Q is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, cast
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts
+from nextapp.wire import Broadcast, Floats
+
+READING_CODES = {"example": 0, "equation": 1, "authors": 2, "none": 3}
+
+
+def fast(function: Any) -> Any:
+    """Compiled with sums in any order, which is what lets a loop use the machine's vectors."""
+    return numba.njit(
+        cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
+    )(function)
+
+
+class Columns(NamedTuple):
+    """A fleet as the loops take it."""
+
+    app_starts: Longs
+    apps: Ints
+    counts: Ints
+    transition_starts: Longs
+    previous: Shorts
+    following: Shorts
+    times: Ints
+
+
+class Terms(NamedTuple):
+    """What a broadcast says to every phone, in the precision of the run."""
+
+    Q: Floats
+    gram: Floats
+    lam: Any
+    alpha: float
+    gamma: float
+    reading: int
+
+
+def columns(fleet: Fleet) -> Columns:
+    return Columns(
+        fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts,
+        fleet.previous, fleet.following, fleet.times,
+    )  # fmt: skip
+
+
+def terms(broadcast: Broadcast, dtype: npt.DTypeLike) -> Terms:
+    settings = broadcast.settings
+    kind: Any = np.dtype(dtype).type
+    return Terms(
+        np.ascontiguousarray(broadcast.app_vectors, dtype),
+        np.ascontiguousarray(broadcast.gram, dtype),
+        kind(settings.lam),
+        settings.alpha,
+        settings.gamma,
+        READING_CODES[settings.reading],
+    )
+
+
+class Desk(NamedTuple):
+    """Room for the work on one phone, used again for the next."""
+
+    own: Floats  # (most, d)   rows of Q of the phone's apps
+    F: Floats  # (most, d)   the phone's own rows of F, without the background
+    c: Floats  # (most,)
+    h: Floats  # (most,)
+    D: Floats  # (most,)
+    sums: Floats  # (most,)
+    A: Floats  # (d, d)
+    inverse: Floats  # (d,)   of the diagonal of A's Cholesky factor
+    p: Floats  # (d,)
+
+
+@fast
+def desk(most: int, Q: Floats) -> Desk:
+    d = Q.shape[1]
+    return Desk(
+        np.empty((most, d), Q.dtype),
+        np.empty((most, d), Q.dtype),
+        np.empty(most, Q.dtype),
+        np.empty(most, Q.dtype),
+        np.empty(most, Q.dtype),
+        np.empty(most, Q.dtype),
+        np.empty((d, d), Q.dtype),
+        np.empty(d, Q.dtype),
+        np.empty(d, Q.dtype),
+    )
+
+
+@fast
+def most_apps(first: int, last: int, fleet: Columns) -> int:
+    most = 1
+    for phone in range(first, last):
+        most = max(most, fleet.app_starts[phone + 1] - fleet.app_starts[phone])
+    return most
+
+
+@fast
+def prepare(phone: int, fleet: Columns, t: Terms, w: Desk) -> tuple[int, Any]:
+    """own, c, c0, h of one phone, eqs. (7), (9). Returns k and c0."""
+    d = t.Q.shape[1]
+    start = fleet.app_starts[phone]
+    k = fleet.app_starts[phone + 1] - start
+    total = 0.0
+    for i in range(k):
+        power = float(fleet.counts[start + i])
+        if t.gamma != 1.0:
+            power = power**t.gamma
+        w.c[i] = power
+        total += power
+        w.h[i] = 0
+        w.sums[i] = 0
+        app = fleet.apps[start + i]
+        for x in range(d):
+            w.own[i, x] = t.Q[app, x]
+    total += t.alpha * len(t.Q)
+    share = 1.0 / total if total > 0.0 else 0.0
+    for i in range(k):
+        w.c[i] = (w.c[i] + t.alpha) * share
+
+    first, last = fleet.transition_starts[phone], fleet.transition_starts[phone + 1]
+    if t.reading == 2:  # authors: n(j→i) / n(·→i)
+        for e in range(first, last):
+            w.sums[fleet.following[e]] += fleet.times[e]
+    elif t.reading != 3:  # example, equation: divided by n(i→·)
+        for e in range(first, last):
+            w.sums[fleet.previous[e]] += fleet.times[e]
+    if t.reading != 3:
+        for e in range(first, last):
+            row, column = ends(e, fleet, t.reading)
+            similarity = t.Q.dtype.type(0)
+            for x in range(d):
+                similarity += w.own[row, x] * w.own[column, x]
+            if w.sums[row] > 0:
+                w.h[row] += fleet.times[e] / w.sums[row] * similarity
+    return k, t.Q.dtype.type(t.alpha * share)
+
+
+@fast
+def ends(e: int, fleet: Columns, reading: int) -> tuple[int, int]:
+    """Row and column of S of one transition."""
+    if reading == 0:
+        return fleet.previous[e], fleet.following[e]
+    return fleet.following[e], fleet.previous[e]
+
+
+@fast
+def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
+    """p of one phone, eq. (10), by Cholesky."""
+    d = t.Q.shape[1]
+    A, p = w.A, w.p
+    for x in range(d):
+        for y in range(d):
+            A[x, y] = c0 * t.gram[x, y]
+        A[x, x] += t.lam
+        p[x] = 0
+    for i in range(k):
+        weight, pull = w.c[i] - c0, w.c[i] * (1 - w.h[i])
+        for x in range(d):
+            scaled = weight * w.own[i, x]
+            for y in range(d):
+                A[x, y] += scaled * w.own[i, y]
+            p[x] += pull * w.own[i, x]
+    for x in range(d):
+        for y in range(x):
+            left = A[x, y]
+            for z in range(y):
+                left -= A[x, z] * A[y, z]
+            A[x, y] = left * w.inverse[y]
+        left = A[x, x]
+        for z in range(x):
+            left -= A[x, z] * A[x, z]
+        w.inverse[x] = 1 / math.sqrt(left)
+        left = p[x]
+        for z in range(x):
+            left -= A[x, z] * p[z]
+        p[x] = left * w.inverse[x]
+    for x in range(d - 1, -1, -1):
+        p[x] *= w.inverse[x]
+        for z in range(x):
+            p[z] -= A[x, z] * p[x]
+
+
+@fast
+def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> float:
+    """The own rows of F above the background, eq. (12); returns the own apps' loss, eq. (3)."""
+    d = t.Q.shape[1]
+    loss = 0.0
+    for i in range(k):
+        taste = t.Q.dtype.type(0)
+        for x in range(d):
+            taste += w.own[i, x] * w.p[x]
+        residual = taste + w.h[i] - 1
+        w.D[i] = w.c[i] * residual
+        loss += 0.5 * w.D[i] * residual - 0.5 * c0 * taste * taste
+        above = w.D[i] - c0 * taste
+        for x in range(d):
+            w.F[i, x] = above * w.p[x]
+    if t.reading != 3:
+        for e in range(fleet.transition_starts[phone], fleet.transition_starts[phone + 1]):
+            row, column = ends(e, fleet, t.reading)
+            if w.sums[row] > 0:
+                entry = w.D[row] * (fleet.times[e] / w.sums[row])
+                for x in range(d):
+                    w.F[row, x] += entry * w.own[column, x]
+                    w.F[column, x] += entry * w.own[row, x]
+    return loss
+
+
+@fast
+def solved(
+    first: int,
+    last: int,
+    fleet: Columns,
+    t: Terms,
+    user_vectors: Floats,
+    solving: npt.NDArray[np.bool_],
+) -> None:
+    """Solve the user vectors of the phones of a range that are to; row u is phone u's."""
+    w = desk(most_apps(first, last, fleet), t.Q)
+    for phone in range(first, last):
+        if solving[phone]:
+            k, c0 = prepare(phone, fleet, t, w)
+            solve(k, c0, t, w)
+            user_vectors[phone] = w.p
+
+
+@fast
+def summed(
+    first: int,
+    last: int,
+    fleet: Columns,
+    t: Terms,
+    user_vectors: Floats,
+    reporting: npt.NDArray[np.bool_],
+    solving: bool,
+) -> tuple[npt.NDArray[np.float64], float, int]:
+    """Σ F(u) (n_apps, d), Σ loss and the number of phones, over those of the range that report."""
+    n_apps, d = t.Q.shape
+    total = np.zeros((n_apps, d))
+    background = np.zeros((d, d))  # Σ c0 p pᵀ: the background of all phones is Q times it
+    w = desk(most_apps(first, last, fleet), t.Q)
+    loss, n_phones = 0.0, 0
+    for phone in range(first, last):
+        if not reporting[phone]:
+            continue
+        k, c0 = prepare(phone, fleet, t, w)
+        if solving:
+            solve(k, c0, t, w)
+            user_vectors[phone] = w.p
+        else:
+            w.p[:] = user_vectors[phone]
+        loss += slope(phone, k, c0, fleet, t, w)
+        start = fleet.app_starts[phone]
+        for i in range(k):
+            app = fleet.apps[start + i]
+            for x in range(d):
+                total[app, x] += w.F[i, x]
+        norm = 0.0
+        for x in range(d):
+            norm += w.p[x] * w.p[x]
+            if c0 > 0:
+                for y in range(d):
+                    background[x, y] += c0 * w.p[x] * w.p[y]
+        loss += 0.5 * t.lam * norm
+        n_phones += 1
+    total += t.Q.astype(np.float64) @ background
+    for x in range(d):
+        for y in range(d):
+            loss += 0.5 * t.gram[x, y] * background[x, y]
+    return total, loss, n_phones
+
+
+Sums = tuple[npt.NDArray[np.float64], float, int]
+
+
+def sums(result: object) -> Sums:
+    return cast(Sums, result)

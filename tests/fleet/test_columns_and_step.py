@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nextapp import model
+from nextapp.data import LaunchLog
+from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.stepping import columns, solved, summed, terms
+from nextapp.predictors.factorised import phones
+from nextapp.wire import Broadcast, ModelSettings
+
+READINGS = ["example", "equation", "authors", "none"]
+
+
+def random_log(rng, n_phones=60, n_apps=40, longest=90) -> LaunchLog:
+    lengths = rng.integers(0, longest, n_phones)
+    lengths[:3] = [0, 1, 2]
+    user = np.repeat(np.arange(n_phones), lengths)
+    own = rng.integers(0, n_apps, (n_phones, 9))
+    app = own[user, rng.integers(0, 9, len(user))]
+    names = [str(k) for k in range(max(n_phones, n_apps))]
+    return LaunchLog.from_columns(user, app, np.arange(len(user)), names[:n_phones], names[:n_apps])
+
+
+def test_a_fleet_holds_what_each_phone_counts(rng):
+    log = random_log(rng)
+    fleet = Fleet.of_log(log)
+    for phone in range(len(fleet)):
+        stats = model.phone_statistics(log.app[log.user == phone])
+        own = slice(*fleet.app_starts[phone : phone + 2])
+        assert fleet.apps[own].tolist() == stats.apps.tolist()
+        assert fleet.counts[own].tolist() == stats.counts.tolist()
+        moves = slice(*fleet.transition_starts[phone : phone + 2])
+        assert fleet.previous[moves].tolist() == stats.rows.tolist()
+        assert fleet.following[moves].tolist() == stats.columns.tolist()
+        n_out = np.bincount(stats.rows, fleet.times[moves], minlength=len(stats.apps))
+        np.testing.assert_allclose(fleet.times[moves] / n_out[stats.rows], stats.weights)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("alpha", [0.0, 0.2])
+def test_the_step_is_that_of_the_phones(rng, reading, alpha):
+    """User vectors, the sum of gradients and the loss, float64, to 1e-10."""
+    log = random_log(rng)
+    fleet = Fleet.of_log(log)
+    settings = ModelSettings(lam=0.2, alpha=alpha, gamma=0.6, reading=reading)
+    broadcast = Broadcast(0, rng.normal(0, 0.4, (log.n_apps, 7)), settings)
+    n = len(fleet)
+    user_vectors = np.zeros((n, 7))
+    everyone = np.ones(n, bool)
+    t = terms(broadcast, np.float64)
+    total, loss, n_phones = summed(0, n, columns(fleet), t, user_vectors, everyone, True)
+
+    expected_total, expected_loss = np.zeros_like(total), 0.0
+    Q = broadcast.app_vectors
+    for user, device in enumerate(phones(log)):
+        device.update(broadcast)
+        np.testing.assert_allclose(user_vectors[user], device.user_vector, rtol=1e-10, atol=1e-12)
+        apps = log.app[log.user == user]
+        counts = np.bincount(apps, minlength=log.n_apps)
+        c = model.confidence(counts, alpha, 0.6)
+        a, S = (counts > 0) * 1.0, model.transitions(apps, log.n_apps, reading)
+        expected_total += model.gradient(Q, device.user_vector, c, a, S)
+        expected_loss += model.loss(Q, device.user_vector, c, a, S, 0.2)
+    assert n_phones == n
+    np.testing.assert_allclose(total, expected_total, rtol=1e-10, atol=1e-10)
+    assert loss == pytest.approx(expected_loss, rel=1e-10)
+
+    again = np.zeros_like(user_vectors)
+    solved(0, n, columns(fleet), t, again, everyone)
+    assert np.array_equal(again, user_vectors)
+
+
+def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(rng):
+    log = random_log(rng)
+    fleet = Fleet.of_log(log)
+    broadcast = Broadcast(0, rng.normal(0, 0.4, (log.n_apps, 5)), ModelSettings())
+    given = rng.normal(size=(len(fleet), 5))
+    kept = given.copy()
+    some = rng.random(len(fleet)) < 0.4
+    t = terms(broadcast, np.float64)
+    total, _, n_phones = summed(0, len(fleet), columns(fleet), t, given, some, False)
+    assert np.array_equal(given, kept)
+    assert n_phones == some.sum()
+    expected = np.zeros_like(total)
+    for user in np.flatnonzero(some):
+        apps = log.app[log.user == user]
+        counts = np.bincount(apps, minlength=log.n_apps)
+        expected += model.gradient(
+            broadcast.app_vectors,
+            kept[user],
+            model.confidence(counts, 0.001, 1.0),
+            (counts > 0) * 1.0,
+            model.transitions(apps, log.n_apps),
+        )
+    np.testing.assert_allclose(total, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_float32_is_near(rng):
+    log = random_log(rng)
+    fleet = Fleet.of_log(log)
+    broadcast = Broadcast(0, rng.normal(0, 0.3, (log.n_apps, 8)), ModelSettings())
+    everyone = np.ones(len(fleet), bool)
+    totals = []
+    for dtype in (np.float32, np.float64):
+        user_vectors = np.zeros((len(fleet), 8), dtype)
+        t = terms(broadcast, dtype)
+        totals.append(summed(0, len(fleet), columns(fleet), t, user_vectors, everyone, True)[0])
+    np.testing.assert_allclose(totals[0], totals[1], atol=1e-4)
+
+
+def test_shards_are_the_fleet_and_keep_their_numbers(rng):
+    fleet = Fleet.of_log(random_log(rng))
+    shards = [fleet.shard(0, 7), fleet.shard(7, 7), fleet.shard(7, 40), fleet.shard(40, 60)]
+    assert [shard.first_phone for shard in shards] == [0, 7, 7, 40]
+    whole = Fleet.joined(shards)
+    for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
+        assert np.array_equal(getattr(whole, name), getattr(fleet, name))
+    assert fleet.shard(10, 30).shard(5, 6).first_phone == 15
+    with pytest.raises(ValueError, match="must follow each other: phone 7"):
+        Fleet.joined([shards[0], shards[3]])
+    with pytest.raises(ValueError, match="lies within"):
+        fleet.shard(3, 61)
+
+
+def test_apps_outside_the_catalogue_are_refused():
+    with pytest.raises(ValueError, match="0 to 1 here, got 0 to 2"):
+        Fleet.of_histories(np.array([0, 2]), np.array([0, 2], np.int32), 2)
+
+
+def test_ranges_cover_everyone_once_whatever_the_threads():
+    for threads in (1, 2, 5):
+        ranges = in_ranges(10, lambda first, last: (first, last), threads, size=3)
+        assert ranges == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    assert in_ranges(0, lambda first, last: (first, last)) == []

@@ -1,0 +1,207 @@
+"""The sum drawn from its law against the sum of reports drawn one by one.
+
+Statistical tests have their false-alarm rate beside them; the seed can be swept.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.law import SumOfLeaning, drawn_lean
+from nextapp.fleet.reporting import aggregated
+from nextapp.privacy import mechanism
+from nextapp.randomness.compiled import compiled, stream
+from nextapp.wire import Broadcast, ModelSettings
+
+N_APPS, DIM = 10, 3
+ROUNDS = 1200
+LEANING = {
+    "codebook": {"epsilon": 1.5, "clip": 0.3, "b": 5},
+    "simhash": {"epsilon": 4.5, "clip": 0.3},
+    "privunit": {"epsilon": 3.0, "clip": 0.3},
+    "privunit seed": {"epsilon": 3.0, "clip": 0.3, "form": "seed"},
+}
+LAPLACE = {
+    "laplace": {"epsilon": 2.0, "clip": 0.1},
+    "laplace l1": {"epsilon": 2.0, "clip": 0.3, "ball": "l1"},
+}
+ALL = LEANING | LAPLACE
+
+
+def made(name: str):
+    return mechanism(name.partition(" ")[0], n_apps=N_APPS, d=DIM, **ALL[name])
+
+
+def few_phones(rng: np.random.Generator, n_phones: int) -> Fleet:
+    """Phones with 4 apps each among the first 8 apps; app 0 is everyone's, 8 and 9 no one's."""
+    own = np.array([np.append(0, rng.choice(np.arange(1, 8), 3, False)) for _ in range(n_phones)])
+    apps = np.concatenate([row[rng.integers(0, 4, 25)] for row in own]).astype(np.int32)
+    return Fleet.of_histories(np.arange(n_phones + 1, dtype=np.int64) * 25, apps, N_APPS)
+
+
+class Rounds:
+    """The means of many rounds of the same phones, as rows of n_apps · d."""
+
+    def __init__(self, rng: np.random.Generator, n_phones: int, alpha: float) -> None:
+        self.fleet = few_phones(rng, n_phones)
+        vectors = rng.normal(0, 0.6, (N_APPS, DIM))
+        self.settings = ModelSettings(lam=0.1, alpha=alpha)
+        self.broadcast = Broadcast(0, vectors, self.settings)
+        self.user_vectors = np.zeros((n_phones, DIM))
+        self.everyone = np.ones(n_phones, bool)
+        self.sums(mechanism("identity", n_apps=N_APPS, d=DIM), 0, "exact", solving=True)
+
+    def sums(self, kind, number: int, mode: str, *, solving: bool = False):
+        broadcast = Broadcast(number, self.broadcast.app_vectors, self.settings)
+        return aggregated(
+            self.fleet, broadcast, kind, 0, self.user_vectors, self.everyone,
+            mode=mode, solving=solving, threads=1,
+        )  # fmt: skip
+
+    def means(self, kind, mode: str, seed: int) -> np.ndarray:
+        first = 1_000_000 * seed + (500_000 if mode == "law" else 0)
+        rounds = range(first, first + ROUNDS)
+        return np.array([self.sums(kind, r, mode).mean(kind).ravel() for r in rounds])
+
+
+def sigmas(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """By how many standard errors the means of the columns differ."""
+    error = np.sqrt(left.var(axis=0) / len(left) + right.var(axis=0) / len(right))
+    return np.abs(left.mean(axis=0) - right.mean(axis=0)) / error
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("name", ALL)
+def test_law_and_bits_give_the_same_distribution(rng, seed, name, alpha):
+    """Means and variances of all entries and of 24 directions, at 5.5 sigma; shapes of 4 entries.
+
+    All tests of one case together fail once in 15,000 seeds for a correct law.
+    """
+    rounds, kind = Rounds(rng, 5, alpha), made(name)
+    exact, law = rounds.means(kind, "exact", seed), rounds.means(kind, "law", seed)
+    truth = rounds.sums(kind, 0, "exact").true_sum.ravel()
+    directions = rng.normal(size=(N_APPS * DIM, 24))
+    directions[:, 0] = truth / np.linalg.norm(truth)
+    directions[:, 1] = np.repeat(rounds.broadcast.app_vectors[:, 0], DIM)
+    pairs = [(exact, law), (exact @ directions, law @ directions)]
+    for left, right in pairs:
+        assert sigmas(left, right).max() < 5.5
+        middle = np.concatenate([left, right]).mean(axis=0)
+        assert sigmas((left - middle) ** 2, (right - middle) ** 2).max() < 5.5
+    everyones, no_ones = 0, 9 * DIM + 1
+    for entry in (everyones, everyones + 1, 3 * DIM, no_ones):
+        assert stats.ks_2samp(exact[:, entry], law[:, entry]).pvalue > 1e-5
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.01, 0.9])
+@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit"])
+def test_the_noise_of_one_phone_is_orthogonal_to_its_gradient(rng, seed, name, alpha):
+    """Cov = factor² (I − x xᵀ + Var[t] x xᵀ), every entry of it, at 6 sigma: once in 10^6 seeds."""
+    rounds, kind = Rounds(rng, 1, alpha), made(name)
+    x = rounds.sums(kind, 0, "exact").true_sum.ravel() / kind.clip
+    factor = SumOfLeaning(kind, 0, False)._scale * kind.clip
+    y = rounds.means(kind, "law", seed) / factor
+    square = _mean_square_of_lean(kind, seed)
+    mean = x / (factor / kind.clip)  # E[t] x
+    second = np.eye(len(x)) - np.outer(x, x) + square * np.outer(x, x)
+    products = y[:, :, None] * y[:, None, :]
+    error = products.std(axis=0) / math.sqrt(ROUNDS)
+    assert (
+        np.abs(products.mean(axis=0) - second) < 6 * error + 0.01 * np.abs(np.outer(x, x))
+    ).all()
+    assert (np.abs(y.mean(axis=0) - mean) < 6 * y.std(axis=0) / math.sqrt(ROUNDS)).all()
+
+
+@compiled
+def _leans(law_, seed: int, n: int):
+    bits = stream(seed, 0, 0, 0)
+    t = np.empty(n)
+    for i in range(n):
+        t[i] = drawn_lean(law_, bits)
+    return t
+
+
+def _mean_square_of_lean(kind, seed: int) -> float:
+    return float((_leans(SumOfLeaning(kind, 0, False)._lean, seed, 200_000) ** 2).mean())
+
+
+def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
+    """t from whole codebooks, projections or caps."""
+    if kind.name == "privunit":
+        above = rng.random(n) < kind.q / (kind.q + (1 - kind.q) * math.exp(-kind.epsilon))
+        upper = stats.norm.isf(rng.random(n) * kind.q)
+        return np.where(above, upper, stats.norm.ppf(rng.random(n) * (1 - kind.q)))
+    kept = rng.random(n) < kind.threshold / 2**64
+    if kind.name == "simhash":
+        projections = rng.normal(size=(n, kind.b))
+        signs = np.where(kept[:, None], np.sign(projections), rng.choice([-1, 1], (n, kind.b)))
+        return (signs * projections).sum(axis=1) / math.sqrt(kind.b)
+    s = -np.sort(-rng.normal(size=(n, kind.m)), axis=1)  # descending
+    rank = np.where(kept, rng.integers(0, kind.k, n), rng.integers(0, kind.m, n))
+    return s[np.arange(n), rank]
+
+
+@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit"])
+def test_the_lean_has_the_law_of_its_definition(rng, seed, name):
+    "False alarms: once in 10^6 seeds."
+    kind = made(name)
+    t = _leans(SumOfLeaning(kind, 0, False)._lean, seed, 50_000)
+    assert stats.ks_2samp(t, _leans_by_definition(kind, rng, 50_000)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+@pytest.mark.parametrize("name", ALL)
+def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
+    rounds, kind = Rounds(rng, 40, alpha), made(name)
+    vectors, n = rounds.user_vectors, 40
+
+    def sums(first: int, last: int, threads: int):
+        return aggregated(
+            rounds.fleet.shard(first, last), rounds.broadcast, kind, 7, vectors[first:last],
+            np.ones(last - first, bool), mode="law", threads=threads,
+        )  # fmt: skip
+
+    whole = sums(0, n, 1).mean(kind)
+    assert np.array_equal(sums(0, n, 3).mean(kind), whole)
+    joined = sums(0, 13, 1) + sums(13, 13, 1) + sums(13, n, 2)
+    scale = np.abs(whole).max()
+    np.testing.assert_allclose(joined.mean(kind), whole, rtol=1e-12, atol=1e-12 * scale)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng, alpha):
+    rounds, kind = Rounds(rng, 3, alpha), made("codebook")
+    apps = np.tile(np.arange(N_APPS, dtype=np.int32), 3)
+    rounds.fleet = Fleet.of_histories(np.arange(4, dtype=np.int64) * N_APPS, apps, N_APPS)
+    sums = rounds.sums(kind, 0, "law")
+    factor = kind.clip / kind.mu / 3
+    expected = sums.state["sum"] + rounds.broadcast.app_vectors @ sums.state["common"]
+    np.testing.assert_allclose(sums.mean(kind), factor * expected, rtol=1e-12, atol=1e-14)
+
+
+def test_where_a_report_is_a_few_entries_law_is_exact(rng):
+    rounds = Rounds(rng, 20, 0.1)
+    for name in ("harmony", "qharmony", "piecewise", "hybrid"):
+        kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
+        exact, law = rounds.sums(kind, 3, "exact"), rounds.sums(kind, 3, "law")
+        assert np.array_equal(exact.mean(kind), law.mean(kind))
+        assert law.n_bytes_up == exact.n_bytes_up
+
+
+def test_mechanisms_without_a_cheap_law_say_so(rng):
+    rounds = Rounds(rng, 3, 0.0)
+    for name in ("kashin", "duchi"):
+        kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
+        with pytest.raises(ValueError, match="codebook, simhash, privunit have one"):
+            rounds.sums(kind, 0, "law")
+
+
+def test_a_covariance_that_does_not_fit_is_refused():
+    kind = mechanism("codebook", epsilon=1.0, clip=0.1, n_apps=8193, d=1)
+    with pytest.raises(ValueError, match="at most 8,192, got 8,193"):
+        SumOfLeaning(kind, 9, True)
