@@ -95,12 +95,12 @@ def read_shard(folder: Path, first: int) -> Fleet:
     return Fleet(
         about["n_apps"],
         np.concatenate([[0], phones["n_apps"].to_numpy().cumsum(dtype=np.int64)]),
-        apps["app"].to_numpy(),
-        apps["count"].to_numpy(),
+        apps["app"].to_numpy(writable=True),
+        apps["count"].to_numpy(writable=True),
         np.concatenate([[0], phones["n_transitions"].to_numpy().cumsum(dtype=np.int64)]),
-        transitions["previous"].to_numpy(),
-        transitions["following"].to_numpy(),
-        transitions["times"].to_numpy(),
+        transitions["previous"].to_numpy(writable=True),
+        transitions["following"].to_numpy(writable=True),
+        transitions["times"].to_numpy(writable=True),
         about["first"],
     )
 

@@ -7,7 +7,7 @@ tests (float64, 1e-10). Symbols as in `nextapp.model`. float32 or float64, as Q 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts
 from nextapp.wire import Broadcast, Floats
 
+STRIDE = 8  # transitions of one row stand together: taken apart, their sums need not wait
 READING_CODES = {"example": 0, "equation": 1, "authors": 2, "none": 3}
 
 
@@ -73,11 +74,12 @@ class Desk(NamedTuple):
     """Room for the work on one phone, used again for the next."""
 
     own: Floats  # (most, d)   rows of Q of the phone's apps
+    SQ: Floats  # (most, d)   own rows of S Q
     F: Floats  # (most, d)   the phone's own rows of F, without the background
     c: Floats  # (most,)
     h: Floats  # (most,)
     D: Floats  # (most,)
-    sums: Floats  # (most,)
+    shares: Floats  # (most,)  one over the denominator of each row of S
     A: Floats  # (d, d)
     inverse: Floats  # (d,)   of the diagonal of A's Cholesky factor
     p: Floats  # (d,)
@@ -87,6 +89,7 @@ class Desk(NamedTuple):
 def desk(most: int, Q: Floats) -> Desk:
     d = Q.shape[1]
     return Desk(
+        np.empty((most, d), Q.dtype),
         np.empty((most, d), Q.dtype),
         np.empty((most, d), Q.dtype),
         np.empty(most, Q.dtype),
@@ -121,31 +124,43 @@ def prepare(phone: int, fleet: Columns, t: Terms, w: Desk) -> tuple[int, Any]:
         w.c[i] = power
         total += power
         w.h[i] = 0
-        w.sums[i] = 0
+        w.shares[i] = 0
         app = fleet.apps[start + i]
         for x in range(d):
             w.own[i, x] = t.Q[app, x]
+            w.SQ[i, x] = 0
     total += t.alpha * len(t.Q)
     share = 1.0 / total if total > 0.0 else 0.0
     for i in range(k):
         w.c[i] = (w.c[i] + t.alpha) * share
 
+    if t.reading != 3:
+        short_term(phone, k, fleet, t, w)
+    return k, t.Q.dtype.type(t.alpha * share)
+
+
+@fast
+def short_term(phone: int, k: int, fleet: Columns, t: Terms, w: Desk) -> None:
+    """The rows of S Q and h of one phone, eqs. (5), (7)."""
+    d = t.Q.shape[1]
     first, last = fleet.transition_starts[phone], fleet.transition_starts[phone + 1]
     if t.reading == 2:  # authors: n(j→i) / n(·→i)
         for e in range(first, last):
-            w.sums[fleet.following[e]] += fleet.times[e]
-    elif t.reading != 3:  # example, equation: divided by n(i→·)
+            w.shares[fleet.following[e]] += fleet.times[e]
+    else:  # example, equation: divided by n(i→·)
         for e in range(first, last):
-            w.sums[fleet.previous[e]] += fleet.times[e]
-    if t.reading != 3:
-        for e in range(first, last):
+            w.shares[fleet.previous[e]] += fleet.times[e]
+    for i in range(k):  # a row whose denominator is 0 is 0
+        w.shares[i] = 1 / w.shares[i] if w.shares[i] > 0 else 0
+    for offset in range(STRIDE):
+        for e in range(first + offset, last, STRIDE):
             row, column = ends(e, fleet, t.reading)
-            similarity = t.Q.dtype.type(0)
+            weight = fleet.times[e] * w.shares[row]
             for x in range(d):
-                similarity += w.own[row, x] * w.own[column, x]
-            if w.sums[row] > 0:
-                w.h[row] += fleet.times[e] / w.sums[row] * similarity
-    return k, t.Q.dtype.type(t.alpha * share)
+                w.SQ[row, x] += weight * w.own[column, x]
+    for i in range(k):
+        for x in range(d):
+            w.h[i] += w.own[i, x] * w.SQ[i, x]
 
 
 @fast
@@ -167,12 +182,10 @@ def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
         A[x, x] += t.lam
         p[x] = 0
     for i in range(k):
-        weight, pull = w.c[i] - c0, w.c[i] * (1 - w.h[i])
+        pull = w.c[i] * (1 - w.h[i])
         for x in range(d):
-            scaled = weight * w.own[i, x]
-            for y in range(d):
-                A[x, y] += scaled * w.own[i, y]
             p[x] += pull * w.own[i, x]
+    add_squares(k, c0, w)
     for x in range(d):
         for y in range(x):
             left = A[x, y]
@@ -194,6 +207,29 @@ def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
 
 
 @fast
+def add_squares(k: int, c0: Any, w: Desk) -> None:
+    """A += Σ_own (c − c0) q qᵀ."""
+    A, d = w.A, len(w.p)
+    i = 0
+    while i + 4 <= k:  # four apps at a time: A is read and written a quarter as often
+        a, b, c, e = i, i + 1, i + 2, i + 3
+        for x in range(d):
+            wa, wb = (w.c[a] - c0) * w.own[a, x], (w.c[b] - c0) * w.own[b, x]
+            wc, we = (w.c[c] - c0) * w.own[c, x], (w.c[e] - c0) * w.own[e, x]
+            for y in range(d):
+                A[x, y] += (wa * w.own[a, y] + wb * w.own[b, y]) + (
+                    wc * w.own[c, y] + we * w.own[e, y]
+                )
+        i += 4
+    while i < k:
+        for x in range(d):
+            scaled = (w.c[i] - c0) * w.own[i, x]
+            for y in range(d):
+                A[x, y] += scaled * w.own[i, y]
+        i += 1
+
+
+@fast
 def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> float:
     """The own rows of F above the background, eq. (12); returns the own apps' loss, eq. (3)."""
     d = t.Q.shape[1]
@@ -207,15 +243,13 @@ def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> flo
         loss += 0.5 * w.D[i] * residual - 0.5 * c0 * taste * taste
         above = w.D[i] - c0 * taste
         for x in range(d):
-            w.F[i, x] = above * w.p[x]
+            w.F[i, x] = above * w.p[x] + w.D[i] * w.SQ[i, x]
     if t.reading != 3:
         for e in range(fleet.transition_starts[phone], fleet.transition_starts[phone + 1]):
             row, column = ends(e, fleet, t.reading)
-            if w.sums[row] > 0:
-                entry = w.D[row] * (fleet.times[e] / w.sums[row])
-                for x in range(d):
-                    w.F[row, x] += entry * w.own[column, x]
-                    w.F[column, x] += entry * w.own[row, x]
+            entry = w.D[row] * w.shares[row] * fleet.times[e]
+            for x in range(d):
+                w.F[column, x] += entry * w.own[row, x]
     return loss
 
 
@@ -281,10 +315,3 @@ def summed(
         for y in range(d):
             loss += 0.5 * t.gram[x, y] * background[x, y]
     return total, loss, n_phones
-
-
-Sums = tuple[npt.NDArray[np.float64], float, int]
-
-
-def sums(result: object) -> Sums:
-    return cast(Sums, result)

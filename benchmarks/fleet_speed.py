@@ -1,0 +1,169 @@
+"""How fast a fleet is: the phone step against implicit, threads, sizes, and a round of a million.
+
+    make peers                                    # once: the peers, in environments of their own
+    python benchmarks/fleet_speed.py step         # h, p and F against implicit's p, one thread
+    python benchmarks/fleet_speed.py rounds       # 10^4 to 10^6 phones; one and two threads
+    python benchmarks/fleet_speed.py peers        # a round of harmony against pfl and Flower
+
+Best of several runs. The peers run in the same minute on the same machine, on the same fleet.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from nextapp.data import synthetic
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.stepping import columns, summed, terms
+from nextapp.privacy import Mechanism, mechanism
+from nextapp.wire import Broadcast, ModelSettings
+
+HERE = Path(__file__).parent
+console = Console()
+
+
+def best_seconds(work: Callable[[], object], runs: int) -> float:
+    times = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def broadcast_of(n_apps: int, d: int, alpha: float = 0.0) -> Broadcast:
+    vectors = np.random.default_rng(0).normal(0, 0.1, (n_apps, d))
+    return Broadcast(0, vectors, ModelSettings(alpha=alpha))
+
+
+def fleet_of(n_phones: int, n_apps: int) -> Fleet:
+    parameters = synthetic.fleet_parameters(n_phones, n_apps)
+    starts, apps = synthetic.histories(parameters, 0, 0, n_phones)
+    return Fleet.of_histories(starts, apps, n_apps)
+
+
+def twenty_apps(n_phones: int, n_apps: int) -> Fleet:
+    """20 apps and 90 transitions on every phone."""
+    rng = np.random.default_rng(0)
+    apps = np.sort(np.argsort(rng.random((n_phones, n_apps)), axis=1)[:, :20], axis=1)
+    pairs = np.sort(np.argsort(rng.random((n_phones, 400)), axis=1)[:, :90], axis=1)
+    return Fleet(
+        n_apps,
+        20 * np.arange(n_phones + 1),
+        apps.astype(np.int32).ravel(),
+        rng.integers(1, 30, 20 * n_phones).astype(np.int32),
+        90 * np.arange(n_phones + 1),
+        (pairs // 20).astype(np.int16).ravel(),
+        (pairs % 20).astype(np.int16).ravel(),
+        rng.integers(1, 9, 90 * n_phones).astype(np.int32),
+    )
+
+
+def step() -> None:
+    peer = peer_python("implicit")
+    table = Table("d", "nextapp, h p F /s", "implicit, p only /s", "ratio", "wanted", box=None)
+    n_phones, n_apps = 8_000, 500
+    fleet = twenty_apps(n_phones, n_apps)
+    everyone = np.ones(n_phones, bool)
+    for d, wanted in ((16, 1.5), (32, 1.0), (64, 1.0)):
+        broadcast = broadcast_of(n_apps, d, alpha=0.001)
+        t, user_vectors = terms(broadcast, np.float32), np.zeros((n_phones, d), np.float32)
+        phones = columns(fleet)
+
+        def work(t=t, user_vectors=user_vectors, phones=phones) -> object:
+            return summed(0, n_phones, phones, t, user_vectors, everyone, True)
+
+        work()
+        ours = theirs = 0.0
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "fleet.npz"
+            np.savez(
+                file,
+                app_starts=fleet.app_starts.astype(np.int32),
+                apps=fleet.apps,
+                counts=fleet.counts,
+                app_vectors=broadcast.app_vectors,
+            )
+            for _ in range(3):
+                ours = max(ours, n_phones / best_seconds(work, 5))
+                theirs = max(theirs, asked(peer, "implicit_users.py", file)["users_per_second"])
+        table.add_row(str(d), f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}", f"{wanted}")
+    console.print("One thread, float32, 20 apps and 90 transitions a phone, α = .001")
+    console.print(table)
+
+
+def rounds() -> None:
+    d, n_apps = 16, 2_000
+    start = time.perf_counter()
+    fleet = fleet_of(1_000_000, n_apps)
+    seconds = time.perf_counter() - start
+    console.print(
+        f"a million phones made in {seconds:.0f} s (compilation included): "
+        f"{len(fleet.apps) / len(fleet):.1f} apps, "
+        f"{len(fleet.times) / len(fleet):.1f} transitions, "
+        f"{(fleet.n_bytes + 4 * d * len(fleet)) / len(fleet):.0f} bytes a phone"
+    )
+    broadcast = broadcast_of(n_apps, d)
+    shape = {"n_apps": n_apps, "d": d}
+    cases: list[tuple[str, Mechanism, str]] = [
+        ("no privacy", mechanism("identity", **shape), "exact"),
+        ("harmony", mechanism("harmony", epsilon=1.0, clip=0.05, **shape), "exact"),
+        ("codebook, law", mechanism("codebook", epsilon=1.0, clip=0.2, **shape), "law"),
+    ]
+    table = Table("round of", "phones", "threads", "seconds", "µs a phone", box=None)
+    for name, made, mode in cases:
+        for n_phones, threads in ((10_000, 2), (100_000, 2), (1_000_000, 2), (100_000, 1)):
+            part = fleet.shard(0, n_phones)
+            user_vectors = np.zeros((n_phones, d), np.float32)
+            everyone = np.ones(n_phones, bool)
+
+            def work(
+                part=part, user_vectors=user_vectors, everyone=everyone,
+                made=made, mode=mode, threads=threads,
+            ) -> object:  # fmt: skip
+                return aggregated(
+                    part, broadcast, made, 0, user_vectors, everyone,
+                    mode=mode, dtype=np.float32, threads=threads,
+                ).mean(made)  # fmt: skip
+
+            work() if n_phones < 1_000_000 else None
+            seconds = best_seconds(work, 5 if n_phones < 1_000_000 else 3)
+            table.add_row(
+                name, f"{n_phones:,}", str(threads), f"{seconds:.2f}",
+                f"{seconds / n_phones * 1e6:.2f}",
+            )  # fmt: skip
+    console.print(table)
+
+
+def peer_python(name: str) -> Path:
+    python = HERE.parent / f".venv-peer-{name}" / "bin" / "python"
+    if not python.exists():
+        sys.exit(f"{name} is not installed here: make peers")
+    return python
+
+
+def asked(python: Path, script: str, *arguments: object) -> dict[str, float]:
+    done = subprocess.run(
+        [str(python), str(HERE / "peers" / script), *map(str, arguments)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    answer: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+if __name__ == "__main__":
+    parts = {"step": step, "rounds": rounds}
+    if len(sys.argv) != 2 or sys.argv[1] not in parts:
+        sys.exit(__doc__)
+    parts[sys.argv[1]]()
