@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIGHT := .venv-light
 
-.PHONY: demo test check light bench lowest clean
+.PHONY: demo test check light bench peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -38,6 +38,15 @@ bench: $(READY)
 	$(BIN)/python benchmarks/evaluate_speed.py
 	$(BIN)/python benchmarks/load_lsapp.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
+
+# What benchmarks/fleet_speed.py measures against, each in an environment of its own.
+peers:
+	$(PYTHON) -m venv .venv-peer-implicit && \
+	  .venv-peer-implicit/bin/python -m pip install --quiet implicit numpy scipy
+	$(PYTHON) -m venv .venv-peer-pfl && \
+	  .venv-peer-pfl/bin/python -m pip install --quiet pfl==0.6.0 numpy
+	$(PYTHON) -m venv .venv-peer-flower && \
+	  .venv-peer-flower/bin/python -m pip install --quiet "flwr[simulation]==1.41.0" numpy
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -146,6 +146,56 @@ def rounds() -> None:
     console.print(table)
 
 
+def peers() -> None:
+    n_apps, d, n_phones, n_many = 500, 16, 300, 100_000
+    clip, epsilon = 0.05, 1.0
+    pfl, flower = peer_python("pfl"), peer_python("flower")
+    many = fleet_of(n_many, n_apps)
+    broadcast = broadcast_of(n_apps, d)
+    made = mechanism("harmony", n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
+
+    def ours(n: int, threads: int) -> float:
+        fleet, user_vectors = many.shard(0, n), np.zeros((n, d), np.float32)
+        everyone = np.ones(n, bool)
+
+        def work() -> object:
+            return aggregated(
+                fleet, broadcast, made, 0, user_vectors, everyone,
+                mode="exact", dtype=np.float32, threads=threads,
+            ).mean(made)  # fmt: skip
+
+        work()
+        return best_seconds(work, 5) / n
+
+    theirs = {}
+    with tempfile.TemporaryDirectory() as folder:
+        file, same = Path(folder) / "fleet.npz", many.shard(0, n_phones)
+        vectors = broadcast.app_vectors.astype(np.float32)
+        np.savez(file, app_vectors=vectors, **columns(same)._asdict())
+        arguments = (file, clip, epsilon, broadcast.settings.lam)
+        for name, python in (("pfl", pfl), ("flower", flower)):
+            answer = asked(python, f"{name}_round.py", *arguments)
+            theirs[name] = answer["seconds_per_phone"]
+    table = Table("phones", "threads", "nextapp µs", "pfl", "Flower", box=None)
+    table.add_row(
+        f"{n_phones:,}", "", "",
+        *(f"{seconds * 1e6:,.0f} µs" for seconds in theirs.values()),
+    )  # fmt: skip
+    for n, threads in ((n_phones, 1), (2_000, 1), (n_many, 1), (n_many, 2)):
+        mine = ours(n, threads)
+        table.add_row(
+            f"{n:,}", str(threads), f"{mine * 1e6:.2f}",
+            *(f"{seconds / mine:,.0f} times" for seconds in theirs.values()),
+        )  # fmt: skip
+    table.add_row("wanted", "", "", "30 times", "1,000 times")
+    console.print(
+        f"A round of harmony, ε = {epsilon:g}, {n_apps} apps, d = {d}, a phone of "
+        f"{len(many.apps) / len(many):.1f} apps and {len(many.times) / len(many):.1f} transitions; "
+        f"per phone. pfl runs in one process, Flower a client on every core."
+    )
+    console.print(table)
+
+
 def peer_python(name: str) -> Path:
     python = HERE.parent / f".venv-peer-{name}" / "bin" / "python"
     if not python.exists():
@@ -163,7 +213,7 @@ def asked(python: Path, script: str, *arguments: object) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parts = {"step": step, "rounds": rounds}
+    parts = {"step": step, "rounds": rounds, "peers": peers}
     if len(sys.argv) != 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     parts[sys.argv[1]]()
