@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from nextapp import model
 from nextapp.privacy import Mechanism
+from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, SystemBits
 from nextapp.wire import Broadcast, Floats, Report
 
@@ -111,6 +112,8 @@ class Device:
         mechanism: Mechanism,
         bits: Bits | None = None,
         *,
+        ledger: Ledger | None = None,
+        when: float | None = None,
         allow_float: bool = False,
         allow_unsafe: bool = False,
     ) -> Report:
@@ -121,11 +124,25 @@ class Device:
 
         Only mechanisms with finitely many outputs are taken, as they are drawn exactly; one that
         draws real numbers needs `allow_float`, one that is not ε-LDP at all `allow_unsafe`.
+
+        With a `ledger` the ε is on disk before this returns, dated `when`; a budget that is
+        spent raises and nothing is drawn. Every call draws and costs anew: to send a report again,
+        keep its bytes.
         """
         _check_safe(mechanism, allow_float, allow_unsafe)
         if self.user_vector is None:
             raise RuntimeError(
                 "a report needs a user vector: call update(broadcast) first, or set user_vector."
+            )
+        if ledger is not None:
+            if when is None:
+                raise ValueError("a ledger counts by the day: give `when`, in seconds since 1970.")
+            ledger.charge(
+                mechanism.guarantee.epsilon,
+                when,
+                round=broadcast.round,
+                mechanism=mechanism.name,
+                allow_unsafe=allow_unsafe,
             )
         settings = broadcast.settings
         stats = self._statistics_for(broadcast)

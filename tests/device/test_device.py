@@ -6,6 +6,7 @@ import pytest
 from nextapp import model
 from nextapp.device import Device
 from nextapp.privacy import mechanism
+from nextapp.privacy.ledger import BudgetSpent, Ledger
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -165,3 +166,19 @@ def test_bad_settings_are_refused():
         Device(window=0)
     with pytest.raises(ValueError, match="session_gap must be"):
         Device(session_gap=-1)
+
+
+def test_a_report_is_charged_before_it_leaves_and_refused_when_the_budget_is_spent(
+    broadcast, tmp_path
+):
+    private = mechanism("harmony", epsilon=1.0, n_apps=9, d=3, clip=0.5)
+    device = launched([3, 1, 3])
+    device.update(broadcast)
+    with Ledger(tmp_path / "ledger", lifetime=2.0, per_day=2.0) as ledger:
+        for spent in (1.0, 2.0):
+            device.report(broadcast, private, ledger=ledger, when=1_700_000_000.0)
+            assert ledger.spent(1_700_000_000.0).lifetime == spent
+        with pytest.raises(BudgetSpent):
+            device.report(broadcast, private, ledger=ledger, when=1_700_000_000.0)
+        with pytest.raises(ValueError, match="give `when`"):
+            device.report(broadcast, private, ledger=ledger)

@@ -91,14 +91,17 @@ def simulate(
                 minimum_gap=1,
                 hours_per_round=6.0,
             )
+        names = mechanism.split(",")
+        if len(names) > 1 and curve is None:
+            raise ValueError("several mechanisms are compared by --curve; else name one.")
         settings = simulation.Settings(
             phones=phones,
             apps=apps,
             dim=dim,
             rounds=rounds,
-            mechanism=mechanism.split(",")[0],
+            mechanism=names[0],
             seed=seed,
-            epsilon=epsilon,
+            epsilon=None if curve is not None and names[0] == "identity" else epsilon,
             clip=clip,
             mode=mode,
             days=days,
@@ -111,7 +114,7 @@ def simulate(
             participation=world,
         )
         if curve is not None:
-            result = _curve(settings, mechanism.split(","), curve, out or Path("curve"))
+            result = _curve(settings, names, epsilon, curve, out or Path("curve"))
         else:
             result = _run(settings, out, ray_workers)
         screen.write_json(json, result)
@@ -195,7 +198,11 @@ def _on_ray(settings: simulation.Settings, workers: int) -> simulation.World:
 
 
 def _curve(
-    settings: simulation.Settings, mechanisms: list[str], curve: str, out: Path
+    settings: simulation.Settings,
+    mechanisms: list[str],
+    epsilon: float | None,
+    curve: str,
+    out: Path,
 ) -> dict[str, Any]:
     try:
         sizes = [int(word) for word in curve.split(",")]
@@ -212,7 +219,7 @@ def _curve(
                     one = replace(
                         settings,
                         mechanism=name,
-                        epsilon=None if name == "identity" else settings.epsilon,
+                        epsilon=None if name == "identity" else epsilon,
                         phones=size,
                         zero_gradients=zero,
                     )
@@ -228,7 +235,7 @@ def _curve(
                         }
                     )
         out.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.gains(points, settings.epsilon), out / "gains")
+        plots.save(plots.gains(points, epsilon), out / "gains")
     table = Table("mechanism", "phones", "gain in HR@5 over frozen Q", box=None, pad_edge=False)
     for point in points:
         low, high = point["hr5_gain_ci95"]
@@ -238,4 +245,4 @@ def _curve(
         )
     screen.out.print(table)
     screen.out.print(f"drawn in {out}")
-    return {"points": points, "settings": simulation.as_values(settings)}
+    return {"points": points, "epsilon": epsilon, "settings": simulation.as_values(settings)}
