@@ -120,10 +120,18 @@ def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
                 if not zero:
                     panel.fill_between(phones, low, high, color=shade, alpha=0.15, lw=0)
         panel.axhline(0, color=ACCENT, lw=1)
-        panel.annotate("frozen Q", (1, 0), xycoords=("axes fraction", "data"), color=ACCENT)
+        panel.annotate(
+            "frozen Q",
+            (0.995, 0),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 3),
+            textcoords="offset points",
+            ha="right",
+            color=ACCENT,
+        )
         panel.set_xscale("log")
         panel.set_xlabel("phones")
         budget = "" if epsilon is None else f", ε = {epsilon:g} a report"
         panel.set_title(f"HR@5 gained over a frozen Q, synthetic phones{budget}")
-        panel.legend(frameon=False, fontsize=8)
+        panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
