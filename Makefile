@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIGHT := .venv-light
 
-.PHONY: demo test check light bench peers lowest clean
+.PHONY: demo test check light bench bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -38,6 +38,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/evaluate_speed.py
 	$(BIN)/python benchmarks/load_lsapp.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
+	$(BIN)/python benchmarks/fleet_speed.py rounds
+
+# Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
+bench-peers: $(READY)
+	$(BIN)/python benchmarks/fleet_speed.py step
+	$(BIN)/python benchmarks/fleet_speed.py peers
 
 # What benchmarks/fleet_speed.py measures against, each in an environment of its own.
 peers:
