@@ -194,3 +194,27 @@ def test_the_curve_sets_every_mechanism_beside_zero_gradients(tmp_path, monkeypa
     assert (tmp_path / "c" / "gains.png").exists()
     still = [p for p in points if p["mechanism"] == "identity" and p["zero_gradients"]]
     assert all(point["cosine"] is None for point in still)
+
+
+def test_phones_streamed_from_files_train_the_same_q(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from nextapp.cli.commands import app
+
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "simulate --phones 200 --apps 40 --dim 4 --rounds 2 --mechanism harmony --epsilon 1 "
+        "--sample 30 --shards 3 --json "
+    )
+    digests = set()
+    for name, more in (("a", ""), ("b", " --stream --fleet f"), ("c", " --fleet f")):
+        done = CliRunner().invoke(app, (words + name + more).split())
+        assert done.exit_code == 0, done.output
+        digests.add(json.loads((tmp_path / name).read_text())["sha256_of_app_vectors"])
+    assert len(digests) == 1
+    assert len(list((tmp_path / "f").glob("*.parquet"))) == 9
+    wrong = CliRunner().invoke(
+        app, (words + "d --fleet f").replace("--phones 200", "--phones 201").split()
+    )
+    assert wrong.exit_code == 1
+    assert "phones 0 to 199" in wrong.output

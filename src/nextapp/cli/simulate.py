@@ -12,7 +12,7 @@ from rich.table import Table
 from nextapp.cli import options, screen
 from nextapp.experiments import plots, simulation
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
-from nextapp.fleet.sharding import recipes
+from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
 from nextapp.predictors import Training
 from nextapp.wire import ModelSettings
 
@@ -61,6 +61,13 @@ def simulate(
     stream: Annotated[
         bool, typer.Option("--stream", help="Make shards anew each round: little memory.")
     ] = False,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder of Parquet shards to stream the phones from; made if it holds none.",
+            show_default=False,
+        ),
+    ] = None,
     ray_workers: Annotated[
         int, typer.Option(help="Spread the shards over this many Ray workers; 0 for none.")
     ] = 0,
@@ -116,11 +123,13 @@ def simulate(
         if curve is not None:
             result = _curve(settings, names, epsilon, curve, out or Path("curve"))
         else:
-            result = _run(settings, out, ray_workers)
+            result = _run(settings, out, fleet, ray_workers)
         screen.write_json(json, result)
 
 
-def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> dict[str, Any]:
+def _run(
+    settings: simulation.Settings, out: Path | None, fleet: Path | None, ray_workers: int
+) -> dict[str, Any]:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in (
         "round",
@@ -146,9 +155,10 @@ def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> d
                 settings.rounds,
             )
 
-        world = None
-        if ray_workers:
-            world = _on_ray(settings, ray_workers)
+        shards = recipes(settings.phones, settings.shards, settings.parameters, settings.seed)
+        if fleet is not None:
+            shards = _in_files(settings, shards, fleet, report)
+        world = _world(settings, shards, ray_workers)
         result = simulation.run(settings, world, out, heard)
     for record in result["rounds"]:
         low, high = record["hr5_gain_ci95"]
@@ -179,7 +189,31 @@ def _run(settings: simulation.Settings, out: Path | None, ray_workers: int) -> d
     return result
 
 
-def _on_ray(settings: simulation.Settings, workers: int) -> simulation.World:
+def _in_files(
+    settings: simulation.Settings, shards: list[Recipe], folder: Path, report: Any
+) -> list[Recipe]:
+    """The shards of the folder, written first if there are none."""
+    if not folder.exists() or not any(folder.iterdir()):
+        for number, recipe in enumerate(shards):
+            report("writing shards", number, len(shards))
+            write_shard(recipe.made(), folder)
+    found = recipes_in(folder)
+    n_apps = found[0].made().n_apps
+    if (found[0].first, found[-1].last, n_apps) != (0, settings.phones, settings.apps):
+        raise ValueError(
+            f"{folder} holds phones {found[0].first:,} to {found[-1].last - 1:,} with {n_apps:,} "
+            f"apps, not {settings.phones:,} phones with {settings.apps:,}: give other numbers, or "
+            f"another folder."
+        )
+    return found
+
+
+def _world(
+    settings: simulation.Settings, shards: list[Recipe], ray_workers: int
+) -> simulation.World:
+    kept = {"keep": settings.keep_shards, "empty": settings.zero_gradients}
+    if not ray_workers:
+        return simulation.LocalWorld(shards, settings.phones, **kept)
     try:
         import ray
 
@@ -187,14 +221,8 @@ def _on_ray(settings: simulation.Settings, workers: int) -> simulation.World:
     except ModuleNotFoundError as error:
         raise ValueError("--ray-workers needs Ray: pip install 'nextapp[ray]'") from error
     if not ray.is_initialized():
-        ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False)
-    return RayWorld(
-        recipes(settings.phones, settings.shards, settings.parameters, settings.seed),
-        settings.phones,
-        keep=settings.keep_shards,
-        empty=settings.zero_gradients,
-        workers=workers,
-    )
+        ray.init(num_cpus=ray_workers, include_dashboard=False, log_to_driver=False)
+    return RayWorld(shards, settings.phones, workers=ray_workers, **kept)
 
 
 def _curve(
