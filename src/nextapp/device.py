@@ -77,12 +77,10 @@ class Device:
 
     def update(self, broadcast: Broadcast) -> None:
         """Take over the app vectors of a round and solve the user vector against them, eq. (10)."""
-        settings = broadcast.settings
-        stats = self._statistics_for(broadcast)
-        own = broadcast.app_vectors[stats.apps]
-        c, c0 = model.phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
-        h = model.phone_short_term(stats, own)
-        self.user_vector = model.phone_user_vector(own, broadcast.gram, c, c0, h, settings.lam)
+        own, c, c0, h = model.phone_terms(self._statistics_for(broadcast), broadcast)
+        self.user_vector = model.phone_user_vector(
+            own, broadcast.gram, c, c0, h, broadcast.settings.lam
+        )
         self.broadcast = broadcast
 
     def predict(self, n: int, when: float | None = None) -> list[int]:
@@ -144,11 +142,8 @@ class Device:
                 mechanism=mechanism.name,
                 allow_unsafe=allow_unsafe,
             )
-        settings = broadcast.settings
         stats = self._statistics_for(broadcast)
-        own = broadcast.app_vectors[stats.apps]
-        c, c0 = model.phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
-        h = model.phone_short_term(stats, own)
+        _, c, c0, h = model.phone_terms(stats, broadcast)
         gradient = model.phone_gradient(stats, broadcast.app_vectors, self.user_vector, c, c0, h)
         return mechanism.encode(gradient, bits or SystemBits(), broadcast.round)
 

@@ -13,11 +13,12 @@ numbered equations.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.wire import READINGS, Floats, inference_window
+from nextapp.wire import READINGS, Broadcast, Floats, inference_window
 
 Apps = npt.NDArray[np.integer]
 
@@ -236,6 +237,23 @@ def phone_short_term(stats: PhoneStatistics, own: Floats) -> Floats:
     return np.asarray(
         np.bincount(stats.rows, stats.weights * similarity, minlength=len(own)), np.float64
     )
+
+
+class PhoneTerms(NamedTuple):
+    """own (k, d), c (k,), c0 and h (k,) of one phone under one broadcast."""
+
+    own: Floats
+    c: Floats
+    c0: float
+    h: Floats
+
+
+def phone_terms(stats: PhoneStatistics, broadcast: Broadcast) -> PhoneTerms:
+    """What eqs. (10) and (12) take besides p, for the settings of the broadcast."""
+    settings = broadcast.settings
+    own = broadcast.app_vectors[stats.apps]
+    c, c0 = phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
+    return PhoneTerms(own, c, c0, phone_short_term(stats, own))
 
 
 def phone_user_vector(

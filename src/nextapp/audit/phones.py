@@ -64,12 +64,9 @@ def synthetic_phones(
 
 def seqmf_gradient(history: Apps, broadcast: Broadcast) -> PhoneGradient:
     """F(u) of a phone with this history that has solved its user vector, eqs. (10) and (12)."""
-    settings = broadcast.settings
-    stats = model.phone_statistics(history, settings.reading)
-    own = broadcast.app_vectors[stats.apps]
-    c, c0 = model.phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
-    h = model.phone_short_term(stats, own)
-    p = model.phone_user_vector(own, broadcast.gram, c, c0, h, settings.lam)
+    stats = model.phone_statistics(history, broadcast.settings.reading)
+    own, c, c0, h = model.phone_terms(stats, broadcast)
+    p = model.phone_user_vector(own, broadcast.gram, c, c0, h, broadcast.settings.lam)
     return model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h)
 
 

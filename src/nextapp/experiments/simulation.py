@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nextapp import model
+from nextapp.audit.phones import seqmf_gradient
 from nextapp.data import Split, synthetic
 from nextapp.evaluation import METRICS, Exam, exam, mark, preset_named
 from nextapp.evaluation.intervals import bootstrap_means, interval
@@ -217,14 +217,7 @@ def public_clip(settings: Settings, broadcast: Broadcast) -> float:
     ball = settings.made_mechanism(1.0).ball
     norms = []
     for first, last in pairwise(starts):
-        stats = model.phone_statistics(apps[first:last], broadcast.settings.reading)
-        own = broadcast.app_vectors[stats.apps]
-        c, c0 = model.phone_confidence(
-            stats, broadcast.n_apps, broadcast.settings.alpha, broadcast.settings.gamma
-        )
-        h = model.phone_short_term(stats, own)
-        p = model.phone_user_vector(own, broadcast.gram, c, c0, h, broadcast.settings.lam)
-        gradient = model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h).dense()
+        gradient = seqmf_gradient(apps[first:last], broadcast).dense()
         order = {"linf": np.inf, "l1": 1}.get(ball, 2)
         norms.append(float(np.linalg.norm(gradient.ravel(), order)))
     return float(np.median(norms))

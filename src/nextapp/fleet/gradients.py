@@ -21,9 +21,7 @@ from nextapp.fleet.stepping import (
     desk,
     fast,
     most_apps,
-    prepare,
-    slope,
-    solve,
+    step,
 )
 from nextapp.wire import Floats
 
@@ -92,13 +90,8 @@ def gradients(
     for phone in range(first, last):
         if not reporting[phone]:
             continue
-        k, c0 = prepare(phone, fleet, t, w)
-        if solving:
-            solve(k, c0, t, w)
-            user_vectors[phone] = w.p
-        else:
-            w.p[:] = user_vectors[phone]
-        losses += slope(phone, k, c0, fleet, t, w)
+        k, c0, own_loss = step(phone, fleet, t, w, user_vectors, solving)
+        losses += own_loss
         start = g.starts[i]
         g.starts[i + 1] = start + k
         g.apps[start : start + k] = fleet.apps[fleet.app_starts[phone] :][:k]
