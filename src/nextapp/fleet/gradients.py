@@ -21,7 +21,9 @@ from nextapp.fleet.stepping import (
     desk,
     fast,
     most_apps,
-    step,
+    prepare,
+    slope,
+    solve,
 )
 from nextapp.wire import Floats
 
@@ -90,8 +92,13 @@ def gradients(
     for phone in range(first, last):
         if not reporting[phone]:
             continue
-        k, c0, own_loss = step(phone, fleet, t, w, user_vectors, solving)
-        losses += own_loss
+        k, c0 = prepare(phone, fleet, t, w)
+        if solving:
+            solve(k, c0, t, w)
+            user_vectors[phone] = w.p
+        else:
+            w.p[:] = user_vectors[phone]
+        losses += slope(phone, k, c0, fleet, t, w)
         start = g.starts[i]
         g.starts[i + 1] = start + k
         g.apps[start : start + k] = fleet.apps[fleet.app_starts[phone] :][:k]

@@ -272,20 +272,6 @@ def solved(
 
 
 @fast
-def step(
-    phone: int, fleet: Columns, t: Terms, w: Desk, user_vectors: Floats, solving: bool
-) -> tuple[int, Any, float]:
-    """h, p (solved, or as it is) and F of one phone; its k, c0 and the loss of its own apps."""
-    k, c0 = prepare(phone, fleet, t, w)
-    if solving:
-        solve(k, c0, t, w)
-        user_vectors[phone] = w.p
-    else:
-        w.p[:] = user_vectors[phone]
-    return k, c0, slope(phone, k, c0, fleet, t, w)
-
-
-@fast
 def summed(
     first: int,
     last: int,
@@ -304,8 +290,13 @@ def summed(
     for phone in range(first, last):
         if not reporting[phone]:
             continue
-        k, c0, own_loss = step(phone, fleet, t, w, user_vectors, solving)
-        loss += own_loss
+        k, c0 = prepare(phone, fleet, t, w)
+        if solving:
+            solve(k, c0, t, w)
+            user_vectors[phone] = w.p
+        else:
+            w.p[:] = user_vectors[phone]
+        loss += slope(phone, k, c0, fleet, t, w)
         start = fleet.app_starts[phone]
         for i in range(k):
             app = fleet.apps[start + i]
