@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.wire import WireError
+from nextapp.wire import WireError, WrongSize
 
 
 def width(n_values: int) -> int:
@@ -78,7 +78,7 @@ class SignedPositions:
     def check(self, payload: bytes) -> None:
         """The check of `unpacked` for one payload, without arrays: for a server's front door."""
         if len(payload) != self.n_bytes:
-            raise WireError(f"a payload has {self.n_bytes} bytes here, got {len(payload)}.")
+            raise WrongSize(f"a payload has {self.n_bytes} bytes here, got {len(payload)}.")
         word = int.from_bytes(payload, "little")
         if word >> sum(self._widths):
             raise WireError("the bits after the last field of a payload must be 0.")
