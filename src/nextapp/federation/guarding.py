@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -29,6 +30,7 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
         _timer: asyncio.TimerHandle | None = None
         _in_head = True
         _n_head = 0
+        _cycles: tuple[Any, ...] = ()  # requests of this connection that are not answered
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -41,6 +43,8 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._disarm()
+            for cycle in self._cycles:  # uvicorn tells the latest one only
+                cycle.disconnected = True
             super().connection_lost(exc)
             metrics.connections = len(self.connections)
 
@@ -63,6 +67,8 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._in_head = False
             super().on_headers_complete()
+            waiting = (cycle for cycle in self._cycles if not cycle.response_complete)
+            self._cycles = (*waiting, self.cycle)
 
         def on_message_complete(self) -> None:
             super().on_message_complete()
