@@ -45,7 +45,10 @@ def init(path: Path, *, lifetime: float, per_day: float, days: float) -> Lines:
 def limits(path: Path, *, lifetime: float, per_day: float, raise_them: bool = False) -> Lines:
     """Set the owner's limits anew."""
     with Store(path) as store:
-        store.limit(lifetime, per_day, raise_budget=raise_them)
+        try:
+            store.limit(lifetime, per_day, raise_budget=raise_them)
+        except ValueError as error:
+            raise ValueError(str(error).replace("pass raise_budget=True", "give --raise")) from None
         return store.ledger.statement(time.time()).splitlines()
 
 

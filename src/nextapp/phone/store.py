@@ -550,7 +550,7 @@ class Store:
 
     def _give_room_back(self) -> None:
         with self._errors():
-            self._connection.execute("PRAGMA incremental_vacuum").fetchall()
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
 
     @property
     def n_bytes(self) -> int:
