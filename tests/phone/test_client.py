@@ -52,9 +52,8 @@ def test_a_broadcast_comes_packed_and_only_when_it_is_new(server, client):
 
 
 def test_a_code_becomes_a_token(server):
-    with Client(server.url) as client:
-        with pytest.raises(Refused, match="bad_code"):
-            client.enrol("guess")
+    with Client(server.url) as client, pytest.raises(Refused, match="bad_code"):
+        client.enrol("guess")
         assert client.enrol("welcome") == TOKEN
         client.submit(Report("harmony", 3, b"x").to_bytes())
     assert list(server.taken) == [3]
@@ -106,9 +105,11 @@ def test_pauses_differ_between_phones(server):
     seen = set()
     for _ in range(4):
         pauses: list[float] = []
-        with Client(server.url, sleep=pauses.append, attempts=2) as client:
-            with pytest.raises(Overloaded):
-                client.broadcast()
+        with (
+            Client(server.url, sleep=pauses.append, attempts=2) as client,
+            pytest.raises(Overloaded),
+        ):
+            client.broadcast()
         seen.update(pauses)
     assert len(seen) == 4
 
@@ -158,9 +159,11 @@ def test_nobody_is_followed_to_another_address(server, client):
 def test_an_answer_beyond_the_limit_is_not_read(server, pauses):
     server.publish(bytes(5_000_000))
     for limit in (4_999_999, 1000):
-        with Client(server.url, largest_broadcast=limit) as client:
-            with pytest.raises(BadAnswer, match="larger than"):
-                client.broadcast()
+        with (
+            Client(server.url, largest_broadcast=limit) as client,
+            pytest.raises(BadAnswer, match="larger than"),
+        ):
+            client.broadcast()
 
 
 def test_a_bomb_in_gzip_is_not_unpacked(server):
@@ -168,9 +171,11 @@ def test_a_bomb_in_gzip_is_not_unpacked(server):
     assert len(bomb) < 100_000
 
     server.mishap = lambda handler: handler.answer(200, bomb, Content_Encoding="gzip", ETag='"b"')
-    with Client(server.url, largest_broadcast=1 << 20) as client:
-        with pytest.raises(BadAnswer, match="larger than"):
-            client.broadcast()
+    with (
+        Client(server.url, largest_broadcast=1 << 20) as client,
+        pytest.raises(BadAnswer, match="larger than"),
+    ):
+        client.broadcast()
 
 
 def test_an_answer_cut_short_is_no_answer(server, pauses):
@@ -188,9 +193,11 @@ def test_an_answer_cut_short_is_no_answer(server, pauses):
 
     for packing in (True, False):
         server.mishap = lambda handler, packing=packing: cut(handler, packing)
-        with Client(server.url, attempts=1, timeout=2.0) as client:
-            with pytest.raises(Unreachable, match=r"short|broke off"):
-                client.broadcast()
+        with (
+            Client(server.url, attempts=1, timeout=2.0) as client,
+            pytest.raises(Unreachable, match=r"short|broke off"),
+        ):
+            client.broadcast()
     server.mishap = lambda handler: handler.answer(200, data[:-9], Content_Encoding="gzip")
     with Client(server.url, attempts=1) as client, pytest.raises(Unreachable, match="short"):
         client.broadcast()
@@ -199,17 +206,21 @@ def test_an_answer_cut_short_is_no_answer(server, pauses):
 def test_a_server_that_never_answers_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        with Client(url, timeout=0.1, attempts=2, sleep=lambda s: None) as client:
-            with pytest.raises(Unreachable, match="not reached"):
-                client.broadcast()
+        with (
+            Client(url, timeout=0.1, attempts=2, sleep=lambda s: None) as client,
+            pytest.raises(Unreachable, match="not reached"),
+        ):
+            client.broadcast()
 
 
 def test_a_server_that_is_not_there_is_unreachable(server, pauses):
     url = server.url
     server.server_close()
-    with Client(url, sleep=pauses.append, attempts=3) as client:
-        with pytest.raises(Unreachable, match="not reached"):
-            client.broadcast()
+    with (
+        Client(url, sleep=pauses.append, attempts=3) as client,
+        pytest.raises(Unreachable, match="not reached"),
+    ):
+        client.broadcast()
     assert len(pauses) == 2
 
 
@@ -279,13 +290,17 @@ def test_tls_with_a_ca_of_its_own(make_broadcast, certificate):
 def test_a_server_that_cannot_show_who_it_is_gets_nothing(make_broadcast, certificate, pauses):
     ca, pair = certificate
     with serving(make_broadcast(3), pair) as server:
-        with Client(server.url, token=TOKEN, sleep=pauses.append) as stranger:
-            with pytest.raises(Untrusted, match="Nothing was sent"):
-                stranger.submit(b"report")
+        with (
+            Client(server.url, token=TOKEN, sleep=pauses.append) as stranger,
+            pytest.raises(Untrusted, match="Nothing was sent"),
+        ):
+            stranger.submit(b"report")
         other_name = server.url.replace("localhost", "127.0.0.1")
-        with Client(other_name, ca=ca, token=TOKEN, sleep=pauses.append) as client:
-            with pytest.raises(Untrusted, match="127"):
-                client.submit(b"report")
+        with (
+            Client(other_name, ca=ca, token=TOKEN, sleep=pauses.append) as client,
+            pytest.raises(Untrusted, match="127"),
+        ):
+            client.submit(b"report")
         assert server.requests == []
         assert pauses == []  # asking again would not help
 
