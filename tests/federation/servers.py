@@ -67,8 +67,6 @@ class ServerProcess:
 
     def _end(self) -> int:
         self.process.communicate(timeout=30)
-        for client in self._clients:
-            client.close()
         return self.process.returncode
 
     def code(self, uses: int = 1000) -> str:
@@ -95,6 +93,8 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
+        for client in self._clients:
+            client.close()
 
 
 class Client:
