@@ -47,6 +47,7 @@ class FederationSettings:
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         RoundRules(self.goal, self.minimum, self.deadline)
+        self._optimiser()
         self._mechanism(1, self.dim)
 
     @property
