@@ -1,0 +1,47 @@
+"""The ServerApp: the coordinator, and a post that travels by Flower's grid."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from nextapp.federation.flower.apps.parcels import answer_in, letter_message
+from nextapp.federation.flower.driving import Driver, Pace
+from nextapp.federation.flower.letters import Answer, Letter
+
+
+class GridPost:
+    """Letters over a grid. An address is a node number; a message lives for `seconds`."""
+
+    def __init__(self, grid: Grid, seconds: float) -> None:
+        self._grid = grid
+        self._seconds = seconds
+        self._sent: dict[str, int] = {}
+
+    def addresses(self) -> Collection[int]:
+        return list(self._grid.get_node_ids())
+
+    def send(self, address: int, letter: Letter) -> None:
+        message = letter_message(letter, address, self._seconds)
+        for number in self._grid.push_messages([message]):
+            self._sent[number] = address
+
+    def answers(self) -> Iterable[tuple[int, Answer | str]]:
+        if not self._sent:
+            return
+        for message in self._grid.pull_messages(list(self._sent)):
+            address = self._sent.pop(message.metadata.reply_to_message_id, None)
+            if address is not None:
+                yield address, answer_in(message)
+
+
+def _coordinate(grid: Grid, context: Context) -> None:
+    settings = context.run_config
+    ...
+
+
+app = ServerApp()
+app.main()(_coordinate)
