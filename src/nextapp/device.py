@@ -48,6 +48,7 @@ class Device:
         self._apps: list[int] = []
         self._times: list[float] = []
         self._start = 0  # launches before this one have left the window
+        self._counts: dict[int, int] = {}  # launches in the window by app, the latest app last
         self._session = 0  # launch with which the session at hand began
         self._statistics: tuple[tuple[int, str], model.PhoneStatistics] | None = None
 
@@ -66,13 +67,25 @@ class Device:
             self._session = len(self._apps)
         self._apps.append(int(app))
         self._times.append(float(when))
+        self._counts[int(app)] = self._counts.pop(int(app), 0) + 1
+        self._statistics = None
         if self.window is not None:
-            while when - self._times[self._start] > self.window:
-                self._start += 1
-            if self._start > len(self._apps) // 2:  # forget for good, a few times in a life
-                del self._apps[: self._start], self._times[: self._start]
-                self._session = max(0, self._session - self._start)
-                self._start = 0
+            n_old = 0
+            while when - self._times[self._start + n_old] > self.window:
+                n_old += 1
+            self.drop(n_old)
+
+    def drop(self, n: int) -> None:
+        """Forget the n oldest launches."""
+        for app in self._apps[self._start : self._start + n]:
+            self._counts[app] -= 1
+            if not self._counts[app]:
+                del self._counts[app]
+        self._start += n
+        if self._start > len(self._apps) // 2:  # forget for good, a few times in a life
+            del self._apps[: self._start], self._times[: self._start]
+            self._session = max(0, self._session - self._start)
+            self._start = 0
         self._statistics = None
 
     def update(self, broadcast: Broadcast) -> None:
@@ -91,7 +104,7 @@ class Device:
         """
         over = when is not None and bool(self._times) and when - self._times[-1] > self.session_gap
         recent = [] if over else self._apps[max(self._session, self._start) :]
-        candidates = list(dict.fromkeys(reversed(self._apps[self._start :])))  # latest first
+        candidates = list(reversed(self._counts))  # latest first
         if self.broadcast is None or self.user_vector is None:
             return candidates[:n]
         if not candidates:

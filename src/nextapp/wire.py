@@ -31,6 +31,10 @@ class WireError(ValueError):
     """Bytes that are not what they should be."""
 
 
+class WrongSize(WireError):
+    """A payload that is longer or shorter than every payload of its mechanism."""
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """What a phone must know to solve its user vector and to predict; the same for all phones.

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
-from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import data, options, phone, privacy, screen
+from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
@@ -26,9 +27,15 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(phone.app, name="phone")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(
+    epilog="Example: nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 "
+    "--clip 1 --goal 200 --deadline 600"
+)(serving.serve)
+app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.enrol_code)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
+import logging
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
 from nextapp.federation.coordinator import Closed, Coordinator
+from nextapp.federation.gateway import Gateway
+from nextapp.federation.guarding import guarded
 from nextapp.federation.rounds import RoundRules, Verdict
-from nextapp.federation.vault import Vault
+from nextapp.federation.settings import FederationSettings, changed, settings_of
+from nextapp.federation.vault import Vault, VaultError
+
+LOG = logging.getLogger("nextapp.coordinator")
+
+_TICK_SECONDS = 0.1
+_RETRY_SECONDS = 5.0
 
 
 class Embedded:
@@ -60,3 +80,140 @@ class Embedded:
                 f"backup, or go on from these app vectors with --skip-to {vault_round + 1}."
             )
         self.coordinator.absorb([reduced])
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """The folder, for this process alone; a second server on it is refused."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"another server runs on {folder}: stop it first, or give this one another folder."
+            ) from None
+        yield
+
+
+def made(
+    folder: Path,
+    given: Mapping[str, Any],
+    apps: tuple[str, ...] | None,
+    *,
+    now: float,
+    skip_to: int | None = None,
+) -> tuple[Embedded, FederationSettings]:
+    """The federation of a folder as it was left, or a new one if the folder holds none.
+
+    Parameters
+    ----------
+    given
+        Settings that were asked for this time; see `settings`.
+    apps
+        The catalogue of a new federation.
+    skip_to
+        Pass over rounds until this one, after a restore.
+    """
+    path = folder / "settings.json"
+    checkpoints = folder / "checkpoints"
+    if path.exists():
+        settings = changed(FederationSettings.read(path), given)
+        coordinator = Coordinator.resumed(
+            checkpoints, settings.loaded_server, minimum=settings.minimum
+        )
+        known = coordinator.learner.broadcast.apps
+        if apps is not None and apps != known:
+            raise ValueError(
+                f"the catalogue of {folder} has {len(known):,} apps and is not the one given: "
+                f"leave --apps out, or start in another folder."
+            )
+    else:
+        settings = settings_of(given)
+        if apps is None:
+            raise ValueError(
+                "a new federation needs a catalogue: --apps FILE with one app name a line, or "
+                "--apps N for apps that are known by number."
+            )
+        coordinator = Coordinator.started(
+            settings.new_server(apps), checkpoints, minimum=settings.minimum
+        )
+    settings.write(path)
+    if skip_to is not None:
+        coordinator.skip_to(skip_to)
+    embedded = Embedded(coordinator, Vault(folder / "vault.sqlite"), settings.rules)
+    embedded.resume(now)
+    return embedded, settings
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, stopped by a signal without raising it again: the rest is put away in order."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket at this address, open for connections before anything else is started."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+    except OSError as error:
+        opened.close()
+        raise ValueError(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
+    return opened
+
+
+def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options: Any) -> None:
+    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …"""
+    config = uvicorn.Config(
+        gateway,
+        http=guarded(gateway.limits, gateway.metrics),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=gateway.limits.keep_alive_seconds,
+        timeout_graceful_shutdown=10,
+        **{"proxy_headers": False, **options},
+    )
+
+    async def run() -> None:
+        server = _Server(config)
+        ticking = asyncio.create_task(_ticking(embedded, gateway))
+        try:
+            await server.serve([opened])
+        finally:
+            ticking.cancel()
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())
+
+
+async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
+        try:
+            ended = await asyncio.to_thread(embedded.tick, time.time())
+        except (VaultError, OSError) as error:
+            gateway.metrics.storage.add("tick")
+            LOG.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        if isinstance(ended, Closed):
+            gateway.refresh()
+            gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
+            LOG.info(ended.words)
+        elif ended is Verdict.EXTEND:
+            gateway.metrics.rounds.add("extended")
+            LOG.warning(
+                "round %d is below its minimum of %d reports at its deadline: nothing was "
+                "changed, it stays open for another %g s.",
+                embedded.coordinator.round,
+                embedded.rules.minimum,
+                embedded.rules.seconds,
+            )
