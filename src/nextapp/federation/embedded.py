@@ -51,7 +51,7 @@ class Embedded:
                 self.vault.close_round(round.number)
                 self.vault.reduce(round.number, self.coordinator.learner.mechanism)
         self._publish(now)
-        self.vault.amend(self.coordinator.round, self.rules)
+        self.vault.amend(self.rules, now)
 
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say."""

@@ -155,6 +155,7 @@ class Gateway:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 self.refresh()
+                await asyncio.to_thread(self.vault.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
                 LOG.warning("the broadcast at hand is handed out further: %s", error)

@@ -3,7 +3,7 @@
 Nothing that links a report to a phone can be read from it. A device is the SHA-256 of its token.
 That it has reported is kept under a hash keyed with the token itself, which only the phone has:
 neither the device nor the report can be found from it, yet the same phone finds its own mark again.
-Reports lie in the order of random keys. Marks and reports go, overwritten, when the round is
+Reports lie in random order, a thousand or so among each other. Marks and reports go, overwritten, when the round is
 reduced.
 
 A report is on disk before `admit` returns. `reduce` replaces the reports of a closed round by their
@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -31,6 +31,8 @@ from nextapp.wire import Report
 
 TOKEN_BYTES = 32
 _REPORTS_AT_ONCE = 4096
+_LONG_LOG = 8 << 20  # bytes
+_MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
 _BUSY_SECONDS = 2.0
 _SCHEMA_VERSION = 1
 
@@ -227,15 +229,18 @@ class Vault:
         number, broadcast, *rules = row
         return Published(number, broadcast, RoundRules(*rules))
 
-    def amend(self, number: int, rules: RoundRules) -> None:
-        """Other rules for a round that is open; its deadline follows them."""
+    def amend(self, rules: RoundRules, now: float) -> None:
+        """Other rules for the round at hand; its time starts anew if that has changed."""
+        published = self.published()
+        if published is None or published.rules == rules:
+            return
         with self._transaction() as write:
-            write.execute(
-                "UPDATE rounds SET goal = ?, minimum = ?, seconds = ?, "
-                "deadline = min(deadline, opened + ? * (1 + extensions)) "
-                "WHERE number = ? AND closed = 0",
-                (rules.goal, rules.minimum, rules.seconds, rules.seconds, number),
-            )
+            write.execute("UPDATE rounds SET goal = ?, minimum = ?", (rules.goal, rules.minimum))
+            if rules.seconds != published.rules.seconds:
+                write.execute(
+                    "UPDATE rounds SET seconds = ?, deadline = ?",
+                    (rules.seconds, now + rules.seconds),
+                )
 
     def settle(self, now: float) -> Verdict:
         """Hold the round at hand against its rules, and close or extend it if they say so."""
@@ -269,16 +274,21 @@ class Vault:
     def admit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """Take reports, all in one transaction, which is on disk when this returns."""
         with self._transaction() as write:
-            row = write.execute("SELECT number, closed FROM rounds").fetchone()
-            open_round = None if row is None or row[1] else row[0]
-            outcomes = [self._admitted(write, one, open_round) for one in submissions]
+            row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
+            number, closed, n_reports = row or (None, True, 0)
+            group = (n_reports // _MINGLED).to_bytes(4, "big")
+            outcomes = [
+                self._admitted(write, one, None if closed else number, group) for one in submissions
+            ]
             n_new = outcomes.count(Outcome.ACCEPTED)
             if n_new:
                 write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n_new,))
         return outcomes
 
     @staticmethod
-    def _admitted(write: sqlite3.Connection, one: Submission, open_round: int | None) -> Outcome:
+    def _admitted(
+        write: sqlite3.Connection, one: Submission, open_round: int | None, group: bytes
+    ) -> Outcome:
         mark, digest = _mark(one)
         row = write.execute("SELECT digest FROM seen WHERE mark = ?", (mark,)).fetchone()
         if row is not None:  # also where the round has closed since: the report is in its sum
@@ -286,7 +296,7 @@ class Vault:
         if one.round != open_round:
             return Outcome.ROUND_CLOSED
         write.execute("INSERT INTO seen VALUES (?, ?)", (mark, digest))
-        key = secrets.token_bytes(12)
+        key = group + secrets.token_bytes(8)
         write.execute("INSERT INTO reports VALUES (?, ?)", (key, one.payload))
         return Outcome.ACCEPTED
 
@@ -339,7 +349,7 @@ class Vault:
         return Reduced(number, row[0], tally)
 
     def _payloads(self) -> Iterator[list[bytes]]:
-        """The reports of the round in parts, in the order of their random keys."""
+        """The reports of the round in parts."""
         last = b""
         while True:
             with _refusals(), self._reading:
@@ -366,7 +376,8 @@ class Vault:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA wal_autocheckpoint = 50000")  # `tidy` comes long before
+        connection.execute("PRAGMA cache_size = -65536")
         return connection
 
     @contextmanager
@@ -381,6 +392,21 @@ class Vault:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
+
+    def tidy(self) -> None:
+        """Bring a long write-ahead log into the file, in the background of those who write.
+
+        Two passes without a lock leave little to do for the third, after which the log starts
+        anew. Left to SQLite, a writer would stop for the whole of it.
+        """
+        log = self.path.with_name(self.path.name + "-wal")
+        if not log.exists() or log.stat().st_size < _LONG_LOG:
+            return
+        with _refusals(), closing(self._connected()) as other:
+            for _ in range(2):
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            with self._writing:
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def _truncate_log(self) -> None:
         """What was deleted shall not live on in the write-ahead log; a busy reader puts it off."""
