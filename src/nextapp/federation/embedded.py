@@ -95,15 +95,14 @@ def held(folder: Path) -> Iterator[None]:
         yield
 
 
-def made(
+def founded(
     folder: Path,
     given: Mapping[str, Any],
     apps: tuple[str, ...] | None,
     *,
-    now: float,
     skip_to: int | None = None,
-) -> tuple[Embedded, FederationSettings]:
-    """The federation of a folder as it was left, or a new one if the folder holds none.
+) -> tuple[Coordinator, FederationSettings]:
+    """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
     Parameters
     ----------
@@ -140,6 +139,19 @@ def made(
     settings.write(path)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
+    return coordinator, settings
+
+
+def made(
+    folder: Path,
+    given: Mapping[str, Any],
+    apps: tuple[str, ...] | None,
+    *,
+    now: float,
+    skip_to: int | None = None,
+) -> tuple[Embedded, FederationSettings]:
+    """The federation of a folder with its vault beside the coordinator; see `founded`."""
+    coordinator, settings = founded(folder, given, apps, skip_to=skip_to)
     embedded = Embedded(coordinator, Vault(folder / "vault.sqlite"), settings.rules)
     embedded.resume(now)
     return embedded, settings
@@ -168,8 +180,13 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options: Any) -> None:
-    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …"""
+def serve(
+    embedded: Embedded | None, gateway: Gateway, opened: socket.socket, **options: Any
+) -> None:
+    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …
+
+    Without `embedded`, another process opens and closes the rounds of the gateway's vault.
+    """
     config = uvicorn.Config(
         gateway,
         http=guarded(gateway.limits, gateway.metrics),
@@ -184,11 +201,12 @@ def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options
 
     async def run() -> None:
         server = _Server(config)
-        ticking = asyncio.create_task(_ticking(embedded, gateway))
+        ticking = embedded and asyncio.create_task(_ticking(embedded, gateway))
         try:
             await server.serve([opened])
         finally:
-            ticking.cancel()
+            if ticking:
+                ticking.cancel()
 
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())

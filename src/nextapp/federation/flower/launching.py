@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from nextapp import __version__
-from nextapp.federation.flower.identity import ServerFiles
 
 SWITCHES: Mapping[str, str] = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -26,6 +26,14 @@ SWITCHES: Mapping[str, str] = {
 CONNECTION = "federation"
 
 
+class ServerFiles(NamedTuple):
+    """What a TLS server is started with: the CA that vouches for it, its certificate, its key."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+
 class Link(NamedTuple):
     """Where a SuperLink is, and the CA file that vouches for it; None for plain HTTP."""
 
@@ -34,11 +42,20 @@ class Link(NamedTuple):
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a Flower process; `home` keeps what it stores, apart from all others."""
+    """The environment of a Flower process; `home` keeps what it stores, apart from all others.
+
+    Flower's processes on one machine talk over loopback, which no proxy must see.
+    """
     home.mkdir(parents=True, exist_ok=True)
     tools = str(Path(sys.executable).parent)
-    path = os.pathsep.join([tools, os.environ.get("PATH", os.defpath)])
-    return {**os.environ, **SWITCHES, "FLWR_HOME": str(home.resolve()), "PATH": path}
+    direct = "127.0.0.1,localhost,::1"
+    return {
+        **os.environ,
+        **SWITCHES,
+        "FLWR_HOME": str(home.resolve()),
+        "PATH": os.pathsep.join([tools, os.environ.get("PATH", os.defpath)]),
+        **{name: f"{os.environ.get(name, '')},{direct}" for name in ("NO_PROXY", "no_proxy")},
+    }
 
 
 def superlink(
@@ -91,14 +108,14 @@ def run(bundle: Path, settings: Mapping[str, str | int | float]) -> list[str]:
 def connect(home: Path, link: Link) -> None:
     """Name the SuperLink that `register` and `run` talk to, in the `home` they are started with."""
     home.mkdir(parents=True, exist_ok=True)
-    trust = (
+    how = (
         "insecure = true"
         if link.authority is None
         else f"root-certificates = {json.dumps(str(link.authority.resolve()))}"
     )
     (home / "config.toml").write_text(
         f"[superlink]\ndefault = {json.dumps(CONNECTION)}\n\n[superlink.{CONNECTION}]\n"
-        f"address = {json.dumps(link.address)}\n{trust}\n",
+        f"address = {json.dumps(link.address)}\n{how}\n",
         encoding="utf-8",
     )
 
@@ -125,6 +142,7 @@ clientapp = "nextapp.federation.flower.apps.gateway:app"
 [tool.flwr.app.config]
 data = ""
 rounds = 0
+skip-to = 0
 gateways = 1
 poll = 10.0
 patience = 120.0
@@ -132,6 +150,13 @@ patience = 120.0
         encoding="utf-8",
     )
     return folder
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _tool(name: str) -> str:

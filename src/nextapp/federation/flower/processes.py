@@ -84,7 +84,10 @@ class Processes:
 
 
 def members(folder: Path) -> list[int]:
-    """The ids of all processes of the federation in `folder`; none where there is no /proc."""
+    """The ids of all processes of the federation in `folder`, or of a part of it in a folder below.
+
+    Found by /proc, so on Linux only; elsewhere none.
+    """
     mark = f"{_MARK}={folder.resolve()}".encode()
     found = []
     for entry in _PROC.iterdir() if _PROC.is_dir() else ():
@@ -93,7 +96,7 @@ def members(folder: Path) -> list[int]:
                 words = (entry / "environ").read_bytes().split(b"\0")
             except OSError:  # it has ended, or belongs to someone else
                 continue
-            if mark in words:
+            if any(word == mark or word.startswith(mark + b"/") for word in words):
                 found.append(int(entry.name))
     return found
 

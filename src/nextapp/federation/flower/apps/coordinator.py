@@ -8,6 +8,7 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from nextapp.federation.embedded import founded, held
 from nextapp.federation.flower.apps.parcels import answer_in, letter_message
 from nextapp.federation.flower.driving import Driver, Pace
 from nextapp.federation.flower.letters import Answer, Letter
@@ -39,8 +40,21 @@ class GridPost:
 
 
 def _coordinate(grid: Grid, context: Context) -> None:
-    settings = context.run_config
-    ...
+    """Play rounds from the checkpoint of the folder ``data`` on, until ``rounds`` have been."""
+    config = context.run_config
+    data, rounds = Path(str(config["data"])), int(config["rounds"])
+    pace = Pace(int(config["gateways"]), float(config["poll"]), float(config["patience"]))
+    with held(data):
+        skip_to = int(config["skip-to"]) or None
+        coordinator, settings = founded(data, {}, None, skip_to=skip_to)
+        driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=_say)
+        _say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
+        while not rounds or coordinator.round < rounds:
+            driver.play_round()
+
+
+def _say(words: str) -> None:
+    print(words, flush=True)
 
 
 app = ServerApp()

@@ -18,7 +18,7 @@ from nextapp.federation.vault import Vault
 
 def _answered(message: Message, context: Context) -> Message:
     data = Path(str(context.node_config["data"]))
-    vault = Vault(data / "vault.db", busy_seconds=30.0)
+    vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
     try:
         return answer_message(answer(letter_in(message), vault, gateway_identity(data)), message)
     finally:
