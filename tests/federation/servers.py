@@ -38,6 +38,7 @@ class ServerProcess:
         self.settings = {**SETTINGS, **settings}
         self.limits = limits or {"token_burst": 1e9, "address_burst": 1e9}
         self.process: subprocess.Popen | None = None
+        self._clients: list[Client] = []
         folder.mkdir(parents=True, exist_ok=True)
 
     def start(self) -> None:
@@ -51,7 +52,7 @@ class ServerProcess:
         )  # fmt: skip
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(self.process.stderr.read())
+            raise RuntimeError(self.process.communicate()[1])
         self.port = int(line)
 
     def kill(self) -> None:
@@ -82,7 +83,8 @@ class ServerProcess:
         return tokens
 
     def client(self, timeout: float = 10.0) -> Client:
-        return Client(self.port, timeout)
+        self._clients.append(Client(self.port, timeout))
+        return self._clients[-1]
 
     def __enter__(self) -> ServerProcess:
         self.start()
@@ -91,6 +93,8 @@ class ServerProcess:
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.kill()
+        for client in self._clients:
+            client.close()
 
 
 class Client:
@@ -102,7 +106,8 @@ class Client:
     def request(self, method, path, body=None, **headers):
         """(status, headers, body)"""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self._connection.request(method, path, body, named)
+        chunked = "transfer-encoding" in named
+        self._connection.request(method, path, body, named, encode_chunked=chunked)
         answer = self._connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 

@@ -41,7 +41,8 @@ class Exam:
 
     ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
     ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending;
-    each has its candidates, as in `Questions`, with the row after which each competes.
+    each has its candidates, as in `Questions`, with the row after which each competes, and the row
+    at which its history has ended.
     """
 
     whole: LaunchLog
@@ -54,6 +55,7 @@ class Exam:
     candidates: Indices
     candidate_starts: Indices
     seen_from: Indices
+    history_ends: Indices
 
     @property
     def n_predictions(self) -> int:
@@ -85,6 +87,20 @@ class Exam:
         again[1:] = app[1:] == app[:-1]
         return again[asked]
 
+    @property
+    def _passed(self) -> tuple[Indices, Indices]:
+        """Rows that a phone sees before each session without being asked; where each part begins.
+
+        They lie after the user's history and before the session, not before the one before it.
+        """
+        begin = self.history_ends[self.session_user]
+        same = self.session_user[1:] == self.session_user[:-1]
+        begin[1:][same] = self.rows[self.sessions[1:-1] - 1][same] + 1
+        length = np.maximum(self.rows[self.sessions[:-1]] - begin, 0)
+        passed_starts = np.concatenate([[0], np.cumsum(length)])
+        offset = np.arange(passed_starts[-1]) - np.repeat(passed_starts[:-1], length)
+        return np.repeat(begin, length) + offset, passed_starts
+
     @cached_property
     def chunks(self) -> list[Chunk]:
         """All predictions, in order."""
@@ -95,8 +111,15 @@ class Exam:
         places = np.searchsorted(keys, owner * n_apps + self.whole.app[self.rows])
         launches = places - self.candidate_starts[owner]
 
+        passed, passed_starts = self._passed
+        passed_user = np.repeat(self.session_user, np.diff(passed_starts))
+        passed_places = np.searchsorted(keys, passed_user * n_apps + self.whole.app[passed])
+        passed_launches = passed_places - self.candidate_starts[passed_user]
+
         cells = np.cumsum((np.diff(self.sessions) - 1) * width[self.session_user])
         number = (cells - 1) // max(1, min(_CHUNK_CELLS, int(cells[-1]) // _CHUNKS))
+        first_of_user = np.searchsorted(self.session_user, np.arange(len(self.users)))
+        number = number[first_of_user][self.session_user]  # a user's sessions stay together
         bounds = np.flatnonzero(np.diff(number, prepend=-1, append=number[-1] + 1))
         chunks = []
         for first, last in pairwise(bounds):
@@ -105,6 +128,7 @@ class Exam:
                 [np.arange(*self.candidate_starts[user : user + 2]) for user in users]
             )
             rows = slice(self.sessions[first], self.sessions[last])
+            between = slice(passed_starts[first], passed_starts[last])
             questions = Questions(
                 users=self.users[users],
                 candidates=self.candidates[picked],
@@ -112,6 +136,10 @@ class Exam:
                 session_user=session_user,
                 session_starts=self.sessions[first : last + 1] - self.sessions[first],
                 launches=launches[rows],
+                times=self.whole.time[self.rows[rows]],
+                passed=passed_launches[between],
+                passed_starts=passed_starts[first : last + 1] - passed_starts[first],
+                passed_times=self.whole.time[passed[between]],
             )
             chunks.append(Chunk(questions, self.rows[rows], self.seen_from[picked]))
         return chunks
@@ -160,7 +188,16 @@ def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
         candidates=pairs % whole.n_apps,
         candidate_starts=np.searchsorted(pairs // whole.n_apps, np.append(users, whole.n_users)),
         seen_from=seen_from,
+        history_ends=_history_ends(whole, np.flatnonzero(parts.part <= 1), users),
     )
+
+
+def _history_ends(whole: LaunchLog, history: Indices, users: Indices) -> Indices:
+    """The row after each user's last of history; the user's first where there is none."""
+    last = np.searchsorted(whole.user[history], users, side="right") - 1
+    there = (last >= 0) & (whole.user[history[np.maximum(last, 0)]] == users)
+    ends: Indices = np.where(there, history[np.maximum(last, 0)] + 1, whole.starts[users])
+    return ends
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:

@@ -384,6 +384,9 @@ class Gateway:
             except Refusal as refusal:
                 self.metrics.requests.add(f"{route} {refusal.code}")
                 return refusal.response()
+            except ClientDisconnect:
+                self.metrics.requests.add(f"{route} disconnected")
+                return Response(status_code=400)  # to nobody
             self.metrics.requests.add(f"{route} {response.status_code}")
             return response
 
@@ -411,7 +414,7 @@ class Metrics:
         )  # fmt: skip
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
-            ["slow", "too_many", "long_head"],
+            ["slow", "too_many", "long_head", "bad_http"],
         )  # fmt: skip
         self.report_seconds = Histogram(
             "nextapp_report_seconds", "From the request's head to the durable acknowledgement."

@@ -3,8 +3,8 @@
 Nothing that links a report to a phone can be read from it. A device is the SHA-256 of its token.
 That it has reported is kept under a hash keyed with the token itself, which only the phone has:
 neither the device nor the report can be found from it, yet the same phone finds its own mark again.
-Reports lie in random order, a thousand or so among each other. Marks and reports go, overwritten, when the round is
-reduced.
+Reports lie in random order, a thousand or so among each other. Marks and reports go, overwritten,
+when the round is reduced.
 
 A report is on disk before `admit` returns. `reduce` replaces the reports of a closed round by their
 tally in one transaction; after a crash at any moment it either has happened or can be done again.
@@ -272,33 +272,35 @@ class Vault:
     # Reports
 
     def admit(self, submissions: Sequence[Submission]) -> list[Outcome]:
-        """Take reports, all in one transaction, which is on disk when this returns."""
+        """Take reports, all in one transaction, which is on disk when this returns.
+
+        A handful of statements whatever the number of reports: each one hands the interpreter to
+        other threads, and getting it back takes longer than the statement.
+        """
+        marks = [_mark(one) for one in submissions]
         with self._transaction() as write:
             row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
             number, closed, n_reports = row or (None, True, 0)
+            held = _held(write, [mark for mark, _ in marks])
+            outcomes, seen, reports = [], [], []
             group = (n_reports // _MINGLED).to_bytes(4, "big")
-            outcomes = [
-                self._admitted(write, one, None if closed else number, group) for one in submissions
-            ]
-            n_new = outcomes.count(Outcome.ACCEPTED)
-            if n_new:
-                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n_new,))
+            for one, (mark, digest) in zip(submissions, marks, strict=True):
+                if mark in held:  # also where the round has closed since: it is in the sum
+                    same = held[mark] == digest
+                    outcomes.append(Outcome.REPEATED if same else Outcome.ALREADY_REPORTED)
+                elif closed or one.round != number:
+                    outcomes.append(Outcome.ROUND_CLOSED)
+                else:
+                    held[mark] = digest
+                    seen += [mark, digest]
+                    reports += [group + secrets.token_bytes(8), one.payload]
+                    outcomes.append(Outcome.ACCEPTED)
+            if seen:
+                places = ",".join(["(?,?)"] * (len(seen) // 2))
+                write.execute(f"INSERT INTO seen VALUES {places}", seen)
+                write.execute(f"INSERT INTO reports VALUES {places}", reports)
+                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (len(seen) // 2,))
         return outcomes
-
-    @staticmethod
-    def _admitted(
-        write: sqlite3.Connection, one: Submission, open_round: int | None, group: bytes
-    ) -> Outcome:
-        mark, digest = _mark(one)
-        row = write.execute("SELECT digest FROM seen WHERE mark = ?", (mark,)).fetchone()
-        if row is not None:  # also where the round has closed since: the report is in its sum
-            return Outcome.REPEATED if row[0] == digest else Outcome.ALREADY_REPORTED
-        if one.round != open_round:
-            return Outcome.ROUND_CLOSED
-        write.execute("INSERT INTO seen VALUES (?, ?)", (mark, digest))
-        key = group + secrets.token_bytes(8)
-        write.execute("INSERT INTO reports VALUES (?, ?)", (key, one.payload))
-        return Outcome.ACCEPTED
 
     def reduce(self, number: int, mechanism: Mechanism) -> Reduced:
         """The tally of a closed round, which takes the place of its reports; the same every time.
@@ -420,6 +422,14 @@ def _refusals() -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise VaultError(f"the vault cannot be used: {error}.") from error
+
+
+def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
+    """The digests of those marks that are there already."""
+    places = ",".join("?" * len(marks))
+    return dict(
+        write.execute(f"SELECT mark, digest FROM seen WHERE mark IN ({places})", marks).fetchall()
+    )
 
 
 def token_hash(token: bytes) -> bytes:

@@ -297,6 +297,7 @@ class Client:
             raise Unreachable("the answer was cut short.")
         if response.length:  # what its Content-Length still promises
             raise Unreachable("the answer was cut short.")
+        response.close()  # or its connection takes no further request
         return b"".join(pieces)
 
 

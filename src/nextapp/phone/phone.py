@@ -129,7 +129,7 @@ class Phone:
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self._clock = clock
-        self._rows: dict[str, int]
+        self._memory: _Memory
         self._etag: str | None
         self._load()
 
@@ -151,18 +151,19 @@ class Phone:
         launch = self.store.add(app, when, _zone(when) if zone is None else zone)
         if durable:
             self.store.flush()
-        if launch.number == self._last + 1:
-            self._take(launch, app)
+        if launch.number == self._memory.last + 1:
+            self._memory.take(launch)
         else:
             self._refresh()
-        if self._kept[0].number - self._oldest >= _TRIM:
+        if self._memory.n_outside >= _TRIM:
             self._trim()
 
     def predict(self, n: int = 5, when: float | None = None) -> list[str]:
         """The n apps that are most likely launched next, best first."""
         self._refresh()
         when = self._clock() if when is None else when
-        return [self._names[app] for app in self._device.predict(n, when + _zone(when))]
+        memory = self._memory
+        return [memory.names[app] for app in memory.device.predict(n, when + _zone(when))]
 
     def learn(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Take launches (app, when, zone) from elsewhere, in the order of their clocks.
@@ -251,13 +252,13 @@ class Phone:
 
     def _hold(self, broadcast: Broadcast, answer: Fetched, when: float) -> None:
         """Take over a broadcast: in the store first, then here."""
-        rows = _rows(broadcast)
-        device, names = self._assembled(rows)
-        solve(device, broadcast)
+        memory = _Memory(_rows(broadcast), self._memory.window)
+        memory.play(self.store.launches())
+        solve(memory.device, broadcast)
         etag = answer.etag or f'"{hashlib.sha256(answer.data).hexdigest()}"'
-        vector = np.asarray(device.user_vector).tobytes()
+        vector = np.asarray(memory.device.user_vector).tobytes()
         self.store.hold(HeldBroadcast(broadcast.round, etag, when, answer.data, vector))
-        self._rows, self._device, self._names, self._etag = rows, device, names, etag
+        self._memory, self._etag = memory, etag
 
     def _report(self, server: Client, when: float, bits: Bits | None) -> tuple[str, str]:
         """What became of the round's report, and in words."""
@@ -335,11 +336,12 @@ class Phone:
         self._refresh()
         when = self._clock() if when is None else when
         launches = self.store.launches()
+        names = self.store.names
         held = self.store.broadcast()
         ledger = self.store.ledger
         return Status(
-            n_launches=len(self._kept),
-            n_apps=len(self.store.names),
+            n_launches=len(self._memory.kept),
+            n_apps=len(names),
             first=launches[0].clock if launches else None,
             last=launches[-1].clock if launches else None,
             n_bytes=self.store.n_bytes,
@@ -348,7 +350,7 @@ class Phone:
             enrolled=self.store.setting("token") is not None,
             round=None if held is None else held.round,
             fetched=None if held is None else held.fetched,
-            n_known=sum(name in self._rows for name in self.store.names),
+            n_known=sum(name in self._memory.rows for name in names),
             reports=tuple(self.store.reports()),
             spent=ledger.spent(when),
             left=ledger.left(when),
@@ -358,12 +360,11 @@ class Phone:
     def export(self) -> dict[str, Any]:
         """Everything held but the secret token, as plain values for JSON."""
         self._refresh()
-        names = {number: name for name, number in self.store.names.items()}
         held = self.store.broadcast()
         vector = self._device.user_vector
         return {
             "launches": [
-                {"app": names[launch.app], "time": launch.clock, "zone": launch.zone}
+                {"app": launch.name, "time": launch.clock, "zone": launch.zone}
                 for launch in self.store.launches()
             ],
             "server": self.store.setting("server"),
@@ -397,64 +398,27 @@ class Phone:
 
     # --- memory --------------------------------------------------------------------------------
 
+    @property
+    def _device(self) -> Device:
+        return self._memory.device
+
     def _load(self) -> None:
         """Build all from the store."""
         self._foreign = self.store.foreign_changes
-        self.store.refresh_names()
-        held = self.store.broadcast()
         self._epoch = self.store.epoch
-        broadcast = None
+        held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
                 broadcast = read_broadcast(held.data)
         self._etag = None if held is None or broadcast is None else held.etag
-        self._window = self.store.window
-        self._rows = {} if broadcast is None else _rows(broadcast)
-        self._device, self._names = self._assembled(self._rows)
+        rows = {} if broadcast is None else _rows(broadcast)
+        self._memory = _Memory(rows, self.store.window)
+        self._memory.play(self.store.launches())
         if broadcast is not None and held is not None:
             self._device.broadcast = broadcast
             self._device.user_vector = np.frombuffer(held.vector)
             if len(self._device.user_vector) != broadcast.dim:
                 solve(self._device, broadcast)
-
-    def _assembled(self, rows: dict[str, int]) -> tuple[Device, dict[int, str]]:
-        """A device that has seen the launches of the store, and the names of its apps.
-
-        Sets what is known of the launches themselves, which no catalogue changes.
-        """
-        launches = self.store.launches()
-        self._oldest = launches[0].number if launches else 1
-        self._last = launches[-1].number if launches else 0
-        self._kept: deque[_Kept] = deque()
-        device, names = Device(), {}
-        given = {number: name for name, number in self.store.names.items()}
-        for launch in launches:
-            name = given[launch.app]
-            number = rows.get(name, UNKNOWN + launch.app)
-            names[number] = name
-            device.observe(number, launch.clock + launch.zone)
-            device.drop(self._aged(launch))
-        return device, names
-
-    def _take(self, launch: Launch, name: str) -> None:
-        number = self._rows.get(name, UNKNOWN + launch.app)
-        self._names[number] = name
-        self._last = launch.number
-        self._device.observe(number, launch.clock + launch.zone)
-        self._device.drop(self._aged(launch))
-
-    def _aged(self, launch: Launch) -> int:
-        """Note a launch; how many old ones leave the window with it."""
-        age = 0.0
-        if self._kept:
-            last = self._kept[-1]
-            age = last.age + min(max(launch.clock - last.clock, 0.0), LONGEST_PAUSE)
-        self._kept.append(_Kept(launch.number, launch.clock, age))
-        n_old = 0
-        while age - self._kept[0].age > self._window or len(self._kept) > MOST_LAUNCHES:
-            self._kept.popleft()
-            n_old += 1
-        return n_old
 
     def _refresh(self) -> None:
         """Take over what other processes have written."""
@@ -465,15 +429,64 @@ class Phone:
             self._load()
             return
         self._foreign = foreign
-        self.store.refresh_names()
-        given = {number: name for name, number in self.store.names.items()}
-        for launch in self.store.launches(after=self._last):
-            self._take(launch, given[launch.app])
+        self._memory.play(self.store.launches(after=self._memory.last))
 
     def _trim(self) -> None:
-        if self._kept:
-            self.store.drop_before(self._kept[0].number)
-            self._oldest = self._kept[0].number
+        if self._memory.kept:
+            self._memory.oldest = self._memory.kept[0].number
+            self.store.drop_before(self._memory.oldest)
+            self._memory.forget_old_names()
+
+
+class _Memory:
+    """All that is built from the launches under one catalogue: the device, the window, the names.
+
+    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`.
+    """
+
+    def __init__(self, rows: dict[str, int], window: float) -> None:
+        self.rows = rows
+        self.window = window
+        self.device = Device()
+        self.names: dict[int, str] = {}
+        self.kept: deque[_Kept] = deque()
+        self.oldest = 1  # launch in the store
+        self.last = 0
+
+    @property
+    def n_outside(self) -> int:
+        """Launches that have left the window but not yet the store."""
+        return self.kept[0].number - self.oldest
+
+    def play(self, launches: list[Launch]) -> None:
+        if launches and not self.kept:
+            self.oldest = launches[0].number
+        for launch in launches:
+            self.take(launch)
+
+    def take(self, launch: Launch) -> None:
+        number = self.rows.get(launch.name, UNKNOWN + launch.app)
+        self.names[number] = launch.name
+        self.last = launch.number
+        self.device.observe(number, launch.clock + launch.zone)
+        self.device.drop(self._aged(launch))
+
+    def forget_old_names(self) -> None:
+        held = set(self.device.history.tolist())
+        self.names = {number: name for number, name in self.names.items() if number in held}
+
+    def _aged(self, launch: Launch) -> int:
+        """Note a launch; how many old ones leave the window with it."""
+        age = 0.0
+        if self.kept:
+            last = self.kept[-1]
+            age = last.age + min(max(launch.clock - last.clock, 0.0), LONGEST_PAUSE)
+        self.kept.append(_Kept(launch.number, launch.clock, age))
+        n_old = 0
+        while age - self.kept[0].age > self.window or len(self.kept) > MOST_LAUNCHES:
+            self.kept.popleft()
+            n_old += 1
+        return n_old
 
 
 class _Kept(NamedTuple):
@@ -494,7 +507,9 @@ def read_broadcast(data: bytes) -> Broadcast:
     if not all(isinstance(name, str) for name in broadcast.apps):
         raise BadBroadcast("its catalogue has names that are no text.")
     vectors = broadcast.app_vectors
-    if not np.allclose(broadcast.gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9):
+    with np.errstate(all="ignore"):
+        right = np.allclose(broadcast.gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9)
+    if not right:
         raise BadBroadcast("its gram is not that of its app vectors.")
     return broadcast
 

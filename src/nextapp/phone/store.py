@@ -107,6 +107,7 @@ class Launch(NamedTuple):
     app: int
     clock: float
     zone: int
+    name: str
 
 
 class HeldBroadcast(NamedTuple):
@@ -188,7 +189,6 @@ class Store:
         except BaseException:
             self._connection.close()
             raise
-        self._names = dict(self._all("SELECT name, number FROM apps"))
         if flush_after is not None:
             self._flusher = _Flusher(self._sync_wal, flush_after)
 
@@ -292,12 +292,12 @@ class Store:
             row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if row is None:
             with self._transaction():
-                self._names[name] = self._named(name)
+                self._named(name)
                 row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if self._flusher is not None:
             self._flusher.wake()
         number, app = row
-        return Launch(number, app, clock, zone)
+        return Launch(number, app, clock, zone, name)
 
     def merge(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Put launches (name, clock, zone) where their clocks say; those held already count once.
@@ -311,7 +311,7 @@ class Store:
             names = {name: self._named(name) for name in dict.fromkeys(name for name, *_ in given)}
             held = self.launches()
             known = {(launch.app, launch.clock) for launch in held}
-            rows = [launch[1:] for launch in held]
+            rows = [launch[1:4] for launch in held]
             for name, clock, zone in given:
                 if (names[name], clock) not in known:
                     known.add((names[name], clock))
@@ -326,32 +326,28 @@ class Store:
             )
             self._run("DELETE FROM predictor")
             self._set(epoch=self.epoch + 1)
-        self.refresh_names()
         self.flush()
         return n_new
 
     def launches(self, after: int = 0) -> list[Launch]:
         """The launches with a number above `after`, in order."""
         rows = self._all(
-            "SELECT number, app, clock, zone FROM launches WHERE number > ? ORDER BY number", after
+            "SELECT launches.number, app, clock, zone, name FROM launches"
+            " JOIN apps ON apps.number = app WHERE launches.number > ? ORDER BY launches.number",
+            after,
         )
         return [Launch(*row) for row in rows]
 
     @property
     def names(self) -> dict[str, int]:
         """The number of every app of the history, by name."""
-        return self._names
-
-    def refresh_names(self) -> None:
-        """Read the names anew, after another process has written."""
-        self._names = dict(self._all("SELECT name, number FROM apps"))
+        return dict(self._all("SELECT name, number FROM apps"))
 
     def drop_before(self, number: int) -> None:
         """Forget launches that left the window, names without launches, and give the room back."""
         with self._transaction():
             self._run("DELETE FROM launches WHERE number < ?", number)
             self._run("DELETE FROM apps WHERE number NOT IN (SELECT app FROM launches)")
-        self.refresh_names()
         self._give_room_back()
 
     def drop_app(self, name: str) -> int:
@@ -364,7 +360,6 @@ class Store:
             self._run("DELETE FROM apps WHERE number = ?", row[0])
             self._run("DELETE FROM predictor")
             self._set(epoch=self.epoch + 1)
-        self.refresh_names()
         self._overwrite()
         return gone
 
@@ -534,7 +529,6 @@ class Store:
                 float(when),
             )
             self._set(epoch=self.epoch + 1)
-        self.refresh_names()
         self._overwrite()
 
     def _overwrite(self) -> None:
