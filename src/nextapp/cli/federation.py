@@ -111,13 +111,8 @@ def up(
                     f"--rounds 5 --data {data / name}"
                 )
             _say(f"  what every process says is in {federation.processes.logs}")
-            seen = federation.round
-            while not federation.tend():
-                time.sleep(0.5)
-                if federation.round != seen:
-                    seen = federation.round
-                    _say(f"round {seen} is next")
-        _say(f"{federation.round} rounds have been played.")
+            federation.wait()
+        _say(f"{federation.run.round} rounds have been played.")
 
 
 @app.command()
@@ -221,13 +216,13 @@ def run(
     deadline: Deadline = None,
     skip_to: SkipTo = 0,
 ) -> None:
-    """Start the coordinator at a SuperLink on this machine; the same command again resumes it."""
-    with screen.clear_errors(), _named_extra():
-        from dataclasses import asdict
-
+    """Run the coordinator at a SuperLink on this machine; the same command again resumes it."""
+    with screen.clear_errors(), _stopping(), _named_extra():
         from nextapp.federation.embedded import founded
-        from nextapp.federation.flower import launching
         from nextapp.federation.flower.driving import Pace
+        from nextapp.federation.flower.launching import Link
+        from nextapp.federation.flower.processes import Processes, end_members
+        from nextapp.federation.flower.running import Run
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
@@ -238,13 +233,16 @@ def run(
         )  # fmt: skip
         catalogue = catalogue_of(given.pop("apps", None))
         founded(data, given, catalogue)
-        home = data / "flower"
-        launching.connect(home, launching.Link(superlink, ca))
-        pace = asdict(Pace(gateways, poll, patience))
-        values = {"data": str(data.resolve()), "rounds": rounds, "skip-to": skip_to, **pace}
-        command = launching.run(launching.write_bundle(home / "bundle"), values)
-        environment = launching.environment(home)
-    os.execve(command[0], command, environment)
+        end_members(data)  # what a supervisor that was killed has left
+        with Processes(data) as processes:
+            coordinator = Run(
+                processes, data, data / "flower", Link(superlink, ca), rounds=rounds,
+                skip_to=skip_to, pace=Pace(gateways, poll, patience), say=_say,
+            )  # fmt: skip
+            coordinator.start()
+            while not coordinator.tend():
+                time.sleep(0.5)
+        _say(f"{coordinator.round} rounds have been played.")
 
 
 @app.command(name="node-key")
@@ -280,9 +278,7 @@ def register(
 @app.command()
 def certificate(
     data: Annotated[Path, typer.Argument(help="Folder to write to.", show_default=False)],
-    names: Annotated[
-        list[str], typer.Argument(help="Host names and addresses it is valid for.")
-    ],
+    names: Annotated[list[str], typer.Argument(help="Host names and addresses it is valid for.")],
 ) -> None:
     """Make a certificate of an authority of its own: ca.pem, cert.pem, key.pem."""
     with screen.clear_errors(), _named_extra():

@@ -84,15 +84,22 @@ class Embedded:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone; a second server on it is refused."""
+def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """The folder, for this process alone; a second server on it is refused after `patience` s."""
+    give_up = time.monotonic() + patience
     with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(
-                f"another server runs on {folder}: stop it first, or give this one another folder."
-            ) from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < give_up:
+                    time.sleep(0.2)
+                    continue
+                raise ValueError(
+                    f"another server runs on {folder}: stop it first, or give this one another "
+                    f"folder."
+                ) from None
+            break
         yield
 
 

@@ -58,9 +58,7 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def superlink(
-    host: str, port: int, database: Path, files: ServerFiles | None = None
-) -> list[str]:
+def superlink(host: str, port: int, database: Path, files: ServerFiles | None = None) -> list[str]:
     """The command of a SuperLink; with certificates it also demands that nodes prove themselves."""
     command = [
         _tool("flower-superlink"),

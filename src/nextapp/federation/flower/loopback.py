@@ -15,16 +15,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from ssl import create_default_context
 
 from nextapp.federation import certificates
-from nextapp.federation.coordinator import checkpoints
 from nextapp.federation.flower import launching
 from nextapp.federation.flower.driving import Pace
 from nextapp.federation.flower.identity import node_key
 from nextapp.federation.flower.processes import Processes, end_members
+from nextapp.federation.flower.running import Run
 
 _START_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
@@ -57,9 +57,6 @@ class Loopback:
         if n_gateways < 1:
             raise ValueError(f"a federation needs 1 gateway or more, got {n_gateways!r}.")
         self.data = data.resolve()
-        self.rounds = rounds
-        self._skip_to = skip_to
-        self._pace = pace or Pace(gateways=n_gateways, poll=2.0, patience=60.0)
         self._say = say
         self._files: launching.ServerFiles | None = None
         if tls:
@@ -68,9 +65,20 @@ class Loopback:
         self.link = launching.Link(f"{HOST}:{launching.free_port()}", authority)
         names = [f"gateway-{number}" for number in range(1, n_gateways + 1)]
         self.ports = {
-            name: port + place if port else launching.free_port() for place, name in enumerate(names)
+            name: port + place if port else launching.free_port()
+            for place, name in enumerate(names)
         }
         self.processes = Processes(self.data)
+        self.run = Run(
+            self.processes,
+            self.data / "coordinator",
+            self._operator,
+            self.link,
+            rounds=rounds,
+            skip_to=skip_to,
+            pace=pace or Pace(gateways=n_gateways, poll=2.0, patience=60.0),
+            say=say,
+        )
         self._due: dict[str, float] = {}
 
     @property
@@ -84,12 +92,6 @@ class Loopback:
         scheme = "http" if self.authority is None else "https"
         return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
 
-    @property
-    def round(self) -> int:
-        """The round of the newest checkpoint."""
-        newest = checkpoints(self.data / "coordinator" / "checkpoints")
-        return int(newest[0].stem.removeprefix("round-")) if newest else 0
-
     def __enter__(self) -> Loopback:
         n_left = end_members(self.data)
         if n_left:
@@ -99,7 +101,7 @@ class Loopback:
             for name in self.ports:
                 self._register(name)
                 self._start_gateway(name)
-            self._start_run()
+            self.run.start()
         except BaseException:
             self.processes.stop()
             raise
@@ -110,21 +112,21 @@ class Loopback:
 
     def tend(self) -> bool:
         """Start again what has ended; True once all rounds have been played."""
-        starts = {"superlink": self._start_superlink, "run": self._start_run}
-        starts |= {name: lambda name=name: self._start_gateway(name) for name in self.ports}
+        starts = {"superlink": self._start_superlink}
+        starts |= {name: partial(self._start_gateway, name) for name in self.ports}
         for name, start in starts.items():
             code = self.processes.exit_code(name)
             if code is None:
                 continue
-            if name == "run" and self.rounds and self.round >= self.rounds:
-                return True
             if name not in self._due:
-                self._say(f"{name} has ended (code {code}), see logs/{name}.log; starting it again.")
+                self._say(
+                    f"{name} has ended (code {code}), see logs/{name}.log; starting it again."
+                )
                 self._due[name] = time.monotonic() + _AGAIN_SECONDS
             elif time.monotonic() >= self._due[name]:
                 del self._due[name]
                 start()
-        return False
+        return self.run.tend()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Tend until all rounds have been played, or for so many seconds; whether they have."""
@@ -144,7 +146,6 @@ class Loopback:
             launching.environment(home),
         )
         self._await("superlink", self.link.address, "/health")
-        launching.connect(self._operator, self.link)
 
     def _start_gateway(self, name: str) -> None:
         port = self.ports[name]
@@ -175,18 +176,6 @@ class Loopback:
             stdout=subprocess.DEVNULL,
         )
         done.touch()
-
-    def _start_run(self) -> None:
-        settings = {
-            "data": str(self.data / "coordinator"),
-            "rounds": self.rounds,
-            "skip-to": self._skip_to,
-            **asdict(self._pace),
-        }
-        bundle = launching.write_bundle(self.data / "superlink" / "bundle")
-        self.processes.start(
-            "run", launching.run(bundle, settings), launching.environment(self._operator)
-        )
 
     @property
     def _operator(self) -> Path:

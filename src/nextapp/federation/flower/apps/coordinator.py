@@ -12,6 +12,7 @@ from nextapp.federation.embedded import founded, held
 from nextapp.federation.flower.apps.parcels import answer_in, letter_message
 from nextapp.federation.flower.driving import Driver, Pace
 from nextapp.federation.flower.letters import Answer, Letter
+from nextapp.federation.flower.running import SAID
 
 
 class GridPost:
@@ -44,7 +45,7 @@ def _coordinate(grid: Grid, context: Context) -> None:
     config = context.run_config
     data, rounds = Path(str(config["data"])), int(config["rounds"])
     pace = Pace(int(config["gateways"]), float(config["poll"]), float(config["patience"]))
-    with held(data):
+    with held(data, patience=60.0):  # one that was killed may take a moment to be gone
         skip_to = int(config["skip-to"]) or None
         coordinator, settings = founded(data, {}, None, skip_to=skip_to)
         driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=_say)
@@ -54,7 +55,7 @@ def _coordinate(grid: Grid, context: Context) -> None:
 
 
 def _say(words: str) -> None:
-    print(words, flush=True)
+    print(f"{SAID}{words}", flush=True)
 
 
 app = ServerApp()
