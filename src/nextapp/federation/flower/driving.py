@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 from nextapp.federation.coordinator import Closed, Coordinator
@@ -104,7 +105,7 @@ class Driver:
         opened, refusals = False, ""
         began = self._clock()
         while True:
-            self._send(lambda known: self._next(known, round, broadcast))
+            self._send(partial(self._next, round=round, broadcast=broadcast))
             refusals = self._take_answers() or refusals
             counts = self._counts()
             if counts and not opened:

@@ -75,7 +75,7 @@ class Run:
         self._was_held, self._unheld_since, self._due = False, None, None
 
     def tend(self) -> bool:
-        """Pass on what the coordinator says, start it again if it was lost; True when all is done."""
+        """Pass on what the coordinator says; start it again if it was lost. True when done."""
         for line in self._processes.news("run"):
             if line.startswith(SAID):
                 self._say(line.removeprefix(SAID))
