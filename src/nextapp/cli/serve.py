@@ -90,7 +90,7 @@ def serve(
         given |= {name: value for name, value in chosen.items() if value is not None}
         if "goal" in given and "minimum" not in given and not (data / "settings.json").exists():
             given["minimum"] = max(1, given["goal"] // 2)
-        catalogue = _catalogue(apps if apps is not None else given.pop("apps", None))
+        catalogue = catalogue_of(apps if apps is not None else given.pop("apps", None))
         if (cert is None) != (key is None):
             raise ValueError("TLS needs both --cert and --key.")
         data.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def serve(
                 authority, cert, key = certificates.development(data / "tls")
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
             listening = embedded.listening(host, port)
-            address = f"http{'s' if cert else ''}://{_in_url(host)}:{listening.getsockname()[1]}"
+            address = f"http{'s' if cert else ''}://{in_url(host)}:{listening.getsockname()[1]}"
             _welcome(address, data, federation, made, authority)
             options: dict[str, Any] = {}
             if cert is not None:
@@ -137,7 +137,8 @@ def enrol_code(
         screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 
-def _catalogue(apps: Any) -> tuple[str, ...] | None:
+def catalogue_of(apps: Any) -> tuple[str, ...] | None:
+    """The apps of a file, of a list, or by number; None where nothing was given."""
     if apps is None:
         return None
     if isinstance(apps, list):
@@ -155,7 +156,7 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _in_url(host: str) -> str:
+def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

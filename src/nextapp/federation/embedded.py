@@ -84,27 +84,33 @@ class Embedded:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone; a second server on it is refused."""
+def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """The folder, for this process alone; a second server on it is refused after `patience` s."""
+    give_up = time.monotonic() + patience
     with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(
-                f"another server runs on {folder}: stop it first, or give this one another folder."
-            ) from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < give_up:
+                    time.sleep(0.2)
+                    continue
+                raise ValueError(
+                    f"another server runs on {folder}: stop it first, or give this one another "
+                    f"folder."
+                ) from None
+            break
         yield
 
 
-def made(
+def founded(
     folder: Path,
     given: Mapping[str, Any],
     apps: tuple[str, ...] | None,
     *,
-    now: float,
     skip_to: int | None = None,
-) -> tuple[Embedded, FederationSettings]:
-    """The federation of a folder as it was left, or a new one if the folder holds none.
+) -> tuple[Coordinator, FederationSettings]:
+    """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
     Parameters
     ----------
@@ -141,6 +147,19 @@ def made(
     settings.write(path)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
+    return coordinator, settings
+
+
+def made(
+    folder: Path,
+    given: Mapping[str, Any],
+    apps: tuple[str, ...] | None,
+    *,
+    now: float,
+    skip_to: int | None = None,
+) -> tuple[Embedded, FederationSettings]:
+    """The federation of a folder with its vault beside the coordinator; see `founded`."""
+    coordinator, settings = founded(folder, given, apps, skip_to=skip_to)
     embedded = Embedded(coordinator, Vault(folder / "vault.sqlite"), settings.rules)
     embedded.resume(now)
     return embedded, settings
@@ -170,8 +189,13 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options: Any) -> None:
-    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …"""
+def serve(
+    embedded: Embedded | None, gateway: Gateway, opened: socket.socket, **options: Any
+) -> None:
+    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …
+
+    Without `embedded`, another process opens and closes the rounds of the gateway's vault.
+    """
     config = uvicorn.Config(
         gateway,
         http=guarded(gateway.limits, gateway.metrics),
@@ -187,11 +211,12 @@ def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options
 
     async def run() -> None:
         server = _Server(config)
-        ticking = asyncio.create_task(_ticking(embedded, gateway))
+        ticking = embedded and asyncio.create_task(_ticking(embedded, gateway))
         try:
             await server.serve([opened])
         finally:
-            ticking.cancel()
+            if ticking:
+                ticking.cancel()
 
     sys.setswitchinterval(0.001)  # the thread that writes must not wait for the event loop
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

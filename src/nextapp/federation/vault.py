@@ -253,13 +253,16 @@ class Vault:
         if verdict is Verdict.CLOSE:
             self.close_round(round.number)
         elif verdict is Verdict.EXTEND:
-            later = published.rules.extended(round, now)
-            with self._transaction() as write:
-                write.execute(
-                    "UPDATE rounds SET deadline = ?, extensions = ? WHERE number = ?",
-                    (later.deadline, later.extensions, later.number),
-                )
+            self.extend(published.rules.extended(round, now))
         return verdict
+
+    def extend(self, round: Round) -> None:
+        """Take over the deadline of a round that stays open."""
+        with self._transaction() as write:
+            write.execute(
+                "UPDATE rounds SET deadline = ?, extensions = ? WHERE number = ? AND closed = 0",
+                (round.deadline, round.extensions, round.number),
+            )
 
     def close_round(self, number: int) -> None:
         """From now on round `number` takes no reports; closing it again changes nothing."""
