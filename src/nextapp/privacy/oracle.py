@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from nextapp.privacy.exact import W, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
 from nextapp.privacy.packing import n_bytes, packed, unpacked, width
 from nextapp.randomness import Bits, below
 from nextapp.shares import Shares
@@ -114,14 +114,15 @@ class FrequencyOracle(FiniteMechanism):
         output = favoured if known and coin < self.threshold else other
         return self._report(output, round)
 
-    def tally(self, reports: Sequence[Report]) -> Longs:
+    def tally(self, reports: Sequence[Report]) -> Tally:
         """(n_outputs,): how often each output came. Tallies of parts add up to that of all."""
         outputs = self._outputs(reports)
         return np.bincount(outputs, minlength=self.n_outputs).astype(np.int64)
 
-    def estimate(self, tally: Longs, n_reports: int) -> Floats:
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
         """(n_apps, d): π̂ from a tally. It is unbiased, so entries may be below 0."""
-        blocks = np.asarray(tally, np.int64).reshape(self.n_blocks, self.block)
+        check_counted(tally, (self.n_outputs,), n_reports)
+        blocks = tally.reshape(self.n_blocks, self.block)
         kept, overlap = self.threshold / W, float(self.overlap)
         inside = self._supports(blocks) - overlap * blocks.sum(axis=1, keepdims=True)
         scale = kept * (1.0 - overlap)
@@ -130,9 +131,6 @@ class FrequencyOracle(FiniteMechanism):
         )
         block, point = self._located(np.arange(self.D))
         return self._shaped((inside[block, point] / n_reports - level) / scale)
-
-    def decode(self, reports: Sequence[Report]) -> Floats:
-        return self.estimate(self.tally(reports), len(reports))
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         output = int(self._outputs([report])[0])
@@ -193,7 +191,7 @@ class FrequencyOracle(FiniteMechanism):
 
     def _outputs(self, reports: Sequence[Report]) -> Longs:
         outputs = unpacked(self._payloads(reports, self._n_bytes), self._widths)[:, 0]
-        if outputs.max() >= self.n_outputs:
+        if outputs.max(initial=0) >= self.n_outputs:
             raise WireError(
                 f"a report of {self.name} is from 0 to {self.n_outputs - 1} here, got "
                 f"{outputs.max()}."
