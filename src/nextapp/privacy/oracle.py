@@ -68,7 +68,7 @@ class FrequencyOracle(FiniteMechanism):
         self.threshold = keep_threshold(self.epsilon, self.n_favoured, self.n_outputs)
         self._widths = [width(self.n_outputs)]
         self._n_bytes = n_bytes(self._widths)
-        self._step = scattering(self.D)
+        self.scattering = scattering(self.D)
 
     @abstractmethod
     def _design(self) -> None:
@@ -183,7 +183,7 @@ class FrequencyOracle(FiniteMechanism):
 
     def _located(self, cell: int | Longs) -> tuple[Any, Any]:
         """Block and point of a cell: neighbours are scattered over the blocks."""
-        scattered = cell * self._step % self.D
+        scattered = cell * self.scattering % self.D
         return scattered % self.n_blocks, scattered // self.n_blocks
 
     def _report(self, output: int, round: int) -> Report:
