@@ -33,14 +33,35 @@ class Subset(FrequencyOracle):
 
     q, t and h are those that hold all cells with the least variance: for many cells
     4e^ε/(e^ε − 1)², as if the whole set were sent; for few cells t = 2, where a cell favours one
-    output and the report is randomised response on all cells. The server counts N_v for all v at
+    output and the report is randomised response on all cells. ``q`` and ``t`` can be given, h
+    follows. The server counts N_v for all v at
     once by a Fourier transform over F_q^t.
     """
 
     name = "subset"
 
+    def __init__(
+        self,
+        *,
+        n_apps: int,
+        d: int,
+        epsilon: float,
+        q: int | None = None,
+        t: int | None = None,
+    ) -> None:
+        if (q is None) != (t is None):
+            raise ValueError(f"q and t are given together or not at all, got q={q!r}, t={t!r}.")
+        if q is not None and t is not None:
+            check_geometry(q, t)
+        self._given = q, t
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon)
+
     def _design(self) -> None:
-        self.q, self.t, self.n_blocks = best_geometry(self.epsilon, self.D)
+        q, t = self._given
+        if q is None or t is None:
+            q, t = best_geometry(self.epsilon, self.D)
+        self.q, self.t = q, t
+        self.n_blocks = -(-self.D // points(q, t))
         self.block = self.cells_in_block = points(self.q, self.t)
         self.n_favoured = points(self.q, self.t - 1)
         self.overlap = Fraction(points(self.q, self.t - 2), self.n_favoured)
@@ -131,11 +152,19 @@ def vectors(numbers: Longs, q: int, t: int) -> Longs:
     return found
 
 
-def best_geometry(epsilon: float, n_cells: int) -> tuple[int, int, int]:
-    """(q, t, h) with room for all cells and the least variance.
+def check_geometry(q: int, t: int) -> None:
+    if q not in primes(_LARGEST_Q) or t < 2 or q**t > _LARGEST_SPACE:
+        raise ValueError(
+            f"q must be a prime number up to {_LARGEST_Q} and t from 2 to where q^t is 2^24, got "
+            f"q={q!r}, t={t!r}."
+        )
+
+
+def best_geometry(epsilon: float, n_cells: int) -> tuple[int, int]:
+    """(q, t) with the least variance for this many cells.
 
     >>> best_geometry(4.5, 87 * 88)
-    (89, 3, 1)
+    (89, 3)
     """
 
     def designs() -> Iterator[tuple[int, int]]:
@@ -152,8 +181,7 @@ def best_geometry(epsilon: float, n_cells: int) -> tuple[int, int, int]:
         s = points(q, t - 1)
         return design_variance(epsilon, h, s, h * points(q, t), Fraction(points(q, t - 2), s))
 
-    q, t = min(designs(), key=spread)
-    return q, t, -(-n_cells // points(q, t))
+    return min(designs(), key=spread)
 
 
 def primes(most: int) -> list[int]:
