@@ -96,10 +96,20 @@ class Coordinator:
         return self.learner.broadcast.round
 
     @classmethod
-    def started(cls, learner: Learner, folder: Path, *, minimum: int = 1) -> Coordinator:
-        """A new federation, with its first checkpoint on disk."""
+    def started(
+        cls,
+        learner: Learner,
+        folder: Path,
+        *,
+        minimum: int = 1,
+        first: int = 0,
+        accounting: Accounting | None = None,
+    ) -> Coordinator:
+        """A new federation, with its first checkpoint on disk; `first` is its first round."""
         folder.mkdir(parents=True, exist_ok=True)
-        coordinator = cls(learner, folder, minimum=minimum)
+        while learner.broadcast.round < first:
+            learner.pass_over()
+        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting)
         coordinator._save()
         return coordinator
 
