@@ -40,6 +40,7 @@ class Embedded:
         self.coordinator = coordinator
         self.vault = vault
         self.rules = rules
+        self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
@@ -55,14 +56,20 @@ class Embedded:
         self.vault.amend(self.rules, now)
 
     def tick(self, now: float) -> Closed | Verdict:
-        """Close, reduce, step and publish if it is time; else what the rules say."""
-        verdict = self.vault.settle(now)
-        if verdict is not Verdict.CLOSE:
-            return verdict
-        number = self.coordinator.round
-        reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
-        closed = self.coordinator.absorb([reduced])
+        """Close, reduce, step and publish if it is time; else what the rules say.
+
+        Where the disk refuses any of it, the next tick goes on from there.
+        """
+        if self._absorbed is None:
+            verdict = self.vault.settle(now)
+            if verdict is not Verdict.CLOSE:
+                return verdict
+            number = self.coordinator.round
+            reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
+            self._absorbed = self.coordinator.absorbed([reduced])
+        self.coordinator.save()
         self._publish(now)
+        closed, self._absorbed = self._absorbed, None
         return closed
 
     def _publish(self, now: float) -> None:
@@ -260,6 +267,11 @@ async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
         except (VaultError, OSError) as error:
             gateway.metrics.storage.add("tick")
             LOG.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        except Exception:  # reports are taken meanwhile; an operator must look
+            gateway.metrics.rounds.add("stuck")
+            LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):
