@@ -132,6 +132,29 @@ def test_without_any_checkpoint_there_is_no_start(tmp_path):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("refusing", ["save", "publish", "reduce", "close_round"])
+def test_a_disk_that_refuses_in_the_middle_of_a_close_costs_nothing(tmp_path, refusing):
+    expected = opened(tmp_path / "well")
+    played(expected, 1)
+    federation = opened(tmp_path / "full")
+    owner = federation.coordinator if refusing == "save" else federation.vault
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    setattr(owner, refusing, full)
+    with pytest.raises(OSError, match="No space"):
+        played(federation, 1)
+    with pytest.raises(OSError, match="No space"):
+        federation.tick(0.0)
+    delattr(owner, refusing)
+    closed = federation.tick(0.0)
+    assert (closed.round, closed.n_reports, closed.stepped) == (0, 4, True)
+    assert federation.vault.round().number == federation.coordinator.round == 1
+    assert np.array_equal(vectors(federation), vectors(expected))
+    assert federation.coordinator.accounting == expected.coordinator.accounting
+
+
 def test_new_rules_hold_for_the_round_at_hand(tmp_path):
     opened(tmp_path, now=100.0).vault.close()
     given = {**GIVEN, "goal": 9, "deadline": 10.0}

@@ -67,6 +67,14 @@ def serve(
         int | None,
         typer.Option(help="After a restore: pass over rounds until this.", show_default=False),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of another federation, stopped, to go on from with other settings: its "
+            "catalogue, app vectors, crowd, devices and round number.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Take reports from phones over HTTP and train the common model, all in one process.
 
@@ -96,7 +104,7 @@ def serve(
         data.mkdir(parents=True, exist_ok=True)
         with embedded.held(data):
             federation, made = embedded.made(
-                data, given, catalogue, now=time.time(), skip_to=skip_to
+                data, given, catalogue, now=time.time(), skip_to=skip_to, start=start
             )
             authority = None
             if dev_tls:

@@ -40,6 +40,7 @@ class Embedded:
         self.coordinator = coordinator
         self.vault = vault
         self.rules = rules
+        self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
@@ -55,14 +56,20 @@ class Embedded:
         self.vault.amend(self.rules, now)
 
     def tick(self, now: float) -> Closed | Verdict:
-        """Close, reduce, step and publish if it is time; else what the rules say."""
-        verdict = self.vault.settle(now)
-        if verdict is not Verdict.CLOSE:
-            return verdict
-        number = self.coordinator.round
-        reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
-        closed = self.coordinator.absorb([reduced])
+        """Close, reduce, step and publish if it is time; else what the rules say.
+
+        Where the disk refuses any of it, the next tick goes on from there.
+        """
+        if self._absorbed is None:
+            verdict = self.vault.settle(now)
+            if verdict is not Verdict.CLOSE:
+                return verdict
+            number = self.coordinator.round
+            reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
+            self._absorbed = self.coordinator.absorbed([reduced])
+        self.coordinator.save()
         self._publish(now)
+        closed, self._absorbed = self._absorbed, None
         return closed
 
     def _publish(self, now: float) -> None:
@@ -109,6 +116,7 @@ def founded(
     apps: tuple[str, ...] | None,
     *,
     skip_to: int | None = None,
+    start: Path | None = None,
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
@@ -120,13 +128,16 @@ def founded(
         The catalogue of a new federation.
     skip_to
         Pass over rounds until this one, after a restore.
+    start
+        The folder of another federation, stopped, where a new one goes on: with its catalogue, app
+        vectors, crowd, accounting and round number, under other settings.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
     if path.exists():
         settings = changed(FederationSettings.read(path), given)
         coordinator = Coordinator.resumed(
-            checkpoints, settings.loaded_server, minimum=settings.minimum
+            checkpoints, settings.loaded_learner, minimum=settings.minimum
         )
         known = coordinator.learner.broadcast.apps
         if apps is not None and apps != known:
@@ -136,18 +147,36 @@ def founded(
             )
     else:
         settings = settings_of(given)
+        if start is not None:
+            return _continued(start, settings, folder), settings
         if apps is None:
             raise ValueError(
                 "a new federation needs a catalogue: --apps FILE with one app name a line, or "
                 "--apps N for apps that are known by number."
             )
         coordinator = Coordinator.started(
-            settings.new_server(apps), checkpoints, minimum=settings.minimum
+            settings.new_learner(apps), checkpoints, minimum=settings.minimum
         )
     settings.write(path)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
     return coordinator, settings
+
+
+def _continued(start: Path, settings: FederationSettings, folder: Path) -> Coordinator:
+    """A coordinator one round further than the one of `start`, whose last words it takes over."""
+    before = FederationSettings.read(start / "settings.json")
+    last = Coordinator.resumed(start / "checkpoints", before.loaded_learner)
+    broadcast = last.learner.broadcast
+    coordinator = Coordinator.started(
+        settings.new_learner(broadcast.apps, broadcast),
+        folder / "checkpoints",
+        minimum=settings.minimum,
+        first=broadcast.round + 1,
+        accounting=last.accounting,
+    )
+    settings.write(folder / "settings.json")
+    return coordinator
 
 
 def made(
@@ -157,10 +186,17 @@ def made(
     *,
     now: float,
     skip_to: int | None = None,
+    start: Path | None = None,
 ) -> tuple[Embedded, FederationSettings]:
-    """The federation of a folder with its vault beside the coordinator; see `founded`."""
-    coordinator, settings = founded(folder, given, apps, skip_to=skip_to)
-    embedded = Embedded(coordinator, Vault(folder / "vault.sqlite"), settings.rules)
+    """The federation of a folder with its vault beside the coordinator; see `founded`.
+
+    Where it goes on from another one at `start`, that one's devices need not enrol again.
+    """
+    coordinator, settings = founded(folder, given, apps, skip_to=skip_to, start=start)
+    vault = Vault(folder / "vault.sqlite")
+    if start is not None and vault.round() is None:
+        vault.adopt(start / "vault.sqlite")
+    embedded = Embedded(coordinator, vault, settings.rules)
     embedded.resume(now)
     return embedded, settings
 
@@ -231,6 +267,11 @@ async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
         except (VaultError, OSError) as error:
             gateway.metrics.storage.add("tick")
             LOG.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        except Exception:  # reports are taken meanwhile; an operator must look
+            gateway.metrics.rounds.add("stuck")
+            LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):

@@ -410,7 +410,7 @@ class Metrics:
         )  # fmt: skip
         self.rounds = Counter(
             "nextapp_rounds_total", "ending", "Rounds by how they ended.",
-            ["stepped", "passed_over", "extended"],
+            ["stepped", "passed_over", "extended", "stuck"],
         )  # fmt: skip
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",

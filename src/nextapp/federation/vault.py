@@ -174,6 +174,17 @@ class Vault:
             gone = write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
         return gone.rowcount > 0
 
+    def adopt(self, other: Path) -> None:
+        """Take over the devices and open codes of another vault."""
+        if not other.exists():
+            raise ValueError(f"{other} is not there to take devices from.")
+        with _refusals(), closing(sqlite3.connect(other)) as source:
+            devices = source.execute("SELECT hash FROM devices").fetchall()
+            codes = source.execute("SELECT hash, expires, uses FROM codes").fetchall()
+        with self._transaction() as write:
+            write.executemany("INSERT OR IGNORE INTO devices VALUES (?)", devices)
+            write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?)", codes)
+
     def n_devices(self) -> int:
         with _refusals(), self._reading:
             return int(self._reader.execute("SELECT count(*) FROM devices").fetchone()[0])
