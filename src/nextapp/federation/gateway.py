@@ -305,6 +305,7 @@ class Gateway:
     async def _round(self, request: Request) -> Response:
         try:
             round, published = self.vault.round(), self.vault.published()
+            self.refresh()  # whoever has seen a round shall find its broadcast
         except VaultError as error:
             raise self._storage("round", error) from error
         if round is None or published is None:
