@@ -110,6 +110,7 @@ class Vault:
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._log_has_deleted = True
         with _refusals():
             self._writer = self._connected()
             self._reader = self._connected()
@@ -413,18 +414,18 @@ class Vault:
         anew. Left to SQLite, a writer would stop for the whole of it.
         """
         log = self.path.with_name(self.path.name + "-wal")
-        if not log.exists() or log.stat().st_size < _LONG_LOG:
+        if not log.exists() or (log.stat().st_size < _LONG_LOG and not self._log_has_deleted):
             return
         with _refusals(), closing(self._connected()) as other:
             for _ in range(2):
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             with self._writing:
-                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._log_has_deleted = not _truncated(other)
 
     def _truncate_log(self) -> None:
-        """What was deleted shall not live on in the write-ahead log; a busy reader puts it off."""
+        """What was deleted shall not live on in the write-ahead log; else `tidy` sees to it."""
         with self._writing, _refusals():
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._log_has_deleted = not _truncated(self._writer)
 
 
 @contextmanager
@@ -441,6 +442,11 @@ def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, byte
     return dict(
         write.execute(f"SELECT mark, digest FROM seen WHERE mark IN ({places})", marks).fetchall()
     )
+
+
+def _truncated(connection: sqlite3.Connection) -> bool:
+    """Empty the write-ahead log into the file; False where a reader was in the way."""
+    return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
 def token_hash(token: bytes) -> bytes:
