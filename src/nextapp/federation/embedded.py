@@ -275,7 +275,7 @@ async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):
-            gateway.refresh()
+            await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
             LOG.info(ended.words)
         elif ended is Verdict.EXTEND:
