@@ -130,7 +130,7 @@ def founded(
         Pass over rounds until this one, after a restore.
     start
         The folder of another federation, stopped, where a new one goes on: with its catalogue, app
-        vectors, crowd, accounting and round number, under other settings.
+        vectors, crowd, accounting and round number, under other settings; `apps` may add to it.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
@@ -148,7 +148,7 @@ def founded(
     else:
         settings = settings_of(given)
         if start is not None:
-            return _continued(start, settings, folder), settings
+            return _continued(start, settings, folder, apps), settings
         if apps is None:
             raise ValueError(
                 "a new federation needs a catalogue: --apps FILE with one app name a line, or "
@@ -163,11 +163,15 @@ def founded(
     return coordinator, settings
 
 
-def _continued(start: Path, settings: FederationSettings, folder: Path) -> Coordinator:
+def _continued(
+    start: Path, settings: FederationSettings, folder: Path, apps: tuple[str, ...] | None
+) -> Coordinator:
     """A coordinator one round further than the one of `start`, whose last words it takes over."""
     before = FederationSettings.read(start / "settings.json")
     last = Coordinator.resumed(start / "checkpoints", before.loaded_learner)
     broadcast = last.learner.broadcast
+    if apps is not None:
+        broadcast = settings.grown(broadcast, apps)
     coordinator = Coordinator.started(
         settings.new_learner(broadcast.apps, broadcast),
         folder / "checkpoints",
@@ -275,7 +279,7 @@ async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):
-            gateway.refresh()
+            await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
             LOG.info(ended.words)
         elif ended is Verdict.EXTEND:
