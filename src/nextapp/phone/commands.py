@@ -7,8 +7,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,10 +24,14 @@ _SOUND = ("new", "same")
 _SETTLED = ("accepted", "done", "none", "budget")
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Phone]:
-    with Store(path) as store:
-        yield Phone(store)
+def opened(path: Path) -> Phone:
+    """The phone of this file, to be closed."""
+    store = Store(path)
+    try:
+        return Phone(store)
+    except BaseException:
+        store.close()
+        raise
 
 
 def init(path: Path, *, lifetime: float, per_day: float, days: float) -> Lines:
