@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import model
-from nextapp.habits import Habits
+from nextapp.habits import Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, SystemBits
@@ -124,15 +124,24 @@ class Device:
         broadcast names its most recent apps.
         """
         candidates = self.candidates
+        scores = self._light_scores(candidates, when) if self._needs_light_scores else None
         if self.habits is not None:
-            wanted = self.habits.weights.taste != 0.0
-            taste = self._light_scores(candidates, when) if wanted else None
-            scores: Floats | None = self.habits.scores(candidates, when, taste)
-        else:
-            scores = self._light_scores(candidates, when)
+            scores = self.habits.scores(candidates, when, scores)
         if scores is None or not candidates:
             return candidates[:n]
         return [candidates[i] for i in model.top(scores, n)]
+
+    def explain(self, when: float | None = None) -> list[Reason]:
+        """What speaks for each app of the history, best first, in the order of `predict`."""
+        if self.habits is None:
+            raise RuntimeError("only a device with habits can say why: Device(habits=Habits()).")
+        candidates = self.candidates
+        taste = self._light_scores(candidates, when) if self._needs_light_scores else None
+        return self.habits.explain(candidates, when, taste)
+
+    @property
+    def _needs_light_scores(self) -> bool:
+        return self.habits is None or self.habits.weights.taste != 0.0
 
     def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
         """Eq. (8) for the candidates, 0 for those of no catalogue; None before any broadcast."""

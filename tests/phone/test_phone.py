@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from nextapp.habits import Habits
 from nextapp.phone import Phone, Store
 from nextapp.phone.client import Fetched
 from nextapp.phone.phone import MOST_LAUNCHES, UNKNOWN
-from nextapp.phone.store import DAY
+from nextapp.phone.store import DAY, Snapshot
 
 NOON = 1_790_000_000.0
 APPS = ("browser", "camera", "chat", "mail", "maps", "music")
@@ -124,8 +125,6 @@ def test_a_broadcast_of_another_dimension_is_taken_over(store, make_broadcast):
 
 
 def test_a_catalogue_without_names_is_known_by_its_numbers(store, make_broadcast):
-    from dataclasses import replace
-
     phone = played(store, ["0", "3", "0", "seventh"])
     given(phone, replace(make_broadcast(5), apps=()))
     assert set(phone._device.history.tolist()) == {0, 3, UNKNOWN + store.names["seventh"]}
@@ -263,3 +262,76 @@ def test_an_export_holds_every_launch(store, make_broadcast, seed):
     assert [launch["app"] for launch in held["launches"]] == history
     assert held["broadcast"]["round"] == 5
     assert held["user_vector"] == phone._device.user_vector.tolist()
+
+
+def lessons(monkeypatch) -> list[int]:
+    """Notes every app that habits learn from, from now on."""
+    seen: list[int] = []
+    true_observe = Habits.observe
+
+    def observe(self, app, when):
+        seen.append(app)
+        true_observe(self, app, when)
+
+    monkeypatch.setattr(Habits, "observe", observe)
+    return seen
+
+
+def test_what_was_learnt_is_kept_and_only_later_launches_are_learnt_from_again(
+    store, make_broadcast, seed, monkeypatch
+):
+    history = some_apps(seed, 100)
+    phone = played(store, history)
+    given(phone, make_broadcast(5))
+    phone.observe("mail", NOON + 6000, zone=0)
+    phone.observe("chat", NOON + 6060, zone=0)
+    before = phone.predict(6, NOON + 6061)
+    seen = lessons(monkeypatch)
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6061) == before
+    assert seen == [APPS.index("mail"), APPS.index("chat")]
+
+
+@pytest.mark.parametrize(
+    "snapshot", [(90, "of another catalogue", None), (90, None, b"no habits"), (90, None, b"")]
+)
+def test_a_predictor_that_does_not_fit_is_learnt_anew(
+    store, make_broadcast, seed, monkeypatch, snapshot
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    before = phone.predict(6, NOON + 6000)
+    kept = store.snapshot()
+    upto, numbering, data = snapshot
+    store.keep(Snapshot(upto, numbering or kept.numbering, kept.data if data is None else data))
+    seen = lessons(monkeypatch)
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6000) == before
+    assert len(seen) == 100
+
+
+def test_a_catalogue_that_only_grows_at_its_end_costs_no_learning(
+    store, make_broadcast, seed, monkeypatch
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    seen = lessons(monkeypatch)
+    given(phone, make_broadcast(6, apps=(*APPS, "zoo")))
+    assert seen == []
+    given(phone, make_broadcast(7, apps=("atlas", *APPS, "zoo")))
+    assert len(seen) == 100
+
+
+def test_closing_keeps_what_was_learnt(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    phone.close()
+    with Store(store.path) as again:
+        assert again.snapshot().upto == 70
+
+
+def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    told = phone.explain(4, NOON + 4201)
+    assert [name for name, _ in told] == phone.predict(4, NOON + 4201)
+    scores = [reason.score for _, reason in told]
+    assert scores == sorted(scores, reverse=True)

@@ -173,12 +173,8 @@ class Phone:
         """The same n apps, each with what speaks for it."""
         self._refresh()
         when = self._clock() if when is None else when
-        habits, named = self._memory.device.habits, self._memory.names
-        if habits is None:
-            return []
-        reasons = {reason.app: reason for reason in habits.explain(self._device.candidates, when)}
-        chosen = self._device.predict(n, when + _zone(when))
-        return [(named[app], reasons[app]) for app in chosen]
+        reasons = self._device.explain(when + _zone(when))[:n]
+        return [(self._memory.names[reason.app], reason) for reason in reasons]
 
     def learn(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Take launches (app, when, zone) from elsewhere, in the order of their clocks.
