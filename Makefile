@@ -39,6 +39,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/load_lsapp.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
+	$(BIN)/python benchmarks/phone_speed.py --check
 
 # Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
 bench-peers: $(READY)

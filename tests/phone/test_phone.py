@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from nextapp.phone import Phone, Store
 from nextapp.phone.client import Fetched
 from nextapp.phone.phone import MOST_LAUNCHES, UNKNOWN
 from nextapp.phone.store import DAY, Snapshot
+from nextapp.wire import Crowd, WireError, pack, unpack
 
 NOON = 1_790_000_000.0
 APPS = ("browser", "camera", "chat", "mail", "maps", "music")
@@ -335,3 +337,43 @@ def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, se
     assert [name for name, _ in told] == phone.predict(4, NOON + 4201)
     scores = [reason.score for _, reason in told]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on(
+    store, make_broadcast, seed
+):
+    """300 broadcasts, whole by their checksum, with random nonsense in one or two places."""
+    phone = played(store, some_apps(seed, 30))
+    crowd = Crowd(np.full(6, 1 / 6), np.arange(7), np.arange(6), np.full(6, 0.5))
+    tensors, words = unpack(make_broadcast(5, crowd=crowd).to_bytes())
+    chance = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    nonsense = ["", "{}", "[]", "null", "-1", "7", "1e999", "NaN", '"x"', '[["a"]]', '{"lam": -1}']
+    nonsense += [json.dumps(["\ud800", *"abcde"]), json.dumps([1, 2, 3, 4, 5, 6]), "[" * 5000]
+    nonsense += [
+        json.dumps({"mechanism": "harmony", "epsilon": value}) for value in ("1", None, [])
+    ]
+    taken = 0
+    for _ in range(300):
+        some, said = dict(tensors), dict(words)
+        for _ in range(chance.choice([1, 2])):
+            if chance.random() < 0.5:
+                name = chance.choice(list(said))
+                said[name] = chance.choice(nonsense)
+            else:
+                name = chance.choice(list(some))
+                shape = chance.choice(
+                    [(), (0,), (3,), (6, 4), (4, 4), (7,), (6,), (2, 2, 2), (6, 0)]
+                )
+                kind = chance.choice([np.float64, np.float32, np.int64, np.uint8])
+                scale = chance.choice([0.0, 1.0, 1e30, 1e200, np.nan, -1.0])
+                with np.errstate(invalid="ignore", over="ignore"):
+                    some[name] = (numbers.random(shape) * scale).astype(kind).reshape(shape)
+        said.pop("sha256", None)
+        try:
+            phone.take(Fetched(pack(some, said), ""), NOON)
+            taken += 1
+        except WireError:
+            pass
+        assert sorted(phone.predict(6)) == sorted(set(some_apps(seed, 30)))
+    assert 0 < taken < 300

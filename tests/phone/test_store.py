@@ -383,7 +383,7 @@ def test_a_full_disk_charges_nothing_for_a_report_that_could_not_be_kept(store):
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store.ledger.spent(NOON)
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(Exception, match="full"):
+    with pytest.raises(StoreFull, match="nothing may be sent"):
         store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
     assert store.reports() == []
     assert store.ledger.entries() == []

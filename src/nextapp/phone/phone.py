@@ -500,7 +500,7 @@ class _Memory:
         self.kept: deque[_Kept] = deque()
         self.oldest = 1  # launch in the store
         self.last = 0
-        self._numbering = hashlib.sha256("\n".join(self.rows).encode()).hexdigest()
+        self._numbering = hashlib.sha256(repr(list(self.rows)).encode()).hexdigest()
         self._habits, self._learnt = Habits(), 0
         if snapshot is not None and snapshot.numbering in (self._numbering, _THE_SAME):
             with suppress(WireError):  # written by a program that knew other habits
@@ -571,10 +571,10 @@ def read_broadcast(data: bytes) -> Broadcast:
     broadcast = Broadcast.from_bytes(data)
     if broadcast.round < 0 or not broadcast.n_apps or not broadcast.dim:
         raise BadBroadcast("it has no apps or no dimensions.")
-    if len(set(broadcast.apps)) != len(broadcast.apps):
-        raise BadBroadcast("its catalogue names an app twice.")
     if not all(isinstance(name, str) for name in broadcast.apps):
         raise BadBroadcast("its catalogue has names that are no text.")
+    if len(set(broadcast.apps)) != len(broadcast.apps):
+        raise BadBroadcast("its catalogue names an app twice.")
     vectors = broadcast.app_vectors
     with np.errstate(all="ignore"):
         right = np.allclose(broadcast.gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9)

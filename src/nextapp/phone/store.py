@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError
+from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.wire import Report
 
 DAY = 86_400.0
@@ -459,15 +459,18 @@ class Store:
             row = (drawn.server, str(drawn.round), *drawn[2:])
             cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
 
-        self.ledger.charge(
-            epsilon,
-            when,
-            round=report.round,
-            mechanism=report.mechanism,
-            key=drawn.key,
-            report=data,
-            along=keep,
-        )
+        try:
+            self.ledger.charge(
+                epsilon,
+                when,
+                round=report.round,
+                mechanism=report.mechanism,
+                key=drawn.key,
+                report=data,
+                along=keep,
+            )
+        except (StorageError, DamagedError) as error:
+            raise _as_store_error(error) from error
         return drawn
 
     def reports(self, server: str | None = None, state: str | None = None) -> list[DrawnReport]:
@@ -484,6 +487,7 @@ class Store:
     def trying(self, report: DrawnReport) -> None:
         """Note that a report is about to be sent: from now on it may have left."""
         self._change(report, "attempts = attempts + 1")
+        self.flush()
 
     def settle(self, report: DrawnReport, state: str, words: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
@@ -678,8 +682,7 @@ def _explained(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def _as_store_error(error: LedgerError) -> StoreError:
-    kind = StoreDamaged if isinstance(error, DamagedError) else StoreError
-    return kind(str(error))
+    return (StoreDamaged if isinstance(error, DamagedError) else StoreFull)(str(error))
 
 
 def _put(draft: Path, path: Path) -> None:
