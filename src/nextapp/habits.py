@@ -12,8 +12,8 @@ brought up to date at every launch. Each gives every app i a number φ(i), in th
     since       log(how readily an app is launched so long after its last launch / on average)
     hour        log(1 + n(hour→i) / (κ·P0(i))),  eight times of day
     session     log(1 + launches of i in the session so far)
-    lesson      what the mix got wrong after j before: a correction for each pair, learnt by its
-                errors
+    lesson      what the mix got wrong before: a correction for i, for i after the last app, and for
+                i after the one before it, learnt by its errors
 
 and the score is their sum, each times its weight. The weights start from shipped constants and move
 on the phone: after every launch one AdaGrad step down the slope of −log P(app), P the softmax of
@@ -70,7 +70,8 @@ CROWD_SHARE = 0.7  # λ
 LEAST_POPULARITY = 1e-6
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
-LESSON_FADE = 0.999  # of the sum of squares of a pair's errors
+LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
+LESSON_FADE = 0.999  # of their sums of squared errors
 
 MAX_APPS = 256  # the app unused for longest gives way
 MAX_CONTEXTS = 2048  # of each longer kind; the context unused for longest gives way
@@ -92,14 +93,14 @@ class Weights:
     """The start of the mix: a weight for each of `STATISTICS`, by set.
 
     A weight of exactly 0 switches its statistic off for good. ``rate`` is the step with which the
-    weights move (0: they stay), ``lesson`` that of the corrections (0: none). ``taste`` is the
+    weights move (0: they stay), ``lesson`` scales that of the corrections (0: none). ``taste`` is the
     weight of the SeqMF score, in standard deviations over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]
     opening: tuple[float, ...]
     rate: float = 0.05
-    lesson: float = 0.3
+    lesson: float = 1.0
     taste: float = 0.0
 
     def __post_init__(self) -> None:
@@ -175,6 +176,12 @@ class _View(NamedTuple):
     row: Floats | None  # what the crowd says comes next, (n_apps,)
 
 
+_BY_APP = (
+    "_count", "_lately", "_launched", "_in_session", "_place", "_lesson_of", "_errors_of",
+)  # fmt: skip
+_BY_PAIR = ("_after", "_lesson", "_errors")
+
+
 class Habits:
     """One phone's statistics and their mix. Apps are numbers; times are seconds, local time.
 
@@ -201,8 +208,10 @@ class Habits:
         self._place = np.zeros(room, np.int64)
         self._after = np.zeros((room, room))  # row: last app
         self._hours = np.zeros((N_HOURS, room))
-        self._lesson = np.zeros((room, room))
-        self._errors = np.zeros((room, room))
+        self._lesson = np.zeros((2, room, room))  # after the last app, after the one before
+        self._errors = np.zeros((2, room, room))
+        self._lesson_of = np.zeros(room)
+        self._errors_of = np.zeros(room)
         self._longer: tuple[dict[tuple[int, ...], dict[int, float]], ...] = ({}, {})
         self._places = np.full(N_PLACES, PLACE_PRIOR)
         self._rhythm = np.zeros((N_KINDS * N_KINDS, N_PLACES))
@@ -265,13 +274,25 @@ class Habits:
             step = self.weights.rate * slope / np.sqrt(squares)
             self._mix[number] += step * self._on[number]
         if self.weights.lesson:
-            last = self._slot.get(self._last_apps[0])
-            if last is not None:
-                n = len(error)
-                errors = self._errors[last, :n]
+            squared = error * error
+            for step, corrections, errors in zip(
+                LESSON_STEPS, *self._lessons(len(error)), strict=False
+            ):
                 errors *= LESSON_FADE
-                errors += error * error
-                self._lesson[last, :n] += self.weights.lesson * error / np.sqrt(1.0 + errors)
+                errors += squared
+                corrections += self.weights.lesson * step * error / np.sqrt(1.0 + errors)
+
+    def _lessons(self, n: int) -> tuple[list[Floats], list[Floats]]:
+        """The corrections that apply now, and their squared errors: for each app, after the last
+        one, after the one before; rows of the n known apps, to be written to."""
+        corrections, errors = [self._lesson_of[:n]], [self._errors_of[:n]]
+        for back, app in enumerate(self._last_apps[:2]):
+            slot = self._slot.get(app)
+            if slot is None:
+                break
+            corrections.append(self._lesson[back, slot, :n])
+            errors.append(self._errors[back, slot, :n])
+        return corrections, errors
 
     def _count_transition(self, view: _View, app: int, slot: int | None) -> None:
         """The launch seen from the one before: contexts, places, times since."""
@@ -363,7 +384,7 @@ class Habits:
     def _rearrange(self, order: list[int], room: int) -> None:
         """Slots in another order, in arrays of another size."""
         n = len(order)
-        for name in ("_count", "_lately", "_launched", "_in_session", "_place"):
+        for name in _BY_APP:
             old = getattr(self, name)
             new = np.zeros(room, old.dtype)
             new[:n] = old[order]
@@ -371,10 +392,11 @@ class Habits:
         hours = np.zeros((N_HOURS, room))
         hours[:, :n] = self._hours[:, order]
         self._hours = hours
-        for name in ("_after", "_lesson", "_errors"):
-            square = np.zeros((room, room))
-            square[:n, :n] = getattr(self, name)[np.ix_(order, order)]
-            setattr(self, name, square)
+        for name in _BY_PAIR:
+            old = getattr(self, name)
+            new = np.zeros((*old.shape[:-2], room, room))
+            new[..., :n, :n] = old[..., order, :][..., order]
+            setattr(self, name, new)
 
     # Predicting
 
@@ -467,7 +489,6 @@ class Habits:
         np.log(popular, out=features[_FREQUENCY])
         features[_LATELY] = np.log1p(self._lately[:n] / (LATELY_PRIOR * popular))
         last = self._slot.get(self._last_apps[0]) if self._last_apps else None
-        correction = np.zeros(n)
         if last is not None:
             after = self._after[last, :n] / AFTER_PRIOR
             if row is None:
@@ -477,7 +498,7 @@ class Habits:
                 features[_AFTER_1] = np.log(
                     after / popular + CROWD_SHARE * said / popular + (1.0 - CROWD_SHARE)
                 )
-            correction = self._lesson[last, :n]
+        correction: Floats = sum(self._lessons(n)[0])  # type: ignore[assignment]
         self._back_off(features, popular)
         bucket = _BUCKET[self._place[:n]]
         by_place, by_rhythm = self._by_place(n)
@@ -589,16 +610,10 @@ class Habits:
             "rhythm": self._rhythm,
             "hits": self._hits,
             "trials": self._trials,
-            "count": self._count[:n],
-            "lately": self._lately[:n],
-            "launched": self._launched[:n],
-            "in_session": self._in_session[:n],
-            "place": self._place[:n],
             "hours": self._hours[:, :n],
-            "after": self._after[:n, :n],
-            "lesson": self._lesson[:n, :n],
-            "errors": self._errors[:n, :n],
         }
+        tensors |= {name[1:]: getattr(self, name)[:n] for name in _BY_APP}
+        tensors |= {name[1:]: getattr(self, name)[..., :n, :n] for name in _BY_PAIR}
         for contexts, length in zip(self._longer, (2, 4), strict=True):
             keys = np.array(list(contexts), np.int64).reshape(len(contexts), length)
             cells = [cell for followers in contexts.values() for cell in followers.items()]
@@ -637,11 +652,11 @@ class Habits:
         self._kinds = tuple(tensors["kinds"].tolist())  # type: ignore[assignment]
         for name in ("mix", "squares", "places", "rhythm", "hits", "trials"):
             getattr(self, f"_{name}")[...] = tensors[name]
-        for name in ("count", "lately", "launched", "in_session", "place"):
-            getattr(self, f"_{name}")[:n] = tensors[name]
+        for name in _BY_APP:
+            getattr(self, name)[:n] = tensors[name[1:]]
         self._hours[:, :n] = tensors["hours"]
-        for name in ("after", "lesson", "errors"):
-            getattr(self, f"_{name}")[:n, :n] = tensors[name]
+        for name in _BY_PAIR:
+            getattr(self, name)[..., :n, :n] = tensors[name[1:]]
         for contexts, length in zip(self._longer, (2, 4), strict=True):
             ends = np.cumsum(tensors[f"sizes_{length}"].astype(np.int64)).tolist()
             cells = list(

@@ -41,8 +41,7 @@ class Exam:
 
     ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
     ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending;
-    each has its candidates, as in `Questions`, with the row after which each competes, and the row
-    at which its history has ended.
+    each has its candidates, as in `Questions`, with the row after which each competes.
     """
 
     whole: LaunchLog
@@ -55,7 +54,6 @@ class Exam:
     candidates: Indices
     candidate_starts: Indices
     seen_from: Indices
-    history_ends: Indices
 
     @property
     def n_predictions(self) -> int:
@@ -88,12 +86,26 @@ class Exam:
         return again[asked]
 
     @property
+    def _history_ends(self) -> Indices:
+        """The row past each user's history; the user's first where there is none."""
+        if len(self.history) == 0:
+            return self.whole.starts[self.users]
+        first = int(self.whole.time.min())
+        span = int(self.whole.time.max()) - first + 1
+        last = np.searchsorted(self.history.user, self.users, side="right") - 1
+        owner, time = self.history.user[last], self.history.time[last]  # [-1] is another user's
+        there = (last >= 0) & (owner == self.users)
+        moments = self.whole.user.astype(np.int64) * span + self.whole.time - first
+        ends = np.searchsorted(moments, self.users * span + time - first, side="right")
+        return np.where(there, ends, self.whole.starts[self.users])
+
+    @property
     def _passed(self) -> tuple[Indices, Indices]:
         """Rows that a phone sees before each session without being asked; where each part begins.
 
         They lie after the user's history and before the session, not before the one before it.
         """
-        begin = self.history_ends[self.session_user]
+        begin = self._history_ends[self.session_user]
         same = self.session_user[1:] == self.session_user[:-1]
         begin[1:][same] = self.rows[self.sessions[1:-1] - 1][same] + 1
         length = np.maximum(self.rows[self.sessions[:-1]] - begin, 0)
@@ -188,16 +200,7 @@ def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
         candidates=pairs % whole.n_apps,
         candidate_starts=np.searchsorted(pairs // whole.n_apps, np.append(users, whole.n_users)),
         seen_from=seen_from,
-        history_ends=_history_ends(whole, np.flatnonzero(parts.part <= 1), users),
     )
-
-
-def _history_ends(whole: LaunchLog, history: Indices, users: Indices) -> Indices:
-    """The row after each user's last of history; the user's first where there is none."""
-    last = np.searchsorted(whole.user[history], users, side="right") - 1
-    there = (last >= 0) & (whole.user[history[np.maximum(last, 0)]] == users)
-    ends: Indices = np.where(there, history[np.maximum(last, 0)] + 1, whole.starts[users])
-    return ends
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:

@@ -33,6 +33,7 @@ _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
 _CROWD_SHARE, _LEAST_POPULARITY = habits.CROWD_SHARE, habits.LEAST_POPULARITY
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
+_LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
 _MAX_APPS, _MAX_CONTEXTS = habits.MAX_APPS, habits.MAX_CONTEXTS
 _ENDS = np.array(habits.PLACE_ENDS)
@@ -59,8 +60,10 @@ class Phone(NamedTuple):
     in_session: Floats
     after: Floats
     hours: Floats
-    lesson: Floats
+    lesson: Floats  # (2, k, k)
     errors: Floats
+    lesson_of: Floats
+    errors_of: Floats
     places: Floats
     rhythm: Floats
     hits: Floats
@@ -109,12 +112,14 @@ def answers(
     n_cells: int,
     weights: habits.Weights,
     crowd: CrowdCells,
-) -> Floats:
-    """The scores of `Habits` for every prediction asked of these phones."""
+) -> tuple[Floats, Floats]:
+    """The scores of `Habits` for every prediction asked of these phones, one cell a candidate; and
+    the weights that each phone ends with, (n_phones, 2, n_statistics)."""
     width = np.diff(candidate_starts)
     if len(width) and width.max() >= _CODES:
         raise ValueError(f"a phone can have {_CODES - 1} apps at most, got {width.max()}.")
     scores = np.empty(n_cells)
+    mixes = np.empty((len(width), 2, _N))
     _answers(
         streams,
         candidate_starts,
@@ -123,8 +128,9 @@ def answers(
         weights.lesson,
         crowd,
         scores,
+        mixes,
     )
-    return scores
+    return scores, mixes
 
 
 @compiled
@@ -136,6 +142,7 @@ def _answers(
     lesson: float,
     crowd: CrowdCells,
     scores: Floats,
+    mixes: Floats,
 ) -> None:
     for v in range(len(candidate_starts) - 1):
         own = slice(candidate_starts[v], candidate_starts[v + 1])
@@ -166,6 +173,7 @@ def _answers(
                 moment = when if opening else phone.real[_LAST_TIME]
                 _look(phone, slots, moment, opening, popularity, following)
             _observe(phone, slots, app, when, opening, rate, lesson, start)
+        mixes[v] = phone.mix
 
 
 @compiled
@@ -185,8 +193,10 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
         np.zeros(k),
         np.zeros((k, k)),
         np.zeros((_N_HOURS, k)),
-        np.zeros((k, k)),
-        np.zeros((k, k)),
+        np.zeros((2, k, k)),
+        np.zeros((2, k, k)),
+        np.zeros(k),
+        np.zeros(k),
         np.full(_N_PLACES, _PLACE_PRIOR),
         np.zeros((_N_KINDS * _N_KINDS, _N_PLACES)),
         np.zeros(_N_SINCE),
@@ -318,11 +328,13 @@ def _look(
                 features[_AFTER_2 + order, i] = math.log1p(counts[i] / (_LONGER_PRIOR * back))
 
     mix = phone.mix[1 if opening else 0]
-    for i in range(k):
-        score = phone.lesson[last, i] if last >= 0 and phone.known[i] else 0.0
-        for f in range(_N):
-            score += mix[f] * features[f, i]
-        scores[i] = score
+    scores[:] = phone.lesson_of
+    for back in range(_n_lessons(phone)):
+        scores += phone.lesson[back, phone.recent[back]]
+    for f in range(_N):
+        weight = mix[f]
+        for i in range(k):
+            scores[i] += weight * features[f, i]
 
 
 @compiled
@@ -401,12 +413,31 @@ def _learn(phone: Phone, app: int, number: int, rate: float, lesson: float, star
                 slope += phone.features[f, i] * error[i]
             phone.squares[number, f] += slope * slope
             phone.mix[number, f] += rate * slope / math.sqrt(phone.squares[number, f])
-    last = phone.recent[0]
-    if lesson > 0.0 and phone.known[last]:
-        for i in range(k):
-            if phone.known[i]:
-                phone.errors[last, i] = phone.errors[last, i] * _LESSON_FADE + error[i] * error[i]
-                phone.lesson[last, i] += lesson * error[i] / math.sqrt(1.0 + phone.errors[last, i])
+    if lesson > 0.0:
+        _correct(phone, error, lesson * _LESSON_STEPS[0], phone.lesson_of, phone.errors_of)
+        for back in range(_n_lessons(phone)):
+            row = phone.recent[back]
+            step = lesson * _LESSON_STEPS[back + 1]
+            _correct(phone, error, step, phone.lesson[back, row], phone.errors[back, row])
+
+
+@compiled
+def _n_lessons(phone: Phone) -> int:
+    """How many of the last two apps are known and can have corrections."""
+    for back in range(2):
+        if phone.recent[back] < 0 or not phone.known[phone.recent[back]]:
+            return back
+    return 2
+
+
+@compiled
+def _correct(
+    phone: Phone, error: Floats, step: float, corrections: Floats, errors: Floats
+) -> None:
+    for i in range(len(error)):
+        if phone.known[i]:
+            errors[i] = errors[i] * _LESSON_FADE + error[i] * error[i]
+            corrections[i] += step * error[i] / math.sqrt(1.0 + errors[i])
 
 
 @compiled
@@ -470,8 +501,10 @@ def _forget_oldest(phone: Phone) -> None:
     phone.after[oldest, :] = 0.0
     phone.after[:, oldest] = 0.0
     phone.hours[:, oldest] = 0.0
-    phone.lesson[oldest, :] = 0.0
-    phone.lesson[:, oldest] = 0.0
-    phone.errors[oldest, :] = 0.0
-    phone.errors[:, oldest] = 0.0
+    phone.lesson_of[oldest] = 0.0
+    phone.errors_of[oldest] = 0.0
+    phone.lesson[:, oldest, :] = 0.0
+    phone.lesson[:, :, oldest] = 0.0
+    phone.errors[:, oldest, :] = 0.0
+    phone.errors[:, :, oldest] = 0.0
     phone.longer[:, :, oldest] = 0.0

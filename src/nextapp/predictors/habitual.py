@@ -43,16 +43,20 @@ class NextApp:
             self.taste.fit(history)
 
     def score(self, questions: Questions) -> Floats:
-        scores = answers(
+        scores, _ = self.answers(questions)
+        if self.taste is not None:
+            scores += self.weights.taste * _standardised(questions, self.taste.score(questions))
+        return scores
+
+    def answers(self, questions: Questions) -> tuple[Floats, Floats]:
+        """The scores without taste, and the weights each phone ends with, (n_users, 2, …)."""
+        return answers(
             self._streams(questions),
             questions.candidate_starts,
             int(questions.cell_starts[-1]),
             self.weights,
             self._crowd_cells(questions),
         )
-        if self.taste is not None:
-            scores += self.weights.taste * _standardised(questions, self.taste.score(questions))
-        return scores
 
     def _streams(self, questions: Questions) -> Streams:
         """History, then the sessions and what passed between them, phone by phone."""
