@@ -35,7 +35,7 @@ from nextapp.federation.gateway import Gateway
 from nextapp.federation.vault import Vault, token_hash
 from nextapp.wire import Report
 
-CONNECTIONS = 64
+CONNECTIONS = 256
 SETTINGS = {
     "mechanism": "codebook", "epsilon": 4.0, "clip": 1.0, "goal": 10**9, "minimum": 1,
     "deadline": 1e6,

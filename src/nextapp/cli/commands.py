@@ -11,6 +11,7 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, options, phone, privacy, screen
+from nextapp.cli import fleet as playing
 from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
@@ -36,6 +37,9 @@ app.command(
     "--clip 1 --goal 200 --deadline 600"
 )(serving.serve)
 app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.enrol_code)
+app.command(
+    epilog="Example: nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200"
+)(playing.fleet)
 
 
 def _print_version(wanted: bool) -> None:

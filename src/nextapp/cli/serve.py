@@ -102,7 +102,6 @@ def serve(
             if dev_tls:
                 authority, cert, key = certificates.development(data / "tls")
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-            logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
             listening = embedded.listening(host, port)
             address = f"http{'s' if cert else ''}://{_in_url(host)}:{listening.getsockname()[1]}"
             _welcome(address, data, federation, made, authority)

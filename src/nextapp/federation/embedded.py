@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import socket
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ class Embedded:
                 self.vault.close_round(round.number)
                 self.vault.reduce(round.number, self.coordinator.learner.mechanism)
         self._publish(now)
-        self.vault.amend(self.coordinator.round, self.rules)
+        self.vault.amend(self.rules, now)
 
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say."""
@@ -162,6 +163,7 @@ def listening(host: str, port: int) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((host, port))
+        opened.listen(2048)
     except OSError as error:
         opened.close()
         raise ValueError(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
@@ -175,6 +177,7 @@ def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options
         http=guarded(gateway.limits, gateway.metrics),
         ws="none",
         log_config=None,
+        log_level="error",  # what clients do wrong is counted, not logged
         access_log=False,
         server_header=False,
         timeout_keep_alive=gateway.limits.keep_alive_seconds,
@@ -190,6 +193,7 @@ def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options
         finally:
             ticking.cancel()
 
+    sys.setswitchinterval(0.001)  # the thread that writes must not wait for the event loop
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
         runner.run(run())
 

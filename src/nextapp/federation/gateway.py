@@ -155,6 +155,7 @@ class Gateway:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 self.refresh()
+                await asyncio.to_thread(self.vault.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
                 LOG.warning("the broadcast at hand is handed out further: %s", error)
@@ -383,6 +384,9 @@ class Gateway:
             except Refusal as refusal:
                 self.metrics.requests.add(f"{route} {refusal.code}")
                 return refusal.response()
+            except ClientDisconnect:
+                self.metrics.requests.add(f"{route} disconnected")
+                return Response(status_code=400)  # to nobody
             self.metrics.requests.add(f"{route} {response.status_code}")
             return response
 
@@ -410,7 +414,7 @@ class Metrics:
         )  # fmt: skip
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
-            ["slow", "too_many", "long_head"],
+            ["slow", "too_many", "long_head", "bad_http"],
         )  # fmt: skip
         self.report_seconds = Histogram(
             "nextapp_report_seconds", "From the request's head to the durable acknowledgement."

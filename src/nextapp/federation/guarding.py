@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -10,13 +11,20 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from nextapp.federation.gateway import Metrics
 from nextapp.federation.limits import Limits
 
-_TIMEOUT = (
-    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
+
+def _last_words(status: str, error: str, message: str) -> bytes:
+    body = json.dumps({"error": error, "message": message})
+    return (
+        f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n{body}"
+    ).encode()
+
+
+_TOO_SLOW = _last_words("408 Request Timeout", "too_slow", "the request did not arrive in time.")
+_LONG_HEAD = _last_words(
+    "431 Request Header Fields Too Large", "long_head", "the head of a request is too long."
 )
-_LONG_HEAD = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
-    b"connection: close\r\n"
-)
+_BAD_HTTP = _last_words("400 Bad Request", "bad_http", "this is not a request of HTTP/1.1.")
 
 
 def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
@@ -56,8 +64,11 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
                 self._n_head += len(data)
                 if self._n_head > limits.head_bytes:
                     metrics.dropped.add("long_head")
-                    self._end(_LONG_HEAD, b'{"error": "long_head", "message": "the head of a '
-                              b'request is too long."}')  # fmt: skip
+                    self._end(_LONG_HEAD)
+
+        def send_400_response(self, msg: str) -> None:
+            metrics.dropped.add("bad_http")
+            self._end(_BAD_HTTP)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
@@ -95,14 +106,13 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
             self._timer = None
             metrics.dropped.add("slow")
             if self.cycle is None or self._in_head or not self.cycle.response_started:
-                self._end(_TIMEOUT, b'{"error": "too_slow", "message": "the request did not '
-                          b'arrive in time."}')  # fmt: skip
+                self._end(_TOO_SLOW)
             else:
                 self.transport.abort()
 
-        def _end(self, head: bytes, body: bytes) -> None:
+        def _end(self, last_words: bytes) -> None:
             self._disarm()
-            self.transport.write(b"%scontent-length: %d\r\n\r\n%s" % (head, len(body), body))
+            self.transport.write(last_words)
             self.transport.close()
 
     return Guarded

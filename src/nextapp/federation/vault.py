@@ -3,8 +3,8 @@
 Nothing that links a report to a phone can be read from it. A device is the SHA-256 of its token.
 That it has reported is kept under a hash keyed with the token itself, which only the phone has:
 neither the device nor the report can be found from it, yet the same phone finds its own mark again.
-Reports lie in the order of random keys. Marks and reports go, overwritten, when the round is
-reduced.
+Reports lie in random order, a thousand or so among each other. Marks and reports go, overwritten,
+when the round is reduced.
 
 A report is on disk before `admit` returns. `reduce` replaces the reports of a closed round by their
 tally in one transaction; after a crash at any moment it either has happened or can be done again.
@@ -17,7 +17,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -31,6 +31,8 @@ from nextapp.wire import Report
 
 TOKEN_BYTES = 32
 _REPORTS_AT_ONCE = 4096
+_LONG_LOG = 8 << 20  # bytes
+_MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
 _BUSY_SECONDS = 2.0
 _SCHEMA_VERSION = 1
 
@@ -227,15 +229,18 @@ class Vault:
         number, broadcast, *rules = row
         return Published(number, broadcast, RoundRules(*rules))
 
-    def amend(self, number: int, rules: RoundRules) -> None:
-        """Other rules for a round that is open; its deadline follows them."""
+    def amend(self, rules: RoundRules, now: float) -> None:
+        """Other rules for the round at hand; its time starts anew if that has changed."""
+        published = self.published()
+        if published is None or published.rules == rules:
+            return
         with self._transaction() as write:
-            write.execute(
-                "UPDATE rounds SET goal = ?, minimum = ?, seconds = ?, "
-                "deadline = min(deadline, opened + ? * (1 + extensions)) "
-                "WHERE number = ? AND closed = 0",
-                (rules.goal, rules.minimum, rules.seconds, rules.seconds, number),
-            )
+            write.execute("UPDATE rounds SET goal = ?, minimum = ?", (rules.goal, rules.minimum))
+            if rules.seconds != published.rules.seconds:
+                write.execute(
+                    "UPDATE rounds SET seconds = ?, deadline = ?",
+                    (rules.seconds, now + rules.seconds),
+                )
 
     def settle(self, now: float) -> Verdict:
         """Hold the round at hand against its rules, and close or extend it if they say so."""
@@ -264,28 +269,35 @@ class Vault:
     # Reports
 
     def admit(self, submissions: Sequence[Submission]) -> list[Outcome]:
-        """Take reports, all in one transaction, which is on disk when this returns."""
-        with self._transaction() as write:
-            row = write.execute("SELECT number, closed FROM rounds").fetchone()
-            open_round = None if row is None or row[1] else row[0]
-            outcomes = [self._admitted(write, one, open_round) for one in submissions]
-            n_new = outcomes.count(Outcome.ACCEPTED)
-            if n_new:
-                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n_new,))
-        return outcomes
+        """Take reports, all in one transaction, which is on disk when this returns.
 
-    @staticmethod
-    def _admitted(write: sqlite3.Connection, one: Submission, open_round: int | None) -> Outcome:
-        mark, digest = _mark(one)
-        row = write.execute("SELECT digest FROM seen WHERE mark = ?", (mark,)).fetchone()
-        if row is not None:  # also where the round has closed since: the report is in its sum
-            return Outcome.REPEATED if row[0] == digest else Outcome.ALREADY_REPORTED
-        if one.round != open_round:
-            return Outcome.ROUND_CLOSED
-        write.execute("INSERT INTO seen VALUES (?, ?)", (mark, digest))
-        key = secrets.token_bytes(12)
-        write.execute("INSERT INTO reports VALUES (?, ?)", (key, one.payload))
-        return Outcome.ACCEPTED
+        A handful of statements whatever the number of reports: each one hands the interpreter to
+        other threads, and getting it back takes longer than the statement.
+        """
+        marks = [_mark(one) for one in submissions]
+        with self._transaction() as write:
+            row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
+            number, closed, n_reports = row or (None, True, 0)
+            held = _held(write, [mark for mark, _ in marks])
+            outcomes, seen, reports = [], [], []
+            group = (n_reports // _MINGLED).to_bytes(4, "big")
+            for one, (mark, digest) in zip(submissions, marks, strict=True):
+                if mark in held:  # also where the round has closed since: it is in the sum
+                    same = held[mark] == digest
+                    outcomes.append(Outcome.REPEATED if same else Outcome.ALREADY_REPORTED)
+                elif closed or one.round != number:
+                    outcomes.append(Outcome.ROUND_CLOSED)
+                else:
+                    held[mark] = digest
+                    seen += [mark, digest]
+                    reports += [group + secrets.token_bytes(8), one.payload]
+                    outcomes.append(Outcome.ACCEPTED)
+            if seen:
+                places = ",".join(["(?,?)"] * (len(seen) // 2))
+                write.execute(f"INSERT INTO seen VALUES {places}", seen)
+                write.execute(f"INSERT INTO reports VALUES {places}", reports)
+                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (len(seen) // 2,))
+        return outcomes
 
     def reduce(self, number: int, mechanism: Mechanism) -> Reduced:
         """The tally of a closed round, which takes the place of its reports; the same every time.
@@ -336,7 +348,7 @@ class Vault:
         return Reduced(number, row[0], tally)
 
     def _payloads(self) -> Iterator[list[bytes]]:
-        """The reports of the round in parts, in the order of their random keys."""
+        """The reports of the round in parts."""
         last = b""
         while True:
             with _refusals(), self._reading:
@@ -363,7 +375,8 @@ class Vault:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
-        connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        connection.execute("PRAGMA wal_autocheckpoint = 50000")  # `tidy` comes long before
+        connection.execute("PRAGMA cache_size = -65536")
         return connection
 
     @contextmanager
@@ -379,6 +392,21 @@ class Vault:
                     self._writer.execute("ROLLBACK")
                 raise
 
+    def tidy(self) -> None:
+        """Bring a long write-ahead log into the file, in the background of those who write.
+
+        Two passes without a lock leave little to do for the third, after which the log starts
+        anew. Left to SQLite, a writer would stop for the whole of it.
+        """
+        log = self.path.with_name(self.path.name + "-wal")
+        if not log.exists() or log.stat().st_size < _LONG_LOG:
+            return
+        with _refusals(), closing(self._connected()) as other:
+            for _ in range(2):
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            with self._writing:
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
     def _truncate_log(self) -> None:
         """What was deleted shall not live on in the write-ahead log; a busy reader puts it off."""
         with self._writing, _refusals():
@@ -391,6 +419,14 @@ def _refusals() -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise VaultError(f"the vault cannot be used: {error}.") from error
+
+
+def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
+    """The digests of those marks that are there already."""
+    places = ",".join("?" * len(marks))
+    return dict(
+        write.execute(f"SELECT mark, digest FROM seen WHERE mark IN ({places})", marks).fetchall()
+    )
 
 
 def token_hash(token: bytes) -> bytes:
