@@ -237,8 +237,11 @@ def test_imported_launches_are_put_in_order_and_counted_once(store):
 
 def test_a_launch_that_is_not_kept_is_not_counted(store):
     phone = played(store, ["chat"])
+    for app, when in (("", NOON), ("mail", -1.0), ("mail", 1e300), ("mail", float("nan"))):
+        with pytest.raises(ValueError, match="must"):
+            phone.observe(app, when)
     with pytest.raises(ValueError, match="must"):
-        phone.observe("", NOON)
+        phone.predict(5, 1e300)
     store._connection.execute("PRAGMA query_only = 1")
     with pytest.raises(RuntimeError, match="cannot be written"):
         phone.observe("mail", NOON)

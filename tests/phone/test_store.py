@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -377,6 +378,30 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""), Snapshot(20, "", b"s"))
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
+
+
+def test_a_write_that_the_system_refuses_is_an_error_and_what_was_kept_stays(store):
+    """The system's own limit on the size of a file: write() fails in the middle of the WAL."""
+    fill(store, 20)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = Path(f"{store.path}-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30_000, before[1]))
+    try:
+        with pytest.raises(StoreFull, match="cannot be written"):
+            fill(store, 1000, start=20)
+        held = clocks(store)
+        with pytest.raises(StoreFull):
+            store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
+        assert clocks(store) == held == [NOON + number for number in range(len(held))]
+        assert 20 < len(held) < 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert store.reports() == []
+    assert store.ledger.entries() == []
+    fill(store, 5, start=len(held))
+    store.close()
+    with Store(store.path) as again:
+        assert clocks(again) == [NOON + number for number in range(len(held) + 5)]
 
 
 def test_a_full_disk_charges_nothing_for_a_report_that_could_not_be_kept(store):

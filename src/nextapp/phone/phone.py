@@ -36,6 +36,7 @@ from nextapp.phone.store import (
     Launch,
     Snapshot,
     Store,
+    check_clock,
 )
 from nextapp.privacy import requested
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
@@ -189,18 +190,18 @@ class Phone:
     # --- the server ----------------------------------------------------------------------------
 
     def join(self, server: Client, code: str) -> None:
-        """Enrol with a server by the code of its operator. The server before it is left."""
-        token = server.enrol(code)
-        if self.store.setting("server") != server.url:
-            self._leave(server.url)
-        self.store.set(server=server.url, token=token)
+        """Enrol with a server by the code of its operator. The server before it is left.
 
-    def _leave(self, for_server: str) -> None:
+        The broadcast in hand is given up, so that the next one is taken whatever its round: a way
+        back where a server was set back for good.
+        """
+        token = server.enrol(code)
         for report in self.store.reports(state="drawn"):
-            self.store.settle(
-                report, "withdrawn", f"the phone went over to {for_server}", self._clock()
-            )
+            if report.server != server.url:
+                words = f"the phone went over to {server.url}"
+                self.store.settle(report, "withdrawn", words, self._clock())
         self.store.release()
+        self.store.set(server=server.url, token=token)
         self._load()
 
     def sync(
@@ -614,4 +615,5 @@ def _again(error: Exception, when: float) -> float | None:
 
 
 def _zone(when: float) -> int:
+    check_clock(when)
     return time.localtime(when).tm_gmtoff

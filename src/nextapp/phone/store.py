@@ -186,6 +186,9 @@ class Store:
             with self._errors():
                 self._open()
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except OSError as error:
+            self._connection.close()
+            raise StoreFull(f"{self.path} cannot be used: {error}.") from error
         except BaseException:
             self._connection.close()
             raise
@@ -629,10 +632,16 @@ def check_launch(name: str, clock: float, zone: int) -> None:
         raise ValueError(
             f"an app's name must have 1 to {_NAME_LIMIT} printable characters, got {name!r:.80}."
         )
-    if not 0 <= clock <= LATEST:
-        raise ValueError(f"when must be in seconds since 1970, from 0 to {LATEST:.0f}: {clock!r}.")
+    check_clock(clock)
     if not abs(zone) <= DAY:
         raise ValueError(f"zone must be within a day of UTC, in seconds, got {zone!r}.")
+
+
+def check_clock(clock: float) -> None:
+    if not 0 <= clock <= LATEST:
+        raise ValueError(
+            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, got {clock!r}."
+        )
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
