@@ -423,7 +423,10 @@ def test_a_store_locked_by_another_is_waited_for_and_then_told(tmp_path):
             store.add("chat", NOON)
         with pytest.raises(StoreBusy):
             store.merge([("chat", NOON, 0)])
+        with pytest.raises(StoreBusy):
+            store.draw("https://a", Report("harmony", 7, b""), 0.5, NOON)
         assert store.launches() == []
+        assert store.reports() == []
         other.execute("COMMIT")
         other.close()
         store.add("chat", NOON)

@@ -422,7 +422,7 @@ class Store:
             try:
                 self._ledger = Ledger.reopen(self._connection)
             except LedgerError as error:
-                raise _as_store_error(error) from error
+                raise _as_store_error(error, self.path) from error
         return self._ledger
 
     def limit(self, lifetime: float, per_day: float, *, raise_budget: bool = False) -> None:
@@ -473,7 +473,7 @@ class Store:
                 along=keep,
             )
         except (StorageError, DamagedError) as error:
-            raise _as_store_error(error) from error
+            raise _as_store_error(error, self.path) from error
         return drawn
 
     def reports(self, server: str | None = None, state: str | None = None) -> list[DrawnReport]:
@@ -690,8 +690,13 @@ def _explained(error: sqlite3.Error, path: Path) -> StoreError:
     return StoreError(f"{path}: {error}.")
 
 
-def _as_store_error(error: LedgerError) -> StoreError:
-    return (StoreDamaged if isinstance(error, DamagedError) else StoreFull)(str(error))
+def _as_store_error(error: LedgerError, path: Path) -> StoreError:
+    """The ledger's words, under the name the store has for it."""
+    if isinstance(error, DamagedError):
+        return StoreDamaged(str(error))
+    cause = error.__cause__
+    kind = type(_explained(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
+    return kind(str(error))
 
 
 def _put(draft: Path, path: Path) -> None:
