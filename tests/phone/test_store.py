@@ -275,6 +275,37 @@ def test_a_wal_cut_by_a_power_failure_holds_a_prefix_with_all_that_was_flushed(
     store.close()
 
 
+def test_a_power_failure_while_the_wal_is_written_anew_keeps_all_that_was_flushed(tmp_path, seed):
+    """After a checkpoint the WAL is overwritten from its start; the disk may hold old and new."""
+    store = Store.create(tmp_path / "phone.db", lifetime=1.0, per_day=1.0, flush_after=None)
+    wal = Path(f"{store.path}-wal")
+    fill(store, 200)
+    busy, frames, copied = store._connection.execute("PRAGMA wal_checkpoint").fetchone()
+    assert (busy, frames) == (0, copied)
+    old = wal.read_bytes()
+    fill(store, 30, start=200)
+    store.flush()
+    flushed = wal.read_bytes()
+    synced = 1 + max(at for at in range(len(old)) if old[at] != flushed[at])
+    fill(store, 40, start=230)
+    new = wal.read_bytes()
+    assert synced < len(new) == len(old)  # it was written anew, not longer
+    chance = random.Random(seed)
+    lengths = set()
+    for cut in (synced, *(chance.randrange(synced, len(new)) for _ in range(25))):
+        folder = tmp_path / f"cut {cut}"
+        folder.mkdir(exist_ok=True)
+        path = copy_of(store, folder)
+        Path(f"{path}-wal").write_bytes(new[:cut] + old[cut:])
+        with Store(path) as after:
+            held = clocks(after)
+        assert held == [NOON + number for number in range(len(held))]
+        assert len(held) >= 230
+        lengths.add(len(held))
+    assert len(lengths) > 5
+    store.close()
+
+
 def test_launches_reach_the_disk_by_themselves_soon_after(tmp_path, monkeypatch):
     reached = threading.Event()
     true_fsync = os.fsync
