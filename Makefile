@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIGHT := .venv-light
+FLOWER := .venv-flower
 
-.PHONY: demo test check light bench bench-peers peers lowest clean
+.PHONY: demo test check light flower bench bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -27,6 +28,15 @@ light:
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
 	  tests/privacy tests/device tests/server tests/phone
+
+# Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
+flower: $(FLOWER)/.ready
+	$(FLOWER)/bin/python -m pytest -rs tests/flower
+
+$(FLOWER)/.ready: pyproject.toml constraints-flower.txt
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --constraint constraints-flower.txt -e '.[flower]' pytest
+	@touch $@
 
 # The oldest versions that pyproject.toml allows.
 lowest:
@@ -63,4 +73,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(LIGHT) .venv-lowest demo
+	rm -rf $(VENV) $(LIGHT) $(FLOWER) .venv-lowest demo

@@ -21,6 +21,7 @@ import numpy as np
 from nextapp.privacy import Mechanism
 from nextapp.wire import (
     Broadcast,
+    Crowd,
     Floats,
     ModelSettings,
     Report,
@@ -118,8 +119,9 @@ class Server:
         mechanism: Mechanism,
         apps: tuple[str, ...] = (),
         request: ReportRequest | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
-        self.broadcast = Broadcast(0, app_vectors, settings, apps, request)
+        self.broadcast = Broadcast(0, app_vectors, settings, apps, request, crowd)
         self.optimiser = optimiser
         self.mechanism = mechanism
         self._state = optimiser.start(app_vectors)
@@ -202,6 +204,10 @@ class Server:
         }
         if self.broadcast.request is not None:
             words["request"] = json.dumps(asdict(self.broadcast.request))
+        if self.broadcast.crowd is not None:
+            tensors |= {
+                f"crowd.{name}": value for name, value in vars(self.broadcast.crowd).items()
+            }
         write_atomically(path, pack(tensors, words))
 
     @classmethod
@@ -220,7 +226,13 @@ class Server:
         settings = settings_from(json.loads(words["settings"]))
         request = ReportRequest(**json.loads(words["request"])) if "request" in words else None
         apps = tuple(json.loads(words["apps"]))
-        server = cls(vectors, settings, optimiser, mechanism, apps, request)
+        told = {
+            name.removeprefix("crowd."): np.array(value)
+            for name, value in tensors.items()
+            if name.startswith("crowd.")
+        }
+        crowd = Crowd(**told) if told else None
+        server = cls(vectors, settings, optimiser, mechanism, apps, request, crowd)
         server.broadcast = replace(server.broadcast, round=int(words["round"]))
         server._state = {
             name.removeprefix("optimiser."): np.array(value)

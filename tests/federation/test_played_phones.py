@@ -7,11 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess
 
+from nextapp.crowd import CrowdServer
+from nextapp.federation import embedded
 from nextapp.federation.playing import PlayedFleet, launches
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import aggregated
@@ -63,6 +66,44 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         by_columns.step_along(sums.n_reports * sums.mean(made), sums.n_reports)
     assert np.array_equal(last.app_vectors, by_devices.broadcast.app_vectors)
     np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
+
+
+def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, seed):
+    """First shares of launches, then gradients: two federations, one after the other."""
+    options = {"mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES}
+    with ServerProcess(tmp_path / "crowd", **options) as server:
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
+            code=server.code(PHONES),
+        )  # fmt: skip
+        assert fleet.play(1, lambda one: None)[0].outcomes == {"accepted": PHONES}
+        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        fleet.close()
+        server.stop()
+    oracle = mechanism("subset", n_apps=N_APPS, d=N_APPS + 1, epsilon=2.0)
+    simulated = CrowdServer(oracle, told.apps)
+    for phone, device in enumerate(devices_of(launches(PHONES, N_APPS, seed))):
+        bits = KeyedBits(seed, phone, 0, "report")
+        simulated.collect(device.report(simulated.broadcast, oracle, bits))
+    expected = simulated.step().crowd
+    assert told.round == 1
+    for name in ("popularity", "starts", "following", "share"):
+        assert np.array_equal(getattr(told.crowd, name), getattr(expected, name))
+
+    given = {**SETTINGS, "goal": PHONES}
+    federation, _ = embedded.made(
+        tmp_path / "q", given, None, now=time.time(), start=tmp_path / "crowd"
+    )
+    handed = Broadcast.from_bytes(federation.vault.published().broadcast)
+    assert (handed.round, handed.dim, handed.apps) == (2, DIM, told.apps)
+    assert np.array_equal(handed.crowd.popularity, expected.popularity)
+    assert federation.vault.n_devices() == PHONES
+    assert federation.coordinator.accounting.epsilon_worst_case == 2.0
+    federation.vault.close()
+    again, _ = embedded.made(tmp_path / "q", given, None, now=time.time())
+    learner = again.coordinator.learner
+    assert np.array_equal(learner.broadcast.crowd.share, expected.share)  # also from a checkpoint
+    again.vault.close()
 
 
 def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):

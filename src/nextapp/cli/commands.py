@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
-from nextapp.cli import data, options, phone, privacy, screen
+from nextapp.cli import data, federation, options, phone, privacy, screen
 from nextapp.cli import fleet as playing
 from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
 app.add_typer(phone.app, name="phone")
+app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)

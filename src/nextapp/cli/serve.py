@@ -67,6 +67,14 @@ def serve(
         int | None,
         typer.Option(help="After a restore: pass over rounds until this.", show_default=False),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of another federation, stopped, to go on from with other settings: its "
+            "catalogue, app vectors, crowd, devices and round number.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Take reports from phones over HTTP and train the common model, all in one process.
 
@@ -90,20 +98,20 @@ def serve(
         given |= {name: value for name, value in chosen.items() if value is not None}
         if "goal" in given and "minimum" not in given and not (data / "settings.json").exists():
             given["minimum"] = max(1, given["goal"] // 2)
-        catalogue = _catalogue(apps if apps is not None else given.pop("apps", None))
+        catalogue = catalogue_of(apps if apps is not None else given.pop("apps", None))
         if (cert is None) != (key is None):
             raise ValueError("TLS needs both --cert and --key.")
         data.mkdir(parents=True, exist_ok=True)
         with embedded.held(data):
             federation, made = embedded.made(
-                data, given, catalogue, now=time.time(), skip_to=skip_to
+                data, given, catalogue, now=time.time(), skip_to=skip_to, start=start
             )
             authority = None
             if dev_tls:
                 authority, cert, key = certificates.development(data / "tls")
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
             listening = embedded.listening(host, port)
-            address = f"http{'s' if cert else ''}://{_in_url(host)}:{listening.getsockname()[1]}"
+            address = f"http{'s' if cert else ''}://{in_url(host)}:{listening.getsockname()[1]}"
             _welcome(address, data, federation, made, authority)
             options: dict[str, Any] = {}
             if cert is not None:
@@ -137,7 +145,8 @@ def enrol_code(
         screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 
-def _catalogue(apps: Any) -> tuple[str, ...] | None:
+def catalogue_of(apps: Any) -> tuple[str, ...] | None:
+    """The apps of a file, of a list, or by number; None where nothing was given."""
     if apps is None:
         return None
     if isinstance(apps, list):
@@ -155,7 +164,7 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _in_url(host: str) -> str:
+def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -1,10 +1,11 @@
-"""A certificate for trying TLS on one machine: an authority of its own, valid for loopback only."""
+"""A certificate of an authority of its own: for loopback, or for the names that are given."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -13,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _DAYS = 365
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def development(folder: Path) -> tuple[Path, Path, Path]:
+def development(folder: Path, names: Sequence[str] = LOOPBACK) -> tuple[Path, Path, Path]:
     """(authority, certificate, key) in `folder`, made if they are not there or have expired.
 
     Clients trust the authority's file; its own key is thrown away after signing.
@@ -30,7 +32,7 @@ def development(folder: Path) -> tuple[Path, Path, Path]:
     root_key, own_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     root_name, own_name = (
         x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        for name in ("nextapp development authority", "localhost")
+        for name in ("nextapp development authority", names[0])
     )
 
     def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
@@ -60,13 +62,7 @@ def development(folder: Path) -> tuple[Path, Path, Path]:
         .add_extension(_usage(signs_certificates=False), True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .add_extension(
-            x509.SubjectAlternativeName(
-                [
-                    x509.DNSName("localhost"),
-                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                    x509.IPAddress(ipaddress.ip_address("::1")),
-                ]
-            ),
+            x509.SubjectAlternativeName([_alternative(name) for name in names]),
             False,
         )
         .sign(root_key, hashes.SHA256())
@@ -95,3 +91,10 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _alternative(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -96,10 +96,20 @@ class Coordinator:
         return self.learner.broadcast.round
 
     @classmethod
-    def started(cls, learner: Learner, folder: Path, *, minimum: int = 1) -> Coordinator:
-        """A new federation, with its first checkpoint on disk."""
+    def started(
+        cls,
+        learner: Learner,
+        folder: Path,
+        *,
+        minimum: int = 1,
+        first: int = 0,
+        accounting: Accounting | None = None,
+    ) -> Coordinator:
+        """A new federation, with its first checkpoint on disk; `first` is its first round."""
         folder.mkdir(parents=True, exist_ok=True)
-        coordinator = cls(learner, folder, minimum=minimum)
+        while learner.broadcast.round < first:
+            learner.pass_over()
+        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting)
         coordinator._save()
         return coordinator
 
@@ -170,9 +180,20 @@ class Coordinator:
         return None
 
     def skip_to(self, number: int) -> None:
-        """Pass over rounds until `number`: after a restore, phones must not see rounds go back."""
-        while self.round < number:
+        """Pass over rounds until `number`: after a restore, phones must not see rounds go back.
+
+        Phones may have reported in each of them before what was restored was lost.
+        """
+        skipped = max(0, number - self.round)
+        for _ in range(skipped):
             self.learner.pass_over()
+        before = self.accounting
+        self.accounting = replace(
+            before,
+            rounds_passed_over=before.rounds_passed_over + skipped,
+            epsilon_worst_case=before.epsilon_worst_case
+            + skipped * self.learner.mechanism.guarantee.epsilon,
+        )
         self._save()
 
     def _save(self) -> None:

@@ -84,27 +84,34 @@ class Embedded:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """The folder, for this process alone; a second server on it is refused."""
+def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """The folder, for this process alone; a second server on it is refused after `patience` s."""
+    give_up = time.monotonic() + patience
     with (folder / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ValueError(
-                f"another server runs on {folder}: stop it first, or give this one another folder."
-            ) from None
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if time.monotonic() < give_up:
+                    time.sleep(0.2)
+                    continue
+                raise ValueError(
+                    f"another server runs on {folder}: stop it first, or give this one another "
+                    f"folder."
+                ) from None
+            break
         yield
 
 
-def made(
+def founded(
     folder: Path,
     given: Mapping[str, Any],
     apps: tuple[str, ...] | None,
     *,
-    now: float,
     skip_to: int | None = None,
-) -> tuple[Embedded, FederationSettings]:
-    """The federation of a folder as it was left, or a new one if the folder holds none.
+    start: Path | None = None,
+) -> tuple[Coordinator, FederationSettings]:
+    """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
     Parameters
     ----------
@@ -114,13 +121,16 @@ def made(
         The catalogue of a new federation.
     skip_to
         Pass over rounds until this one, after a restore.
+    start
+        The folder of another federation, stopped, where a new one goes on: with its catalogue, app
+        vectors, crowd, accounting and round number, under other settings.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
     if path.exists():
         settings = changed(FederationSettings.read(path), given)
         coordinator = Coordinator.resumed(
-            checkpoints, settings.loaded_server, minimum=settings.minimum
+            checkpoints, settings.loaded_learner, minimum=settings.minimum
         )
         known = coordinator.learner.broadcast.apps
         if apps is not None and apps != known:
@@ -130,18 +140,56 @@ def made(
             )
     else:
         settings = settings_of(given)
+        if start is not None:
+            return _continued(start, settings, folder), settings
         if apps is None:
             raise ValueError(
                 "a new federation needs a catalogue: --apps FILE with one app name a line, or "
                 "--apps N for apps that are known by number."
             )
         coordinator = Coordinator.started(
-            settings.new_server(apps), checkpoints, minimum=settings.minimum
+            settings.new_learner(apps), checkpoints, minimum=settings.minimum
         )
     settings.write(path)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
-    embedded = Embedded(coordinator, Vault(folder / "vault.sqlite"), settings.rules)
+    return coordinator, settings
+
+
+def _continued(start: Path, settings: FederationSettings, folder: Path) -> Coordinator:
+    """A coordinator one round further than the one of `start`, whose last words it takes over."""
+    before = FederationSettings.read(start / "settings.json")
+    last = Coordinator.resumed(start / "checkpoints", before.loaded_learner)
+    broadcast = last.learner.broadcast
+    coordinator = Coordinator.started(
+        settings.new_learner(broadcast.apps, broadcast),
+        folder / "checkpoints",
+        minimum=settings.minimum,
+        first=broadcast.round + 1,
+        accounting=last.accounting,
+    )
+    settings.write(folder / "settings.json")
+    return coordinator
+
+
+def made(
+    folder: Path,
+    given: Mapping[str, Any],
+    apps: tuple[str, ...] | None,
+    *,
+    now: float,
+    skip_to: int | None = None,
+    start: Path | None = None,
+) -> tuple[Embedded, FederationSettings]:
+    """The federation of a folder with its vault beside the coordinator; see `founded`.
+
+    Where it goes on from another one at `start`, that one's devices need not enrol again.
+    """
+    coordinator, settings = founded(folder, given, apps, skip_to=skip_to, start=start)
+    vault = Vault(folder / "vault.sqlite")
+    if start is not None and vault.round() is None:
+        vault.adopt(start / "vault.sqlite")
+    embedded = Embedded(coordinator, vault, settings.rules)
     embedded.resume(now)
     return embedded, settings
 
@@ -170,8 +218,13 @@ def listening(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options: Any) -> None:
-    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …"""
+def serve(
+    embedded: Embedded | None, gateway: Gateway, opened: socket.socket, **options: Any
+) -> None:
+    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …
+
+    Without `embedded`, another process opens and closes the rounds of the gateway's vault.
+    """
     config = uvicorn.Config(
         gateway,
         http=guarded(gateway.limits, gateway.metrics),
@@ -187,11 +240,12 @@ def serve(embedded: Embedded, gateway: Gateway, opened: socket.socket, **options
 
     async def run() -> None:
         server = _Server(config)
-        ticking = asyncio.create_task(_ticking(embedded, gateway))
+        ticking = embedded and asyncio.create_task(_ticking(embedded, gateway))
         try:
             await server.serve([opened])
         finally:
-            ticking.cancel()
+            if ticking:
+                ticking.cancel()
 
     sys.setswitchinterval(0.001)  # the thread that writes must not wait for the event loop
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:

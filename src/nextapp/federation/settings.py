@@ -8,12 +8,14 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from nextapp.crowd import CrowdServer
+from nextapp.federation.coordinator import Learner
 from nextapp.federation.rounds import RoundRules
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, FrequencyOracle, Mechanism, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors, write_atomically
-from nextapp.wire import ModelSettings, ReportRequest, settings_from, unpack
+from nextapp.wire import Broadcast, ModelSettings, ReportRequest, settings_from, unpack
 
 CHANGEABLE = ("goal", "minimum", "deadline")
 
@@ -47,6 +49,7 @@ class FederationSettings:
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         RoundRules(self.goal, self.minimum, self.deadline)
+        self._optimiser()
         self._mechanism(1, self.dim)
 
     @property
@@ -57,17 +60,43 @@ class FederationSettings:
     def request(self) -> ReportRequest:
         return ReportRequest(self.mechanism, self.epsilon, self.clip, dict(self.options))
 
-    def new_server(self, apps: tuple[str, ...]) -> Server:
-        """Round 0: app vectors at their random start, the same for the same seed."""
-        start = KeyedBits(self.seed, purpose="Q").generator()
-        vectors = random_vectors(len(apps), self.dim, self.scale, start)
-        mechanism = self._mechanism(*vectors.shape)
-        return Server(vectors, self.model, self._optimiser(), mechanism, apps, self.request)
+    def new_learner(self, apps: tuple[str, ...], start: Broadcast | None = None) -> Learner:
+        """Round 0: of Q, or of the crowd's shares if that is what phones report.
 
-    def loaded_server(self, path: Path) -> Server:
-        """The server of a checkpoint."""
-        shape = unpack(path.read_bytes())[0]["app_vectors"].shape
-        return Server.load(path, self._optimiser(), self._mechanism(*shape))
+        With a `start` its crowd is taken over, and its app vectors where they have `dim` numbers
+        each; else app vectors have their random start, the same for the same seed.
+        """
+        if self.of_the_crowd:
+            vectors = None if start is None else start.app_vectors
+            return CrowdServer(
+                self._oracle(len(apps)), apps, app_vectors=vectors, settings=self.model
+            )
+        if start is not None and start.dim == self.dim:
+            vectors = start.app_vectors
+        else:
+            bits = KeyedBits(self.seed, purpose="Q").generator()
+            vectors = random_vectors(len(apps), self.dim, self.scale, bits)
+        mechanism = self._mechanism(*vectors.shape)
+        crowd = None if start is None else start.crowd
+        return Server(vectors, self.model, self._optimiser(), mechanism, apps, self.request, crowd)
+
+    def loaded_learner(self, path: Path) -> Learner:
+        """The learner of a checkpoint."""
+        n_apps, d = unpack(path.read_bytes())[0]["app_vectors"].shape
+        if self.of_the_crowd:
+            return CrowdServer.load(path, self._oracle(n_apps))
+        return Server.load(path, self._optimiser(), self._mechanism(n_apps, d))
+
+    @property
+    def of_the_crowd(self) -> bool:
+        """Whether phones report shares of launches, not gradients."""
+        return issubclass(MECHANISMS[self.mechanism], FrequencyOracle)
+
+    def _oracle(self, n_apps: int) -> FrequencyOracle:
+        made = self._mechanism(n_apps, n_apps + 1)
+        if not isinstance(made, FrequencyOracle):
+            raise ValueError(f"{self.mechanism} does not report shares.")
+        return made
 
     def _optimiser(self) -> Optimiser:
         return OPTIMISERS[self.optimiser](self.rate)

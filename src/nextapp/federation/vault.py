@@ -174,6 +174,17 @@ class Vault:
             gone = write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
         return gone.rowcount > 0
 
+    def adopt(self, other: Path) -> None:
+        """Take over the devices and open codes of another vault."""
+        if not other.exists():
+            raise ValueError(f"{other} is not there to take devices from.")
+        with _refusals(), closing(sqlite3.connect(other)) as source:
+            devices = source.execute("SELECT hash FROM devices").fetchall()
+            codes = source.execute("SELECT hash, expires, uses FROM codes").fetchall()
+        with self._transaction() as write:
+            write.executemany("INSERT OR IGNORE INTO devices VALUES (?)", devices)
+            write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?)", codes)
+
     def n_devices(self) -> int:
         with _refusals(), self._reading:
             return int(self._reader.execute("SELECT count(*) FROM devices").fetchone()[0])
@@ -253,13 +264,16 @@ class Vault:
         if verdict is Verdict.CLOSE:
             self.close_round(round.number)
         elif verdict is Verdict.EXTEND:
-            later = published.rules.extended(round, now)
-            with self._transaction() as write:
-                write.execute(
-                    "UPDATE rounds SET deadline = ?, extensions = ? WHERE number = ?",
-                    (later.deadline, later.extensions, later.number),
-                )
+            self.extend(published.rules.extended(round, now))
         return verdict
+
+    def extend(self, round: Round) -> None:
+        """Take over the deadline of a round that stays open."""
+        with self._transaction() as write:
+            write.execute(
+                "UPDATE rounds SET deadline = ?, extensions = ? WHERE number = ? AND closed = 0",
+                (round.deadline, round.extensions, round.number),
+            )
 
     def close_round(self, number: int) -> None:
         """From now on round `number` takes no reports; closing it again changes nothing."""

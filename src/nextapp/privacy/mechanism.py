@@ -20,9 +20,10 @@ from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import check_epsilon
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.randomness import Bits
+from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
-Gradient = Floats | PhoneGradient
+Gradient = Floats | PhoneGradient | Shares
 Tally = npt.NDArray[np.int64]
 
 OUTPUT_LIMIT = 1 << 20
@@ -31,8 +32,9 @@ OUTPUT_LIMIT = 1 << 20
 class Mechanism(ABC):
     """A way to report a gradient. `epsilon` is the budget of one whole report.
 
-    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none". ``unsafe`` mechanisms promise no
-    ε-LDP and are for simulations only.
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism that
+    reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for simulations
+    only.
     """
 
     name: ClassVar[str]
@@ -112,6 +114,9 @@ class Mechanism(ABC):
         """F as one vector of D finite numbers."""
         if isinstance(F, PhoneGradient):
             self._check_shape(F.app_vectors.shape)
+            x = F.dense().ravel()
+        elif isinstance(F, Shares):
+            self._check_shape(F.shape)
             x = F.dense().ravel()
         else:
             F = np.asarray(F, np.float64)
