@@ -28,7 +28,8 @@ INFERENCES = ("sum", "mean", "last", "none")
 
 
 # How a crowd speaks to one phone, `Crowd.among`; docs/crowd.md has the figures.
-_CROWD_PART, _OWN_PRIOR, _LEAST_POPULARITY = 0.8, 5.0, 1e-9
+CROWD_PART, OWN_PRIOR = 0.8, 5.0
+_LEAST_POPULARITY = 1e-9
 
 
 class WireError(ValueError):
@@ -119,6 +120,13 @@ class Crowd:
     share: Floats
 
     def __post_init__(self) -> None:
+        for name in ("popularity", "starts", "following", "share"):
+            array, kind = getattr(self, name), "f" if name in ("popularity", "share") else "i"
+            if array.ndim != 1 or array.dtype.kind != kind:
+                raise ValueError(
+                    f"{name} must be one row of {'floats' if kind == 'f' else 'integers'}, got "
+                    f"shape {array.shape} of {array.dtype}."
+                )
         n_apps, n_cells = len(self.popularity), len(self.following)
         if not (np.all(self.popularity >= 0) and abs(self.popularity.sum() - 1) < 1e-6):
             raise ValueError("popularity must be a distribution: entries >= 0 that sum to 1.")
@@ -148,29 +156,37 @@ class Crowd:
     ) -> Floats:
         """What the crowd expects of these candidates on a phone that launched them `counts` times.
 
-            P_u(i) = (n(i) + 5 P(i)) / (n + 5)
-            C(i) = 0.8 (share(i | j) + rest P_u(i)) / (Σ share + rest) + 0.2 P_u(i)
+            P_u(i) = (n(i) + 5 P(i)/ΣP) / (n + 5)
+            C(i) = 0.8 (share(i | j) + rest ΣP P_u(i)) / (Σ share + rest ΣP) + 0.2 P_u(i)
 
-        P is the popularity and Σ a sum among the candidates, j the last app, and rest what all
-        shares of its row leave to 1: where the crowd is silent the phone fills in what it knows
-        itself. Sums to 1. Apps beyond the catalogue have no popularity and no share.
+        P is the popularity, Σ a sum over the candidates, j the last app, and rest what all shares
+        of its row leave to 1, of which the part ΣP falls on the candidates: there the phone fills
+        in what it knows itself. Sums to 1. Apps beyond the catalogue have no P and no share.
         """
+        popular, share, rest = self.cells(candidates, last)
+        own = (counts + OWN_PRIOR * popular) / (counts.sum() + OWN_PRIOR)
+        return np.asarray(CROWD_PART * (share + rest * own) + (1.0 - CROWD_PART) * own)
+
+    def cells(
+        self, candidates: npt.NDArray[np.integer], last: int | None
+    ) -> tuple[Floats, Floats, float]:
+        """P(i)/ΣP of the candidates, and their share(i | j) and rest ΣP, which sum to 1."""
         candidates = np.asarray(candidates, np.int64)
         known = candidates < self.n_apps
         place = np.where(known, candidates, 0)
         popular = np.where(known, self.popularity[place], 0.0) + _LEAST_POPULARITY
-        own = (counts + _OWN_PRIOR * popular / popular.sum()) / (counts.sum() + _OWN_PRIOR)
-        if last is None or not 0 <= last < self.n_apps:
-            return np.asarray(own)
-        row = slice(self.starts[last], self.starts[last + 1])
-        dense = np.zeros(self.n_apps)
-        dense[self.following[row]] = self.share[row]
-        share = np.where(known, dense[place], 0.0)
-        rest = max(0.0, 1.0 - float(self.share[row].sum()))
-        total = float(share.sum()) + rest
-        if total < _LEAST_POPULARITY:
-            return np.asarray(own)
-        return np.asarray(_CROWD_PART * (share + rest * own) / total + (1.0 - _CROWD_PART) * own)
+        total = float(popular.sum())
+        share, rest = np.zeros(len(candidates)), 1.0
+        if last is not None and 0 <= last < self.n_apps:
+            row = slice(self.starts[last], self.starts[last + 1])
+            dense = np.zeros(self.n_apps)
+            dense[self.following[row]] = self.share[row]
+            share = np.where(known, dense[place], 0.0)
+            rest = max(0.0, 1.0 - float(self.share[row].sum()))
+        weight = float(share.sum()) + rest * total
+        if weight < _LEAST_POPULARITY:  # none of the candidates was ever seen there
+            return popular / total, np.zeros(len(candidates)), 1.0
+        return popular / total, share / weight, rest * total / weight
 
     def after(self, last: int | None) -> Floats:
         """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""
@@ -267,7 +283,15 @@ class Broadcast:
                 ),
             )
             gram = np.array(tensors["gram"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise WireError(f"a broadcast that cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
