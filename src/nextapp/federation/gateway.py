@@ -306,6 +306,7 @@ class Gateway:
     async def _round(self, request: Request) -> Response:
         try:
             round, rules = self.vault.round(), self.vault.rules()
+            self.refresh()  # whoever has seen a round shall find its broadcast
         except VaultError as error:
             raise self._storage("round", error) from error
         if round is None or rules is None:
