@@ -5,7 +5,7 @@ brought up to date at every launch. Each gives every app i a number φ(i), in th
 
     frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 1,000 launches
     lately      log(1 + l(i) / (κ·P0(i))),  l(i) the launches of i fading over 20 launches
-    after-1     log((n(j→i) / κ + prior(i | j)) / P0(i)),  j the last app
+    after-1     log(1 + n(j→i) / (κ·P0(i))),  j the last app
     after-2,-4  log(1 + n(…→i) / (κ·b(i))),  after the last two, four apps; b backs off, see below
     place       log(n_apps·P(i's place in the list of apps by last use))
     rhythm      log(P(place | places of the last two launches) / P(place))
@@ -21,12 +21,13 @@ the scores. There are two sets of them, one for launches within a session and on
 open a session.
 
 A longer context backs off halfway to the next shorter one: b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4).
-prior(i) and prior(i | j) are P0 and the like of other phones where a `Crowd` is at hand:
+prior(i) is uniform. Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
-    prior(i) = popularity(i),   prior(i | j) = λ·P_crowd(i | j) + (1 − λ)·P0(i)
+    P(i) = (1 − w)·own(i) + w·(0.8·(share(i | j) + rest·Q(i)) + 0.2·Q(i)),   w = κ / (2κ + n(j→·))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 5
 
-so that n(j→i) / κ + prior(i | j) is (n + κ·prior) / κ: own counts take over as they grow. Without
-a crowd prior(i) is uniform and prior(i | j) = P0(i).
+so that own counts take over as they grow, and where the crowd is silent the phone speaks;
+`Crowd.cells` has share and rest, docs/crowd.md why it is so.
 
 docs/predictor.md has figures, ablations, and how the constants came about.
 """
@@ -35,7 +36,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -66,8 +67,8 @@ AFTER_FADE, AFTER_2_FADE, AFTER_4_FADE, HOUR_FADE = 0.97, 0.95, 0.95, 0.97
 # How many launches a prior weighs.
 FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
-CROWD_SHARE = 0.7  # λ
-LEAST_POPULARITY = 1e-6
+CROWD_WEIGHT = 5.0  # κ: how many launches what the crowd says weighs
+CROWD_SHARE = 0.8
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
@@ -136,8 +137,7 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
 
     def kept(numbers: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(
-            0.0 if name in off else number
-            for name, number in zip(STATISTICS, numbers, strict=True)
+            0.0 if name in off else number for name, number in zip(STATISTICS, numbers, strict=True)
         )
 
     return replace(
@@ -173,7 +173,6 @@ class _View(NamedTuple):
     scores: Floats  # (n_known,)
     since: npt.NDArray[np.intp]  # (n_known,)
     prior: Floats  # (n_known,): P0
-    row: Floats | None  # what the crowd says comes next, (n_apps,)
 
 
 _BY_APP = (
@@ -427,7 +426,26 @@ class Habits:
             scores[new] = self._mix[int(view.opening)] @ features
         if taste is not None and self.weights.taste:
             scores += self.weights.taste * _standardised(taste)
+        if self._crowd is not None:
+            scores = self._mixed(self._crowd, apps, scores)
         return scores
+
+    @property
+    def n_launches(self) -> float:
+        """Launches seen, fading."""
+        return self._total
+
+    @property
+    def n_after(self) -> float:
+        """How often any app was seen right after the last one, fading."""
+        last = self._slot.get(self._last_apps[0]) if self._last_apps else None
+        return 0.0 if last is None else float(self._after[last].sum())
+
+    def _mixed(self, crowd: Crowd, apps: list[int], scores: Floats) -> Floats:
+        cells = crowd.cells(
+            np.array(apps, np.int64), self._last_apps[0] if self._last_apps else None
+        )
+        return mixed_with_crowd(scores, *cells, self.n_after, self.n_launches)
 
     def explain(
         self,
@@ -456,6 +474,10 @@ class Habits:
         if taste is not None and self.weights.taste:
             names.append("taste")
             parts = np.column_stack([parts, self.weights.taste * _standardised(taste)])
+        if self._crowd is not None:
+            names.append("crowd")
+            own = parts.sum(axis=1)
+            parts = np.column_stack([parts, self._mixed(self._crowd, apps, own) - own])
         total = parts.sum(axis=1)
         share = np.exp(total - total.max())
         share /= share.sum()
@@ -484,20 +506,14 @@ class Habits:
     def _look(self, opening: bool, when: float) -> _View:
         n = len(self._slot)
         features = np.zeros((len(STATISTICS), n))
-        prior, row = self._priors(list(self._slot))
+        prior = self._prior()
         popular = (self._count[:n] + FREQUENCY_PRIOR * prior) / (self._total + FREQUENCY_PRIOR)
         np.log(popular, out=features[_FREQUENCY])
         features[_LATELY] = np.log1p(self._lately[:n] / (LATELY_PRIOR * popular))
         last = self._slot.get(self._last_apps[0]) if self._last_apps else None
         if last is not None:
             after = self._after[last, :n] / AFTER_PRIOR
-            if row is None:
-                features[_AFTER_1] = np.log1p(after / popular)
-            else:
-                said = _at(row, list(self._slot))
-                features[_AFTER_1] = np.log(
-                    after / popular + CROWD_SHARE * said / popular + (1.0 - CROWD_SHARE)
-                )
+            features[_AFTER_1] = np.log1p(after / popular)
         correction: Floats = sum(self._lessons(n)[0])  # type: ignore[assignment]
         self._back_off(features, popular)
         bucket = _BUCKET[self._place[:n]]
@@ -511,7 +527,7 @@ class Habits:
         if not opening:
             features[_SESSION] = np.log1p(self._in_session[:n])
         scores = self._mix[int(opening)] @ features + correction
-        return _View(opening, when, features, correction, scores, since, popular, row)
+        return _View(opening, when, features, correction, scores, since, popular)
 
     def _back_off(self, features: Floats, popular: Floats) -> None:
         """After-2 and after-4: only apps that followed the context have anything to say."""
@@ -543,31 +559,20 @@ class Habits:
 
     def _by_since(self) -> Floats:
         average = (self._hits.sum() + 1.0) / (self._trials.sum() + 10.0)
-        return np.log(
-            (self._hits / average + SINCE_PRIOR) / (self._trials + SINCE_PRIOR)
-        )
+        return np.log((self._hits / average + SINCE_PRIOR) / (self._trials + SINCE_PRIOR))
 
-    def _priors(self, apps: Iterable[int]) -> tuple[Floats | float, Floats | None]:
-        """prior(i) of these apps, and the crowd's P(next | last)."""
-        crowd = self._crowd
-        if crowd is None:
-            return 1.0 / (len(self._slot) + 1.0), None
-        prior = np.maximum(_at(crowd.popularity, list(apps)), LEAST_POPULARITY)
-        return prior, crowd.after(self._last_apps[0] if self._last_apps else None)
+    def _prior(self) -> float:
+        """prior(i): as if one app more than those known could come."""
+        return 1.0 / (len(self._slot) + 1.0)
 
     def _features_of_new(self, apps: list[int], view: _View) -> Floats:
-        """The statistics of apps never launched here: what the crowd says, and how readily this
-        person takes up something new."""
+        """The statistics of apps never launched here: how readily this person takes up something
+        new."""
         features = np.zeros((len(STATISTICS), len(apps)))
         if not apps:
             return features
-        prior, row = self._priors(apps)
-        popular = FREQUENCY_PRIOR * prior / (self._total + FREQUENCY_PRIOR)
+        popular = FREQUENCY_PRIOR * self._prior() / (self._total + FREQUENCY_PRIOR)
         features[_FREQUENCY] = np.log(popular)
-        if row is not None:
-            features[_AFTER_1] = np.log(
-                CROWD_SHARE * _at(row, apps) / popular + (1.0 - CROWD_SHARE)
-            )
         by_place, by_rhythm = self._by_place(len(self._slot), len(apps))
         features[_PLACE] = by_place[NEW]
         features[_RHYTHM] = by_rhythm[NEW]
@@ -672,6 +677,29 @@ class Habits:
                 start = end
 
 
+def mixed_with_crowd(
+    scores: Floats,
+    popular: Floats,
+    share: Floats,
+    rest: float | Floats,
+    n_after: float | Floats,
+    n_launches: float | Floats,
+) -> Floats:
+    """A phone's scores and what `Crowd.cells` says of the same candidates as one score, log P.
+
+    The formula stands at the top. Candidates are the last axis; `rest`, `n_after` and `n_launches`
+    have one number for each of the others.
+    """
+    weight = CROWD_WEIGHT / (2 * CROWD_WEIGHT + np.asarray(n_after)[..., None])
+    seen, silent = np.asarray(n_launches)[..., None], np.asarray(rest)[..., None]
+    own = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    own /= own.sum(axis=-1, keepdims=True)
+    filled = (seen * own + CROWD_WEIGHT * popular) / (seen + CROWD_WEIGHT)
+    expected = CROWD_SHARE * (share + silent * filled) + (1.0 - CROWD_SHARE) * filled
+    mixed: Floats = np.log((1.0 - weight) * own + weight * expected)
+    return mixed
+
+
 def _hour(when: float) -> int:
     return int(when // HOUR_SECONDS) % N_HOURS
 
@@ -680,14 +708,6 @@ def _doublings(seconds: Floats) -> npt.NDArray[np.intp]:
     """How often a second must double to pass these; 0 for a clock set back."""
     _, exponent = np.frexp(np.maximum(seconds, 0.0) + 1.0)
     return np.minimum(exponent - 1, N_SINCE - 1).astype(np.intp)
-
-
-def _at(numbers: Floats, apps: list[int]) -> Floats:
-    """The numbers of these apps, 0 for apps beyond the catalogue."""
-    rows = np.array(apps, np.int64)
-    inside = rows < len(numbers)
-    found: Floats = np.where(inside, numbers[np.where(inside, rows, 0)], 0.0)
-    return found
 
 
 def _standardised(taste: Floats) -> Floats:

@@ -31,7 +31,7 @@ _FREQUENCY_PRIOR, _LATELY_PRIOR = habits.FREQUENCY_PRIOR, habits.LATELY_PRIOR
 _AFTER_PRIOR, _LONGER_PRIOR = habits.AFTER_PRIOR, habits.LONGER_PRIOR
 _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
-_CROWD_SHARE, _LEAST_POPULARITY = habits.CROWD_SHARE, habits.LEAST_POPULARITY
+_CROWD_WEIGHT, _CROWD_SHARE = habits.CROWD_WEIGHT, habits.CROWD_SHARE
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -96,14 +96,15 @@ class Streams(NamedTuple):
 
 
 class CrowdCells(NamedTuple):
-    """A crowd's prior for the candidates of a chunk: popularity, and P(next | last) as k x k cells.
+    """`Crowd.cells` for the candidates of a chunk, each of a phone's candidates being the last app.
 
-    Both empty where there is no crowd.
+    ``share`` has k x k cells a phone. All are empty where there is no crowd.
     """
 
-    popularity: Floats
-    after: Floats
-    after_starts: Indices
+    popular: Floats
+    share: Floats
+    rest: Floats
+    share_starts: Indices
 
 
 def answers(
@@ -148,13 +149,7 @@ def _answers(
         own = slice(candidate_starts[v], candidate_starts[v + 1])
         k = candidate_starts[v + 1] - candidate_starts[v]
         first, end = streams.starts[v], streams.starts[v + 1]
-        crowded = len(crowd.popularity) > 0
-        popularity = crowd.popularity[own] if crowded else np.empty(0)
-        following = (
-            crowd.after[crowd.after_starts[v] : crowd.after_starts[v + 1]].reshape(k, k)
-            if crowded
-            else np.empty((0, 0))
-        )
+        crowded = len(crowd.popular) > 0
         phone = _new_phone(k, end - first, start)
         slots = (
             Dict.empty(types.int64, types.int64),
@@ -166,12 +161,21 @@ def _answers(
             opening = when - phone.real[_LAST_TIME] > _SESSION_GAP
             looked = streams.asked[row]
             if looked:
-                _look(phone, slots, phone.real[_LAST_TIME], False, popularity, following)
+                _look(phone, slots, phone.real[_LAST_TIME], False)
                 scores[cell : cell + k] = phone.scores
+                if crowded:
+                    cells = slice(crowd.share_starts[v], crowd.share_starts[v + 1])
+                    _mix_crowd(
+                        phone,
+                        crowd.popular[own],
+                        crowd.share[cells].reshape(k, k),
+                        crowd.rest[own],
+                        scores[cell : cell + k],
+                    )
                 cell += k
             if phone.whole[_KNOWN] > 0 and (opening or not looked):
                 moment = when if opening else phone.real[_LAST_TIME]
-                _look(phone, slots, moment, opening, popularity, following)
+                _look(phone, slots, moment, opening)
             _observe(phone, slots, app, when, opening, rate, lesson, start)
         mixes[v] = phone.mix
 
@@ -246,15 +250,12 @@ def _look(
     slots: Any,
     when: float,
     opening: bool,
-    popularity: Floats,
-    following: Floats,
 ) -> None:
     """`Habits._look` and `Habits._features_of_new`: fills features, scores, since, bucket."""
     k = len(phone.known)
     n = phone.whole[_KNOWN]
     total = phone.real[_TOTAL]
     features, scores, popular = phone.features, phone.scores, phone.popular
-    crowded = len(popularity) > 0
     last = phone.recent[0]
     hour = int(when // _HOUR_SECONDS) % _N_HOURS
     features[:] = 0.0
@@ -272,9 +273,7 @@ def _look(
             width = max(min(_ENDS[bucket], n) - before, 1)
         by_place[bucket] = math.log(max(n, 1) * share / width)
         seen = phone.rhythm[context, bucket]
-        by_rhythm[bucket] = math.log(
-            (seen / share + _RHYTHM_PRIOR) / (rhythm_sum + _RHYTHM_PRIOR)
-        )
+        by_rhythm[bucket] = math.log((seen / share + _RHYTHM_PRIOR) / (rhythm_sum + _RHYTHM_PRIOR))
     average = (phone.hits.sum() + 1.0) / (phone.trials.sum() + 10.0)
     by_since = np.empty(_N_SINCE)
     for step in range(_N_SINCE):
@@ -283,15 +282,9 @@ def _look(
         )
 
     for i in range(k):
-        prior = max(popularity[i], _LEAST_POPULARITY) if crowded else 1.0 / (n + 1.0)
+        prior = 1.0 / (n + 1.0)
         popular[i] = (phone.count[i] + _FREQUENCY_PRIOR * prior) / (total + _FREQUENCY_PRIOR)
         features[_FREQUENCY, i] = math.log(popular[i])
-        if crowded and last >= 0:
-            features[_AFTER_1, i] = math.log(
-                phone.after[last, i] / _AFTER_PRIOR / popular[i]
-                + _CROWD_SHARE * following[last, i] / popular[i]
-                + (1.0 - _CROWD_SHARE)
-            )
         if not phone.known[i]:
             phone.bucket[i] = _NEW
             features[_PLACE, i] = by_place[_NEW]
@@ -299,7 +292,7 @@ def _look(
             continue
         if phone.lately[i] > 0.0:
             features[_LATELY, i] = math.log1p(phone.lately[i] / (_LATELY_PRIOR * popular[i]))
-        if not crowded and last >= 0 and phone.after[last, i] > 0.0:
+        if last >= 0 and phone.after[last, i] > 0.0:
             features[_AFTER_1, i] = math.log1p(phone.after[last, i] / _AFTER_PRIOR / popular[i])
         bucket = _bucket(phone.place[i])
         phone.bucket[i] = bucket
@@ -335,6 +328,25 @@ def _look(
         weight = mix[f]
         for i in range(k):
             scores[i] += weight * features[f, i]
+
+
+@compiled
+def _mix_crowd(phone: Phone, popular: Floats, share: Floats, rest: Floats, scores: Floats) -> None:
+    """`habits.mixed_with_crowd`, in place."""
+    last = phone.recent[0]
+    n_after = 0.0
+    if last >= 0 and phone.known[last]:
+        n_after = phone.after[last].sum()
+    weight = _CROWD_WEIGHT / (2 * _CROWD_WEIGHT + n_after)
+    own = np.exp(scores - scores.max())
+    own /= own.sum()
+    seen = phone.real[_TOTAL]
+    filled = (seen * own + _CROWD_WEIGHT * popular) / (seen + _CROWD_WEIGHT)
+    expected = filled
+    if last >= 0:
+        told = share[last] + rest[last] * filled
+        expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
+    scores[:] = np.log((1.0 - weight) * own + weight * expected)
 
 
 @compiled
@@ -431,9 +443,7 @@ def _n_lessons(phone: Phone) -> int:
 
 
 @compiled
-def _correct(
-    phone: Phone, error: Floats, step: float, corrections: Floats, errors: Floats
-) -> None:
+def _correct(phone: Phone, error: Floats, step: float, corrections: Floats, errors: Floats) -> None:
     for i in range(len(error)):
         if phone.known[i]:
             errors[i] = errors[i] * _LESSON_FADE + error[i] * error[i]
