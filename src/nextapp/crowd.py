@@ -190,10 +190,10 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
         P(i)     ∝ E[π(i, n_apps)]
         P(i | j) = (E[π(j, i) | π̂(j, i)] − E[π(j, i) | 0]) / Σ_i E[π(j, i) | π̂(j, i)]
 
-    where positive. E is `shrunk`, over launches, over repeats (j, j) and over all other transitions:
-    what a cell would be worth anyway says nothing of its row, so that a row which the reports do
-    not resolve leaves most to 1. Only the `MOST_FOLLOWERS` likeliest followers of an app
-    are told; what they leave to 1 a phone fills with what it knows itself. With σ = 0 nothing is
+    where positive. E is `shrunk`, over launches, over repeats (j, j) and over all other
+    transitions. What a cell would be worth anyway says nothing of its row, so a row that the
+    reports do not resolve leaves most to 1. Only the `MOST_FOLLOWERS` likeliest followers of an
+    app are told; what is left to 1 a phone fills with what it knows itself. With σ = 0 nothing is
     shrunk.
     """
     n_apps = len(estimate)

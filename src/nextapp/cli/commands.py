@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
+from nextapp.cli import coldstart as cold
 from nextapp.cli import data, options, privacy, screen
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
@@ -29,6 +30,9 @@ app.add_typer(privacy.app, name="privacy")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
+    cold.coldstart
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -210,9 +210,9 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
 class Passed:
     """One phone's own predictions, launch by launch, before any crowd is mixed in.
 
-    ``scores`` (n_launches, n_candidates); ``target`` the place of the app launched; ``last`` the app
-    before it, −1 for none; ``after`` how often the phone saw anything follow that app, ``seen`` its
-    launches so far, both fading as in `Habits`.
+    ``scores`` (n_launches, n_candidates); ``target`` the place of the app launched; ``last`` the
+    app before it, −1 for none; ``after`` how often the phone saw anything follow that app, ``seen``
+    its launches so far, both fading as in `Habits`.
     """
 
     candidates: np.ndarray[Any, np.dtype[np.int64]]

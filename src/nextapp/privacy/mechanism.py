@@ -23,9 +23,6 @@ from nextapp.randomness import Bits
 from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError
 
-from nextapp.shares import Shares
-from nextapp.wire import Floats, Report, WireError
-
 Gradient = Floats | PhoneGradient | Shares
 Tally = npt.NDArray[np.int64]
 
@@ -35,9 +32,9 @@ OUTPUT_LIMIT = 1 << 20
 class Mechanism(ABC):
     """A way to report a gradient. `epsilon` is the budget of one whole report.
 
-    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism that
-    reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for simulations
-    only.
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism
+    that reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for
+    simulations only.
     """
 
     name: ClassVar[str]
