@@ -23,8 +23,8 @@ open a session.
 A longer context backs off halfway to the next shorter one: b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4).
 prior(i) is uniform. Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
-    P(i) = (1 − w)·own(i) + w·(0.8·(share(i | j) + rest·Q(i)) + 0.2·Q(i)),   w = κ / (2κ + n(j→·))
-    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 5
+    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w = κ / (2κ + n(j→·))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks;
 `Crowd.cells` has share and rest, docs/crowd.md why it is so.
@@ -67,8 +67,8 @@ AFTER_FADE, AFTER_2_FADE, AFTER_4_FADE, HOUR_FADE = 0.97, 0.95, 0.95, 0.97
 # How many launches a prior weighs.
 FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
-CROWD_WEIGHT = 5.0  # κ: how many launches what the crowd says weighs
-CROWD_SHARE = 0.8
+CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
+CROWD_SHARE = 0.9
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
