@@ -49,6 +49,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/load_lsapp.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
+	$(BIN)/python benchmarks/phone_speed.py --check
 
 # Load, kills and nonsense against a server on loopback; ten minutes.
 bench-serve: $(READY)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,12 @@ from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 NOON = 1_790_000_000.0
 APPS = ("browser", "camera", "chat", "mail", "maps", "music")
+
+
+@pytest.fixture(autouse=True)
+def local_time_is_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
 
 
 @pytest.fixture

@@ -81,6 +81,15 @@ def test_a_server_that_is_down_for_a_while_gets_the_same_bytes_again(server, cli
     assert all(pause >= 3.0 for pause in pauses)  # as the server asked
 
 
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_server_that_says_not_now_has_not_refused(server, client, pauses, status):
+    server.mishap = lambda handler: handler.answer(status, {"error": "x", "message": "not now"})
+    with pytest.raises(Overloaded, match="not now"):
+        client.submit(b"report")
+    assert server.arrived == [b"report"] * 4
+    assert len(pauses) == 3
+
+
 def test_an_answer_that_is_lost_is_asked_for_again(server, client, pauses):
     lost = iter([True, True, False, False])
 

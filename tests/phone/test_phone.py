@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from nextapp.device import Device
+from nextapp.habits import Habits
 from nextapp.phone import Phone, Store
 from nextapp.phone.client import Fetched
 from nextapp.phone.phone import MOST_LAUNCHES, UNKNOWN
-from nextapp.phone.store import DAY
+from nextapp.phone.store import DAY, Snapshot
+from nextapp.wire import Crowd, WireError, pack, unpack
 
 NOON = 1_790_000_000.0
 APPS = ("browser", "camera", "chat", "mail", "maps", "music")
@@ -26,8 +30,7 @@ def played(store: Store, apps, start: float = NOON, every: float = 60.0) -> Phon
 
 
 def given(phone: Phone, broadcast, when: float = NOON) -> None:
-    data = broadcast.to_bytes()
-    phone._hold(broadcast, Fetched(data, '"etag"'), when)
+    phone.take(Fetched(broadcast.to_bytes(), ""), when)
 
 
 def some_apps(seed: int, n: int, of=APPS) -> list[str]:
@@ -51,7 +54,7 @@ def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
 
 
 def twin(history, every: float = 60.0) -> Device:
-    device = Device()
+    device = Device(habits=Habits())
     for number, app in enumerate(history):
         device.observe(APPS.index(app), NOON + every * number)
     return device
@@ -124,8 +127,6 @@ def test_a_broadcast_of_another_dimension_is_taken_over(store, make_broadcast):
 
 
 def test_a_catalogue_without_names_is_known_by_its_numbers(store, make_broadcast):
-    from dataclasses import replace
-
     phone = played(store, ["0", "3", "0", "seventh"])
     given(phone, replace(make_broadcast(5), apps=()))
     assert set(phone._device.history.tolist()) == {0, 3, UNKNOWN + store.names["seventh"]}
@@ -160,20 +161,22 @@ def test_launches_leave_the_window(tmp_path):
 
 
 def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
-    """20 windows pass; the file stays as large as after three."""
+    """12 windows pass; the file stays as large as after three, predictor and all."""
     with Store.create(
-        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=2000.0, flush_after=None
+        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=1000.0, flush_after=None
     ) as store:
         phone = Phone(store)
         sizes = []
-        for number in range(40_000):
-            phone.observe(f"app {number % 40} of week {number // 3000}", NOON + number, zone=0)
-            if number % 2000 == 1999:
+        for number in range(12_000):
+            phone.observe(f"app {number % 30} of week {number // 1500}", NOON + number, zone=0)
+            if number % 1000 == 999:
+                phone.predict(5)
                 sizes.append(store._connection.execute("PRAGMA page_count").fetchone()[0])
-        assert len(phone._memory.kept) == 2001
-        assert len(store.launches()) < 2001 + 512
-        assert len(store.names) <= 80
-        assert max(sizes) <= 1.25 * max(sizes[3:6])
+        assert len(phone._memory.kept) == 1001
+        assert len(store.launches()) < 1001 + 512
+        assert len(store.names) <= 60
+        assert len(Habits.from_bytes(store.snapshot().data).apps) <= 60
+        assert max(sizes[6:]) <= 1.25 * max(sizes[3:6])
         assert store.n_bytes < 6 << 20  # the WAL's 4 MiB included
 
 
@@ -210,6 +213,7 @@ def test_two_phones_over_one_store_see_each_others_launches_and_models(store, ma
         other = Phone(other_store, clock=lambda: NOON)
         other.observe("maps", NOON + 200, zone=0)
         one.observe("music", NOON + 300, zone=0)
+        assert len(one.predict(5)) == 4
         assert one._device.history.tolist() == [UNKNOWN + n for n in (1, 2, 3, 4)]
         given(other, make_broadcast(5))
         assert one.predict(4, NOON) == other.predict(4, NOON)
@@ -226,13 +230,18 @@ def test_imported_launches_are_put_in_order_and_counted_once(store):
     launches = [("mail", NOON - 60.0, 0), ("maps", NOON - 120.0, 0)]
     assert phone.learn(launches) == 2
     assert phone.learn(launches) == 0
-    assert phone.predict(3) == ["chat", "mail", "maps"]  # no model: the latest first
+    assert phone._device.candidates == [
+        UNKNOWN + store.names[app] for app in ("chat", "mail", "maps")
+    ]
 
 
 def test_a_launch_that_is_not_kept_is_not_counted(store):
     phone = played(store, ["chat"])
+    for app, when in (("", NOON), ("mail", -1.0), ("mail", 1e300), ("mail", float("nan"))):
+        with pytest.raises(ValueError, match="must"):
+            phone.observe(app, when)
     with pytest.raises(ValueError, match="must"):
-        phone.observe("", NOON)
+        phone.predict(5, 1e300)
     store._connection.execute("PRAGMA query_only = 1")
     with pytest.raises(RuntimeError, match="cannot be written"):
         phone.observe("mail", NOON)
@@ -258,3 +267,116 @@ def test_an_export_holds_every_launch(store, make_broadcast, seed):
     assert [launch["app"] for launch in held["launches"]] == history
     assert held["broadcast"]["round"] == 5
     assert held["user_vector"] == phone._device.user_vector.tolist()
+
+
+def lessons(monkeypatch) -> list[int]:
+    """Notes every app that habits learn from, from now on."""
+    seen: list[int] = []
+    true_observe = Habits.observe
+
+    def observe(self, app, when):
+        seen.append(app)
+        true_observe(self, app, when)
+
+    monkeypatch.setattr(Habits, "observe", observe)
+    return seen
+
+
+def test_what_was_learnt_is_kept_and_only_later_launches_are_learnt_from_again(
+    store, make_broadcast, seed, monkeypatch
+):
+    history = some_apps(seed, 100)
+    phone = played(store, history)
+    given(phone, make_broadcast(5))
+    phone.observe("mail", NOON + 6000, zone=0)
+    phone.observe("chat", NOON + 6060, zone=0)
+    before = phone.predict(6, NOON + 6061)
+    seen = lessons(monkeypatch)
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6061) == before
+    assert seen == [APPS.index("mail"), APPS.index("chat")]
+
+
+@pytest.mark.parametrize(
+    "snapshot", [(90, "of another catalogue", None), (90, None, b"no habits"), (90, None, b"")]
+)
+def test_a_predictor_that_does_not_fit_is_learnt_anew(
+    store, make_broadcast, seed, monkeypatch, snapshot
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    before = phone.predict(6, NOON + 6000)
+    kept = store.snapshot()
+    upto, numbering, data = snapshot
+    store.keep(Snapshot(upto, numbering or kept.numbering, kept.data if data is None else data))
+    seen = lessons(monkeypatch)
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6000) == before
+    assert len(seen) == 100
+
+
+def test_a_catalogue_that_only_grows_at_its_end_costs_no_learning(
+    store, make_broadcast, seed, monkeypatch
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    seen = lessons(monkeypatch)
+    given(phone, make_broadcast(6, apps=(*APPS, "zoo")))
+    assert seen == []
+    given(phone, make_broadcast(7, apps=("atlas", *APPS, "zoo")))
+    assert len(seen) == 100
+
+
+def test_closing_keeps_what_was_learnt(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    phone.close()
+    with Store(store.path) as again:
+        assert again.snapshot().upto == 70
+
+
+def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    told = phone.explain(4, NOON + 4201)
+    assert [name for name, _ in told] == phone.predict(4, NOON + 4201)
+    scores = [reason.score for _, reason in told]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on(
+    store, make_broadcast, seed
+):
+    """300 broadcasts, whole by their checksum, with random nonsense in one or two places."""
+    phone = played(store, some_apps(seed, 30))
+    crowd = Crowd(np.full(6, 1 / 6), np.arange(7), np.arange(6), np.full(6, 0.5))
+    tensors, words = unpack(make_broadcast(5, crowd=crowd).to_bytes())
+    chance = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    nonsense = ["", "{}", "[]", "null", "-1", "7", "1e999", "NaN", '"x"', '[["a"]]', '{"lam": -1}']
+    nonsense += [json.dumps(["\ud800", *"abcde"]), json.dumps([1, 2, 3, 4, 5, 6]), "[" * 5000]
+    nonsense += [
+        json.dumps({"mechanism": "harmony", "epsilon": value}) for value in ("1", None, [])
+    ]
+    taken = 0
+    for _ in range(300):
+        some, said = dict(tensors), dict(words)
+        for _ in range(chance.choice([1, 2])):
+            if chance.random() < 0.5:
+                name = chance.choice(list(said))
+                said[name] = chance.choice(nonsense)
+            else:
+                name = chance.choice(list(some))
+                shape = chance.choice(
+                    [(), (0,), (3,), (6, 4), (4, 4), (7,), (6,), (2, 2, 2), (6, 0)]
+                )
+                kind = chance.choice([np.float64, np.float32, np.int64, np.uint8])
+                scale = chance.choice([0.0, 1.0, 1e30, 1e200, np.nan, -1.0])
+                with np.errstate(invalid="ignore", over="ignore"):
+                    some[name] = (numbers.random(shape) * scale).astype(kind).reshape(shape)
+        said.pop("sha256", None)
+        try:
+            phone.take(Fetched(pack(some, said), ""), NOON)
+            taken += 1
+        except WireError:
+            pass
+        assert sorted(phone.predict(6)) == sorted(set(some_apps(seed, 30)))
+    assert 0 < taken < 300

@@ -31,9 +31,16 @@ def phone(tmp_path, monkeypatch, capsys):
 
 
 def test_launches_are_logged_and_predicted(phone):
-    assert phone("log", "maps", "mail", "maps") == (0, "", "")
-    assert phone("predict", "-n", "1") == (0, "1. maps\n", "")
-    assert phone("predict")[1].splitlines() == ["1. maps", "2. mail"]
+    assert phone("log", *["maps", "mail"] * 20, "chat", "maps") == (0, "", "")
+    assert phone("predict", "-n", "1") == (0, "1. mail\n", "")
+    assert sorted(line[3:] for line in phone("predict")[1].splitlines()) == ["chat", "mail", "maps"]
+
+
+def test_a_prediction_says_why(phone):
+    phone("log", *["maps", "mail"] * 20)
+    first = phone("predict", "--why")[1].splitlines()[0]
+    assert first.startswith("1. maps")  # mail was last, and maps came after it 19 times
+    assert "after-1 +" in first
 
 
 def test_a_new_phone_says_that_nothing_has_left_it(phone):
@@ -179,6 +186,4 @@ def test_it_runs_as_a_module(tmp_path):
         )  # fmt: skip
 
     assert run("init", "--lifetime", "1", "--per-day", "1").returncode == 0
-    assert run("log", "maps").returncode == 0
-    assert run("predict").stdout == "1. maps\n"
     assert run("dance").returncode == 2

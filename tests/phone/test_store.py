@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import sqlite3
@@ -217,12 +218,12 @@ def write_on_and_on(path, acknowledge) -> None:
 
 
 def test_a_kill_at_any_moment_loses_no_launch_that_was_acknowledged(store, seed):
-    """20 kills by SIGKILL, the store used on and on."""
+    """12 kills by SIGKILL, the store used on and on."""
     store.close()
     chance = random.Random(seed)
-    for _ in range(20):
+    for _ in range(12):
         with forked(lambda acknowledge: write_on_and_on(store.path, acknowledge)) as (child, words):
-            lines = [words.readline() for _ in range(chance.randrange(1, 1000))]
+            lines = [words.readline() for _ in range(chance.randrange(1, 600))]
             os.kill(child, signal.SIGKILL)
             lines += words.read().splitlines()
         acknowledged = int(lines[-1])
@@ -271,6 +272,37 @@ def test_a_wal_cut_by_a_power_failure_holds_a_prefix_with_all_that_was_flushed(
         lengths.add(len(held))
     assert {40, 100} <= lengths
     assert len(lengths) > 10
+    store.close()
+
+
+def test_a_power_failure_while_the_wal_is_written_anew_keeps_all_that_was_flushed(tmp_path, seed):
+    """After a checkpoint the WAL is overwritten from its start; the disk may hold old and new."""
+    store = Store.create(tmp_path / "phone.db", lifetime=1.0, per_day=1.0, flush_after=None)
+    wal = Path(f"{store.path}-wal")
+    fill(store, 200)
+    busy, frames, copied = store._connection.execute("PRAGMA wal_checkpoint").fetchone()
+    assert (busy, frames) == (0, copied)
+    old = wal.read_bytes()
+    fill(store, 30, start=200)
+    store.flush()
+    flushed = wal.read_bytes()
+    synced = 1 + max(at for at in range(len(old)) if old[at] != flushed[at])
+    fill(store, 40, start=230)
+    new = wal.read_bytes()
+    assert synced < len(new) == len(old)  # it was written anew, not longer
+    chance = random.Random(seed)
+    lengths = set()
+    for cut in (synced, *(chance.randrange(synced, len(new)) for _ in range(25))):
+        folder = tmp_path / f"cut {cut}"
+        folder.mkdir(exist_ok=True)
+        path = copy_of(store, folder)
+        Path(f"{path}-wal").write_bytes(new[:cut] + old[cut:])
+        with Store(path) as after:
+            held = clocks(after)
+        assert held == [NOON + number for number in range(len(held))]
+        assert len(held) >= 230
+        lengths.add(len(held))
+    assert len(lengths) > 5
     store.close()
 
 
@@ -379,11 +411,35 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     assert len(store.launches()) == len(held) + 5
 
 
+def test_a_write_that_the_system_refuses_is_an_error_and_what_was_kept_stays(store):
+    """The system's own limit on the size of a file: write() fails in the middle of the WAL."""
+    fill(store, 20)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = Path(f"{store.path}-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30_000, before[1]))
+    try:
+        with pytest.raises(StoreFull, match="cannot be written"):
+            fill(store, 1000, start=20)
+        held = clocks(store)
+        with pytest.raises(StoreFull):
+            store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
+        assert clocks(store) == held == [NOON + number for number in range(len(held))]
+        assert 20 < len(held) < 1000
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert store.reports() == []
+    assert store.ledger.entries() == []
+    fill(store, 5, start=len(held))
+    store.close()
+    with Store(store.path) as again:
+        assert clocks(again) == [NOON + number for number in range(len(held) + 5)]
+
+
 def test_a_full_disk_charges_nothing_for_a_report_that_could_not_be_kept(store):
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store.ledger.spent(NOON)
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(Exception, match="full"):
+    with pytest.raises(StoreFull, match="nothing may be sent"):
         store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
     assert store.reports() == []
     assert store.ledger.entries() == []
@@ -398,7 +454,10 @@ def test_a_store_locked_by_another_is_waited_for_and_then_told(tmp_path):
             store.add("chat", NOON)
         with pytest.raises(StoreBusy):
             store.merge([("chat", NOON, 0)])
+        with pytest.raises(StoreBusy):
+            store.draw("https://a", Report("harmony", 7, b""), 0.5, NOON)
         assert store.launches() == []
+        assert store.reports() == []
         other.execute("COMMIT")
         other.close()
         store.add("chat", NOON)

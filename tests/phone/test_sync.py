@@ -212,6 +212,19 @@ def test_a_broadcast_older_than_the_one_held_is_left_alone(server, client, phone
     assert spent(phone) == 1.0
 
 
+def test_a_phone_that_enrols_again_follows_a_server_that_was_set_back(
+    server, client, phone, make_broadcast
+):
+    phone.sync(client)
+    server.publish(make_broadcast(2))
+    phone.join(client, "welcome")
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.round) == ("new", "accepted", 2)
+    server.publish(make_broadcast(3))
+    assert phone.sync(client).report == "done"  # round 3 had its report
+    assert spent(phone) == 2.0
+
+
 def test_the_same_round_with_other_vectors_is_taken_but_not_reported_twice(
     server, client, phone, make_broadcast
 ):

@@ -78,11 +78,12 @@ def log(
 def predict(
     n: Annotated[int, typer.Option("-n", min=1, help="How many apps to name.")] = 5,
     when: Annotated[str | None, typer.Option(help="As in log.")] = None,
+    why: Annotated[bool, typer.Option("--why", help="Say what speaks for each.")] = False,
     store: File = PHONE,
 ) -> None:
     """Name the apps that are most likely launched next."""
     with _clear_errors():
-        _show(commands.predict(store, n, when))
+        _show(commands.predict(store, n, when, why))
 
 
 @app.command(

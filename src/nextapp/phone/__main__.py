@@ -37,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
 
     predict = actions.add_parser("predict", help="name the apps most likely launched next")
     predict.add_argument("-n", type=int, default=5)
-    predict.add_argument("--when")
+    predict.add_argument("--when", help="as in log")
+    predict.add_argument("--why", action="store_true", help="say what speaks for each")
 
     sync = actions.add_parser("sync", help="fetch the model, learn, send the round's report")
     sync.add_argument("--server", help="https://host:port; kept")

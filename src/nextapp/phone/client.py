@@ -28,6 +28,7 @@ LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
 _CHUNK = 64 << 10
+_NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
 
 
 class ServerError(RuntimeError):
@@ -191,7 +192,7 @@ class Client:
             pause = 0.5 * 2 ** (attempt - 1) * (0.5 + below(SystemBits(), 1 << 20) / (1 << 20))
             try:
                 answer = self._one_call(method, path, headers, body, limit)
-                if answer.status not in (429, 500, 502, 503, 504):
+                if answer.status not in _NOT_NOW:
                     return answer
                 asked = _retry_after(answer.headers.get("retry-after"), self.server_time)
                 error: ServerError = Overloaded(_said(answer), asked)

@@ -7,8 +7,7 @@ import io
 import json
 import math
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -25,10 +24,14 @@ _SOUND = ("new", "same")
 _SETTLED = ("accepted", "done", "none", "budget")
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Phone]:
-    with Store(path) as store:
-        yield Phone(store)
+def opened(path: Path) -> Phone:
+    """The phone of this file, to be closed."""
+    store = Store(path)
+    try:
+        return Phone(store)
+    except BaseException:
+        store.close()
+        raise
 
 
 def init(path: Path, *, lifetime: float, per_day: float, days: float) -> Lines:
@@ -61,12 +64,25 @@ def log(path: Path, apps: Iterable[str], when: str | None = None) -> Lines:
     return []
 
 
-def predict(path: Path, n: int = 5, when: str | None = None) -> Lines:
+def predict(path: Path, n: int = 5, when: str | None = None, why: bool = False) -> Lines:
+    """Name the apps most likely launched next, and what speaks for them most."""
     with opened(path) as phone:
-        names = phone.predict(n, None if when is None else moment(when)[0])
-    if not names:
+        told = phone.explain(n, None if when is None else moment(when)[0])
+    if not told:
         return ["This phone has no launches yet: log some, or import them."]
-    return [f"{place}. {name}" for place, name in enumerate(names, 1)]
+    if not why:
+        return [f"{place}. {name}" for place, (name, _) in enumerate(told, 1)]
+    width = max(len(name) for name, _ in told)
+    return [
+        f"{place}. {name:<{width}}  {reason.share:>4.0%}  {_strongest(reason.speaks)}"
+        for place, (name, reason) in enumerate(told, 1)
+    ]
+
+
+def _strongest(speaks: dict[str, float], n: int = 3) -> str:
+    """The statistics that move an app most, for or against it."""
+    strongest = sorted(speaks.items(), key=lambda part: -abs(part[1]))[:n]
+    return ", ".join(f"{name} {part:+.2f}" for name, part in strongest)
 
 
 def sync(

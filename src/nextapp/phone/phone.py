@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from nextapp.device import Device
+from nextapp.habits import Habits, Reason
 from nextapp.phone.client import (
     Client,
     Fetched,
@@ -33,7 +34,9 @@ from nextapp.phone.store import (
     DrawnReport,
     HeldBroadcast,
     Launch,
+    Snapshot,
     Store,
+    check_clock,
 )
 from nextapp.privacy import requested
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
@@ -48,6 +51,9 @@ MOST_LAUNCHES = 100_000
 """Kept at most, however many there are in the window."""
 
 _TRIM = 512  # launches out of the window that are deleted together
+_MOST_WAITING = 256  # launches that are learnt from together at the latest
+_SAVE, _SAVE_AT_CLOSE = 512, 64  # launches learnt from until that is kept
+_THE_SAME = "the same"  # a numbering that was compared app by app
 
 
 class BadBroadcast(WireError):
@@ -129,6 +135,7 @@ class Phone:
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self._clock = clock
+        self._waiting: list[Launch] = []  # in the store, not yet learnt from
         self._memory: _Memory
         self._etag: str | None
         self._load()
@@ -145,18 +152,16 @@ class Phone:
     ) -> None:
         """A launch; once this returns it survives a kill, and if `durable` a power cut.
 
+        It is learnt from when it is next of use, so that the launcher does not wait for it.
         ``zone`` is by how many seconds local time is ahead of UTC; None asks the system.
         """
         when = self._clock() if when is None else when
         launch = self.store.add(app, when, _zone(when) if zone is None else zone)
         if durable:
             self.store.flush()
-        if launch.number == self._memory.last + 1:
-            self._memory.take(launch)
-        else:
+        self._waiting.append(launch)
+        if len(self._waiting) >= _MOST_WAITING:
             self._refresh()
-        if self._memory.n_outside >= _TRIM:
-            self._trim()
 
     def predict(self, n: int = 5, when: float | None = None) -> list[str]:
         """The n apps that are most likely launched next, best first."""
@@ -164,6 +169,13 @@ class Phone:
         when = self._clock() if when is None else when
         memory = self._memory
         return [memory.names[app] for app in memory.device.predict(n, when + _zone(when))]
+
+    def explain(self, n: int = 5, when: float | None = None) -> list[tuple[str, Reason]]:
+        """The same n apps, each with what speaks for it."""
+        self._refresh()
+        when = self._clock() if when is None else when
+        reasons = self._device.explain(when + _zone(when))[:n]
+        return [(self._memory.names[reason.app], reason) for reason in reasons]
 
     def learn(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Take launches (app, when, zone) from elsewhere, in the order of their clocks.
@@ -178,18 +190,18 @@ class Phone:
     # --- the server ----------------------------------------------------------------------------
 
     def join(self, server: Client, code: str) -> None:
-        """Enrol with a server by the code of its operator. The server before it is left."""
-        token = server.enrol(code)
-        if self.store.setting("server") != server.url:
-            self._leave(server.url)
-        self.store.set(server=server.url, token=token)
+        """Enrol with a server by the code of its operator. The server before it is left.
 
-    def _leave(self, for_server: str) -> None:
+        The broadcast in hand is given up, so that the next one is taken whatever its round: a way
+        back where a server was set back for good.
+        """
+        token = server.enrol(code)
         for report in self.store.reports(state="drawn"):
-            self.store.settle(
-                report, "withdrawn", f"the phone went over to {for_server}", self._clock()
-            )
+            if report.server != server.url:
+                words = f"the phone went over to {server.url}"
+                self.store.settle(report, "withdrawn", words, self._clock())
         self.store.release()
+        self.store.set(server=server.url, token=token)
         self._load()
 
     def sync(
@@ -215,10 +227,13 @@ class Phone:
         when = self._clock() if when is None else when
         self._refresh()
         try:
-            fetched = self._fetch(server, when)
+            answer = server.broadcast(self._etag)
+            if answer is not None:
+                self.take(answer, when)
         except (ServerError, WireError) as error:
             outcome = _named(error, _WITHOUT_BROADCAST)
             return Synced(outcome, "untried", self.round, str(error), _again(error, when))
+        fetched = "same" if answer is None else "new"
         words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
             self.store.ledger.trust_clock(when)
@@ -236,29 +251,30 @@ class Phone:
         """The round of the broadcast in hand."""
         return None if self._device.broadcast is None else self._device.broadcast.round
 
-    def _fetch(self, server: Client, when: float) -> str:
-        """Bring the broadcast up to date; what raises leaves the one in hand in place."""
-        answer = server.broadcast(self._etag)
-        if answer is None:
-            return "same"
+    def take(self, answer: Fetched, when: float | None = None) -> None:
+        """Take over a broadcast: in the store first, then here.
+
+        One that cannot be read or used, or is older than the one in hand, raises a `WireError` and
+        leaves that one in place.
+        """
+        when = self._clock() if when is None else when
+        self._refresh()
         broadcast = read_broadcast(answer.data)
         if self.round is not None and broadcast.round < self.round:
             raise OlderBroadcast(
                 f"the server offers round {broadcast.round}, but this phone has seen round "
                 f"{self.round}: a stale copy, or a server set back. The later one stays."
             )
-        self._hold(broadcast, answer, when)
-        return "new"
-
-    def _hold(self, broadcast: Broadcast, answer: Fetched, when: float) -> None:
-        """Take over a broadcast: in the store first, then here."""
-        memory = _Memory(_rows(broadcast), self._memory.window)
+        before = self._memory
+        snapshot = before.snapshot(_THE_SAME) if before.agrees_with(_rows(broadcast)) else None
+        memory = _Memory(broadcast, before.window, snapshot)
         memory.play(self.store.launches())
         solve(memory.device, broadcast)
         etag = answer.etag or f'"{hashlib.sha256(answer.data).hexdigest()}"'
         vector = np.asarray(memory.device.user_vector).tobytes()
-        self.store.hold(HeldBroadcast(broadcast.round, etag, when, answer.data, vector))
-        self._memory, self._etag = memory, etag
+        snapshot = memory.snapshot()
+        self.store.hold(HeldBroadcast(broadcast.round, etag, when, answer.data, vector), snapshot)
+        self._memory, self._etag, self._saved = memory, etag, snapshot.upto
 
     def _report(self, server: Client, when: float, bits: Bits | None) -> tuple[str, str]:
         """What became of the round's report, and in words."""
@@ -406,52 +422,101 @@ class Phone:
         """Build all from the store."""
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
+        self._waiting.clear()
         held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
                 broadcast = read_broadcast(held.data)
         self._etag = None if held is None or broadcast is None else held.etag
-        rows = {} if broadcast is None else _rows(broadcast)
-        self._memory = _Memory(rows, self.store.window)
+        snapshot = self.store.snapshot()
+        self._saved = 0 if snapshot is None else snapshot.upto
+        self._memory = _Memory(broadcast, self.store.window, snapshot)
         self._memory.play(self.store.launches())
-        if broadcast is not None and held is not None:
-            self._device.broadcast = broadcast
-            self._device.user_vector = np.frombuffer(held.vector)
-            if len(self._device.user_vector) != broadcast.dim:
+        if held is not None and broadcast is not None:
+            vector = np.frombuffer(held.vector)
+            if len(vector) == broadcast.dim:
+                self._device.broadcast, self._device.user_vector = broadcast, vector
+            else:
                 solve(self._device, broadcast)
 
     def _refresh(self) -> None:
-        """Take over what other processes have written."""
+        """Learn from the launches that wait, and from what other processes have written."""
         foreign = self.store.foreign_changes
-        if foreign == self._foreign:
-            return
-        if (self.store.epoch, self.store.broadcast_etag()) != (self._epoch, self._etag):
-            self._load()
-            return
-        self._foreign = foreign
-        self._memory.play(self.store.launches(after=self._memory.last))
+        if foreign != self._foreign:
+            if (self.store.epoch, self.store.broadcast_etag()) != (self._epoch, self._etag):
+                self._load()
+            else:
+                self._foreign = foreign
+                self._waiting = self.store.launches(after=self._memory.last)
+        if self._waiting:
+            self._memory.play(self._waiting)
+            self._waiting = []
+            if self._memory.n_outside >= _TRIM:
+                self._trim()
+            if self._memory.last - self._saved >= _SAVE:
+                self._save()
 
     def _trim(self) -> None:
         if self._memory.kept:
             self._memory.oldest = self._memory.kept[0].number
             self.store.drop_before(self._memory.oldest)
-            self._memory.forget_old_names()
+            self._memory.forget_old_apps()
+
+    def _save(self) -> None:
+        """Keep what was learnt, so that it need not be learnt again."""
+        snapshot = self._memory.snapshot()
+        self.store.keep(snapshot)
+        self._saved = snapshot.upto
+
+    def close(self) -> None:
+        """Keep what was learnt, flush, and close the store."""
+        try:
+            self._refresh()
+            if self._memory.last - self._saved >= _SAVE_AT_CLOSE:
+                self._save()
+        finally:
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class _Memory:
     """All that is built from the launches under one catalogue: the device, the window, the names.
 
-    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`.
+    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`. Habits go on
+    from the snapshot, if it fits the catalogue.
     """
 
-    def __init__(self, rows: dict[str, int], window: float) -> None:
-        self.rows = rows
+    def __init__(
+        self, broadcast: Broadcast | None, window: float, snapshot: Snapshot | None
+    ) -> None:
+        self.rows = {} if broadcast is None else _rows(broadcast)
         self.window = window
         self.device = Device()
         self.names: dict[int, str] = {}
         self.kept: deque[_Kept] = deque()
         self.oldest = 1  # launch in the store
         self.last = 0
+        self._numbering = hashlib.sha256(repr(list(self.rows)).encode()).hexdigest()
+        self._habits, self._learnt = Habits(), 0
+        if snapshot is not None and snapshot.numbering in (self._numbering, _THE_SAME):
+            with suppress(WireError):  # written by a program that knew other habits
+                self._habits, self._learnt = Habits.from_bytes(snapshot.data), snapshot.upto
+        self._habits.crowd = None if broadcast is None else broadcast.crowd
+
+    def agrees_with(self, rows: dict[str, int]) -> bool:
+        """Whether every app held would have the same number under another catalogue."""
+        return all(
+            rows.get(name) == (number if number < UNKNOWN else None)
+            for number, name in self.names.items()
+        )
+
+    def snapshot(self, numbering: str | None = None) -> Snapshot:
+        return Snapshot(self.last, numbering or self._numbering, self._habits.to_bytes())
 
     @property
     def n_outside(self) -> int:
@@ -462,7 +527,10 @@ class _Memory:
         if launches and not self.kept:
             self.oldest = launches[0].number
         for launch in launches:
+            if launch.number > self._learnt:
+                self.device.habits = self._habits
             self.take(launch)
+        self.device.habits = self._habits
 
     def take(self, launch: Launch) -> None:
         number = self.rows.get(launch.name, UNKNOWN + launch.app)
@@ -471,9 +539,11 @@ class _Memory:
         self.device.observe(number, launch.clock + launch.zone)
         self.device.drop(self._aged(launch))
 
-    def forget_old_names(self) -> None:
-        held = set(self.device.history.tolist())
-        self.names = {number: name for number, name in self.names.items() if number in held}
+    def forget_old_apps(self) -> None:
+        """Forget the apps of which no launch is left in the window."""
+        for number in set(self.names) - set(self.device.candidates):
+            del self.names[number]
+            self._habits.forget(number)
 
     def _aged(self, launch: Launch) -> int:
         """Note a launch; how many old ones leave the window with it."""
@@ -502,10 +572,10 @@ def read_broadcast(data: bytes) -> Broadcast:
     broadcast = Broadcast.from_bytes(data)
     if broadcast.round < 0 or not broadcast.n_apps or not broadcast.dim:
         raise BadBroadcast("it has no apps or no dimensions.")
-    if len(set(broadcast.apps)) != len(broadcast.apps):
-        raise BadBroadcast("its catalogue names an app twice.")
     if not all(isinstance(name, str) for name in broadcast.apps):
         raise BadBroadcast("its catalogue has names that are no text.")
+    if len(set(broadcast.apps)) != len(broadcast.apps):
+        raise BadBroadcast("its catalogue names an app twice.")
     vectors = broadcast.app_vectors
     with np.errstate(all="ignore"):
         right = np.allclose(broadcast.gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9)
@@ -545,4 +615,5 @@ def _again(error: Exception, when: float) -> float | None:
 
 
 def _zone(when: float) -> int:
+    check_clock(when)
     return time.localtime(when).tm_gmtoff

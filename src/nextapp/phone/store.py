@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError
+from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.wire import Report
 
 DAY = 86_400.0
@@ -186,6 +186,9 @@ class Store:
             with self._errors():
                 self._open()
             self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except OSError as error:
+            self._connection.close()
+            raise StoreFull(f"{self.path} cannot be used: {error}.") from error
         except BaseException:
             self._connection.close()
             raise
@@ -419,7 +422,7 @@ class Store:
             try:
                 self._ledger = Ledger.reopen(self._connection)
             except LedgerError as error:
-                raise _as_store_error(error) from error
+                raise _as_store_error(error, self.path) from error
         return self._ledger
 
     def limit(self, lifetime: float, per_day: float, *, raise_budget: bool = False) -> None:
@@ -459,15 +462,18 @@ class Store:
             row = (drawn.server, str(drawn.round), *drawn[2:])
             cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
 
-        self.ledger.charge(
-            epsilon,
-            when,
-            round=report.round,
-            mechanism=report.mechanism,
-            key=drawn.key,
-            report=data,
-            along=keep,
-        )
+        try:
+            self.ledger.charge(
+                epsilon,
+                when,
+                round=report.round,
+                mechanism=report.mechanism,
+                key=drawn.key,
+                report=data,
+                along=keep,
+            )
+        except (StorageError, DamagedError) as error:
+            raise _as_store_error(error, self.path) from error
         return drawn
 
     def reports(self, server: str | None = None, state: str | None = None) -> list[DrawnReport]:
@@ -484,6 +490,7 @@ class Store:
     def trying(self, report: DrawnReport) -> None:
         """Note that a report is about to be sent: from now on it may have left."""
         self._change(report, "attempts = attempts + 1")
+        self.flush()
 
     def settle(self, report: DrawnReport, state: str, words: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
@@ -625,10 +632,16 @@ def check_launch(name: str, clock: float, zone: int) -> None:
         raise ValueError(
             f"an app's name must have 1 to {_NAME_LIMIT} printable characters, got {name!r:.80}."
         )
-    if not 0 <= clock <= LATEST:
-        raise ValueError(f"when must be in seconds since 1970, from 0 to {LATEST:.0f}: {clock!r}.")
+    check_clock(clock)
     if not abs(zone) <= DAY:
         raise ValueError(f"zone must be within a day of UTC, in seconds, got {zone!r}.")
+
+
+def check_clock(clock: float) -> None:
+    if not 0 <= clock <= LATEST:
+        raise ValueError(
+            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, got {clock!r}."
+        )
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -677,8 +690,12 @@ def _explained(error: sqlite3.Error, path: Path) -> StoreError:
     return StoreError(f"{path}: {error}.")
 
 
-def _as_store_error(error: LedgerError) -> StoreError:
-    kind = StoreDamaged if isinstance(error, DamagedError) else StoreError
+def _as_store_error(error: LedgerError, path: Path) -> StoreError:
+    """The ledger's words, under the name the store has for it."""
+    if isinstance(error, DamagedError):
+        return StoreDamaged(str(error))
+    cause = error.__cause__
+    kind = type(_explained(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
     return kind(str(error))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from nextapp import habits
@@ -9,7 +11,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.habits import Weights
 from nextapp.predictors.habit_loops import CrowdCells, Streams, answers
 from nextapp.predictors.questions import Predictor, Questions
-from nextapp.predictors.scoring import table_pairs, table_starts
+from nextapp.predictors.scoring import table_starts
 from nextapp.wire import Crowd, Floats
 
 NAME = "nextapp"
@@ -90,7 +92,9 @@ class NextApp:
             ]
         )
         order = np.lexsort((turn, phone))
-        launches = np.concatenate([places - starts[old_phone], questions.passed, questions.launches])
+        launches = np.concatenate(
+            [places - starts[old_phone], questions.passed, questions.launches]
+        )
         times = np.concatenate([history.time[old_rows], questions.passed_times, questions.times])
         unasked = np.zeros(len(old_phone) + len(questions.passed), bool)
         first_session = np.searchsorted(questions.session_user, np.arange(len(questions.users)))
@@ -103,16 +107,18 @@ class NextApp:
         )
 
     def _crowd_cells(self, questions: Questions) -> CrowdCells:
+        starts = questions.candidate_starts
         if self.crowd is None:
-            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(1, np.intp))
-        crowd = self.crowd
-        _, last, following = table_pairs(questions)
-        shares = {int(app): crowd.after(int(app)) for app in np.unique(last)}
-        cells = np.empty(len(last))
-        for app, after in shares.items():
-            there = last == app
-            cells[there] = after[following[there]]
-        return CrowdCells(crowd.popularity[questions.candidates], cells, table_starts(questions))
+            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp))
+        popular = np.empty(len(questions.candidates))
+        rest = np.empty(len(questions.candidates))
+        shares = []
+        for first, end in pairwise(starts.tolist()):
+            own = questions.candidates[first:end]
+            for place, last in enumerate(own.tolist()):
+                popular[first:end], share, rest[first + place] = self.crowd.cells(own, last)
+                shares.append(share)
+        return CrowdCells(popular, np.concatenate(shares), rest, table_starts(questions))
 
 
 def _standardised(questions: Questions, taste: Floats) -> Floats:
