@@ -11,6 +11,7 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import explain as explaining
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
@@ -29,6 +30,10 @@ app.add_typer(privacy.app, name="privacy")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+
+app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
+    explaining.explain
+)
 
 
 def _print_version(wanted: bool) -> None:
