@@ -11,6 +11,7 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, federation, options, phone, privacy, screen
+from nextapp.cli import explain as explaining
 from nextapp.cli import fleet as playing
 from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
@@ -41,6 +42,10 @@ app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.e
 app.command(
     epilog="Example: nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200"
 )(playing.fleet)
+
+app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
+    explaining.explain
+)
 
 
 def _print_version(wanted: bool) -> None:
