@@ -12,6 +12,7 @@ import typer
 from nextapp import __version__
 from nextapp.cli import coldstart as cold
 from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import explain as explaining
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
@@ -32,6 +33,10 @@ app.command(
 )(simulating.simulate)
 app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
     cold.coldstart
+)
+
+app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
+    explaining.explain
 )
 
 
