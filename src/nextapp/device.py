@@ -172,8 +172,8 @@ class Device:
         """What this phone sends for a round: F(u), eq. (12), through the mechanism.
 
         The user vector is the one in hand; `update` solves it anew. A frequency oracle (its ball is
-        "simplex") gets the phone's transition shares instead, and needs no user vector. Bits come from the operating
-        system unless another source is named, as a simulation does.
+        "simplex") gets the phone's transition shares instead, and needs no user vector. Bits come
+        from the operating system unless another source is named, as a simulation does.
 
         Only mechanisms with finitely many outputs are taken, as they are drawn exactly; one that
         draws real numbers needs `allow_float`, one that is not ε-LDP at all `allow_unsafe`.
@@ -186,7 +186,8 @@ class Device:
         shares = mechanism.ball == "simplex"
         if self.user_vector is None and not shares:
             raise RuntimeError(
-                "a report of a gradient needs a user vector: call update(broadcast) first, or set user_vector."
+                "a report of a gradient needs a user vector: call update(broadcast) first, or set "
+                "user_vector."
             )
         if ledger is not None:
             if when is None:

@@ -27,8 +27,6 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
-# How a crowd speaks to one phone, `Crowd.among`; docs/crowd.md has the figures.
-CROWD_PART, OWN_PRIOR = 0.8, 5.0
 _LEAST_POPULARITY = 1e-9
 
 
@@ -151,26 +149,17 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
-    def among(
-        self, candidates: npt.NDArray[np.integer], last: int | None, counts: Floats
-    ) -> Floats:
-        """What the crowd expects of these candidates on a phone that launched them `counts` times.
-
-            P_u(i) = (n(i) + 5 P(i)/ΣP) / (n + 5)
-            C(i) = 0.8 (share(i | j) + rest ΣP P_u(i)) / (Σ share + rest ΣP) + 0.2 P_u(i)
-
-        P is the popularity, Σ a sum over the candidates, j the last app, and rest what all shares
-        of its row leave to 1, of which the part ΣP falls on the candidates: there the phone fills
-        in what it knows itself. Sums to 1. Apps beyond the catalogue have no P and no share.
-        """
-        popular, share, rest = self.cells(candidates, last)
-        own = (counts + OWN_PRIOR * popular) / (counts.sum() + OWN_PRIOR)
-        return np.asarray(CROWD_PART * (share + rest * own) + (1.0 - CROWD_PART) * own)
-
     def cells(
         self, candidates: npt.NDArray[np.integer], last: int | None
     ) -> tuple[Floats, Floats, float]:
-        """P(i)/ΣP of the candidates, and their share(i | j) and rest ΣP, which sum to 1."""
+        """What the crowd says of these candidates after `last`: popular, share, rest.
+
+            popular(i) = P(i)/ΣP,   share(i) = share(i | j)/S,   rest = (1 − Σ_all share) ΣP/S
+
+        Σ runs over the candidates and S is such that Σ share + rest = 1: P(next | last) where only
+        candidates can come, and the part of it that the crowd does not resolve. After an unknown
+        app, or None, that is all of it. Apps beyond the catalogue have no popularity and no share.
+        """
         candidates = np.asarray(candidates, np.int64)
         known = candidates < self.n_apps
         place = np.where(known, candidates, 0)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
+from nextapp.cli import coldstart as cold
 from nextapp.cli import data, federation, options, phone, privacy, screen
 from nextapp.cli import explain as explaining
 from nextapp.cli import fleet as playing
@@ -42,6 +43,9 @@ app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.e
 app.command(
     epilog="Example: nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200"
 )(playing.fleet)
+app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
+    cold.coldstart
+)
 
 app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
     explaining.explain

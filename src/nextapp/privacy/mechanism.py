@@ -32,9 +32,9 @@ OUTPUT_LIMIT = 1 << 20
 class Mechanism(ABC):
     """A way to report a gradient. `epsilon` is the budget of one whole report.
 
-    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism that
-    reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for simulations
-    only.
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism
+    that reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for
+    simulations only.
     """
 
     name: ClassVar[str]
