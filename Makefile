@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
-.PHONY: demo test check light flower bench bench-peers peers lowest clean
+.PHONY: demo test check light flower bench bench-serve bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -51,6 +51,12 @@ bench: $(READY)
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check
+
+# Load, kills and nonsense against a server on loopback; ten minutes.
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/gateway_load.py
+	$(BIN)/python benchmarks/kill_test.py
+	$(BIN)/python benchmarks/fuzz_gateway.py
 
 # Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
 bench-peers: $(READY)

@@ -20,6 +20,7 @@ import secrets
 import socket
 import tempfile
 import time
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +92,8 @@ class Load:
         self.rate = rate
         self.latencies: list[float] = []
         self.statuses: dict[bytes, int] = {}
-        self.waiting: list[tuple[bytes, float]] = []
-        self.free: list[Connection] = []
+        self.waiting: deque[tuple[bytes, float]] = deque()
+        self.free: deque[Connection] = deque()  # in turn: none is idle for long
 
     def answered(self, status: bytes, due: float) -> None:
         self.statuses[status] = self.statuses.get(status, 0) + 1
@@ -103,7 +104,7 @@ class Load:
             if self.going and (request := next(self.requests, None)) is not None:
                 connection.send(request, time.perf_counter())
         elif self.waiting:
-            connection.send(*self.waiting.pop(0))
+            connection.send(*self.waiting.popleft())
         else:
             self.free.append(connection)
 
@@ -124,7 +125,7 @@ class Load:
             await asyncio.sleep(seconds)
             self.going = False
         else:
-            self.free = list(connections)
+            self.free.extend(connections)
             sent, total = 0, int(self.rate * seconds)
             while sent < total:
                 now = time.perf_counter() - start
@@ -132,7 +133,7 @@ class Load:
                     due = start + sent / self.rate
                     request = next(self.requests)
                     if self.free:
-                        self.free.pop().send(request, due)
+                        self.free.popleft().send(request, due)
                     else:
                         self.waiting.append((request, due))
                     sent += 1
@@ -203,7 +204,9 @@ def main() -> None:
         for name, target in (("gateway", run_gateway), ("bare", run_bare)):
             opened = embedded.listening("127.0.0.1", 0)
             arguments = (folder, opened) if name == "gateway" else (opened,)
-            process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
+            process = multiprocessing.get_context("fork").Process(
+                target=target, args=arguments, daemon=True
+            )
             process.start()
             port = opened.getsockname()[1]
             opened.close()

@@ -17,8 +17,9 @@ from nextapp.federation.limits import Allowance, Limits
 from nextapp.federation.rounds import Verdict
 from nextapp.federation.settings import settings_of
 from nextapp.federation.vault import Reduced, Submission
+from nextapp.privacy import requested
 from nextapp.server import Server, sgd
-from nextapp.wire import ModelSettings, unpack
+from nextapp.wire import Broadcast, Crowd, ModelSettings, unpack
 
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
 GIVEN = {**SETTINGS, "goal": 4, "minimum": 2, "deadline": 60.0}
@@ -130,6 +131,61 @@ def test_without_any_checkpoint_there_is_no_start(tmp_path):
         path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="restore it from a backup"):
         opened(tmp_path)
+
+
+def test_a_federation_goes_on_in_another_folder_with_more_apps_and_other_settings(tmp_path):
+    old = opened(tmp_path / "old")
+    code = old.vault.issue_code(uses=2, expires=1e12)
+    token = old.vault.enrol(code, 0.0)
+    played(old, 2)
+    old.vault.close()
+    more = (*APPS, "new one", "new two")
+    given = {**GIVEN, "epsilon": 1.0}
+    new, _ = embedded.made(tmp_path / "new", given, more, now=0.0, start=tmp_path / "old")
+    broadcast = Broadcast.from_bytes(new.vault.published().broadcast)
+    assert (broadcast.round, broadcast.apps, broadcast.request.epsilon) == (3, more, 1.0)
+    assert np.array_equal(broadcast.app_vectors[:N_APPS], vectors(old))
+    assert broadcast.app_vectors[N_APPS:].any(axis=1).all()
+    assert requested(broadcast).D == (N_APPS + 2) * DIM
+    assert new.vault.knows(token)
+    assert new.vault.enrol(code, 0.0)  # open codes go along
+    assert new.coordinator.accounting == old.coordinator.accounting
+    new.vault.close()
+    with pytest.raises(ValueError, match="in their order"):
+        embedded.made(tmp_path / "no", given, more[1:], now=0.0, start=tmp_path / "old")
+    with pytest.raises(FileNotFoundError):
+        embedded.made(tmp_path / "none", given, None, now=0.0, start=tmp_path / "nowhere")
+
+
+def test_what_a_crowd_has_told_stays_when_the_catalogue_grows():
+    crowd = Crowd(np.array([0.75, 0.25]), np.array([0, 1, 1]), np.array([1]), np.array([0.5]))
+    told = Broadcast(3, np.ones((2, DIM)), ModelSettings(), ("a", "b"), None, crowd)
+    grown = settings_of(GIVEN).grown(told, ("a", "b", "c"))
+    assert np.array_equal(grown.crowd.after(0), [0.375, 0.625, 0.0])  # as before, by hand
+    assert np.array_equal(grown.crowd.after(2), [0.75, 0.25, 0.0])
+
+
+@pytest.mark.parametrize("refusing", ["save", "publish", "reduce", "close_round"])
+def test_a_disk_that_refuses_in_the_middle_of_a_close_costs_nothing(tmp_path, refusing):
+    expected = opened(tmp_path / "well")
+    played(expected, 1)
+    federation = opened(tmp_path / "full")
+    owner = federation.coordinator if refusing == "save" else federation.vault
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    setattr(owner, refusing, full)
+    with pytest.raises(OSError, match="No space"):
+        played(federation, 1)
+    with pytest.raises(OSError, match="No space"):
+        federation.tick(0.0)
+    delattr(owner, refusing)
+    closed = federation.tick(0.0)
+    assert (closed.round, closed.n_reports, closed.stepped) == (0, 4, True)
+    assert federation.vault.round().number == federation.coordinator.round == 1
+    assert np.array_equal(vectors(federation), vectors(expected))
+    assert federation.coordinator.accounting == expected.coordinator.accounting
 
 
 def test_new_rules_hold_for_the_round_at_hand(tmp_path):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +170,27 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         other.execute("ROLLBACK")
         other.close()
         assert client.report(token, report_of(1)) == (201, "accepted")
+
+
+def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):
+    limits = {"waiting_reports": 1, "token_burst": 1e9}
+    with ServerProcess(tmp_path, limits=limits) as server:
+        tokens = server.enrolled(8)
+        other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(8) as pool:
+            waiting = [
+                pool.submit(server.client().report, token, report_of(device))
+                for device, token in enumerate(tokens)
+            ]
+            answers = [one.result() for one in waiting]
+        other.execute("ROLLBACK")
+        other.close()
+        assert set(answers) == {(503, "busy"), (503, "storage")}
+        client = server.client()
+        assert client.json("GET", "/v1/round")[1]["n_reports"] == 0
+        for device, token in enumerate(tokens):
+            assert client.report(token, report_of(device)) == (201, "accepted")
 
 
 def nonsense(chance: random.Random, token: str) -> bytes:

@@ -116,13 +116,13 @@ class Rounds(RuleBasedStateMachine):
     def crash_and_restart(self):
         self._restart()
 
-    @rule(after=st.sampled_from(["close_round", "reduce", "absorb"]))
+    @rule(after=st.sampled_from(["close_round", "reduce", "save"]))
     def crash_in_the_middle_of_closing(self, after):
         """The process dies right after one of the steps of a close; the next start ends it."""
         n = len(self.acknowledged)
         if not (n >= GOAL or (self.now >= self.deadline and n >= MINIMUM)):
             return
-        owner = self.coordinator if after == "absorb" else self.vault
+        owner = self.coordinator if after == "save" else self.vault
         real = getattr(owner, after)
 
         def cut_off(*arguments):
@@ -139,7 +139,7 @@ class Rounds(RuleBasedStateMachine):
         finally:
             delattr(owner, after)
         self._restart()
-        if after == "absorb":
+        if after == "save":
             self._stepped()
         else:
             self.tick()

@@ -107,6 +107,22 @@ def test_a_round_is_reduced_once_and_its_reports_are_gone_from_the_files(vault):
     assert vault._reader.execute("SELECT count(*) FROM reports").fetchone() == (0,)
 
 
+def test_what_was_deleted_leaves_the_log_even_if_somebody_was_reading(vault):
+    (token,) = enrolled(vault, 1)
+    vault.admit([sent(token, 1)])
+    (mark,) = vault._reader.execute("SELECT mark FROM seen").fetchone()
+    other = sqlite3.connect(vault.path, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM seen").fetchall()  # keeps the log as it is
+    vault.close_round(0)
+    vault.reduce(0, MECHANISM)
+    assert mark in all_bytes(vault)
+    other.execute("ROLLBACK")
+    other.close()
+    vault.tidy()
+    assert mark not in all_bytes(vault)
+
+
 def test_what_is_on_disk_does_not_link_a_report_to_a_device(vault):
     """The order of the rows tells nothing of the order of arrival, and no value is shared."""
     tokens = enrolled(vault, 60)

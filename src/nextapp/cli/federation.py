@@ -30,6 +30,7 @@ Authority = Annotated[
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
 ]
+OperatorHome = Annotated[Path, typer.Option(help="Folder for Flower's own settings.")]
 Settings = Annotated[
     Path | None,
     typer.Option(
@@ -263,7 +264,7 @@ def register(
     name: Annotated[str, typer.Argument(help="What to call the node.", show_default=False)],
     superlink: Superlink,
     ca: Authority = None,
-    data: Annotated[Path, typer.Option(help="Folder for Flower's settings.")] = Path("operator"),
+    data: OperatorHome = Path("operator"),
 ) -> None:
     """Make a node's key known at a SuperLink, over its control API."""
     with screen.clear_errors(), _named_extra():
@@ -271,6 +272,26 @@ def register(
 
         launching.connect(data, launching.Link(superlink, ca))
         command = launching.register(public_key, name)
+        environment = launching.environment(data)
+    os.execve(command[0], command, environment)
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    epilog="Example: nextapp federation flwr --superlink 127.0.0.1:9092 --ca ca.pem supernode list",
+)
+def flwr(
+    context: typer.Context,
+    superlink: Superlink,
+    ca: Authority = None,
+    data: OperatorHome = Path("operator"),
+) -> None:
+    """Run Flower's own command line against a SuperLink, in the environment that calls nobody."""
+    with screen.clear_errors(), _named_extra():
+        from nextapp.federation.flower import launching
+
+        launching.connect(data, launching.Link(superlink, ca))
+        command = launching.control(*context.args)
         environment = launching.environment(data)
     os.execve(command[0], command, environment)
 

@@ -71,7 +71,7 @@ def serve(
         Path | None,
         typer.Option(
             help="Folder of another federation, stopped, to go on from with other settings: its "
-            "catalogue, app vectors, crowd, devices and round number.",
+            "catalogue (--apps may add to it), app vectors, crowd, devices and round number.",
             show_default=False,
         ),
     ] = None,

@@ -110,7 +110,7 @@ class Coordinator:
         while learner.broadcast.round < first:
             learner.pass_over()
         coordinator = cls(learner, folder, minimum=minimum, accounting=accounting)
-        coordinator._save()
+        coordinator.save()
         return coordinator
 
     @classmethod
@@ -132,10 +132,13 @@ class Coordinator:
         )
 
     def absorb(self, parts: Sequence[Reduced]) -> Closed:
-        """Close the round at hand with the tallies of its gateways, and write its checkpoint.
+        """Close the round at hand with the tallies of its gateways, and write its checkpoint."""
+        closed = self.absorbed(parts)
+        self.save()
+        return closed
 
-        A round that was absorbed before changes nothing.
-        """
+    def absorbed(self, parts: Sequence[Reduced]) -> Closed:
+        """`absorb` in memory only; tallies of another round than the one at hand are refused."""
         number = self.round
         for part in parts:
             if part.round != number:
@@ -153,7 +156,6 @@ class Coordinator:
             before.epsilon_worst_case
             + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
         )
-        self._save()
         return Closed(
             number,
             n_reports,
@@ -194,9 +196,9 @@ class Coordinator:
             epsilon_worst_case=before.epsilon_worst_case
             + skipped * self.learner.mechanism.guarantee.epsilon,
         )
-        self._save()
+        self.save()
 
-    def _save(self) -> None:
+    def save(self) -> None:
         """The checkpoint of the round at hand; older ones but a few are dropped."""
         path = self.folder / f"round-{self.round:010d}.safetensors"
         self.learner.save(path.with_suffix(".part"))

@@ -40,6 +40,7 @@ class Embedded:
         self.coordinator = coordinator
         self.vault = vault
         self.rules = rules
+        self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
@@ -55,14 +56,20 @@ class Embedded:
         self.vault.amend(self.rules, now)
 
     def tick(self, now: float) -> Closed | Verdict:
-        """Close, reduce, step and publish if it is time; else what the rules say."""
-        verdict = self.vault.settle(now)
-        if verdict is not Verdict.CLOSE:
-            return verdict
-        number = self.coordinator.round
-        reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
-        closed = self.coordinator.absorb([reduced])
+        """Close, reduce, step and publish if it is time; else what the rules say.
+
+        Where the disk refuses any of it, the next tick goes on from there.
+        """
+        if self._absorbed is None:
+            verdict = self.vault.settle(now)
+            if verdict is not Verdict.CLOSE:
+                return verdict
+            number = self.coordinator.round
+            reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
+            self._absorbed = self.coordinator.absorbed([reduced])
+        self.coordinator.save()
         self._publish(now)
+        closed, self._absorbed = self._absorbed, None
         return closed
 
     def _publish(self, now: float) -> None:
@@ -123,7 +130,7 @@ def founded(
         Pass over rounds until this one, after a restore.
     start
         The folder of another federation, stopped, where a new one goes on: with its catalogue, app
-        vectors, crowd, accounting and round number, under other settings.
+        vectors, crowd, accounting and round number, under other settings; `apps` may add to it.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
@@ -141,7 +148,7 @@ def founded(
     else:
         settings = settings_of(given)
         if start is not None:
-            return _continued(start, settings, folder), settings
+            return _continued(start, settings, folder, apps), settings
         if apps is None:
             raise ValueError(
                 "a new federation needs a catalogue: --apps FILE with one app name a line, or "
@@ -156,11 +163,15 @@ def founded(
     return coordinator, settings
 
 
-def _continued(start: Path, settings: FederationSettings, folder: Path) -> Coordinator:
+def _continued(
+    start: Path, settings: FederationSettings, folder: Path, apps: tuple[str, ...] | None
+) -> Coordinator:
     """A coordinator one round further than the one of `start`, whose last words it takes over."""
     before = FederationSettings.read(start / "settings.json")
     last = Coordinator.resumed(start / "checkpoints", before.loaded_learner)
     broadcast = last.learner.broadcast
+    if apps is not None:
+        broadcast = settings.grown(broadcast, apps)
     coordinator = Coordinator.started(
         settings.new_learner(broadcast.apps, broadcast),
         folder / "checkpoints",
@@ -262,8 +273,13 @@ async def _ticking(embedded: Embedded, gateway: Gateway) -> None:
             LOG.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
+        except Exception:  # reports are taken meanwhile; an operator must look
+            gateway.metrics.rounds.add("stuck")
+            LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
         if isinstance(ended, Closed):
-            gateway.refresh()
+            await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
             LOG.info(ended.words)
         elif ended is Verdict.EXTEND:

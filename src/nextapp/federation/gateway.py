@@ -130,10 +130,11 @@ class Gateway:
 
     def refresh(self) -> None:
         """Hand out the vault's current broadcast from now on."""
+        round = self.vault.round()
+        if round is None or (self._handout is not None and self._handout.round == round.number):
+            return
         published = self.vault.published()
-        if published is not None and (
-            self._handout is None or self._handout.round != published.round
-        ):
+        if published is not None:
             self._handout = Handout.of(published.broadcast, self.limits.body_bytes)
 
     @asynccontextmanager
@@ -154,7 +155,7 @@ class Gateway:
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
-                self.refresh()
+                await asyncio.to_thread(self.refresh)
                 await asyncio.to_thread(self.vault.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
@@ -304,18 +305,19 @@ class Gateway:
 
     async def _round(self, request: Request) -> Response:
         try:
-            round, published = self.vault.round(), self.vault.published()
+            round, rules = self.vault.round(), self.vault.rules()
+            self.refresh()  # whoever has seen a round shall find its broadcast
         except VaultError as error:
             raise self._storage("round", error) from error
-        if round is None or published is None:
+        if round is None or rules is None:
             raise _no_round()
         return JSONResponse(
             {
                 "round": round.number,
                 "opened": round.opened,
                 "deadline": round.deadline,
-                "goal": published.rules.goal,
-                "minimum": published.rules.minimum,
+                "goal": rules.goal,
+                "minimum": rules.minimum,
                 "n_reports": round.n_reports,
                 "extensions": round.extensions,
                 "closed": round.closed,
@@ -345,17 +347,17 @@ class Gateway:
             "nextapp_open_connections": (self.metrics.connections, "Clients connected."),
         }
         try:
-            round, published = self.vault.round(), self.vault.published()
+            round, rules = self.vault.round(), self.vault.rules()
             values["nextapp_devices"] = (self.vault.n_devices(), "Devices enrolled.")
         except VaultError:
             self.metrics.storage.add("metrics")
             return values
-        if round is not None and published is not None:
+        if round is not None and rules is not None:
             for name, value, words in (
                 ("number", round.number, "The round at hand."),
                 ("reports", round.n_reports, "Reports of the round at hand."),
-                ("goal", published.rules.goal, "Reports at which a round closes."),
-                ("minimum", published.rules.minimum, "Reports below which it changes nothing."),
+                ("goal", rules.goal, "Reports at which a round closes."),
+                ("minimum", rules.minimum, "Reports below which it changes nothing."),
                 ("opened_seconds", round.opened, "When it opened, since 1970."),
                 ("deadline_seconds", round.deadline, "When its time is over, since 1970."),
                 ("extensions", round.extensions, "Deadlines it has passed below the minimum."),
@@ -410,7 +412,7 @@ class Metrics:
         )  # fmt: skip
         self.rounds = Counter(
             "nextapp_rounds_total", "ending", "Rounds by how they ended.",
-            ["stepped", "passed_over", "extended"],
+            ["stepped", "passed_over", "extended", "stuck"],
         )  # fmt: skip
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",

@@ -67,6 +67,16 @@ _ROUND_HEADERS = {
 
 def description() -> dict[str, Any]:
     """The document, made anew."""
+    document = _document()
+    for operations in document["paths"].values():
+        for operation in operations.values():  # what every connection may be told
+            operation["responses"].setdefault("400", _error("Not HTTP/1.1.", "bad_http"))
+            operation["responses"].setdefault("408", _SLOW)
+            operation["responses"].setdefault("431", _error("Too long a head.", "long_head"))
+    return document
+
+
+def _document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
@@ -103,7 +113,7 @@ def description() -> dict[str, Any]:
                             "Enrolled. The token is shown this once.",
                             {"token": {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"}},
                         ),
-                        "400": _error("Not a JSON object with a code.", "bad_request"),
+                        "400": _error("Not a JSON object with a code.", "bad_request", "bad_http"),
                         "403": _error("The code is unknown, used up or expired.", "bad_code"),
                         "408": _SLOW,
                         "413": _LARGE,
@@ -121,7 +131,10 @@ def description() -> dict[str, Any]:
                             "name": "If-None-Match",
                             "in": "header",
                             "required": False,
-                            "schema": {"type": "string"},
+                            "schema": {
+                                "type": "string",
+                                "pattern": '^(W/)?"[!#-~]*"$',
+                            },
                         }
                     ],
                     "responses": {
@@ -159,6 +172,7 @@ def description() -> dict[str, Any]:
                         "400": _error(
                             "Not a report that this round takes.",
                             "bad_report",
+                            "bad_http",
                             "wrong_round",
                             "wrong_mechanism",
                             "wrong_size",

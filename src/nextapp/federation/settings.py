@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from nextapp.crowd import CrowdServer
 from nextapp.federation.coordinator import Learner
@@ -86,6 +88,28 @@ class FederationSettings:
         if self.of_the_crowd:
             return CrowdServer.load(path, self._oracle(n_apps))
         return Server.load(path, self._optimiser(), self._mechanism(n_apps, d))
+
+    def grown(self, broadcast: Broadcast, apps: tuple[str, ...]) -> Broadcast:
+        """The broadcast with further apps after those it has: random vectors, nothing told yet."""
+        n_known = broadcast.n_apps
+        if apps[:n_known] != broadcast.apps:
+            raise ValueError(
+                f"a catalogue that goes on must begin with the {n_known:,} apps there are, in "
+                f"their order; new ones come after them."
+            )
+        if len(apps) == n_known:
+            return broadcast
+        bits = KeyedBits(self.seed, round=n_known, purpose="Q").generator()
+        more = random_vectors(len(apps) - n_known, broadcast.dim, self.scale, bits)
+        crowd = broadcast.crowd
+        if crowd is not None:
+            crowd = replace(
+                crowd,
+                popularity=np.append(crowd.popularity, np.zeros(len(more))),
+                starts=np.append(crowd.starts, np.full(len(more), crowd.starts[-1])),
+            )
+        vectors = np.concatenate([broadcast.app_vectors, more])
+        return replace(broadcast, app_vectors=vectors, apps=apps, crowd=crowd)
 
     @property
     def of_the_crowd(self) -> bool:

@@ -43,8 +43,8 @@ CREATE TABLE devices (hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
     n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
-    goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL,
-    broadcast BLOB NOT NULL);
+    goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
+CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE seen (
     mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE reports (key BLOB PRIMARY KEY, payload BLOB NOT NULL) WITHOUT ROWID;
@@ -110,6 +110,7 @@ class Vault:
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._log_has_deleted = True
         with _refusals():
             self._writer = self._connected()
             self._reader = self._connected()
@@ -211,12 +212,14 @@ class Vault:
                 )
             write.execute("DELETE FROM seen")
             write.execute("DELETE FROM rounds")
+            write.execute("DELETE FROM broadcasts")
             write.execute("DELETE FROM tallies WHERE number < ?", (round.number - 8,))
             write.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (round.number, round.opened, round.deadline, 0, round.extensions, 0, rules.goal,
-                 rules.minimum, rules.seconds, broadcast),
+                 rules.minimum, rules.seconds),
             )  # fmt: skip
+            write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
 
     def round(self) -> Round | None:
         """The round at hand, or None before the first."""
@@ -233,21 +236,28 @@ class Vault:
         """The broadcast of the round at hand, or None before the first."""
         with _refusals(), self._reading:
             row = self._reader.execute(
-                "SELECT number, broadcast, goal, minimum, seconds FROM rounds"
+                "SELECT number, data, goal, minimum, seconds FROM rounds JOIN broadcasts "
+                "USING (number)"
             ).fetchone()
         if row is None:
             return None
         number, broadcast, *rules = row
         return Published(number, broadcast, RoundRules(*rules))
 
+    def rules(self) -> RoundRules | None:
+        """Of the round at hand, or None before the first."""
+        with _refusals(), self._reading:
+            row = self._reader.execute("SELECT goal, minimum, seconds FROM rounds").fetchone()
+        return None if row is None else RoundRules(*row)
+
     def amend(self, rules: RoundRules, now: float) -> None:
         """Other rules for the round at hand; its time starts anew if that has changed."""
-        published = self.published()
-        if published is None or published.rules == rules:
+        before = self.rules()
+        if before is None or before == rules:
             return
         with self._transaction() as write:
             write.execute("UPDATE rounds SET goal = ?, minimum = ?", (rules.goal, rules.minimum))
-            if rules.seconds != published.rules.seconds:
+            if rules.seconds != before.seconds:
                 write.execute(
                     "UPDATE rounds SET seconds = ?, deadline = ?",
                     (rules.seconds, now + rules.seconds),
@@ -255,16 +265,16 @@ class Vault:
 
     def settle(self, now: float) -> Verdict:
         """Hold the round at hand against its rules, and close or extend it if they say so."""
-        published, round = self.published(), self.round()
-        if published is None or round is None:
+        rules, round = self.rules(), self.round()
+        if rules is None or round is None:
             raise ValueError("no round is open in this vault yet: publish one.")
         if round.closed:
             return Verdict.CLOSE
-        verdict = published.rules.verdict(round, now)
+        verdict = rules.verdict(round, now)
         if verdict is Verdict.CLOSE:
             self.close_round(round.number)
         elif verdict is Verdict.EXTEND:
-            self.extend(published.rules.extended(round, now))
+            self.extend(rules.extended(round, now))
         return verdict
 
     def extend(self, round: Round) -> None:
@@ -413,18 +423,18 @@ class Vault:
         anew. Left to SQLite, a writer would stop for the whole of it.
         """
         log = self.path.with_name(self.path.name + "-wal")
-        if not log.exists() or log.stat().st_size < _LONG_LOG:
+        if not log.exists() or (log.stat().st_size < _LONG_LOG and not self._log_has_deleted):
             return
         with _refusals(), closing(self._connected()) as other:
             for _ in range(2):
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             with self._writing:
-                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                self._log_has_deleted = not _truncated(other)
 
     def _truncate_log(self) -> None:
-        """What was deleted shall not live on in the write-ahead log; a busy reader puts it off."""
+        """What was deleted shall not live on in the write-ahead log; else `tidy` sees to it."""
         with self._writing, _refusals():
-            self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._log_has_deleted = not _truncated(self._writer)
 
 
 @contextmanager
@@ -441,6 +451,11 @@ def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, byte
     return dict(
         write.execute(f"SELECT mark, digest FROM seen WHERE mark IN ({places})", marks).fetchall()
     )
+
+
+def _truncated(connection: sqlite3.Connection) -> bool:
+    """Empty the write-ahead log into the file; False where a reader was in the way."""
+    return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
 
 def token_hash(token: bytes) -> bytes:

@@ -17,8 +17,6 @@ from nextapp.federation.flower.letters import Answer, Close, Count, Letter, Open
 from nextapp.federation.rounds import Round, RoundRules, Verdict
 from nextapp.federation.vault import Reduced
 
-_BREATH = 0.2  # seconds between looks into the letter box
-
 
 class Post(Protocol):
     """Carries letters to gateways and their answers back; a gateway has one address at a time."""
@@ -80,6 +78,7 @@ class Driver:
         self._say = say
         self._clock = clock
         self._sleep = sleep
+        self._breath = min(2.0, pace.poll / 5)  # between looks into the letter box
         self._known: dict[int, _Known] = {}
 
     def play_round(self) -> Closed:
@@ -97,7 +96,7 @@ class Driver:
             if not said:
                 self._say(f"waiting for gateways: {n_there} of {self.pace.gateways} are there.")
                 said = True
-            self._sleep(_BREATH)
+            self._sleep(self._breath)
 
     def _collect(self, round: Round) -> Round:
         """Until the rules say close: every gateway has the broadcast and is asked for its count."""
@@ -129,7 +128,7 @@ class Driver:
                         f"round {round.number}: {round.n_reports:,} reports at the deadline are "
                         f"below the minimum of {self.rules.minimum:,}; it stays open."
                     )
-            self._sleep(_BREATH)
+            self._sleep(self._breath)
 
     def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
         return Count(round) if known.answered else Open(round, self.rules, broadcast)
@@ -146,7 +145,7 @@ class Driver:
             for answer in self._counts():
                 if answer.reduced is not None:
                     sums[answer.gateway] = answer.reduced
-            self._sleep(_BREATH)
+            self._sleep(self._breath)
         for lost in sorted(expected - sums.keys()):
             self._say(f"round {round.number}: gateway {lost} is lost, and its reports with it.")
         return list(sums.values())

@@ -87,6 +87,7 @@ def _open(letter: Open, vault: Vault) -> None:
             f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
         )
     vault.publish(letter.round, letter.broadcast, letter.rules)
+    vault.amend(letter.rules, letter.round.opened)
     published = vault.published()
     if published is None or published.broadcast != letter.broadcast:
         raise Refused(

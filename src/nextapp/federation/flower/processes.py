@@ -26,7 +26,6 @@ class Processes:
         self.logs = self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
-        self._read: dict[str, int] = {}
 
     def __enter__(self) -> Processes:
         return self
@@ -39,7 +38,6 @@ class Processes:
         if name in self._children and self._children[name].poll() is None:
             raise ValueError(f"{name} is running already, as process {self._children[name].pid}.")
         with (self.logs / f"{name}.log").open("ab") as log:
-            self._read.setdefault(name, log.tell())
             self._children[name] = subprocess.Popen(
                 command,
                 env={**environment, _MARK: str(self.folder)},
@@ -60,15 +58,6 @@ class Processes:
         """The end of a log."""
         text = (self.logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")
         return "\n".join(text.splitlines()[-n_lines:])
-
-    def news(self, name: str) -> list[str]:
-        """The lines that were logged since the last call."""
-        with (self.logs / f"{name}.log").open("rb") as log:
-            log.seek(self._read.get(name, 0))
-            text = log.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self._read[name] = self._read.get(name, 0) + len(whole)
-        return whole.decode("utf-8", errors="replace").splitlines()
 
     def kill(self, name: str) -> None:
         """End one process at once, as a crash would."""

@@ -1,8 +1,10 @@
 """The coordinator's run at a SuperLink on the same machine, kept going until its rounds are played.
 
-Flower does not notice that a coordinator was killed: its run stays as it was. So the lock on the
-coordinator's folder is watched, which ends with its process; then the run is started again and goes
-on from the last checkpoint.
+Flower does not notice that a coordinator was killed: its run stays as it was. And where the
+SuperLink was killed, whoever follows a run is cut off, while the coordinator itself may go on with
+the next SuperLink. So the lock on the coordinator's folder is watched, which ends with its process;
+only then is the run started again, and goes on from the last checkpoint. What the coordinator says
+it appends to a file in its folder.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from nextapp.federation.flower import launching
 from nextapp.federation.flower.driving import Pace
 from nextapp.federation.flower.processes import Processes
 
-SAID = "coordinator: "
+SAID = "rounds.log"
 _AGAIN_SECONDS = 2.0
 _UNHELD_SECONDS = 3.0
 
@@ -58,6 +60,8 @@ class Run:
         }
         self._rounds = rounds
         launching.connect(home, link)
+        said = data / SAID
+        self._n_said = said.stat().st_size if said.exists() else 0
         self._was_held = False
         self._unheld_since: float | None = None
         self._due: float | None = None
@@ -76,34 +80,37 @@ class Run:
 
     def tend(self) -> bool:
         """Pass on what the coordinator says; start it again if it was lost. True when done."""
-        for line in self._processes.news("run"):
-            if line.startswith(SAID):
-                self._say(line.removeprefix(SAID))
-        code = self._processes.exit_code("run")
-        done = bool(self._rounds) and self.round >= self._rounds
-        if done and (code is not None or self._is_lost()):
+        self._pass_on()
+        now, ended = time.monotonic(), self._processes.exit_code("run") is not None
+        if is_held(self._data):
+            self._was_held, self._unheld_since, self._due = True, None, None
+            return False
+        self._unheld_since = self._unheld_since or now
+        lost = self._was_held and now - self._unheld_since > _UNHELD_SECONDS
+        if not (ended or lost):
+            return False
+        if self._rounds and self.round >= self._rounds:
+            self._pass_on()
             return True
-        if self._due is None and (code is not None or self._is_lost()):
+        if self._due is None:
             self._say(
                 f"the run has ended at round {self.round}, see {self._processes.logs / 'run.log'}; "
                 f"starting it again."
             )
-            self._due = time.monotonic() + _AGAIN_SECONDS
-        elif self._due is not None and time.monotonic() >= self._due:
-            if code is None:
+            self._due = now + _AGAIN_SECONDS
+        elif now >= self._due:
+            if not ended:
                 self._processes.kill("run")
             self.start()
         return False
 
-    def _is_lost(self) -> bool:
-        """Whether a coordinator that was there is there no more."""
-        if is_held(self._data):
-            self._was_held, self._unheld_since = True, None
-            return False
-        if not self._was_held:
-            return False
-        self._unheld_since = self._unheld_since or time.monotonic()
-        return time.monotonic() - self._unheld_since > _UNHELD_SECONDS
+    def _pass_on(self) -> None:
+        with (self._data / SAID).open("a+b") as file:
+            file.seek(self._n_said)
+            whole = (text := file.read())[: text.rfind(b"\n") + 1]
+        self._n_said += len(whole)
+        for line in whole.decode("utf-8").splitlines():
+            self._say(line)
 
 
 def is_held(folder: Path) -> bool:

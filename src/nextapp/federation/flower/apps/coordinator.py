@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -45,17 +46,18 @@ def _coordinate(grid: Grid, context: Context) -> None:
     config = context.run_config
     data, rounds = Path(str(config["data"])), int(config["rounds"])
     pace = Pace(int(config["gateways"]), float(config["poll"]), float(config["patience"]))
-    with held(data, patience=60.0):  # one that was killed may take a moment to be gone
+    with held(data, patience=60.0), (data / SAID).open("a", encoding="utf-8") as said:
+
+        def say(words: str) -> None:
+            print(words, flush=True)
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=said, flush=True)
+
         skip_to = int(config["skip-to"]) or None
         coordinator, settings = founded(data, {}, None, skip_to=skip_to)
-        driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=_say)
-        _say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
+        driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=say)
+        say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
         while not rounds or coordinator.round < rounds:
             driver.play_round()
-
-
-def _say(words: str) -> None:
-    print(f"{SAID}{words}", flush=True)
 
 
 app = ServerApp()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from nextapp.federation.flower.letters import Answer, Close, Count, Letter, Open
@@ -14,7 +16,7 @@ KINDS: dict[type, str] = {Open: "train.open", Count: "query.count", Close: "trai
 def letter_message(letter: Letter, node: int, seconds: float) -> Message:
     """A letter to the node with this number, which Flower drops after so many seconds."""
     round = letter.round
-    words: dict[str, int | float | bytes] = {
+    words: dict[str, Any] = {
         "round": round.number,
         "opened": round.opened,
         "deadline": round.deadline,
@@ -34,7 +36,7 @@ def letter_message(letter: Letter, node: int, seconds: float) -> Message:
 
 
 def letter_in(message: Message) -> Letter:
-    words = message.content["letter"]
+    words: dict[str, Any] = dict(message.content.config_records["letter"])
     round = Round(
         words["round"], words["opened"], words["deadline"], extensions=words["extensions"]
     )
@@ -46,7 +48,7 @@ def letter_in(message: Message) -> Letter:
 
 
 def answer_message(answer: Answer, reply_to: Message) -> Message:
-    words = {
+    words: dict[str, Any] = {
         "gateway": answer.gateway,
         "n_reports": answer.n_reports,
         "closed": answer.closed,
@@ -62,9 +64,9 @@ def answer_in(message: Message) -> Answer | str:
     """The answer, or why there is none."""
     if message.has_error():
         return f"a gateway did not answer: {message.error.reason} (code {message.error.code})."
-    words = message.content["answer"]
+    words: dict[str, Any] = dict(message.content.config_records["answer"])
     reduced = None
     if words["round"] >= 0:
-        tally = message.content["sum"]["tally"].numpy()
+        tally = message.content.array_records["sum"]["tally"].numpy()
         reduced = Reduced(words["round"], words["n_reports"], tally)
     return Answer(words["gateway"], words["n_reports"], words["closed"], reduced)
