@@ -25,7 +25,8 @@ b₁ = P0·e^(place/2), b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4)
 
 Two things are settled outside the sum. Apps never launched here share P(new), how readily this
 person takes up something new. And within a session the last app gets an offset, the one of
-`AGAIN` with which "the same again or the best of the others" would have been right most often.
+`AGAIN` with which "the same again or the best of the others" would have been right most often;
+the largest has a lead where most launches are repeats.
 Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
     P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w = κ / (2κ + n(j→·))
@@ -81,7 +82,8 @@ LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, a
 LESSON_FADE = 0.999  # of their sums of squared errors
 
 AGAIN = 0.0, -0.2, 0.2, -0.4, 0.4, 0.7, 1.0, 1.5, 3.0  # offsets of the last app to choose from
-AGAIN_FADE, AGAIN_START = 0.999, 2.0  # hits of an offset fade; none starts ahead
+AGAIN_FADE, AGAIN_START = 0.999, 2.0  # hits of an offset fade; no offset starts ahead by these
+AGAIN_LEAN = 10.0  # hits by which the largest leads where most launches repeat the app before
 
 MAX_APPS = 256  # the app unused for longest gives way
 MAX_CONTEXTS = 2048  # of each longer kind; the context unused for longest gives way
@@ -129,8 +131,8 @@ class Weights:
 
 
 DEFAULT = Weights(
-    within=(0.25, 0.1, 0.35, 0.2, 0.2, 0.4, 0.15, 0.2, 0.1, 0.05, 0.8),
-    opening=(0.25, 0.1, 0.35, 0.2, 0.2, 0.4, 0.15, 0.2, 0.1, 0.05, 0.8),
+    within=(0.25, -0.05, 0.29, 0.14, 0.29, 0.48, 0.01, 0.21, 0.22, 0.02, 0.79),
+    opening=(0.54, -0.15, 0.16, 0.13, 0.28, 0.20, 0.04, 0.15, 0.07, 0.05, 0.77),
 )
 ABLATIONS = (*STATISTICS, "again", "adaptation", *GROUPS)
 
@@ -166,7 +168,8 @@ class Reason(NamedTuple):
     """Why an app stands where it stands.
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
-    candidate; ``evidence`` the counts behind them. ``share`` is the softmax over the candidates.
+    candidate; ``evidence`` the counts behind them. ``share`` is the softmax over the candidates,
+    without the offset of the last app, which only sets the order.
     """
 
     app: int
@@ -508,7 +511,8 @@ class Habits:
             own = parts.sum(axis=1)
             parts = np.column_stack([parts, self._mixed(self._crowd, apps, own) - own])
         total = parts.sum(axis=1)
-        share = np.exp(total - total.max())
+        likely = total - parts[:, names.index("again")]
+        share = np.exp(likely - likely.max())
         share /= share.sum()
         speaks = parts - parts.mean(axis=0)  # those of a new app's one part are the others' mean
         evidence = [self._evidence(app, view) for app in apps]
@@ -559,7 +563,7 @@ class Habits:
             features[_SESSION] = np.log1p(self._in_session[:n])
         offset = 0.0
         if not opening and last is not None and n > 1:
-            offset = self.weights.again * AGAIN[int(self._again.argmax())]
+            offset = self.weights.again * self._best_offset()
         return _View(opening, when, features, self._mix[int(opening)] @ features, offset, since)
 
     def _back_off(self, features: Floats, popular: Floats) -> None:
@@ -579,6 +583,12 @@ class Habits:
                     lift += 0.25 * features[_AFTER_1, slot]
                 back = popular[slot] * math.exp(lift)
                 features[here, slot] = math.log1p(count / (LONGER_PRIOR * back))
+
+    def _best_offset(self) -> float:
+        hits = self._again.tolist()
+        if 2.0 * self._places[0] > self._places.sum():
+            hits[-1] += AGAIN_LEAN
+        return AGAIN[hits.index(max(hits))]
 
     def _by_place(self, n: int) -> tuple[Floats, Floats]:
         """Place and rhythm of each place, for n known apps."""

@@ -161,22 +161,22 @@ def test_launches_leave_the_window(tmp_path):
 
 
 def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
-    """12 windows pass; the file stays as large as after three, predictor and all."""
+    """10 windows pass; the file stays as large as after four, predictor and all."""
     with Store.create(
-        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=1000.0, flush_after=None
+        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=400.0, flush_after=None
     ) as store:
         phone = Phone(store)
         sizes = []
-        for number in range(12_000):
-            phone.observe(f"app {number % 30} of week {number // 1500}", NOON + number, zone=0)
-            if number % 1000 == 999:
+        for number in range(4000):
+            phone.observe(f"app {number % 30} of week {number // 600}", NOON + number, zone=0)
+            if number % 400 == 399:
                 phone.predict(5)
                 sizes.append(store._connection.execute("PRAGMA page_count").fetchone()[0])
-        assert len(phone._memory.kept) == 1001
-        assert len(store.launches()) < 1001 + 512
-        assert len(store.names) <= 60
-        assert len(Habits.from_bytes(store.snapshot().data).apps) <= 60
-        assert max(sizes[6:]) <= 1.25 * max(sizes[3:6])
+        assert len(phone._memory.kept) == 401
+        assert len(store.launches()) < 401 + 512
+        assert len(store.names) <= 90
+        assert len(Habits.from_bytes(store.snapshot().data).apps) <= 90
+        assert max(sizes[7:]) <= 1.25 * max(sizes[4:7])
         assert store.n_bytes < 6 << 20  # the WAL's 4 MiB included
 
 
@@ -288,13 +288,17 @@ def test_what_was_learnt_is_kept_and_only_later_launches_are_learnt_from_again(
     history = some_apps(seed, 100)
     phone = played(store, history)
     given(phone, make_broadcast(5))
+    phone.predict(6)
+    phone.close()
+    phone = Phone(Store(store.path))
     phone.observe("mail", NOON + 6000, zone=0)
     phone.observe("chat", NOON + 6060, zone=0)
-    before = phone.predict(6, NOON + 6061)
     seen = lessons(monkeypatch)
+    before = phone.predict(6, NOON + 6061)
+    phone.close()
     with Store(store.path) as again:
         assert Phone(again).predict(6, NOON + 6061) == before
-    assert seen == [APPS.index("mail"), APPS.index("chat")]
+    assert seen == [APPS.index("mail"), APPS.index("chat")] * 2
 
 
 @pytest.mark.parametrize(
@@ -306,6 +310,7 @@ def test_a_predictor_that_does_not_fit_is_learnt_anew(
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
     before = phone.predict(6, NOON + 6000)
+    phone._save()
     kept = store.snapshot()
     upto, numbering, data = snapshot
     store.keep(Snapshot(upto, numbering or kept.numbering, kept.data if data is None else data))
@@ -320,18 +325,36 @@ def test_a_catalogue_that_only_grows_at_its_end_costs_no_learning(
 ):
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
+    phone.predict(6)
+    phone._save()
     seen = lessons(monkeypatch)
     given(phone, make_broadcast(6, apps=(*APPS, "zoo")))
+    phone.predict(6)
+    with Store(store.path) as again:
+        Phone(again).predict(6)
     assert seen == []
     given(phone, make_broadcast(7, apps=("atlas", *APPS, "zoo")))
+    phone.predict(6)
     assert len(seen) == 100
 
 
 def test_closing_keeps_what_was_learnt(store, seed):
     phone = played(store, some_apps(seed, 70))
+    phone.predict(5)
     phone.close()
     with Store(store.path) as again:
         assert again.snapshot().upto == 70
+
+
+def test_only_a_prediction_makes_habits_learn(store, make_broadcast, seed, monkeypatch):
+    seen = lessons(monkeypatch)
+    phone = played(store, some_apps(seed, 70))
+    given(phone, make_broadcast(5))
+    phone.status()
+    assert seen == []
+    phone.predict(1)
+    phone.predict(1)
+    assert len(seen) == 70
 
 
 def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, seed):

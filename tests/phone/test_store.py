@@ -397,16 +397,18 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     fill(store, 20)
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    store.keep(Snapshot(20, "", b"s"))
     with pytest.raises(StoreFull, match="make room"):
-        store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""), Snapshot(20, "", b"s"))
+        store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""))
     assert store.broadcast() is None
-    assert store.snapshot() is None
+    assert store.snapshot() == (20, "", b"s")
     with pytest.raises(StoreFull):
         fill(store, 10_000, start=20)
     held = clocks(store)
     assert held == [NOON + number for number in range(len(held))]
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""), Snapshot(20, "", b"s"))
+    store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""), "by name")
+    assert store.snapshot() == (20, "by name", b"s")
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
 
@@ -525,7 +527,7 @@ def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
     store.keep(Snapshot(300, "", b"gewohnheit" * 100))
     store.draw("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
-    store.hold(HeldBroadcast(3, '"e"', NOON, b"rundfunk" * 1000, b"vektor"))
+    store.hold(HeldBroadcast(3, '"e"', NOON, b"rundfunk" * 1000, b"vektor"), "by name")
     needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk", b"vektor")
     for needle in needles:
         assert traces(store, needle)

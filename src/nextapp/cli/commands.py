@@ -12,6 +12,7 @@ import typer
 from nextapp import __version__
 from nextapp.cli import coldstart as cold
 from nextapp.cli import data, federation, options, phone, privacy, screen
+from nextapp.cli import explain as explaining
 from nextapp.cli import fleet as playing
 from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
@@ -44,6 +45,10 @@ app.command(
 )(playing.fleet)
 app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
     cold.coldstart
+)
+
+app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
+    explaining.explain
 )
 
 

@@ -51,9 +51,7 @@ MOST_LAUNCHES = 100_000
 """Kept at most, however many there are in the window."""
 
 _TRIM = 512  # launches out of the window that are deleted together
-_MOST_WAITING = 256  # launches that are learnt from together at the latest
 _SAVE, _SAVE_AT_CLOSE = 512, 64  # launches learnt from until that is kept
-_THE_SAME = "the same"  # a numbering that was compared app by app
 
 
 class BadBroadcast(WireError):
@@ -135,8 +133,8 @@ class Phone:
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
         self.store = store
         self._clock = clock
-        self._waiting: list[Launch] = []  # in the store, not yet learnt from
         self._memory: _Memory
+        self._saved: int  # the last launch that the kept habits know
         self._etag: str | None
         self._load()
 
@@ -152,27 +150,30 @@ class Phone:
     ) -> None:
         """A launch; once this returns it survives a kill, and if `durable` a power cut.
 
-        It is learnt from when it is next of use, so that the launcher does not wait for it.
+        Habits learn from it when they are next asked, so that the launcher does not wait for that.
         ``zone`` is by how many seconds local time is ahead of UTC; None asks the system.
         """
         when = self._clock() if when is None else when
         launch = self.store.add(app, when, _zone(when) if zone is None else zone)
         if durable:
             self.store.flush()
-        self._waiting.append(launch)
-        if len(self._waiting) >= _MOST_WAITING:
+        if launch.number == self._memory.last + 1:
+            self._memory.take(launch)
+        else:
             self._refresh()
+        if self._memory.n_outside >= _TRIM:
+            self._trim()
 
     def predict(self, n: int = 5, when: float | None = None) -> list[str]:
         """The n apps that are most likely launched next, best first."""
-        self._refresh()
+        self._learn()
         when = self._clock() if when is None else when
         memory = self._memory
         return [memory.names[app] for app in memory.device.predict(n, when + _zone(when))]
 
     def explain(self, n: int = 5, when: float | None = None) -> list[tuple[str, Reason]]:
         """The same n apps, each with what speaks for it."""
-        self._refresh()
+        self._learn()
         when = self._clock() if when is None else when
         reasons = self._device.explain(when + _zone(when))[:n]
         return [(self._memory.names[reason.app], reason) for reason in reasons]
@@ -265,16 +266,17 @@ class Phone:
                 f"the server offers round {broadcast.round}, but this phone has seen round "
                 f"{self.round}: a stale copy, or a server set back. The later one stays."
             )
-        before = self._memory
-        snapshot = before.snapshot(_THE_SAME) if before.agrees_with(_rows(broadcast)) else None
-        memory = _Memory(broadcast, before.window, snapshot)
+        before, kept = self._memory, self._memory.agrees_with(_rows(broadcast))
+        habits, learnt = (before.habits, before.learnt) if kept else (Habits(), 0)
+        memory = _Memory(broadcast, before.window, habits, learnt)
         memory.play(self.store.launches())
         solve(memory.device, broadcast)
         etag = answer.etag or f'"{hashlib.sha256(answer.data).hexdigest()}"'
         vector = np.asarray(memory.device.user_vector).tobytes()
-        snapshot = memory.snapshot()
-        self.store.hold(HeldBroadcast(broadcast.round, etag, when, answer.data, vector), snapshot)
-        self._memory, self._etag, self._saved = memory, etag, snapshot.upto
+        held = HeldBroadcast(broadcast.round, etag, when, answer.data, vector)
+        self.store.hold(held, memory.numbering if kept else None)
+        self._memory, self._etag = memory, etag
+        self._saved = self._saved if kept else 0
 
     def _report(self, server: Client, when: float, bits: Bits | None) -> tuple[str, str]:
         """What became of the round's report, and in words."""
@@ -422,15 +424,13 @@ class Phone:
         """Build all from the store."""
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
-        self._waiting.clear()
         held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
                 broadcast = read_broadcast(held.data)
         self._etag = None if held is None or broadcast is None else held.etag
-        snapshot = self.store.snapshot()
-        self._saved = 0 if snapshot is None else snapshot.upto
-        self._memory = _Memory(broadcast, self.store.window, snapshot)
+        habits, self._saved = self._kept_habits(broadcast)
+        self._memory = _Memory(broadcast, self.store.window, habits, self._saved)
         self._memory.play(self.store.launches())
         if held is not None and broadcast is not None:
             vector = np.frombuffer(held.vector)
@@ -439,22 +439,31 @@ class Phone:
             else:
                 solve(self._device, broadcast)
 
+    def _kept_habits(self, broadcast: Broadcast | None) -> tuple[Habits, int]:
+        """The habits of the store and the last launch they know; new ones where none fit."""
+        snapshot = self.store.snapshot()
+        if snapshot is not None and snapshot.numbering == _numbering(broadcast):
+            with suppress(WireError):  # written by a program that knew other habits
+                return Habits.from_bytes(snapshot.data), snapshot.upto
+        return Habits(), 0
+
     def _refresh(self) -> None:
-        """Learn from the launches that wait, and from what other processes have written."""
+        """Take over what other processes have written."""
         foreign = self.store.foreign_changes
-        if foreign != self._foreign:
-            if (self.store.epoch, self.store.broadcast_etag()) != (self._epoch, self._etag):
-                self._load()
-            else:
-                self._foreign = foreign
-                self._waiting = self.store.launches(after=self._memory.last)
-        if self._waiting:
-            self._memory.play(self._waiting)
-            self._waiting = []
-            if self._memory.n_outside >= _TRIM:
-                self._trim()
-            if self._memory.last - self._saved >= _SAVE:
-                self._save()
+        if foreign == self._foreign:
+            return
+        if (self.store.epoch, self.store.broadcast_etag()) != (self._epoch, self._etag):
+            self._load()
+        else:
+            self._foreign = foreign
+            self._memory.play(self.store.launches(after=self._memory.last))
+
+    def _learn(self) -> None:
+        """Bring the habits up to date, and keep them now and then."""
+        self._refresh()
+        self._memory.learn()
+        if self._memory.learnt - self._saved >= _SAVE:
+            self._save()
 
     def _trim(self) -> None:
         if self._memory.kept:
@@ -464,15 +473,15 @@ class Phone:
 
     def _save(self) -> None:
         """Keep what was learnt, so that it need not be learnt again."""
-        snapshot = self._memory.snapshot()
-        self.store.keep(snapshot)
-        self._saved = snapshot.upto
+        memory = self._memory
+        self.store.keep(Snapshot(memory.learnt, memory.numbering, memory.habits.to_bytes()))
+        self._saved = memory.learnt
 
     def close(self) -> None:
         """Keep what was learnt, flush, and close the store."""
         try:
             self._refresh()
-            if self._memory.last - self._saved >= _SAVE_AT_CLOSE:
+            if self._memory.learnt - self._saved >= _SAVE_AT_CLOSE:
                 self._save()
         finally:
             self.store.close()
@@ -487,26 +496,25 @@ class Phone:
 class _Memory:
     """All that is built from the launches under one catalogue: the device, the window, the names.
 
-    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`. Habits go on
-    from the snapshot, if it fits the catalogue.
+    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`. ``habits``
+    know the launches up to the number ``learnt``; the others wait for `learn`.
     """
 
     def __init__(
-        self, broadcast: Broadcast | None, window: float, snapshot: Snapshot | None
+        self, broadcast: Broadcast | None, window: float, habits: Habits, learnt: int
     ) -> None:
         self.rows = {} if broadcast is None else _rows(broadcast)
+        self.numbering = _numbering(broadcast)
         self.window = window
         self.device = Device()
         self.names: dict[int, str] = {}
         self.kept: deque[_Kept] = deque()
         self.oldest = 1  # launch in the store
         self.last = 0
-        self._numbering = hashlib.sha256(repr(list(self.rows)).encode()).hexdigest()
-        self._habits, self._learnt = Habits(), 0
-        if snapshot is not None and snapshot.numbering in (self._numbering, _THE_SAME):
-            with suppress(WireError):  # written by a program that knew other habits
-                self._habits, self._learnt = Habits.from_bytes(snapshot.data), snapshot.upto
-        self._habits.crowd = None if broadcast is None else broadcast.crowd
+        self.habits = habits
+        self.learnt = learnt
+        self._crowd = None if broadcast is None else broadcast.crowd
+        self._unlearnt: deque[tuple[int, float]] = deque(maxlen=MOST_LAUNCHES)
 
     def agrees_with(self, rows: dict[str, int]) -> bool:
         """Whether every app held would have the same number under another catalogue."""
@@ -514,9 +522,6 @@ class _Memory:
             rows.get(name) == (number if number < UNKNOWN else None)
             for number, name in self.names.items()
         )
-
-    def snapshot(self, numbering: str | None = None) -> Snapshot:
-        return Snapshot(self.last, numbering or self._numbering, self._habits.to_bytes())
 
     @property
     def n_outside(self) -> int:
@@ -527,23 +532,37 @@ class _Memory:
         if launches and not self.kept:
             self.oldest = launches[0].number
         for launch in launches:
-            if launch.number > self._learnt:
-                self.device.habits = self._habits
             self.take(launch)
-        self.device.habits = self._habits
 
     def take(self, launch: Launch) -> None:
-        number = self.rows.get(launch.name, UNKNOWN + launch.app)
+        number, when = self.rows.get(launch.name, UNKNOWN + launch.app), launch.clock + launch.zone
         self.names[number] = launch.name
         self.last = launch.number
-        self.device.observe(number, launch.clock + launch.zone)
+        self.device.habits = None
+        self.device.observe(number, when)
         self.device.drop(self._aged(launch))
+        if launch.number > self.learnt:
+            self._unlearnt.append((number, when))
+
+    def learn(self) -> None:
+        """Let the habits learn what waits, and the device predict by them."""
+        if self.device.habits is not None:
+            return
+        if self._unlearnt:
+            for number, when in self._unlearnt:
+                if number in self.names:
+                    self.habits.observe(number, when)
+            self._unlearnt.clear()
+            self.learnt = self.last
+        self.habits.crowd = self._crowd
+        self.device.habits = self.habits
 
     def forget_old_apps(self) -> None:
         """Forget the apps of which no launch is left in the window."""
-        for number in set(self.names) - set(self.device.candidates):
-            del self.names[number]
-            self._habits.forget(number)
+        self.names = {number: self.names[number] for number in self.device.candidates}
+        for number in self.habits.apps:
+            if number not in self.names:
+                self.habits.forget(number)
 
     def _aged(self, launch: Launch) -> int:
         """Note a launch; how many old ones leave the window with it."""
@@ -601,6 +620,12 @@ def _rows(broadcast: Broadcast) -> dict[str, int]:
     """The row of every app by its name; a catalogue without names is known by its numbers."""
     names = broadcast.apps or map(str, range(broadcast.n_apps))
     return {name: row for row, name in enumerate(names)}
+
+
+def _numbering(broadcast: Broadcast | None) -> str:
+    """By which apps are numbered under this broadcast."""
+    rows = [] if broadcast is None else list(_rows(broadcast))
+    return hashlib.sha256(repr(rows).encode()).hexdigest()
 
 
 def _named(error: Exception, outcomes: dict[type[Exception], str]) -> str:

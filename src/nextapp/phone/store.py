@@ -384,15 +384,21 @@ class Store:
         row = self._one("SELECT etag FROM broadcast")
         return None if row is None else str(row[0])
 
-    def hold(self, held: HeldBroadcast, snapshot: Snapshot | None = None) -> None:
-        """Take a broadcast, its user vector and the predictor that goes with it, all at once."""
+    def hold(self, held: HeldBroadcast, numbering: str | None = None) -> None:
+        """Take a broadcast and its user vector; the predictor's apps are numbered so from now on.
+
+        Without a numbering the predictor is dropped, as it does not fit.
+        """
         with self._transaction():
             self._run(
                 "INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)",
                 str(held.round),
                 *held[1:],
             )
-            self._keep(snapshot)
+            if numbering is None:
+                self._run("DELETE FROM predictor")
+            else:
+                self._run("UPDATE predictor SET numbering = ?", numbering)
 
     def release(self) -> None:
         """Give up the broadcast in hand, as it came from a server that is no longer asked."""
@@ -406,12 +412,7 @@ class Store:
 
     def keep(self, snapshot: Snapshot) -> None:
         """Keep the predictor; later launches are played to it when it is loaded."""
-        with self._transaction():
-            self._keep(snapshot)
-
-    def _keep(self, snapshot: Snapshot | None) -> None:
-        if snapshot is not None:
-            self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?, ?)", *snapshot)
+        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?, ?)", *snapshot)
 
     # --- reports -------------------------------------------------------------------------------
 

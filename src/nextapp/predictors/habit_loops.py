@@ -25,7 +25,7 @@ _N = len(habits.STATISTICS)
     _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON,
 ) = range(_N)  # fmt: skip
 _OFFSETS = np.array(habits.AGAIN)
-_AGAIN_FADE, _AGAIN_START = habits.AGAIN_FADE, habits.AGAIN_START
+_AGAIN_FADE, _AGAIN_START, _AGAIN_LEAN = habits.AGAIN_FADE, habits.AGAIN_START, habits.AGAIN_LEAN
 _FREQUENCY_FADE, _LATELY_FADE = habits.FREQUENCY_FADE, habits.LATELY_FADE
 _PLACE_FADE, _SINCE_FADE = habits.PLACE_FADE, habits.SINCE_FADE
 _AFTER_FADE, _HOUR_FADE = habits.AFTER_FADE, habits.HOUR_FADE
@@ -366,7 +366,13 @@ def _finish(phone: Phone, again: float, scores: Floats) -> None:
                 scores[i] = score
     last = phone.recent[0]
     if n > 1 and last >= 0 and phone.known[last]:
-        scores[last] += again * _OFFSETS[np.argmax(phone.again)]
+        best = np.argmax(phone.again)
+        largest = len(_OFFSETS) - 1
+        if 2.0 * phone.places[0] > phone.places.sum() and (
+            best == largest or phone.again[largest] + _AGAIN_LEAN > phone.again[best]
+        ):
+            best = largest
+        scores[last] += again * _OFFSETS[best]
 
 
 @compiled
