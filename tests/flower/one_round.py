@@ -23,7 +23,7 @@ def main() -> None:
     data = Path(sys.argv[1])
     (data / "coordinator").mkdir(parents=True)
     founded(data / "coordinator", SETTINGS, APPS)
-    pace = Pace(gateways=2, poll=1.0, patience=60.0)
+    pace = Pace(gateways=2, poll=1.0)
     with Loopback(data, n_gateways=2, tls=True, rounds=1, pace=pace) as federation:
         stranger = subprocess.Popen(
             launching.supernode(
@@ -36,7 +36,7 @@ def main() -> None:
         ):
             region = Region(url, data / name, numbers, federation.authority)
             region.report(region.broadcast(0))
-        if not federation.wait(120):
+        if not federation.wait(300):
             sys.exit(f"the round was not played:\n{federation.processes.said('run')}")
         code = stranger.poll()
         if code is None:

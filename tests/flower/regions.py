@@ -40,8 +40,9 @@ class Region:
         for number in numbers:
             self.clients[number] = Client(url, ca=ca)
             self.clients[number].enrol(code)
+            self.clients[number].close()
 
-    def broadcast(self, round_: int, seconds: float = 90.0) -> Broadcast:
+    def broadcast(self, round_: int, seconds: float = 240.0) -> Broadcast:
         """The broadcast of a round, once it is handed out."""
         give_up = time.monotonic() + seconds
         seen = "nothing"

@@ -85,7 +85,7 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
     embedded.founded(data / "coordinator", SETTINGS, APPS)
-    pace = Pace(gateways=2, poll=1.0, patience=30.0)
+    pace = Pace(gateways=2, poll=1.0)
     with Loopback(data, n_gateways=2, rounds=2, pace=pace, say=said.append) as federation:
         regions = [
             Region(url, data / name, numbers)
@@ -104,7 +104,7 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
                 killed(members(data / victim))
         assert not federation.wait(8)  # they are started again
         regions[0].report(regions[0].broadcast(1))
-        assert federation.wait(180), (said, federation.processes.said("run"))
+        assert federation.wait(300), (said, federation.processes.said("run"))
     assert members(data) == []
     together = app_vectors(data / "coordinator")
     single = alone(tmp_path / "single", 2)

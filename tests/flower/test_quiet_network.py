@@ -35,7 +35,7 @@ sent
 WITH_A_WAY_OUT = ["unshare", "--map-root-user", "--net", "--mount", "bash", "-c", SHELL, "bash"]
 
 
-def packets_out(tmp_path, *command, seconds=240):
+def packets_out(tmp_path, *command, seconds=600):
     """How many packets a command sends by the way out. Its exit code must be 0."""
     names = tmp_path / "resolv.conf"
     names.write_text("nameserver 10.99.0.2\noptions timeout:1 attempts:1\n")

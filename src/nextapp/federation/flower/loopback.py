@@ -76,7 +76,7 @@ class Loopback:
             self.link,
             rounds=rounds,
             skip_to=skip_to,
-            pace=pace or Pace(gateways=n_gateways, poll=2.0, patience=60.0),
+            pace=pace or Pace(gateways=n_gateways, poll=2.0),
             say=say,
         )
         self._due: dict[str, float] = {}
