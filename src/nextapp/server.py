@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -165,13 +165,13 @@ class Server:
                 f"unchanged. Lower the learning rate of {self.optimiser.name}."
             )
         self._state = state
-        self.broadcast = Broadcast(old.round + 1, vectors, old.settings, old.apps)
+        self.broadcast = replace(old, round=old.round + 1, app_vectors=vectors)
         return self.broadcast
 
     def pass_over(self) -> Broadcast:
         """Close the round without a step: nobody reported, the app vectors stay as they are."""
         old = self.broadcast
-        self.broadcast = Broadcast(old.round + 1, old.app_vectors, old.settings, old.apps)
+        self.broadcast = replace(old, round=old.round + 1)
         return self.broadcast
 
     def save(self, path: Path) -> None:

@@ -14,7 +14,7 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -74,17 +74,93 @@ def inference_window(inference: str) -> int | None:
     )
 
 
+@dataclass(frozen=True)
+class ReportRequest:
+    """What a phone is asked to send in a round: the mechanism, its ε, clip and other options.
+
+    It is a request. A phone holds it against the limits of its owner before anything is drawn.
+    """
+
+    mechanism: str
+    epsilon: float
+    clip: float | None = None
+    options: Mapping[str, int | float | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not (self.mechanism.isascii() and 1 <= len(self.mechanism) <= 64):
+            raise ValueError(
+                f"a mechanism's name has 1 to 64 plain characters, got {self.mechanism!r}."
+            )
+        for word, value in (("epsilon", self.epsilon), ("clip", self.clip)):
+            if value is not None and not value > 0:
+                raise ValueError(f"{word} must be a number > 0, got {value!r}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """What many phones know together: P(app), and P(next | last) where enough of them spoke.
+
+    ``popularity`` (n_apps,) sums to 1. Row j of P(next | last = j) gives the apps
+    ``following[starts[j]:starts[j + 1]]`` their ``share``; what the shares of a row leave to 1 is
+    spread over all apps by popularity.
+    """
+
+    popularity: Floats
+    starts: npt.NDArray[np.int64]
+    following: npt.NDArray[np.int64]
+    share: Floats
+
+    def __post_init__(self) -> None:
+        n_apps, n_cells = len(self.popularity), len(self.following)
+        if not (np.all(self.popularity >= 0) and abs(self.popularity.sum() - 1) < 1e-6):
+            raise ValueError("popularity must be a distribution: entries >= 0 that sum to 1.")
+        if (
+            self.starts.shape != (n_apps + 1,)
+            or self.share.shape != (n_cells,)
+            or (self.starts[0], self.starts[-1]) != (0, n_cells)
+            or np.any(np.diff(self.starts) < 0)
+        ):
+            raise ValueError(
+                f"starts must rise from 0 to {n_cells} in {n_apps + 1} steps, one share a cell."
+            )
+        if n_cells and not (self.following.min() >= 0 and self.following.max() < n_apps):
+            raise ValueError(f"following must hold apps 0 to {n_apps - 1}.")
+        rows = np.add.reduceat(np.append(self.share, 0.0), self.starts[:-1]) * (
+            np.diff(self.starts) > 0
+        )
+        if not (np.all(self.share >= 0) and np.all(rows <= 1 + 1e-6)):
+            raise ValueError("the shares of a row must be >= 0 and sum to 1 or less.")
+
+    @property
+    def n_apps(self) -> int:
+        return len(self.popularity)
+
+    def after(self, last: int | None) -> Floats:
+        """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""
+        if last is None or not 0 <= last < self.n_apps:
+            return self.popularity
+        row = slice(self.starts[last], self.starts[last + 1])
+        shares = self.share[row]
+        known = (1.0 - min(1.0, float(shares.sum()))) * self.popularity
+        np.add.at(known, self.following[row], shares)
+        return known
+
+
 @dataclass(frozen=True, eq=False)
 class Broadcast:
     """What the server publishes for a round: the app vectors Q and the settings of the model.
 
     ``apps`` are the names of the catalogue, row by row; empty where apps are known by number only.
+    ``request`` is what phones are asked to send in this round, ``crowd`` what phones have told
+    together so far.
     """
 
     round: int
     app_vectors: Floats
     settings: ModelSettings
     apps: tuple[str, ...] = ()
+    request: ReportRequest | None = None
+    crowd: Crowd | None = None
 
     def __post_init__(self) -> None:
         if self.app_vectors.ndim != 2 or self.app_vectors.dtype != np.float64:
@@ -97,6 +173,10 @@ class Broadcast:
         if self.apps and len(self.apps) != len(self.app_vectors):
             raise ValueError(
                 f"a catalogue of {len(self.apps)} names does not fit {len(self.app_vectors)} rows."
+            )
+        if self.crowd is not None and self.crowd.n_apps != len(self.app_vectors):
+            raise ValueError(
+                f"a crowd of {self.crowd.n_apps} apps does not fit {len(self.app_vectors)} rows."
             )
 
     @property
@@ -114,16 +194,18 @@ class Broadcast:
 
     def to_bytes(self, **words: str) -> bytes:
         """The broadcast as a safetensors file; further `words` are kept in its header."""
-        return pack(
-            {"app_vectors": self.app_vectors, "gram": self.gram},
-            {
-                **words,
-                "kind": "nextapp broadcast",
-                "round": str(self.round),
-                "settings": json.dumps(asdict(self.settings)),
-                "apps": json.dumps(self.apps),
-            },
-        )
+        tensors = {"app_vectors": self.app_vectors, "gram": self.gram}
+        if self.crowd is not None:
+            tensors |= {f"crowd.{name}": getattr(self.crowd, name) for name in _CROWD_TENSORS}
+        own = {
+            "kind": "nextapp broadcast",
+            "round": str(self.round),
+            "settings": json.dumps(asdict(self.settings)),
+            "apps": json.dumps(self.apps),
+        }
+        if self.request is not None:
+            own["request"] = json.dumps(asdict(self.request))
+        return pack(tensors, {**words, **own})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Broadcast:
@@ -136,14 +218,27 @@ class Broadcast:
                 app_vectors=np.array(tensors["app_vectors"]),
                 settings=settings_from(json.loads(metadata["settings"])),
                 apps=tuple(json.loads(metadata["apps"])),
+                request=(
+                    ReportRequest(**json.loads(metadata["request"]))
+                    if "request" in metadata
+                    else None
+                ),
+                crowd=(
+                    Crowd(**{name: np.array(tensors[f"crowd.{name}"]) for name in _CROWD_TENSORS})
+                    if f"crowd.{_CROWD_TENSORS[0]}" in tensors
+                    else None
+                ),
             )
             gram = np.array(tensors["gram"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise WireError(f"a broadcast that cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
         broadcast.__dict__["gram"] = gram
         return broadcast
+
+
+_CROWD_TENSORS = tuple(field.name for field in fields(Crowd))
 
 
 def settings_from(values: Mapping[str, Any]) -> ModelSettings:

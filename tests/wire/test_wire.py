@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nextapp.wire import Broadcast, ModelSettings, Report, WireError, pack, unpack
+from nextapp.privacy import requested
+from nextapp.wire import (
+    Broadcast,
+    Crowd,
+    ModelSettings,
+    Report,
+    ReportRequest,
+    WireError,
+    pack,
+    unpack,
+)
 
 
 @pytest.fixture
@@ -19,6 +30,66 @@ def test_a_broadcast_survives_its_bytes(broadcast):
     assert (back.round, back.settings, back.apps) == (7, broadcast.settings, broadcast.apps)
     assert np.array_equal(back.app_vectors, broadcast.app_vectors)
     assert np.array_equal(back.gram, broadcast.app_vectors.T @ broadcast.app_vectors)
+
+
+@pytest.fixture
+def crowd() -> Crowd:
+    return Crowd(
+        popularity=np.array([0.5, 0.2, 0.1, 0.1, 0.1]),
+        starts=np.array([0, 2, 2, 3, 3, 3]),
+        following=np.array([1, 3, 0]),
+        share=np.array([0.6, 0.3, 1.0]),
+    )
+
+
+def test_request_and_crowd_travel_along(broadcast, crowd):
+    request = ReportRequest("harmony", 4.5, 1.0, {"k": 2})
+    told = replace(broadcast, request=request, crowd=crowd)
+    back = Broadcast.from_bytes(told.to_bytes())
+    assert back.request == request
+    assert np.array_equal(back.crowd.after(0), crowd.after(0))
+    asked = requested(back)
+    assert (asked.name, asked.epsilon, asked.clip, asked.k) == ("harmony", 4.5, 1.0, 2)
+    assert (asked.n_apps, asked.d) == (5, 3)
+
+
+def test_a_broadcast_that_asks_for_nonsense_is_refused(broadcast):
+    with pytest.raises(WireError, match="asks for no reports"):
+        requested(broadcast)
+    with pytest.raises(WireError, match="cannot be made: unknown mechanism 'harmoni'"):
+        requested(replace(broadcast, request=ReportRequest("harmoni", 1.0)))
+    with pytest.raises(ValueError, match="epsilon must be"):
+        ReportRequest("harmony", 0.0)
+    with pytest.raises(ValueError, match="crowd of 5 apps does not fit 2 rows"):
+        Broadcast(0, np.zeros((2, 3)), ModelSettings(), crowd=_even(5))
+
+
+def _even(n):
+    return Crowd(np.full(n, 1 / n), np.zeros(n + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def test_a_row_of_the_crowd_by_hand(crowd):
+    # row 0 leaves .1 to popularity, row 1 and what is not known are popularity alone
+    assert crowd.after(0) == pytest.approx([0.05, 0.62, 0.01, 0.31, 0.01])
+    assert crowd.after(2) == pytest.approx([1, 0, 0, 0, 0])
+    for last in (1, None, 17):
+        assert np.array_equal(crowd.after(last), crowd.popularity)
+    assert np.array_equal(_even(4).after(3), np.full(4, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"popularity": np.array([0.5, 0.2, 0.1, 0.1, 0.2])}, "must be a distribution"),
+        ({"starts": np.array([0, 2, 1, 3, 3, 3])}, "starts must rise"),
+        ({"following": np.array([1, 5, 0])}, "apps 0 to 4"),
+        ({"share": np.array([0.6, 0.5, 1.0])}, "sum to 1 or less"),
+        ({"share": np.array([0.6, -0.1, 1.0])}, "must be >= 0"),
+    ],
+)
+def test_a_crowd_that_is_none_is_refused(crowd, bad, says):
+    with pytest.raises(ValueError, match=says):
+        replace(crowd, **bad)
 
 
 def test_other_tools_read_a_broadcast(broadcast):

@@ -31,6 +31,7 @@ from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.simhash import SimHash
+from nextapp.wire import Broadcast, WireError
 
 __all__ = [
     "MECHANISMS",
@@ -41,6 +42,7 @@ __all__ = [
     "ShorterThan",
     "mechanism",
     "private_quantile",
+    "requested",
 ]
 
 MECHANISMS: Mapping[str, type[Mechanism]] = {
@@ -82,6 +84,26 @@ def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
         if parameter.default is inspect.Parameter.empty and word not in {"n_apps", "d", *options}:
             raise TypeError(f"{name} needs {word}: {_NEEDED[word]}")
     return kind(n_apps=n_apps, d=d, **options)
+
+
+def requested(broadcast: Broadcast) -> Mechanism:
+    """The mechanism that a broadcast asks phones to report with."""
+    request = broadcast.request
+    if request is None:
+        raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+    options: dict[str, Any] = {**request.options}
+    if request.clip is not None:
+        options["clip"] = request.clip
+    try:
+        return mechanism(
+            request.mechanism,
+            n_apps=broadcast.n_apps,
+            d=broadcast.dim,
+            epsilon=request.epsilon,
+            **options,
+        )
+    except (TypeError, ValueError) as error:
+        raise WireError(f"the broadcast asks for a report that cannot be made: {error}") from error
 
 
 _NEEDED = {
