@@ -1,4 +1,4 @@
-"""The commands: demo, evaluate, train, predict, data."""
+"""The commands: demo, evaluate, dynamic, train, predict, data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import dynamic as streaming
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
@@ -29,6 +30,9 @@ app.add_typer(privacy.app, name="privacy")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(
+    epilog="Example: nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms all --seeds 5"
+)(streaming.dynamic)
 
 
 def _print_version(wanted: bool) -> None:

@@ -6,15 +6,16 @@ first, with what was known before it; then the phones and the server may learn f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, Protocol, cast
+from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from nextapp.data.cycles import Cycles
 from nextapp.data.log import LaunchLog
+from nextapp.evaluation.intervals import DRAWS, interval
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import answered, user_means
@@ -23,7 +24,7 @@ from nextapp.fleet.gradients import Mask
 from nextapp.fleet.law import LAWS
 from nextapp.fleet.reporting import aggregated
 from nextapp.fleet.stepping import columns, solved, terms
-from nextapp.predictors import Predictor, Questions, SeqMF, Training
+from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors
@@ -31,7 +32,11 @@ from nextapp.wire import Broadcast, Floats
 
 Regime = Literal["full", "rare", "global"]
 REGIMES: tuple[Regime, ...] = ("full", "rare", "global")
-FROZEN, ZERO = "frozen", "zero"
+FROZEN: Literal["frozen"] = "frozen"
+ZERO: Literal["zero"] = "zero"
+Source = Mechanism | Literal["frozen", "zero"]
+
+_MOST_ENTRIES = 10_000_000  # of all reports of a round, up to which their bits are played
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +198,7 @@ class Federation:
         regime: Regime,
         schedule: Schedule,
         optimiser: Optimiser,
-        source: Mechanism | Literal["frozen", "zero"],
+        source: Source,
         seed: int,
     ) -> None:
         if regime not in REGIMES:
@@ -245,7 +250,7 @@ class Federation:
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
-            mode="law" if self.source.name in LAWS else "exact",
+            mode=self._mode(),
             solving=self.regime != "global",
         )
         if sums.n_reports == 0:
@@ -253,6 +258,12 @@ class Federation:
             return
         self.n_reports += self._waiting
         self.server.step_along(sums.n_reports * sums.mean(self.source))
+
+    def _mode(self) -> str:
+        """Every bit where that is quick, else the law of the sum where there is one."""
+        if not isinstance(self.source, Mechanism) or self.source.name not in LAWS:
+            return "exact"
+        return "law" if self._waiting.sum() * self.source.D > _MOST_ENTRIES else "exact"
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:
@@ -307,9 +318,6 @@ class SeqMFOnFleet(SeqMF):
             Fleet.of_log(history), self.training, self.seed, self.progress
         )
 
-    def score(self, questions: Questions) -> Floats:
-        return super().score(questions)
-
 
 def play(
     stream: Stream,
@@ -340,3 +348,96 @@ def play(
             model.update(moment)
         report(place + 1, len(stream.asked))
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Courses:
+    """What `play` found, by name: (n_seeds, n_cycles, n_users, n_wanted) each.
+
+    A model that draws nothing has one seed. The means are over users, then over seeds. The
+    intervals come from drawing users and seeds with replacement, both at once; the same draws
+    serve all names, so differences are paired over users and seeds.
+    """
+
+    by_user: Mapping[str, Floats]
+    wanted: Sequence[str]
+    seed: int
+
+    def curve(self, name: str, metric: str) -> Curve:
+        """The metric of every cycle."""
+        return Curve.of(self._means(name, metric), self._drawn(name, metric))
+
+    def cumulated(self, name: str, reference: str, metric: str) -> Curve:
+        """How far the name is ahead of the reference, summed over the cycles up to each."""
+        means = self._means(name, metric) - self._means(reference, metric)
+        drawn = self._drawn(name, metric) - self._drawn(reference, metric)
+        return Curve.of(np.nancumsum(means), np.nancumsum(drawn, axis=1))
+
+    def overall(self, name: str, metric: str, reference: str | None = None) -> Curve:
+        """The mean over all cycles, or that of the difference to a reference: one point."""
+        means, drawn = self._means(name, metric), self._drawn(name, metric)
+        if reference is not None:
+            means = means - self._means(reference, metric)
+            drawn = drawn - self._drawn(reference, metric)
+        return Curve.of(np.nanmean(means, keepdims=True), np.nanmean(drawn, axis=1, keepdims=True))
+
+    @cached_property
+    def _weights(self) -> tuple[Floats, Floats]:
+        """(DRAWS, n_users) and (DRAWS, n_seeds): how often each is drawn."""
+        n_seeds = max(len(values) for values in self.by_user.values())
+        n_users = next(iter(self.by_user.values())).shape[2]
+        users = KeyedBits(self.seed, purpose="boot").generator()
+        seeds = KeyedBits(self.seed, purpose="seeds").generator()
+        return _counts(users, n_users), _counts(seeds, n_seeds)
+
+    def _values(self, name: str, metric: str) -> Floats:
+        return self.by_user[name][..., self.wanted.index(metric)]
+
+    def _means(self, name: str, metric: str) -> Floats:
+        """(n_cycles,)"""
+        values = self._values(name, metric)
+        there = ~np.isnan(values)
+        with np.errstate(invalid="ignore"):
+            by_seed = np.where(there, values, 0.0).sum(axis=2) / there.sum(axis=2)
+        return np.asarray(by_seed.mean(axis=0))
+
+    @cached_property
+    def _drawn_means(self) -> dict[tuple[str, str], Floats]:
+        return {}
+
+    def _drawn(self, name: str, metric: str) -> Floats:
+        """(DRAWS, n_cycles)"""
+        if (name, metric) not in self._drawn_means:
+            users, seeds = self._weights
+            values = self._values(name, metric)
+            n_seeds, n_cycles, _ = values.shape
+            drawn = np.zeros((DRAWS, n_cycles))
+            for cycle in range(n_cycles):
+                there = np.flatnonzero(~np.isnan(values[0, cycle]))
+                chosen = users[:, there]
+                with np.errstate(invalid="ignore"):
+                    means = chosen @ values[:, cycle, there].T / chosen.sum(axis=1)[:, None]
+                shares = seeds / seeds.sum(axis=1)[:, None] if n_seeds > 1 else 1.0
+                drawn[:, cycle] = (means * shares).sum(axis=1)
+            self._drawn_means[name, metric] = drawn
+        return self._drawn_means[name, metric]
+
+
+class Curve(NamedTuple):
+    """A figure for every cycle, with its 95 % interval."""
+
+    mean: Floats
+    low: Floats
+    high: Floats
+
+    @classmethod
+    def of(cls, mean: Floats, drawn: Floats) -> Curve:
+        low, high = np.full((2, len(mean)), np.nan)
+        there = ~np.isnan(drawn).all(axis=0)
+        if there.any():
+            low[there], high[there] = interval(drawn[:, there])
+        return cls(mean, low, high)
+
+
+def _counts(generator: np.random.Generator, n: int) -> Floats:
+    return generator.multinomial(n, np.full(n, 1.0 / n), DRAWS).astype(float)

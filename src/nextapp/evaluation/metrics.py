@@ -31,7 +31,7 @@ def values(
     ties: str,
     wanted: Sequence[str] = METRICS,
 ) -> Floats:
-    """(n_predictions, n_wanted): the wanted metrics of every prediction, all nine if none are named.
+    """(n_predictions, n_wanted): the wanted metrics of every prediction; all nine if not named.
 
     ``better`` counts the candidates that score above the target; ``equal`` those that score the
     same, itself included, and 0 if the target was no candidate: a miss. Pessimistic: the target

@@ -141,9 +141,7 @@ class FirstLaunches(NamedTuple):
 
     @classmethod
     def of(cls, log: LaunchLog) -> FirstLaunches:
-        return cls(
-            *np.unique(log.user.astype(np.int64) * log.n_apps + log.app, return_index=True)
-        )
+        return cls(*np.unique(log.user.astype(np.int64) * log.n_apps + log.app, return_index=True))
 
 
 def exam_on(

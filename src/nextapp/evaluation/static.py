@@ -127,9 +127,7 @@ def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
     )
 
 
-def answered(
-    exam: Exam, predictor: Predictor, wanted: Sequence[str] = metrics.METRICS
-) -> Floats:
+def answered(exam: Exam, predictor: Predictor, wanted: Sequence[str] = metrics.METRICS) -> Floats:
     """(n_predictions, n_wanted): the wanted metrics of every prediction, in order."""
 
     def answer(chunk: Chunk) -> Floats:
