@@ -101,6 +101,23 @@ class PhonesNeeded:
         return values | {"training": training_values(self.training)}
 
 
+def study(epsilon: float, apps: int, *, quick: bool = False) -> PhonesNeeded:
+    """The question at a catalogue and an ε of the paper, in full or in a few seconds."""
+    if not quick:
+        return PhonesNeeded(epsilon, apps=apps)
+    return PhonesNeeded(
+        epsilon,
+        phones=(300, 3_000),
+        mechanisms=("laplace", "qharmony", "qharmony-paper", "codebook"),
+        apps=apps,
+        rounds=5,
+        rates=(0.01, 0.03),
+        seeds=2,
+        sample=300,
+        validation=300,
+    )
+
+
 class _World:
     """The phones of one seed: a fleet of any size up to the largest, and phones outside it."""
 

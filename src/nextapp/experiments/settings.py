@@ -110,9 +110,9 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
         if key not in known:
             raise ValueError(f"[{where}]: {unknown('setting', key, known)}")
     types = {key: type(default) for key, default in training_values(base).items()}
-    typed = {key: typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
-    model = replace(base.model, **{key: typed[key] for key in _MODEL_KEYS if key in typed})
-    return replace(base, model=model, **{key: typed[key] for key in _TRAINING_KEYS if key in typed})
+    given = {key: typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
+    model = replace(base.model, **{key: given[key] for key in _MODEL_KEYS if key in given})
+    return replace(base, model=model, **{key: given[key] for key in _TRAINING_KEYS if key in given})
 
 
 def experiment_from(values: Mapping[str, Any]) -> Experiment:
