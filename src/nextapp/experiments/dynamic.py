@@ -236,7 +236,12 @@ def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the phones gave of their budget: ε a report, times the reports of a phone."""
+    """What the phones gave of their budget: ε a report, times the reports of a phone.
+
+    ``worst`` is the phone that gave most, ``mean`` that over phones that gave any, over all seeds;
+    None where there is no bound. ``cosine`` is that of the estimated to the true sum of gradients,
+    and ``q_moved`` how far Q came from its pre-trained start, both as means.
+    """
 
     epsilon: float | None
     worst: float | None
@@ -244,6 +249,8 @@ class Spent:
     n_rounds: int
     clip: float | None
     clip_epsilon: float
+    cosine: float | None
+    q_moved: float
     promise: str
 
 
@@ -508,32 +515,42 @@ def _spent(
     clips: Mapping[tuple[str, int], float],
     answered: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> Spent:
-    """Over the seeds, the worst phone of all and the mean over phones that reported."""
     federations = [model for model in models if isinstance(model, Federation)]
     first = federations[0]
-    n_rounds = int(first.server.broadcast.round)
+    cosines = [cosine for each in federations for cosine in each.cosines]
+    found = Spent(
+        epsilon=0.0,
+        worst=0.0,
+        mean=0.0,
+        n_rounds=int(first.server.broadcast.round),
+        clip=None,
+        clip_epsilon=0.0,
+        cosine=float(np.mean(cosines)) if cosines else None,
+        q_moved=float(np.mean([each.distance for each in federations])),
+        promise="no phone reports anything",
+    )
     if isinstance(first.source, str):
-        return Spent(0.0, 0.0, 0.0, n_rounds, None, 0.0, "no phone reports anything")
+        return found
     guarantee = first.source.guarantee
     if not math.isfinite(guarantee.epsilon) or first.source.unsafe:
         clear = ", ".join(guarantee.sent_in_clear) or "the gradient"
-        return Spent(None, None, None, n_rounds, None, 0.0, f"not private: in the clear {clear}")
+        promise = f"not private: in the clear {clear}"
+        return replace(found, epsilon=None, worst=None, mean=None, promise=promise)
     kind, value = experiment.clip_rule()
     extra = value if kind == "quantile" else 0.0
     totals = np.concatenate(
         [each.n_reports * guarantee.epsilon + extra * answered for each in federations]
     )
     own = [clip for (name, _), clip in clips.items() if name == first.name]
-    return Spent(
-        guarantee.epsilon,
-        float(totals.max()),
-        float(totals[totals > 0].mean()) if totals.any() else 0.0,
-        n_rounds,
-        float(np.mean(own)),
-        extra,
-        f"{guarantee.epsilon:g}-LDP a report; Q was pre-trained without privacy"
-        if experiment.pretraining != "none"
-        else f"{guarantee.epsilon:g}-LDP a report",
+    before = "; Q was pre-trained without privacy" if experiment.pretraining != "none" else ""
+    return replace(
+        found,
+        epsilon=guarantee.epsilon,
+        worst=float(totals.max()),
+        mean=float(totals[totals > 0].mean()) if totals.any() else 0.0,
+        clip=float(np.mean(own)),
+        clip_epsilon=extra,
+        promise=f"{guarantee.epsilon:g}-LDP a report{before}",
     )
 
 
