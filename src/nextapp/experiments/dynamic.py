@@ -43,9 +43,10 @@ from nextapp.experiments.settings import (
     versions,
 )
 from nextapp.fleet.columns import Fleet
+from nextapp.fleet.reporting import PLAYED
 from nextapp.names import unknown
 from nextapp.predictors import Training, frozen, without_sequence
-from nextapp.privacy import MECHANISMS, Mechanism, ShorterThan, mechanism, private_quantile
+from nextapp.privacy import Mechanism, ShorterThan, mechanism, private_quantile
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, random_vectors
 from nextapp.wire import Broadcast, Floats, Report
@@ -54,7 +55,7 @@ Announce = Callable[[str, int, int], None]
 
 NONE = "none"
 CONTROLS = (NONE, FROZEN, ZERO)
-PRIVATE = tuple(name for name in MECHANISMS if name != "identity")
+PRIVATE = tuple(name for name in PLAYED if name != "identity")
 STUDIED = (
     "laplace", "harmony", "kashin", "qharmony-paper", "qharmony",  # the paper's
     "duchi", "hybrid", "simhash", "privunit", "codebook",
