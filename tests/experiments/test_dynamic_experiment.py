@@ -36,6 +36,15 @@ def test_the_defaults_are_the_papers():
     assert DynamicExperiment("synthetic:app-usage").cycles == "days"
 
 
+def test_there_is_always_something_to_compare_with(log):
+    assert small(regimes=(), models=()).regimes == ("full",)
+    assert small(regimes=("global",)).regimes == ("full", "global")
+    series = run(small(regimes=(), models=("mru",), mechanisms=("harmony",)), log).as_json()[
+        "series"
+    ]
+    assert series["mru"]["delta"]["reference"] == "none"
+
+
 def test_settings_come_back_from_toml():
     experiment = small(
         mechanisms=("harmony", "codebook"), clip="quantile:0.5", metrics=("HR@1",), seeds=2

@@ -80,7 +80,7 @@ class DynamicExperiment:
     ``regimes``, ``models``, ``mechanisms``
         What is played: regimes of SeqMF without privacy; models fitted anew each cycle; mechanisms
         in the regime Full, beside the controls none, frozen and zero. A mechanism reports with
-        ``epsilon`` (default 1.1 for App Usage, else 4.5).
+        ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is always played.
     ``clip``
         ``public``: the median length of the gradients of synthetic stand-ins, for each kind of
         ball; ``quantile:E``: a private median over the phones of the first cycle, each
@@ -127,6 +127,8 @@ class DynamicExperiment:
         preset_named(self.preset)
         named = tuple(name for name in self.mechanisms if name not in CONTROLS)
         object.__setattr__(self, "mechanisms", named)
+        if not named and "full" not in self.regimes:  # what all others are compared with
+            object.__setattr__(self, "regimes", ("full", *self.regimes))
         known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             ("regime", self.regimes, REGIMES),
             ("model", self.models, MODELS),
