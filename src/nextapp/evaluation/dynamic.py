@@ -6,6 +6,7 @@ first, with what was known before it; then the phones and the server may learn f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -248,21 +249,26 @@ class Federation:
         if isinstance(self.source, str):
             self.server.step_along(np.zeros_like(broadcast.app_vectors))
             return
-        sums = aggregated(
+        summed = functools.partial(
+            aggregated,
             moment.fleet,
             broadcast,
             self.source,
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
-            mode=self._mode(),
             solving=self.regime != "global",
         )
-        if sums.n_reports == 0:
+        sums = summed(mode=self._mode())
+        try:
+            estimate = sums.n_reports * sums.mean(self.source) if sums.n_reports else None
+        except np.linalg.LinAlgError:  # few phones and an odd Q: the law's covariance is singular
+            sums = summed(mode="exact")
+            estimate = sums.n_reports * sums.mean(self.source)
+        if estimate is None:
             self.server.pass_over()
             return
         self.n_reports += self._waiting
-        estimate = sums.n_reports * sums.mean(self.source)
         lengths = float(np.linalg.norm(estimate) * np.linalg.norm(sums.true_sum))
         if lengths > 0:
             self.cosines.append(float(np.sum(estimate * sums.true_sum)) / lengths)
