@@ -102,9 +102,18 @@ class PhonesNeeded:
 
 
 def study(epsilon: float, apps: int, *, quick: bool = False) -> PhonesNeeded:
-    """The question at a catalogue and an ε of the paper, in full or in a few seconds."""
+    """The question at a catalogue and an ε of the paper, in full or in a few seconds.
+
+    In full, mechanisms that differ: harmony reports as qharmony does, privunit is hardly other than
+    codebook, duchi worse than the others at once.
+    """
     if not quick:
-        return PhonesNeeded(epsilon, apps=apps)
+        alike = ("harmony", "privunit", "duchi")
+        return PhonesNeeded(
+            epsilon,
+            mechanisms=tuple(name for name in MECHANISMS if name not in alike),
+            apps=apps,
+        )
     return PhonesNeeded(
         epsilon,
         phones=(300, 3_000),
