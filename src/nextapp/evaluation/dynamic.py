@@ -188,6 +188,8 @@ class Federation:
     source
         What moves Q: a mechanism through which the phones report; ``frozen``, nothing; or
         ``zero``, the same steps along a gradient of zero, so that λQ and the optimiser act alone.
+    fed_with_zeros
+        Every phone reports a gradient of zero: what is left is the mechanism's noise.
 
     ``n_reports`` counts those of each phone; ``cosines`` has one a round, of the estimated sum
     of gradients to the true one after the clip, which only a simulation can know.
@@ -204,6 +206,8 @@ class Federation:
         optimiser: Optimiser,
         source: Source,
         seed: int,
+        *,
+        fed_with_zeros: bool = False,
     ) -> None:
         if regime not in REGIMES:
             raise ValueError(f"regime must be one of {', '.join(REGIMES)}, got {regime!r}.")
@@ -214,6 +218,7 @@ class Federation:
         self.schedule = schedule
         self.source = source
         self.seed = seed
+        self.fed_with_zeros = fed_with_zeros
         self.n_reports = np.zeros(len(start), np.int64)
         self.cosines: list[float] = []
         self._first_vectors = app_vectors
@@ -249,9 +254,12 @@ class Federation:
         if isinstance(self.source, str):
             self.server.step_along(np.zeros_like(broadcast.app_vectors))
             return
+        fleet = moment.fleet
+        if self.fed_with_zeros:
+            fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
         summed = functools.partial(
             aggregated,
-            moment.fleet,
+            fleet,
             broadcast,
             self.source,
             self.seed,
