@@ -27,8 +27,15 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
+_LEAST_POPULARITY = 1e-9
+
+
 class WireError(ValueError):
     """Bytes that are not what they should be."""
+
+
+class WrongSize(WireError):
+    """A payload that is longer or shorter than every payload of its mechanism."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,13 @@ class Crowd:
     share: Floats
 
     def __post_init__(self) -> None:
+        for name in ("popularity", "starts", "following", "share"):
+            array, kind = getattr(self, name), "f" if name in ("popularity", "share") else "i"
+            if array.ndim != 1 or array.dtype.kind != kind:
+                raise ValueError(
+                    f"{name} must be one row of {'floats' if kind == 'f' else 'integers'}, got "
+                    f"shape {array.shape} of {array.dtype}."
+                )
         n_apps, n_cells = len(self.popularity), len(self.following)
         if not (np.all(self.popularity >= 0) and abs(self.popularity.sum() - 1) < 1e-6):
             raise ValueError("popularity must be a distribution: entries >= 0 that sum to 1.")
@@ -134,6 +148,34 @@ class Crowd:
     @property
     def n_apps(self) -> int:
         return len(self.popularity)
+
+    def cells(
+        self, candidates: npt.NDArray[np.integer], last: int | None
+    ) -> tuple[Floats, Floats, float]:
+        """What the crowd says of these candidates after `last`: popular, share, rest.
+
+            popular(i) = P(i)/ΣP,   share(i) = share(i | j)/S,   rest = (1 − Σ_all share) ΣP/S
+
+        Σ runs over the candidates and S is such that Σ share + rest = 1: P(next | last) where only
+        candidates can come, and the part of it that the crowd does not resolve. After an unknown
+        app, or None, that is all of it. Apps beyond the catalogue have no popularity and no share.
+        """
+        candidates = np.asarray(candidates, np.int64)
+        known = candidates < self.n_apps
+        place = np.where(known, candidates, 0)
+        popular = np.where(known, self.popularity[place], 0.0) + _LEAST_POPULARITY
+        total = float(popular.sum())
+        share, rest = np.zeros(len(candidates)), 1.0
+        if last is not None and 0 <= last < self.n_apps:
+            row = slice(self.starts[last], self.starts[last + 1])
+            dense = np.zeros(self.n_apps)
+            dense[self.following[row]] = self.share[row]
+            share = np.where(known, dense[place], 0.0)
+            rest = max(0.0, 1.0 - float(self.share[row].sum()))
+        weight = float(share.sum()) + rest * total
+        if weight < _LEAST_POPULARITY:  # none of the candidates was ever seen there
+            return popular / total, np.zeros(len(candidates)), 1.0
+        return popular / total, share / weight, rest * total / weight
 
     def after(self, last: int | None) -> Floats:
         """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""
@@ -230,7 +272,15 @@ class Broadcast:
                 ),
             )
             gram = np.array(tensors["gram"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise WireError(f"a broadcast that cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")

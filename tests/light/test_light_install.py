@@ -15,10 +15,12 @@ PHONE = (
     "nextapp",
     "nextapp.wire",
     "nextapp.model",
+    "nextapp.habits",
     "nextapp.randomness",
     "nextapp.privacy",
     "nextapp.device",
     "nextapp.server",
+    "nextapp.phone",
 )
 
 pytestmark = pytest.mark.skipif(

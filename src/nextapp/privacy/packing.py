@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.wire import WireError
+from nextapp.wire import WireError, WrongSize
 
 
 def width(n_values: int) -> int:
@@ -50,6 +50,16 @@ def unpacked(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[
     return fields
 
 
+def checked_word(payload: bytes, widths: Sequence[int]) -> int:
+    """One payload as a number, held against the size and the last bits of such fields."""
+    if len(payload) != n_bytes(widths):
+        raise WrongSize(f"a payload has {n_bytes(widths)} bytes here, got {len(payload)}.")
+    word = int.from_bytes(payload, "little")
+    if word >> sum(widths):
+        raise WireError("the bits after the last field of a payload must be 0.")
+    return word
+
+
 class SignedPositions:
     """The payload of mechanisms that send k distinct positions below D and a sign for each.
 
@@ -71,9 +81,20 @@ class SignedPositions:
         """Positions and signs ±1, (n_rows, k) each; a `WireError` unless they are in order."""
         fields = unpacked(rows, self._widths)
         positions, signs = fields[:, : self.k], 2 * fields[:, self.k :] - 1
-        if positions[:, -1].max() >= self.D or (np.diff(positions, axis=1) <= 0).any():
+        if (positions[:, -1] >= self.D).any() or (np.diff(positions, axis=1) <= 0).any():
             raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
         return positions, signs
+
+    def check(self, payload: bytes) -> None:
+        """The check of `unpacked` for one payload, without arrays: for a server's front door."""
+        word = checked_word(payload, self._widths)
+        bits, before = width(self.D), -1
+        for _ in range(self.k):
+            position = word & ((1 << bits) - 1)
+            word >>= bits
+            if not before < position < self.D:
+                raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
+            before = position
 
     def all(self) -> Iterator[bytes]:
         """Every payload there can be."""
