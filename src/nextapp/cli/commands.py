@@ -1,4 +1,4 @@
-"""The commands: demo, evaluate, train, predict, data."""
+"""The commands: demo, evaluate, dynamic, train, predict, data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import coldstart as cold
-from nextapp.cli import data, federation, options, phone, privacy, screen
+from nextapp.cli import data, federation, options, phone, phones, privacy, screen
+from nextapp.cli import dynamic as streaming
 from nextapp.cli import explain as explaining
 from nextapp.cli import fleet as playing
 from nextapp.cli import serve as serving
@@ -30,11 +31,17 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+privacy.app.command(
+    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+)(phones.phones_needed)
 app.add_typer(phone.app, name="phone")
 app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(
+    epilog="Example: nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms all --seeds 5"
+)(streaming.dynamic)
 app.command(
     epilog="Example: nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 "
     "--clip 1 --goal 200 --deadline 600"
