@@ -26,7 +26,7 @@ light:
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
-	  tests/privacy tests/device tests/server tests/habits
+	  tests/privacy tests/device tests/server tests/crowd tests/habits
 
 # The oldest versions that pyproject.toml allows.
 lowest:
