@@ -39,7 +39,9 @@ MOST_FOLLOWERS = 64
 LEAST_SHARE = 1e-3
 """A follower with a smaller share of its row is not told of."""
 
-_GROUPS = 4
+LEAST_SUPPORT = 10
+"""Reports that must be expected to favour a cell by chance alone before any are believed."""
+
 _ITERATIONS = 100
 _BIN = 0.1
 _LOWEST, _HIGHEST = -6.0, 60.0  # in standard errors; above, an entry is left as it is
@@ -118,11 +120,7 @@ class CrowdServer:
         n = self.n_reports_in_all
         if n == 0:
             raise RuntimeError("a crowd needs at least one report.")
-        return crowd_from(
-            self.total / n,
-            math.sqrt(self.mechanism.cell_variance() / n),
-            self.popularity,
-        )
+        return learnt_crowd(self.mechanism, self.total / n, n, self.popularity)
 
     def _next(self, crowd: Crowd | None) -> Broadcast:
         old = self.broadcast
@@ -173,22 +171,38 @@ class CrowdServer:
         return server
 
 
+def learnt_crowd(
+    oracle: FrequencyOracle, estimate: Floats, n_reports: int, popularity: float = POPULARITY
+) -> Crowd:
+    """What an oracle's estimate of π from this many reports tells.
+
+    Nothing, where a cell can expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the
+    noise is then far from normal, and `shrunk` would take it for knowledge.
+    """
+    if n_reports * oracle.n_favoured < LEAST_SUPPORT * oracle.n_outputs:
+        estimate = np.zeros_like(estimate)
+    return crowd_from(estimate, math.sqrt(oracle.cell_variance() / n_reports), popularity)
+
+
 def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -> Crowd:
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
         P(i)     ∝ E[π(i, n_apps)]
-        P(i | j) = E[π(j, i)] / max(Σ_i E[π(j, i)], (1 − popularity) P(j))
+        P(i | j) = E[π(j, i)] / Σ_i E[π(j, i)]
 
-    E is `shrunk`, over launches, over repeats (j, j) and over groups of other transitions, by how
-    often chance alone would bring them. A row that the reports do not resolve keeps less than 1,
-    which a phone fills with what it knows itself. With σ = 0 nothing is shrunk.
+    E is `shrunk`, over launches, over repeats (j, j) and over all other transitions. A row that the
+    reports do not resolve comes out flat, and a flat row changes no ranking of a phone. Only the
+    `MOST_FOLLOWERS` likeliest followers of an app are told; what they leave to 1 a phone fills with
+    what it knows itself. With σ = 0 nothing is shrunk.
     """
     n_apps = len(estimate)
     check_popularity(popularity)
     told = _shares_of_launches(estimate, error, popularity)
-    known = shrunk_transitions(estimate[:, :-1], error, told)
-    rows = known.sum(axis=1)
-    share = known / np.maximum(np.maximum(rows, (1 - popularity) * told), 1e-300)[:, None]
+    repeats = np.eye(n_apps, dtype=bool)
+    known = np.empty((n_apps, n_apps))
+    for kind in (repeats, ~repeats):
+        known[kind] = shrunk(estimate[:, :-1][kind], error)
+    share = known / np.maximum(known.sum(axis=1), 1e-300)[:, None]
     starts, following, kept = [0], [], []
     for row in share:
         best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]
@@ -215,24 +229,6 @@ def _shares_of_launches(estimate: Floats, error: float, popularity: float) -> Fl
     told = told / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
     told = 0.99 * told + 0.01 / n_apps
     return np.asarray(told / told.sum())
-
-
-def shrunk_transitions(estimate: Floats, error: float, told: Floats) -> Floats:
-    """`shrunk`, apart for repeats and for groups of transitions of alike P(j) P(i)."""
-    if error == 0:
-        return np.maximum(estimate, 0.0)
-    n_apps = len(estimate)
-    by_chance = np.outer(told, told)
-    repeats = np.eye(n_apps, dtype=bool)
-    edges = np.quantile(by_chance[~repeats], np.linspace(0, 1, _GROUPS + 1)[1:-1])
-    group = np.searchsorted(edges, by_chance)
-    group[repeats] = _GROUPS
-    known = np.empty_like(estimate)
-    for number in range(_GROUPS + 1):
-        mine = group == number
-        if mine.any():
-            known[mine] = shrunk(estimate[mine], error)
-    return known
 
 
 def shrunk(estimate: Floats, error: float) -> Floats:

@@ -27,11 +27,13 @@ Two things are settled outside the sum. Apps never launched here share P(new), h
 person takes up something new. And within a session the last app gets an offset, the one of
 `AGAIN` with which "the same again or the best of the others" would have been right most often;
 the largest has a lead where most launches are repeats.
-Where a `Crowd` is at hand, what it expects C(i) is mixed in at the end,
+Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
-    P(i) = (1 − w)·softmax(score)(i) + w·C(i),   w = κ / (2κ + n(j→·)),   κ = 5
+    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w = κ / (2κ + n(j→·))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 3
 
-so that own counts take over as they grow; `Crowd.among` has C, docs/crowd.md why so.
+so that own counts take over as they grow, and where the crowd is silent the phone speaks;
+`Crowd.cells` has share and rest, docs/crowd.md why it is so.
 
 docs/predictor.md has figures, ablations, and how the constants came about.
 """
@@ -72,7 +74,8 @@ AFTER_FADE, AFTER_2_FADE, AFTER_4_FADE, HOUR_FADE = 0.97, 0.95, 0.95, 0.97
 # How many launches a prior weighs.
 FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
-CROWD_WEIGHT = 5.0  # κ: launches after an app that what the crowd says of it weighs
+CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
+CROWD_SHARE = 0.9
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
@@ -460,22 +463,25 @@ class Habits:
         if taste is not None and self.weights.taste:
             scores += self.weights.taste * _standardised(taste)
         if self._crowd is not None:
-            scores = mixed_with_crowd(scores, self._expected(self._crowd, apps), self.n_after())
+            scores = self._mixed(self._crowd, apps, scores)
         return scores
 
-    def counts(self, candidates: Sequence[int] | npt.NDArray[np.integer]) -> Floats:
-        """How often each candidate was launched, fading."""
-        slots = [self._slot.get(app) for app in np.asarray(candidates, np.int64).tolist()]
-        return np.array([0.0 if slot is None else self._count[slot] for slot in slots])
+    @property
+    def n_launches(self) -> float:
+        """Launches seen, fading."""
+        return self._total
 
+    @property
     def n_after(self) -> float:
         """How often any app was seen right after the last one, fading."""
         last = self._slot.get(self._last_apps[0]) if self._last_apps else None
         return 0.0 if last is None else float(self._after[last].sum())
 
-    def _expected(self, crowd: Crowd, apps: list[int]) -> Floats:
-        last = self._last_apps[0] if self._last_apps else None
-        return crowd.among(np.array(apps, np.int64), last, self.counts(apps))
+    def _mixed(self, crowd: Crowd, apps: list[int], scores: Floats) -> Floats:
+        cells = crowd.cells(
+            np.array(apps, np.int64), self._last_apps[0] if self._last_apps else None
+        )
+        return mixed_with_crowd(scores, *cells, self.n_after, self.n_launches)
 
     def explain(
         self,
@@ -505,8 +511,7 @@ class Habits:
         if self._crowd is not None:
             names.append("crowd")
             own = parts.sum(axis=1)
-            mixed = mixed_with_crowd(own, self._expected(self._crowd, apps), self.n_after())
-            parts = np.column_stack([parts, mixed - own])
+            parts = np.column_stack([parts, self._mixed(self._crowd, apps, own) - own])
         total = parts.sum(axis=1)
         likely = total - parts[:, names.index("again")]
         share = np.exp(likely - likely.max())
@@ -714,17 +719,26 @@ class Habits:
                 start = end
 
 
-def mixed_with_crowd(own: Floats, expected: Floats, n_after: float | Floats) -> Floats:
-    """Scores of candidates, and what the crowd expects of them, as one score: a logarithm.
+def mixed_with_crowd(
+    scores: Floats,
+    popular: Floats,
+    share: Floats,
+    rest: float | Floats,
+    n_after: float | Floats,
+    n_launches: float | Floats,
+) -> Floats:
+    """A phone's scores and what `Crowd.cells` says of the same candidates as one score, log P.
 
-        log((1 − w) softmax(own) + w expected),   w = κ / (2κ + n_after)
-
-    Candidates are the last axis; `n_after` has one number for each of the others.
+    The formula stands at the top. Candidates are the last axis; `rest`, `n_after` and `n_launches`
+    have one number for each of the others.
     """
     weight = CROWD_WEIGHT / (2 * CROWD_WEIGHT + np.asarray(n_after)[..., None])
-    share = np.exp(own - own.max(axis=-1, keepdims=True))
-    share /= share.sum(axis=-1, keepdims=True)
-    mixed: Floats = np.log((1.0 - weight) * share + weight * expected)
+    seen, silent = np.asarray(n_launches)[..., None], np.asarray(rest)[..., None]
+    own = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    own /= own.sum(axis=-1, keepdims=True)
+    filled = (seen * own + CROWD_WEIGHT * popular) / (seen + CROWD_WEIGHT)
+    expected = CROWD_SHARE * (share + silent * filled) + (1.0 - CROWD_SHARE) * filled
+    mixed: Floats = np.log((1.0 - weight) * own + weight * expected)
     return mixed
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from nextapp.wire import Floats
 
-POPULARITY = 0.2
+POPULARITY = 0.05
 """How much of a phone's weight speaks of launches; the rest speaks of transitions."""
 
 

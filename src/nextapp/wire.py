@@ -27,13 +27,15 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
-# How a crowd speaks to one phone, `Crowd.among`; docs/crowd.md has the figures.
-CROWD_PART, OWN_PRIOR = 0.8, 5.0
 _LEAST_POPULARITY = 1e-9
 
 
 class WireError(ValueError):
     """Bytes that are not what they should be."""
+
+
+class WrongSize(WireError):
+    """A payload that is longer or shorter than every payload of its mechanism."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,13 @@ class Crowd:
     share: Floats
 
     def __post_init__(self) -> None:
+        for name in ("popularity", "starts", "following", "share"):
+            array, kind = getattr(self, name), "f" if name in ("popularity", "share") else "i"
+            if array.ndim != 1 or array.dtype.kind != kind:
+                raise ValueError(
+                    f"{name} must be one row of {'floats' if kind == 'f' else 'integers'}, got "
+                    f"shape {array.shape} of {array.dtype}."
+                )
         n_apps, n_cells = len(self.popularity), len(self.following)
         if not (np.all(self.popularity >= 0) and abs(self.popularity.sum() - 1) < 1e-6):
             raise ValueError("popularity must be a distribution: entries >= 0 that sum to 1.")
@@ -140,26 +149,17 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
-    def among(
-        self, candidates: npt.NDArray[np.integer], last: int | None, counts: Floats
-    ) -> Floats:
-        """What the crowd expects of these candidates on a phone that launched them `counts` times.
-
-            P_u(i) = (n(i) + 5 P(i)/ΣP) / (n + 5)
-            C(i) = 0.8 (share(i | j) + rest ΣP P_u(i)) / (Σ share + rest ΣP) + 0.2 P_u(i)
-
-        P is the popularity, Σ a sum over the candidates, j the last app, and rest what all shares
-        of its row leave to 1, of which the part ΣP falls on the candidates: there the phone fills
-        in what it knows itself. Sums to 1. Apps beyond the catalogue have no P and no share.
-        """
-        popular, share, rest = self.cells(candidates, last)
-        own = (counts + OWN_PRIOR * popular) / (counts.sum() + OWN_PRIOR)
-        return np.asarray(CROWD_PART * (share + rest * own) + (1.0 - CROWD_PART) * own)
-
     def cells(
         self, candidates: npt.NDArray[np.integer], last: int | None
     ) -> tuple[Floats, Floats, float]:
-        """P(i)/ΣP of the candidates, and their share(i | j) and rest ΣP, which sum to 1."""
+        """What the crowd says of these candidates after `last`: popular, share, rest.
+
+            popular(i) = P(i)/ΣP,   share(i) = share(i | j)/S,   rest = (1 − Σ_all share) ΣP/S
+
+        Σ runs over the candidates and S is such that Σ share + rest = 1: P(next | last) where only
+        candidates can come, and the part of it that the crowd does not resolve. After an unknown
+        app, or None, that is all of it. Apps beyond the catalogue have no popularity and no share.
+        """
         candidates = np.asarray(candidates, np.int64)
         known = candidates < self.n_apps
         place = np.where(known, candidates, 0)
@@ -272,7 +272,15 @@ class Broadcast:
                 ),
             )
             gram = np.array(tensors["gram"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise WireError(f"a broadcast that cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")

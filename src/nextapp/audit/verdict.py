@@ -40,8 +40,10 @@ class Case:
     share: float = 1.0
 
     def mechanism(self, epsilon: float) -> Mechanism:
-        clip = {} if issubclass(MECHANISMS[self.name], FrequencyOracle) else {"clip": 1.0}
-        return mechanism(self.name, epsilon=epsilon, **clip, **self.options)
+        options = {"epsilon": epsilon, **self.options}
+        if not issubclass(MECHANISMS[self.name], FrequencyOracle):
+            options["clip"] = 1.0
+        return mechanism(self.name, **options)
 
 
 _TWO = {"n_apps": 1, "d": 2}

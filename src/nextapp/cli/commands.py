@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
-from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import coldstart as cold
+from nextapp.cli import data, federation, options, phone, privacy, screen
 from nextapp.cli import explain as explaining
+from nextapp.cli import fleet as playing
+from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
@@ -27,9 +30,22 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(phone.app, name="phone")
+app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(
+    epilog="Example: nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 "
+    "--clip 1 --goal 200 --deadline 600"
+)(serving.serve)
+app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.enrol_code)
+app.command(
+    epilog="Example: nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200"
+)(playing.fleet)
+app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
+    cold.coldstart
+)
 
 app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
     explaining.explain

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.crowd import crowd_from
+from nextapp.crowd import crowd_from, learnt_crowd
 from nextapp.data import LaunchLog, collapsed, synthetic
 from nextapp.evaluation import metrics
 from nextapp.evaluation.intervals import bootstrap_means, interval
@@ -155,8 +155,8 @@ def learnt(settings: ColdStart, crowd: Fleet, number: int, report: Report) -> li
         report("learning priors", done, 1 + len(settings.epsilons))
         oracle = settings.made(epsilon, crowd.n_apps)
         tally = tallied(crowd, oracle, settings.seed + number)
-        error = math.sqrt(oracle.cell_variance() / len(crowd))
-        found.append(crowd_from(oracle.estimate(tally, len(crowd)), error))
+        estimate = oracle.estimate(tally, len(crowd))
+        found.append(learnt_crowd(oracle, estimate, len(crowd)))
     return found
 
 
@@ -210,17 +210,17 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
 class Passed:
     """One phone's own predictions, launch by launch, before any crowd is mixed in.
 
-    ``scores`` and ``counts`` (n_launches, n_candidates), the phone's scores and launches so far;
-    ``target`` the place of the app launched; ``last`` the app before it, −1 for none; ``after`` how
-    often the phone saw anything follow that app.
+    ``scores`` (n_launches, n_candidates); ``target`` the place of the app launched; ``last`` the
+    app before it, −1 for none; ``after`` how often the phone saw anything follow that app, ``seen``
+    its launches so far, both fading as in `Habits`.
     """
 
     candidates: np.ndarray[Any, np.dtype[np.int64]]
     scores: Floats
-    counts: Floats
     target: np.ndarray[Any, np.dtype[np.intp]]
     last: np.ndarray[Any, np.dtype[np.int64]]
     after: Floats
+    seen: Floats
 
 
 def passed(
@@ -231,30 +231,29 @@ def passed(
     """One phone from its first launch on; `seconds` says how many launches count."""
     habits = Habits()
     n = len(seconds)
-    scores, counts = np.zeros((n, len(candidates))), np.zeros((n, len(candidates)))
-    after, last = np.zeros(n), np.full(n, -1)
+    scores = np.zeros((n, len(candidates)))
+    after, seen, last = np.zeros(n), np.zeros(n), np.full(n, -1)
     target = np.searchsorted(candidates, apps[:n])
     for launch in range(n):
         when = float(seconds[launch])
         scores[launch] = habits.scores(candidates, when)
-        counts[launch] = habits.counts(candidates)
+        after[launch], seen[launch] = habits.n_after, habits.n_launches
         if launch:
             last[launch] = apps[launch - 1]
-            after[launch] = habits.n_after()
         habits.observe(int(apps[launch]), when)
-    return Passed(candidates, scores, counts, target, last, after)
+    return Passed(candidates, scores, target, last, after, seen)
 
 
 def marked(one: Passed, crowd: Crowd | None) -> Floats:
     """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none."""
     scores = one.scores
     if crowd is not None:
-        expected = np.empty_like(scores)
-        for launch, last in enumerate(one.last.tolist()):
-            expected[launch] = crowd.among(
-                one.candidates, last if last >= 0 else None, one.counts[launch]
-            )
-        scores = mixed_with_crowd(scores, expected, one.after)
+        lasts, which = np.unique(one.last, return_inverse=True)
+        cells = [
+            crowd.cells(one.candidates, last if last >= 0 else None) for last in lasts.tolist()
+        ]
+        popular, share, rest = (np.array(each)[which] for each in zip(*cells, strict=True))
+        scores = mixed_with_crowd(scores, popular, share, rest, one.after, one.seen)
     own = np.take_along_axis(scores, one.target[:, None], axis=1)
     better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]

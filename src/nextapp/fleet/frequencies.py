@@ -8,7 +8,6 @@ law of the sum is needed, a million phones take about a second.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,8 @@ from nextapp.privacy.subset import Subset
 from nextapp.randomness.compiled import Key, below, compiled, stream, word
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
+
+Columns = tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints]
 
 
 def tallied(
@@ -65,7 +66,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
     if len(fleet) == 0:
         raise ValueError("a mean needs at least one phone.")
     total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(*_columns(fleet), popularity, total)
+    _add_shares(_columns(fleet), popularity, total)
     return total / len(fleet)
 
 
@@ -108,7 +109,7 @@ def _drawn(
     return drawn
 
 
-def _columns(fleet: Fleet) -> tuple[Any, ...]:
+def _columns(fleet: Fleet) -> Columns:
     return (
         fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts, fleet.previous,
         fleet.following, fleet.times,
@@ -122,7 +123,7 @@ _GRID = float(GRID)
 def _draw(
     first: int,
     last: int,
-    columns: tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints],
+    columns: Columns,
     reporting: npt.NDArray[np.bool_],
     popularity: float,
     sizes: Longs,
@@ -136,7 +137,7 @@ def _draw(
         if not reporting[phone]:
             continue
         bits = stream(keys[0], keys[1] + np.uint64(phone), keys[2], REPORT)
-        pick, coin = np.int64(word(bits) >> np.uint64(12)), word(bits)
+        pick, coin = int(word(bits) >> np.uint64(12)), word(bits)
         place, other = below(bits, n_favoured), below(bits, n_outputs)
         cell = _cell(phone, columns, n_apps, popularity, pick)
         drawn[phone] = other
@@ -150,7 +151,7 @@ def _draw(
 @compiled
 def _cell(
     phone: int,
-    columns: tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints],
+    columns: Columns,
     n_apps: int,
     popularity: float,
     pick: int,
@@ -167,12 +168,12 @@ def _cell(
         row = np.int64(apps[place]) * (n_apps + 1)
         while move < last_move and previous[move] == place - begin:
             share = (1.0 - popularity) * (times[move] / max(1, n_launches - 1))
-            reach += np.int64(math.floor(share * _GRID))
+            reach += math.floor(share * _GRID)
             if pick < reach:
                 return int(row + apps[begin + following[move]])
             move += 1
         share = popularity * (counts[place] / n_launches)
-        reach += np.int64(math.floor(share * _GRID))
+        reach += math.floor(share * _GRID)
         if pick < reach:
             return int(row + n_apps)
     return -1
@@ -240,16 +241,11 @@ def _vector(point: int, q: int, into: Longs) -> int:
 
 @compiled
 def _add_shares(
-    app_starts: Longs,
-    apps: Ints,
-    counts: Ints,
-    transition_starts: Longs,
-    previous: Shorts,
-    following: Shorts,
-    times: Ints,
+    columns: Columns,
     popularity: float,
     total: Floats,
 ) -> None:
+    app_starts, apps, counts, transition_starts, previous, following, times = columns
     n_apps = total.shape[0]
     for phone in range(len(app_starts) - 1):
         begin, end = app_starts[phone], app_starts[phone + 1]

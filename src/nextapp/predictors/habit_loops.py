@@ -17,7 +17,7 @@ from numba.typed import Dict
 from nextapp import habits
 from nextapp.predictors.questions import Indices
 from nextapp.randomness.compiled import compiled
-from nextapp.wire import CROWD_PART, OWN_PRIOR, Floats
+from nextapp.wire import Floats
 
 _N = len(habits.STATISTICS)
 (
@@ -34,7 +34,7 @@ _FREQUENCY_PRIOR, _LATELY_PRIOR = habits.FREQUENCY_PRIOR, habits.LATELY_PRIOR
 _AFTER_PRIOR, _LONGER_PRIOR = habits.AFTER_PRIOR, habits.LONGER_PRIOR
 _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
-_CROWD_WEIGHT = habits.CROWD_WEIGHT
+_CROWD_WEIGHT, _CROWD_SHARE = habits.CROWD_WEIGHT, habits.CROWD_SHARE
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -100,10 +100,9 @@ class Streams(NamedTuple):
 
 
 class CrowdCells(NamedTuple):
-    """What `Crowd.among` needs of a crowd for the candidates of a chunk: k x k cells a phone.
+    """`Crowd.cells` for the candidates of a chunk, each of a phone's candidates being the last app.
 
-    ``popular`` is the popularity among the phone's own candidates; ``share`` and ``rest`` have a
-    row for each last app, divided so that they sum to 1. All empty where there is no crowd.
+    ``share`` has k x k cells a phone. All are empty where there is no crowd.
     """
 
     popular: Floats
@@ -408,21 +407,21 @@ def _count_again(phone: Phone, app: int) -> None:
 
 @compiled
 def _mix_crowd(phone: Phone, popular: Floats, share: Floats, rest: Floats, scores: Floats) -> None:
-    """`Crowd.among` and `habits.mixed_with_crowd`, in place."""
+    """`habits.mixed_with_crowd`, in place."""
     last = phone.recent[0]
     n_after = 0.0
     if last >= 0 and phone.known[last]:
         n_after = phone.after[last].sum()
     weight = _CROWD_WEIGHT / (2 * _CROWD_WEIGHT + n_after)
-    counts = np.where(phone.known, phone.launches, 0.0)
-    own = (counts + OWN_PRIOR * popular) / (counts.sum() + OWN_PRIOR)
-    expected = own
+    own = np.exp(scores - scores.max())
+    own /= own.sum()
+    seen = phone.real[_TOTAL]
+    filled = (seen * own + _CROWD_WEIGHT * popular) / (seen + _CROWD_WEIGHT)
+    expected = filled
     if last >= 0:
-        told = share[last] + rest[last] * own
-        expected = CROWD_PART * told + (1.0 - CROWD_PART) * own
-    softmax = np.exp(scores - scores.max())
-    softmax /= softmax.sum()
-    scores[:] = np.log((1.0 - weight) * softmax + weight * expected)
+        told = share[last] + rest[last] * filled
+        expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
+    scores[:] = np.log((1.0 - weight) * own + weight * expected)
 
 
 @compiled

@@ -111,7 +111,6 @@ class NextApp:
         )
 
     def _crowd_cells(self, questions: Questions) -> CrowdCells:
-        """What `Crowd.among` needs, for every candidate of a phone as the last app."""
         starts = questions.candidate_starts
         if self.crowd is None:
             return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp))

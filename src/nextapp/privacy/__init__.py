@@ -76,8 +76,8 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
 def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
     """The mechanism of this name for gradients (or shares) of shape (n_apps, d).
 
-    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect gradients
-    need ``clip``. Other options are those of the mechanism's class.
+    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect
+    gradients need ``clip``. Other options are those of the mechanism's class.
 
     >>> mechanism("harmony", epsilon=4.5, n_apps=87, d=16, clip=1.0).guarantee.epsilon
     4.5

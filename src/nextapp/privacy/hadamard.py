@@ -48,7 +48,7 @@ class Hadamard(FrequencyOracle):
         shared = (points + 1) & output
         for shift in (32, 16, 8, 4, 2, 1):
             shared = shared ^ shared >> shift
-        return shared & 1 == 0
+        return np.asarray(shared & 1 == 0)
 
     def _supports(self, tally: Longs) -> Longs:
         """N_v = (B + Σ_u H_vu T(u))/2."""

@@ -103,7 +103,7 @@ class Subset(FrequencyOracle):
 
 def points(q: int, t: int) -> int:
     """m(t), the points of the projective space of F_q^t: vectors but for their multiples."""
-    return (q**t - 1) // (q - 1)
+    return int((q**t - 1) // (q - 1))
 
 
 def vector(point: int, q: int, t: int) -> list[int]:
