@@ -3,7 +3,7 @@
 Nothing here ever leaves the phone, so it costs no privacy. `Habits` keeps a few statistics, each
 brought up to date at every launch. Each gives every app i a number φ(i), in the unit of log-odds:
 
-    frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 1,000 launches
+    frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 330 launches
     lately      log(1 + l(i) / (κ·P0(i))),  l(i) the launches of i fading over 20 launches
     after-1     log(1 + n(j→i) / (κ·b(i))),  j the last app; b backs off, see below
     after-2,-4  the same after the last two, four apps
