@@ -12,6 +12,7 @@ import typer
 from nextapp import __version__
 from nextapp.cli import data, options, privacy, screen
 from nextapp.cli import simulate as simulating
+from nextapp.cli import tune as tuning
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
 from nextapp.experiments.settings import MODELS
@@ -29,6 +30,9 @@ app.add_typer(privacy.app, name="privacy")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(epilog="Example: nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")(
+    tuning.tune
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -51,22 +55,8 @@ def nextapp(
 )
 def evaluate(
     source: options.Source,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the "
-            "paper's days for the synthetic twins, else fraction:0.8,0,0.2.",
-            show_default=False,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="How to count: authors (to compare with the paper's tables), paper (its text), "
-            "honest (what a phone would see; the default).",
-            show_default=False,
-        ),
-    ] = None,
+    split: options.SplitText = None,
+    preset: options.PresetName = None,
     models: Annotated[
         str | None, typer.Option(help=f"Default: {','.join(MODELS)}.", show_default=False)
     ] = None,

@@ -12,6 +12,7 @@ from typing import Any
 
 from nextapp.data import Split
 from nextapp.evaluation import preset_named
+from nextapp.experiments.rounds import LabSeqMF
 from nextapp.names import unknown
 from nextapp.predictors import (
     MFU,
@@ -19,7 +20,6 @@ from nextapp.predictors import (
     SR,
     Predictor,
     Random,
-    SeqMF,
     SROnDevice,
     Training,
     frozen,
@@ -91,9 +91,11 @@ class Experiment:
             "mfu": MFU,
             "sr": SR,
             "sr-od": SROnDevice,
-            "mf": lambda: SeqMF(self.mf, self.seed, "mf", progress),
-            "seqmf": lambda: SeqMF(self.seqmf, self.seed, "seqmf", progress),
-            "seqmf-frozen": lambda: SeqMF(frozen(self.seqmf), self.seed, "seqmf-frozen", progress),
+            "mf": lambda: LabSeqMF(self.mf, self.seed, "mf", progress),
+            "seqmf": lambda: LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
+            "seqmf-frozen": lambda: LabSeqMF(
+                frozen(self.seqmf), self.seed, "seqmf-frozen", progress
+            ),
         }
         return [makers[name]() for name in self.models]
 
