@@ -1,0 +1,432 @@
+"""A verdict on every claim of the paper, worked out from the numbers by stated rules.
+
+Every rule looks at differences with paired 95 % intervals over users:
+
+    beats       confirmed when every interval lies above 0; not confirmed when one of them leaves no
+                room for a gain of `WORTH` or more; else the size of the data does not tell
+    holds level confirmed when every interval lies above −`LEVEL`; not confirmed when one of them
+                lies below it; else it does not tell
+    is alike    confirmed when every interval lies within ±`LEVEL`; not confirmed when one lies
+                outside; else it does not tell
+    is ahead    confirmed when every interval lies above `LEVEL`; not confirmed when one lies below
+                it; else it does not tell
+
+Fewer than `FEWEST` users never tell anything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nextapp.evaluation import METRICS
+
+CONFIRMED = "confirmed"
+NOT_CONFIRMED = "not confirmed"
+CANNOT_TELL = "cannot tell at this size"
+
+WORTH = 0.005
+LEVEL = 0.01
+COMPARABLE = 0.03
+FEWEST = 10
+RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
+
+
+class Gap(NamedTuple):
+    """A difference and its 95 % interval, over so many users."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    n_users: int
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.mean:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
+
+    @property
+    def tells(self) -> bool:
+        return self.n_users >= FEWEST and all(
+            math.isfinite(value) for value in (self.mean, self.low, self.high)
+        )
+
+
+class Finding(NamedTuple):
+    verdict: str
+    evidence: str
+
+
+def beats(gaps: Sequence[Gap], worth: float = WORTH) -> Finding:
+    return _judged(gaps, lambda gap: gap.low > 0, lambda gap: gap.high < worth)
+
+
+def holds_level(gaps: Sequence[Gap], within: float = LEVEL) -> Finding:
+    return _judged(gaps, lambda gap: gap.low > -within, lambda gap: gap.high < -within)
+
+
+def is_alike(gaps: Sequence[Gap], within: float = LEVEL) -> Finding:
+    return _judged(
+        gaps,
+        lambda gap: -within < gap.low and gap.high < within,
+        lambda gap: gap.low > within or gap.high < -within,
+    )
+
+
+def is_ahead(gaps: Sequence[Gap], by: float = LEVEL) -> Finding:
+    return _judged(gaps, lambda gap: gap.low > by, lambda gap: gap.high < by)
+
+
+def _judged(
+    gaps: Sequence[Gap], shown: Callable[[Gap], bool], refuted: Callable[[Gap], bool]
+) -> Finding:
+    evidence = "; ".join(str(gap) for gap in _telling(gaps))
+    if not gaps or not all(gap.tells for gap in gaps):
+        users = min((gap.n_users for gap in gaps), default=0)
+        return Finding(CANNOT_TELL, f"{evidence} [{users} users]".strip())
+    if all(shown(gap) for gap in gaps):
+        return Finding(CONFIRMED, evidence)
+    return Finding(NOT_CONFIRMED if any(refuted(gap) for gap in gaps) else CANNOT_TELL, evidence)
+
+
+def _telling(gaps: Sequence[Gap]) -> list[Gap]:
+    """All if they are few; else the first and the two that lie lowest."""
+    if len(gaps) <= 4:
+        return list(gaps)
+    lowest = sorted(gaps, key=lambda gap: gap.low)[:2]
+    return [gap for gap in gaps if gap in lowest or gap.name.endswith("HR@5")]
+
+
+def joined(findings: Sequence[Finding]) -> Finding:
+    """Confirmed if all are, not confirmed if one is not."""
+    verdicts = [finding.verdict for finding in findings]
+    verdict = (
+        NOT_CONFIRMED
+        if NOT_CONFIRMED in verdicts
+        else CANNOT_TELL
+        if CANNOT_TELL in verdicts
+        else CONFIRMED
+    )
+    return Finding(verdict, "; ".join(finding.evidence for finding in findings))
+
+
+Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim, in the paper's words, or a question that it leaves open.
+
+    ``part`` is where the numbers come from; ``judge`` gets that part's result.
+    """
+
+    name: str
+    words: str
+    where: str
+    part: str
+    rule: str
+    judge: Callable[[Result], Finding]
+    of_paper: bool = True
+
+
+def judged(claim: Claim, result: Result | None) -> Finding:
+    """The verdict on a claim; without numbers there is none but 'cannot tell'."""
+    if result is None:
+        return Finding(CANNOT_TELL, f"{claim.part} has not been played")
+    if "problem" in result:
+        return Finding(CANNOT_TELL, result["problem"])
+    return claim.judge(result)
+
+
+# --- where the numbers come from --------------------------------------------------------------
+
+
+def static_gaps(
+    result: Result, first: str, second: str, metrics: Sequence[str], preset: str = "authors"
+) -> list[Gap]:
+    """first − second in a table."""
+    found = result["presets"][preset]
+    sign, pair = 1.0, (first, second)
+    if first not in found["differences"]:
+        sign, pair = -1.0, (second, first)
+    gaps = []
+    for metric in metrics:
+        one = found["differences"][pair[0]][pair[1]][metric]
+        low, high = sorted((sign * one["low"], sign * one["high"]))
+        name = f"{first} − {second}, {metric}"
+        gaps.append(Gap(name, sign * one["difference"], low, high, found["n_users"]))
+    return gaps
+
+
+def cycle_gap(result: Result, first: str, second: str) -> Gap:
+    """first − second in HR@5, mean over the cycles of a dynamic environment."""
+    one = result["differences"][first][second]
+    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+    return Gap(f"{first} − {second}", one["mean"], one["low"], one["high"], n_users)
+
+
+def _beats_in_cycles(*pairs: tuple[str, str]) -> Callable[[Result], Finding]:
+    return lambda result: beats([cycle_gap(result, *pair) for pair in pairs])
+
+
+def _comparable(result: Result) -> Finding:
+    models = result["presets"]["authors"]["models"]
+    best = max(RIVALS, key=lambda name: float(models[name]["HR@5"]))
+    return holds_level(static_gaps(result, "seqmf", best, ["HR@5"]), COMPARABLE)
+
+
+def _above_all_rivals(result: Result) -> Finding:
+    return beats([gap for name in RIVALS for gap in static_gaps(result, "seqmf", name, ["HR@5"])])
+
+
+def _only_if_updated(result: Result) -> Finding:
+    first = beats([cycle_gap(result, regime, "sr-od") for regime in ("full", "rare")])
+    gap = cycle_gap(result, "global", "sr-od")
+    other = beats([gap])
+    swapped = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
+    return joined([first, Finding(swapped.get(other.verdict, other.verdict), other.evidence)])
+
+
+def _budget(name: str) -> Callable[[Result], Finding]:
+    def judge(result: Result) -> Finding:
+        epsilon = float(result["settings"]["epsilon"])
+        spent = result["series"][name]["epsilon_spent"]
+        if spent is None:
+            said = result["series"][name]["privacy"]["promise"]
+            return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {said}")
+        verdict = CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED
+        return Finding(
+            verdict,
+            f"{name}: ε = {epsilon:g} a report; the phone that reports most spends {spent:g} "
+            f"over the run",
+        )
+
+    return judge
+
+
+def _all_but_kashin_are_poor(result: Result) -> Finding:
+    poor = is_ahead([cycle_gap(result, "none", name) for name in ("laplace", "harmony")])
+    return joined([poor, holds_level([cycle_gap(result, "kashin", "none")])])
+
+
+def _controls(name: str) -> Callable[[Result], Finding]:
+    return _beats_in_cycles((name, "frozen"), (name, "zero"))
+
+
+def _static_claims(part: str, data: str, rival: str) -> list[Claim]:
+    table = {"table1": "Table 1", "table2": "Table 2"}[part]
+    nine = "in all nine metrics, preset authors"
+    return [
+        Claim(
+            f"{part}-mf",
+            "SeqMF significantly outperforms its non-sequential predecessor MF",
+            f"Results, {table} ({data})",
+            part,
+            f"seqmf beats mf {nine}",
+            lambda result: beats(static_gaps(result, "seqmf", "mf", METRICS)),
+        ),
+        Claim(
+            f"{part}-rival",
+            f"it underperforms the simple {rival.upper().replace('OD', 'od')} model in all the "
+            f"metrics",
+            f"Results, {table} ({data})",
+            part,
+            f"{rival} beats seqmf {nine}",
+            lambda result: beats(static_gaps(result, rival, "seqmf", METRICS)),
+        ),
+        Claim(
+            f"{part}-comparable",
+            "the proposed model provides comparable quality with other methods in the static "
+            "environment",
+            f"Abstract ({data})",
+            part,
+            f"seqmf holds level with the best rival in HR@5, within {COMPARABLE}",
+            _comparable,
+        ),
+        Claim(
+            f"{part}-all",
+            "SeqMF outperforms the standard matrix factorization model and other competitors based "
+            "on the collected statistics",
+            f"Conclusion ({data})",
+            part,
+            "seqmf beats mf, mru, mfu, sr and sr-od in HR@5, preset authors",
+            _above_all_rivals,
+        ),
+        Claim(
+            f"{part}-frozen",
+            "Is a trained Q better than one left at its random start?",
+            f"not asked ({data})",
+            part,
+            "seqmf beats seqmf-frozen in HR@5, preset honest",
+            lambda result: beats(
+                static_gaps(result, "seqmf", "seqmf-frozen", ["HR@5"], preset="honest")
+            ),
+            of_paper=False,
+        ),
+    ]
+
+
+def _dynamic_claims() -> list[Claim]:
+    mean = "in HR@5, mean over cycles"
+    return [
+        Claim(
+            "fig3-sr-od",
+            "The SeqMF model in the considered training regimes outperforms SR-od model",
+            "Figure 3 (LSApp)",
+            "fig3",
+            f"full, rare and global each beat sr-od {mean}",
+            _beats_in_cycles(("full", "sr-od"), ("rare", "sr-od"), ("global", "sr-od")),
+        ),
+        Claim(
+            "fig3-global",
+            "if we do not update users' embeddings at all (Global regime), then the overall "
+            "performance decreases",
+            "Results, Figure 3 (LSApp)",
+            "fig3",
+            f"full beats global {mean}",
+            _beats_in_cycles(("full", "global")),
+        ),
+        Claim(
+            "fig3-rare",
+            "just rare updates of users' embeddings: the performance increases compared to Global",
+            "Results, Figure 3 (LSApp)",
+            "fig3",
+            f"rare beats global {mean}",
+            _beats_in_cycles(("rare", "global")),
+        ),
+        Claim(
+            "fig3-regular",
+            "regular updates of user embeddings improve performance",
+            "Figure 3 (LSApp)",
+            "fig3",
+            f"full beats rare {mean}",
+            _beats_in_cycles(("full", "rare")),
+        ),
+        Claim(
+            "fig4-sr-od",
+            "outperforms SR-od only if user embeddings are updated (Full and Rare regimes)",
+            "Figure 4 (App Usage)",
+            "fig4",
+            f"full and rare beat sr-od {mean}, and global does not",
+            _only_if_updated,
+        ),
+        Claim(
+            "fig4-alike",
+            "the performance of the SeqMF model in Full and Rare regimes is very similar",
+            "Results, Figure 4 (App Usage)",
+            "fig4",
+            f"full is alike rare {mean}, within {LEVEL}",
+            lambda result: is_alike([cycle_gap(result, "full", "rare")]),
+        ),
+        Claim(
+            "fig4-regular",
+            "regular updates of user embeddings improve performance",
+            "Figure 4 (App Usage)",
+            "fig4",
+            f"full and rare beat global {mean}",
+            _beats_in_cycles(("full", "global"), ("rare", "global")),
+        ),
+    ]
+
+
+def _privacy_claims(part: str, figure: str, data: str, epsilon: str) -> list[Claim]:
+    ours = "qharmony-paper"
+    mean = "in HR@5, mean over cycles"
+    claims = [
+        Claim(
+            f"{part}-level",
+            "the QHarmony mechanism does not lead to performance decreasing compared to the "
+            "non-private SeqMF model",
+            f"{figure} ({data}, {epsilon})",
+            part,
+            f"qharmony as printed holds level with no privacy {mean}, within {LEVEL}",
+            lambda result: holds_level([cycle_gap(result, ours, "none")]),
+        ),
+        Claim(
+            f"{part}-best",
+            "baseline privacy mechanisms have a worse privacy-utility trade-off compared to the "
+            "proposed QHarmony",
+            f"Results, {figure} ({data}, {epsilon})",
+            part,
+            f"qharmony as printed beats laplace, harmony and kashin {mean}",
+            _beats_in_cycles(*((ours, name) for name in ("laplace", "harmony", "kashin"))),
+        ),
+        Claim(
+            f"{part}-controls",
+            "Does QHarmony, as printed, teach Q anything that a Q left alone, or moved by reports "
+            "of zero, has not?",
+            f"not asked ({data}, {epsilon})",
+            part,
+            f"qharmony as printed beats frozen and zero {mean}",
+            _controls(ours),
+            of_paper=False,
+        ),
+        Claim(
+            f"{part}-repaired",
+            "Does QHarmony with nothing in the clear?",
+            f"not asked ({data}, {epsilon})",
+            part,
+            f"qharmony repaired beats frozen and zero {mean}",
+            _controls("qharmony"),
+            of_paper=False,
+        ),
+        Claim(
+            f"{part}-plain",
+            "Does training on, without any privacy, beat a Q left as it was?",
+            f"not asked ({data})",
+            part,
+            f"none beats frozen {mean}",
+            _beats_in_cycles(("none", "frozen")),
+            of_paper=False,
+        ),
+        Claim(
+            f"{part}-budget",
+            f"privacy budget {epsilon}: is that what a phone spends, with the mechanism as printed?",
+            f"{figure} ({data})",
+            part,
+            "the phone that reports most spends no more than ε over the whole run, and nothing "
+            "is sent in the clear",
+            _budget(ours),
+        ),
+        Claim(
+            f"{part}-budget-repaired",
+            f"And with the repaired mechanism: does a phone spend no more than {epsilon}?",
+            f"not asked ({data})",
+            part,
+            "the phone that reports most spends no more than ε over the whole run",
+            _budget("qharmony"),
+            of_paper=False,
+        ),
+    ]
+    if part == "fig5":
+        claims[1:1] = [
+            Claim(
+                "fig5-higher",
+                "an even higher utility compared to the SeqMF model without any privacy mechanism",
+                f"Results, {figure} ({data}, {epsilon})",
+                part,
+                f"qharmony as printed beats none {mean}",
+                _beats_in_cycles((ours, "none")),
+            ),
+            Claim(
+                "fig5-poor",
+                "poor performance of the baseline privacy mechanisms except for the Kashin "
+                "mechanism",
+                f"Results, {figure} ({data}, {epsilon})",
+                part,
+                f"none is ahead of laplace and of harmony by more than {LEVEL}, and kashin holds "
+                f"level with none {mean}",
+                _all_but_kashin_are_poor,
+            ),
+        ]
+    return claims
+
+
+CLAIMS: tuple[Claim, ...] = (
+    *_static_claims("table1", "LSApp", "sr-od"),
+    *_static_claims("table2", "App Usage", "sr"),
+    *_dynamic_claims(),
+    *_privacy_claims("fig5", "Figure 5", "LSApp", "ε = 4.5"),
+    *_privacy_claims("fig6", "Figure 6", "App Usage", "ε = 1.1"),
+)
