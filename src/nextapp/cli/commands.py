@@ -1,4 +1,4 @@
-"""The commands: demo, evaluate, train, predict, data."""
+"""The commands: demo, evaluate, dynamic, train, predict, data."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import dynamic as streaming
+from nextapp.cli import reproduce as reproducing
 from nextapp.cli import simulate as simulating
 from nextapp.cli import tune as tuning
 from nextapp.experiments import demo as demonstration
@@ -32,6 +34,12 @@ app.command(
 )(simulating.simulate)
 app.command(epilog="Example: nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")(
     tuning.tune
+)
+app.command(
+    epilog="Example: nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms all --seeds 5"
+)(streaming.dynamic)
+app.command(epilog="Example: nextapp reproduce all --quick --out reproduction")(
+    reproducing.reproduce
 )
 
 

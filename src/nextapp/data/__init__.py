@@ -1,4 +1,4 @@
-"""Launch logs: loading, synthetic phones, splits."""
+"""Launch logs: loading, synthetic phones, splits, cycles."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from pathlib import Path
 
 from nextapp.data import synthetic
 from nextapp.data.cutting import Parts, Split, collapsed, session_starts
+from nextapp.data.cycles import Cycle, Cycles, Cycling
 from nextapp.data.loading import BadRow, Columns, TimeUnit, UnreadableLog, load
 from nextapp.data.log import LaunchLog
 
 __all__ = [
     "BadRow",
     "Columns",
+    "Cycle",
+    "Cycles",
+    "Cycling",
     "LaunchLog",
     "Parts",
     "Split",

@@ -9,7 +9,7 @@ With the target at rank r (1 is best), each is a weight w(r) up to rank n and 0 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,13 @@ WEIGHTS: dict[str, Callable[[Floats], Floats]] = {
 METRICS = tuple(f"{name}@{n}" for name in WEIGHTS for n in CUTOFFS)
 
 
-def values(better: npt.NDArray[np.integer], equal: npt.NDArray[np.integer], ties: str) -> Floats:
-    """(n_predictions, 9): every metric of every prediction, in the order of `METRICS`.
+def values(
+    better: npt.NDArray[np.integer],
+    equal: npt.NDArray[np.integer],
+    ties: str,
+    wanted: Sequence[str] = METRICS,
+) -> Floats:
+    """(n_predictions, n_wanted): the wanted metrics of every prediction; all nine if not named.
 
     ``better`` counts the candidates that score above the target; ``equal`` those that score the
     same, itself included, and 0 if the target was no candidate: a miss. Pessimistic: the target
@@ -38,11 +43,11 @@ def values(better: npt.NDArray[np.integer], equal: npt.NDArray[np.integer], ties
     hit = equal > 0
     columns = []
     longest = max(CUTOFFS)
-    for weight in WEIGHTS.values():
-        for n in CUTOFFS:
-            rank = np.arange(1.0, longest + 1)
-            gained = np.concatenate([[0.0], np.cumsum(weight(rank) * (rank <= n))])
-            upto = gained[np.minimum(last, longest)]
-            before = gained[np.minimum(np.maximum(first - 1, 0), longest)]
-            columns.append(hit * (upto - before) / np.maximum(last - first + 1, 1))
+    for metric in wanted:
+        name, _, n = metric.partition("@")
+        rank = np.arange(1.0, longest + 1)
+        gained = np.concatenate([[0.0], np.cumsum(WEIGHTS[name](rank) * (rank <= int(n)))])
+        upto = gained[np.minimum(last, longest)]
+        before = gained[np.minimum(np.maximum(first - 1, 0), longest)]
+        columns.append(hit * (upto - before) / np.maximum(last - first + 1, 1))
     return np.stack(columns, axis=1)

@@ -121,38 +121,70 @@ def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
     """Collapse, split, cut sessions, settle who competes (PAPER.md, R9, R12, R14, R15)."""
     parts = split.cut(collapsed(log, inclusive=preset.collapse_inclusive))
     whole, history = parts.whole, parts.history
+    first = FirstLaunches.of(whole)
+    known = np.isin(first.pairs, history.user.astype(np.int64) * whole.n_apps + history.app)
     rows = np.flatnonzero(parts.part == 2)
-    session = session_starts(whole.where(parts.part == 2))
+    found = exam_on(rows, whole, history, parts.how, preset, first, known)
+    if found is None:
+        raise ValueError(
+            f"the test part of split {parts.how} has no session of two launches or more, so there "
+            f"is nothing to predict. Give a larger test part, or 'fraction:0.8,0,0.2'."
+        )
+    return found
+
+
+class FirstLaunches(NamedTuple):
+    """Every pair of a user and an app, as user · n_apps + app, ascending, and its first row."""
+
+    pairs: npt.NDArray[np.int64]
+    row: Indices
+
+    @classmethod
+    def of(cls, log: LaunchLog) -> FirstLaunches:
+        return cls(*np.unique(log.user.astype(np.int64) * log.n_apps + log.app, return_index=True))
+
+
+def exam_on(
+    rows: Indices,
+    whole: LaunchLog,
+    history: LaunchLog,
+    how: str,
+    preset: Preset,
+    first: FirstLaunches,
+    known: npt.NDArray[np.bool_],
+) -> Exam | None:
+    """The exam on these rows of a collapsed log; None where they leave nothing to predict.
+
+    ``known`` says of each pair of ``first`` whether it occurs in the history.
+    """
+    session = session_starts(whole.where(_mask(rows, len(whole))))
     number = np.repeat(np.arange(len(session) - 1), np.diff(session))
     if preset.drop_unseen:
-        seen = np.isin(whole.user[rows], history.user) & np.isin(whole.app[rows], history.app)
+        users, apps = np.zeros(whole.n_users, bool), np.zeros(whole.n_apps, bool)
+        users[first.pairs[known] // whole.n_apps] = True
+        apps[first.pairs[known] % whole.n_apps] = True
+        seen = users[whole.user[rows]] & apps[whole.app[rows]]
         rows, number = rows[seen], number[seen]
     length = np.bincount(number, minlength=1)
     enough = length[number] >= 2
     rows, number = rows[enough], number[enough]
     if len(rows) == 0:
-        raise ValueError(
-            f"the test part of split {parts.how} has no session of two launches or more, so there "
-            f"is nothing to predict. Give a larger test part, or 'fraction:0.8,0,0.2'."
-        )
+        return None
     sessions = np.append(np.flatnonzero(np.diff(number, prepend=-1)), len(rows))
 
     users = np.unique(whole.user[rows])
-    key = whole.user.astype(np.int64) * whole.n_apps + whole.app
-    pairs, first_row = np.unique(key, return_index=True)
-    asked = np.isin(pairs // whole.n_apps, users)
-    pairs, first_row = pairs[asked], first_row[asked]
+    asked = np.isin(first.pairs // whole.n_apps, users)
+    pairs, first_row = first.pairs[asked], first.row[asked]
     if preset.candidates == "whole":
         seen_from = np.full(len(pairs), -1)
     elif preset.candidates == "so-far":
         seen_from = first_row
     else:
-        before = np.isin(pairs, history.user.astype(np.int64) * whole.n_apps + history.app)
-        seen_from = np.where(before, -1, _NEVER)
+        seen_from = np.where(known[asked], -1, _NEVER)
     return Exam(
         whole=whole,
         history=history,
-        how=parts.how,
+        how=how,
         preset=preset,
         rows=rows,
         sessions=sessions,
@@ -161,6 +193,12 @@ def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
         candidate_starts=np.searchsorted(pairs // whole.n_apps, np.append(users, whole.n_users)),
         seen_from=seen_from,
     )
+
+
+def _mask(rows: Indices, n: int) -> npt.NDArray[np.bool_]:
+    mask = np.zeros(n, bool)
+    mask[rows] = True
+    return mask
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:

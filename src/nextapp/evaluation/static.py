@@ -120,6 +120,15 @@ def evaluate(
 
 def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
     """Each user's means of the nine metrics: over all predictions, and without exact repeats."""
+    values = answered(exam, predictor)
+    return (
+        user_means(exam, values, np.ones(len(values), bool)),
+        user_means(exam, values, ~exam.repeats),
+    )
+
+
+def answered(exam: Exam, predictor: Predictor, wanted: Sequence[str] = metrics.METRICS) -> Floats:
+    """(n_predictions, n_wanted): the wanted metrics of every prediction, in order."""
 
     def answer(chunk: Chunk) -> Floats:
         scores = predictor.score(chunk.questions)
@@ -135,17 +144,13 @@ def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
                 f"none counts as a hit. Lower its learning rate, or look at its input."
             )
         ties = "expected" if predictor.in_expectation else exam.preset.ties
-        return metrics.values(better, equal, ties)
+        return metrics.values(better, equal, ties, wanted)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        values = np.concatenate(list(pool.map(answer, exam.chunks)))
-    return (
-        _user_means(exam, values, np.ones(len(values), bool)),
-        _user_means(exam, values, ~exam.repeats),
-    )
+        return np.concatenate(list(pool.map(answer, exam.chunks)))
 
 
-def _user_means(
+def user_means(
     exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> Floats:
     """Predictions → (session →) user, as the preset says."""

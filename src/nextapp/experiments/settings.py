@@ -112,9 +112,9 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
         if key not in known:
             raise ValueError(f"[{where}]: {unknown('setting', key, known)}")
     types = {key: type(default) for key, default in training_values(base).items()}
-    typed = {key: _typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
-    model = replace(base.model, **{key: typed[key] for key in _MODEL_KEYS if key in typed})
-    return replace(base, model=model, **{key: typed[key] for key in _TRAINING_KEYS if key in typed})
+    given = {key: typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
+    model = replace(base.model, **{key: given[key] for key in _MODEL_KEYS if key in given})
+    return replace(base, model=model, **{key: given[key] for key in _TRAINING_KEYS if key in given})
 
 
 def experiment_from(values: Mapping[str, Any]) -> Experiment:
@@ -126,7 +126,7 @@ def experiment_from(values: Mapping[str, Any]) -> Experiment:
     if "data" not in values:
         raise ValueError("the settings name no data: a file, or 'synthetic:lsapp'.")
     plain = {
-        key: _typed(values[key], kind, key)
+        key: typed(values[key], kind, key)
         for key, kind in (
             ("data", str),
             ("split", str),
@@ -138,11 +138,11 @@ def experiment_from(values: Mapping[str, Any]) -> Experiment:
         if key in values
     }
     if "models" in plain:
-        plain["models"] = tuple(_typed(name, str, "models") for name in plain["models"])
+        plain["models"] = tuple(typed(name, str, "models") for name in plain["models"])
     default = Experiment(plain["data"])
     for key in ("seqmf", "mf"):
         if key in values:
-            table = _typed(values[key], dict, key)
+            table = typed(values[key], dict, key)
             plain[key] = training_from(table, key, getattr(default, key))
     return Experiment(**plain)
 
@@ -155,7 +155,7 @@ def settings_file(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
 
 
-def _typed(value: Any, kind: type, where: str) -> Any:
+def typed(value: Any, kind: type, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool):

@@ -382,7 +382,7 @@ def _privacy_claims(part: str, figure: str, data: str, epsilon: str) -> list[Cla
         ),
         Claim(
             f"{part}-budget",
-            f"privacy budget {epsilon}: is that what a phone spends, with the mechanism as printed?",
+            f"privacy budget {epsilon}: is that all a phone spends with the printed mechanism?",
             f"{figure} ({data})",
             part,
             "the phone that reports most spends no more than ε over the whole run, and nothing "

@@ -21,7 +21,14 @@ DRAWN: Any = {**STYLE, "svg.fonttype": "path"}
 
 OURS = ("full", "qharmony-paper", "nextapp")
 CONTROLS = ("frozen", "zero")
-_DASHES = ("-", (0, (6, 2)), (0, (1, 1.4)), (0, (4, 1.5, 1, 1.5)), (0, (8, 2, 1, 2, 1, 2)), (0, (2, 2)))
+_DASHES = (
+    "-",
+    (0, (6, 2)),
+    (0, (1, 1.4)),
+    (0, (4, 1.5, 1, 1.5)),
+    (0, (8, 2, 1, 2, 1, 2)),
+    (0, (2, 2)),
+)
 _MARKERS = "osD^vPX*<>h"
 LABELS = {
     "full": "Full",
@@ -57,7 +64,9 @@ def svg(figure: Figure) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
-    return re.sub(r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text, count=1)
+    return re.sub(
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text, count=1
+    )
 
 
 class Look:
@@ -115,7 +124,7 @@ def activity(result: Result) -> Figure:
 
 
 def in_cycles(result: Result, *, unit: str) -> Figure:
-    """HR@5 cycle by cycle, and the difference to the reference added up; bands are 95 % intervals."""
+    """HR@5 cycle by cycle, and its difference to the reference added up; bands: 95 % intervals."""
     names = list(result["series"])
     look = Look(names)
     cycles = result["evaluated"]

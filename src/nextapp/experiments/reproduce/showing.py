@@ -77,7 +77,9 @@ def _metrics_table(part: str, preset: str, found: Mapping[str, Any]) -> str:
             above = {other[metric] for other in models.values() if other[metric] > row[metric]}
             tag = {0: "b", 1: "u"}.get(len(above), "span")
             low, high = row["ci95"][metric]
-            cell = f"<{tag}>{number(row[metric])}</{tag}><small>{number(low)}–{number(high)}</small>"
+            cell = (
+                f"<{tag}>{number(row[metric])}</{tag}><small>{number(low)}–{number(high)}</small>"
+            )
             if preset == "authors":
                 cell += f"<small class=paper>{number(paper[metric]) if paper else '–'}</small>"
             cells.append(f"<td>{cell}</td>")
@@ -87,9 +89,9 @@ def _metrics_table(part: str, preset: str, found: Mapping[str, Any]) -> str:
         legend += "; last, in italics, what the paper prints"
     return (
         f"<div class=wide><table class=figures><thead><tr><th>model</th>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div><p class=note>{legend}. seqmf-frozen is seqmf "
-        f"with Q left at its random start; seqmf-authors has the settings that the paper's authors "
-        f"chose for LSApp.</p>"
+        f"<tbody>{''.join(rows)}</tbody></table></div><p class=note>{legend}. seqmf-frozen is "
+        f"seqmf with Q left at its random start; seqmf-authors has the settings that the paper's "
+        f"authors chose for LSApp.</p>"
     )
 
 
@@ -102,7 +104,8 @@ def _chosen(found: Mapping[str, Any]) -> str:
             f"<li>{model}: {escape(settings)} (HR@5 {number(tuning['HR@5'])} on the validation "
             f"part, best of {tuning['trials']} trials)</li>"
         )
-    return f"<details><summary>Settings chosen on the validation part</summary><ul>{''.join(lines)}</ul></details>"
+    summary = "<summary>Settings chosen on the validation part</summary>"
+    return f"<details>{summary}<ul>{''.join(lines)}</ul></details>"
 
 
 def _short(value: Any) -> str:
@@ -166,11 +169,12 @@ def _dynamic_page(record: Record) -> str:
     cycles = result["cycles"]
     asked = [cycle["n_users_asked"] for cycle in cycles[1:]]
     said = (
-        f"<p>{len(cycles)} {'days' if settings['cycles'] == 'days' else 'cycles'}; Q is pre-trained "
-        f"on the first, without privacy; the others are predicted and then learnt from. Q moves "
-        f"after every {settings['q_every']} of them. "
+        f"<p>{len(cycles)} {'days' if settings['cycles'] == 'days' else 'cycles'}; Q is "
+        f"pre-trained on the first, without privacy; the others are predicted and then learnt "
+        f"from. Q moves after every {settings['q_every']} of them. "
         f"{min(asked, default=0):,} to {max(asked, default=0):,} users are asked in each; "
-        f"seeds {escape(', '.join(map(str, _seeds(result))))}; preset {escape(settings['preset'])}; "
+        f"seeds {escape(', '.join(map(str, _seeds(result))))}; "
+        f"preset {escape(settings['preset'])}; "
         f"intervals: {escape(str(result['intervals']))}.</p>"
     )
     head = "<th>series</th><th>HR@5, mean over cycles</th><th>95 % interval</th>"
@@ -180,8 +184,7 @@ def _dynamic_page(record: Record) -> str:
     for name, row in result["series"].items():
         mean = row["over_cycles"]["HR@5"]
         cells = (
-            f"<td>{number(mean['mean'])}</td>"
-            f"<td>{number(mean['low'])}–{number(mean['high'])}</td>"
+            f"<td>{number(mean['mean'])}</td><td>{number(mean['low'])}–{number(mean['high'])}</td>"
         )
         if private:
             cells += _spent(row["privacy"])

@@ -103,7 +103,7 @@ def page(
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>The paper, reproduced and questioned</title>
-<style>{STYLE}</style>
+<style>{_style()}</style>
 </head>
 <body>
 <main>
@@ -114,7 +114,8 @@ def page(
 {_quick(quick)}
 {_data(records)}
 </header>
-<nav><ol><li><a href="#verdicts">Verdicts</a></li>{contents}<li><a href="#how">How this was made</a></li></ol></nav>
+<nav><ol><li><a href="#verdicts">Verdicts</a></li>{contents}
+<li><a href="#how">How this was made</a></li></ol></nav>
 <section id="verdicts">
 <h2>Verdicts</h2>
 {_in_short(judged)}
@@ -127,6 +128,10 @@ def page(
 </body>
 </html>
 """
+
+
+def _style() -> str:
+    return (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 
 
 def _quick(quick: bool) -> str:
@@ -147,8 +152,9 @@ def _data(records: Records) -> str:
     for name, data in said.items():
         warning = "" if data["real"] else " class=twin"
         lines.append(
-            f"<li{warning}><b>{escape(name)}</b>: {escape(data['said'])} {data['n_users']:,} users, "
-            f"{data['n_apps']:,} apps, {data['n_launches']:,} launches.</li>"
+            f"<li{warning}><b>{escape(name)}</b>: {escape(data['said'])} "
+            f"{data['n_users']:,} users, {data['n_apps']:,} apps, {data['n_launches']:,} "
+            f"launches.</li>"
         )
     twins = any(not data["real"] for data in said.values())
     note = (
@@ -224,9 +230,11 @@ def _part(
     name, result = record["part"], record["result"]
     head = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
     data = result["data"]
-    head += f"<p class=note>{escape(data['name'])}: {'the data' if data['real'] else 'synthetic twin, not the data'}.</p>"
+    kind = "the data" if data["real"] else "synthetic twin, not the data"
+    head += f"<p class=note>{escape(data['name'])}: {kind}.</p>"
     if "problem" in result:
-        return f"{head}<p class=warning>This could not be measured: {escape(result['problem'])}</p></section>"
+        why = escape(result["problem"])
+        return f"{head}<p class=warning>This could not be measured: {why}</p></section>"
     captioned = ""
     for number, image in enumerate(drawn):
         caption = _caption(name, judged) if number == len(drawn) - 1 else ""
@@ -252,59 +260,21 @@ def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _how(records: Records) -> str:
-    rows = []
-    for name, record in records.items():
-        rows.append(
-            f"<details><summary>{escape(record['title'])}: seed {record['seed']}, "
-            f"{record['seconds']:,.0f} s</summary><pre>{escape(as_toml(record['settings']))}</pre>"
-            f"<p class=note>fingerprint {record['fingerprint'][:16]} of settings, data, seed, code "
-            f"and libraries</p></details>"
-        )
+    rows = [
+        f"<details><summary>{escape(record['title'])}: seed {record['seed']}, "
+        f"{record['seconds']:,.0f} s</summary><pre>{escape(as_toml(record['settings']))}</pre>"
+        f"<p class=note>fingerprint {record['fingerprint'][:16]} of settings, data, seed, code "
+        f"and libraries</p></details>"
+        for record in records.values()
+    ]
     versions: dict[str, str] = {}
     for record in records.values():
         versions |= record["versions"]
     libraries = ", ".join(f"{escape(name)} {escape(text)}" for name, text in versions.items())
     total = sum(record["seconds"] for record in records.values())
     return (
-        f"<section id=how><h2>How this was made</h2><p><code>nextapp reproduce</code>; {libraries}. "
-        f"The parts took {total / 60:.1f} minutes of work together. The same numbers stand in "
-        f"<code>results.json</code>, <code>csv/</code> and <code>figures/</code> beside this page."
-        f"</p>{''.join(rows)}</section>"
+        f"<section id=how><h2>How this was made</h2><p><code>nextapp reproduce</code>; "
+        f"{libraries}. The parts took {total / 60:.1f} minutes of work together. The same "
+        f"numbers stand in <code>results.json</code>, <code>csv/</code> and "
+        f"<code>figures/</code> beside this page.</p>{''.join(rows)}</section>"
     )
-
-
-STYLE = """
-:root{--ink:#1b1b1b;--soft:#5c5c5c;--paper:#fff;--line:#d9d9d9;--tint:#f5f4f1;--yes:#1d6b38;--no:#9c1f18;--open:#7a5a00}
-@media (prefers-color-scheme:dark){:root{--ink:#e9e7e3;--soft:#a8a5a0;--paper:#17181a;--line:#3a3b3e;--tint:#222326;--yes:#7fce98;--no:#f2958d;--open:#e3c165}
-figure{background:#fff;color:#1b1b1b}figure figcaption{background:var(--paper);color:var(--ink)}}
-*{box-sizing:border-box}
-body{margin:0;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
-main{max-width:64rem;margin:0 auto;padding:1rem}
-h1{font-size:1.7rem;line-height:1.2;margin:.5rem 0}h2{font-size:1.3rem;margin:2.2rem 0 .5rem;border-top:2px solid var(--ink);padding-top:.6rem}
-h3{font-size:1rem;margin:1.4rem 0 .2rem}a{color:inherit}
-.lead{font-size:1.1rem;margin:.2rem 0 1rem}.note,small{color:var(--soft)}.note{font-size:.85rem}
-small{display:block;font-size:.75rem}
-.warning{border-left:4px solid var(--open);background:var(--tint);padding:.5rem .8rem}
-.data{padding-left:1.2rem}.data li{overflow-wrap:anywhere}
-nav ol{columns:2 18rem;font-size:.9rem;padding-left:1.4rem}
-.wide{overflow-x:auto;margin:.5rem 0}
-table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.85rem}
-th,td{padding:.3rem .55rem;text-align:right;vertical-align:top;border-bottom:1px solid var(--line);white-space:nowrap}
-th[scope=row],thead th:first-child{text-align:left}
-td.words{white-space:normal;text-align:left;min-width:14rem}
-.figures td small{font-size:.68rem;line-height:1.25}.figures .paper{font-style:italic;color:var(--ink)}
-.verdicts{width:100%}.verdicts td,.verdicts th{text-align:left;white-space:normal}.verdicts td:nth-child(2){font-size:.82rem;overflow-wrap:anywhere}
-.verdicts .heading th{padding-top:1.2rem;font-size:1rem;border-bottom:2px solid var(--ink)}
-.badge{display:inline-block;border:1.5px solid;border-radius:.3rem;padding:0 .4rem;font-size:.8rem;font-weight:600;white-space:nowrap}
-.yes{color:var(--yes)}.no{color:var(--no)}.open{color:var(--open);border-style:dashed}
-figure{margin:1rem 0;padding:.6rem;border:1px solid var(--line);overflow-x:auto}
-figure svg{width:100%;min-width:34rem;height:auto;display:block}
-figcaption{font-size:.85rem;padding:.4rem}figcaption ul{margin:.3rem 0;padding-left:1.1rem}
-pre{background:var(--tint);padding:.6rem;overflow-x:auto;font-size:.8rem}
-details{margin:.4rem 0}summary{cursor:pointer}
-dt{font-weight:600}dd{margin:0 0 .4rem 1rem}
-@media (max-width:40rem){.verdicts thead{display:none}.verdicts tr{display:block;border-bottom:1px solid var(--line);padding:.5rem 0}
-.verdicts td,.verdicts th{display:block;border:0;padding:.15rem 0}}
-@media print{body{font-size:10pt}nav{display:none}h2{break-after:avoid}figure,tr{break-inside:avoid}
-.wide{overflow:visible}table.figures{font-size:7pt}.figures td small{font-size:6pt}th,td{padding:.15rem .25rem}figure svg{min-width:0}}
-"""

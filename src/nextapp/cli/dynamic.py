@@ -1,0 +1,229 @@
+"""`nextapp dynamic`: predict a cycle, learn from it, go on to the next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nextapp.cli import options, screen
+from nextapp.evaluation import METRICS
+from nextapp.evaluation.dynamic import REGIMES
+from nextapp.experiments import dynamic as experiments
+from nextapp.experiments.settings import MODELS, settings_file
+
+
+def dynamic(
+    source: options.Source,
+    cycles: Annotated[
+        str | None,
+        typer.Option(
+            help="A number of cycles of almost equal activity, switches:9000 for one every so many "
+            "session switches, or days. Default: days for App Usage, else 33.",
+            show_default=False,
+        ),
+    ] = None,
+    q_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Cycles between two updates of Q. Default: 2 for days, else 10.",
+            show_default=False,
+        ),
+    ] = None,
+    q_rounds: Annotated[
+        int | None, typer.Option(help="Rounds of an update. Default: 1.", show_default=False)
+    ] = None,
+    regimes: Annotated[
+        str | None,
+        typer.Option(help="Of full,rare,global; '' for none. Default: all.", show_default=False),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Fitted anew each cycle, of {','.join(MODELS)}. Default: sr-od.",
+            show_default=False,
+        ),
+    ] = None,
+    mechanisms: Annotated[
+        str | None,
+        typer.Option(
+            help="Played beside the controls none, frozen and zero: "
+            f"{','.join(experiments.PRIVATE)}, or all. Default: none are.",
+            show_default=False,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Of one report. Default: 1.1 for App Usage, else 4.5.", show_default=False
+        ),
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(
+            help="public (from synthetic stand-ins), quantile:EPSILON or a number. "
+            "Default: public.",
+            show_default=False,
+        ),
+    ] = None,
+    pretraining: Annotated[
+        str | None,
+        typer.Option(
+            help="Q before the stream is trained on the first cycle, on all data (leaks the "
+            "future, as the authors did) or not at all: first, all, none.",
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            help="User vectors before anything is learnt: random or zero. Default: random.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="How many, counted from --seed. Default: 1.", show_default=False),
+    ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(help="HR@1,NDCG@5,… or all. Default: HR@5.", show_default=False),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="authors, paper or honest. Default: honest.", show_default=False),
+    ] = None,
+    settings: options.SettingsFile = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False),
+    ] = None,
+    json: options.JsonFile = None,
+    user_column: options.UserColumn = None,
+    time_column: options.TimeColumn = None,
+    app_column: options.AppColumn = None,
+    time_unit: options.TimeUnit = "s",
+    skip_bad_rows: options.SkipBadRows = False,
+) -> None:
+    """Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms."""
+    with screen.clear_errors():
+        values = settings_file(settings) if settings else {}
+        given = {
+            "data": source,
+            "cycles": f"cycles:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
+            "q_every": q_every,
+            "q_rounds": q_rounds,
+            "regimes": _names(regimes, REGIMES),
+            "models": _names(models, MODELS),
+            "mechanisms": _names(mechanisms, experiments.PRIVATE),
+            "epsilon": epsilon,
+            "clip": clip,
+            "pretraining": pretraining,
+            "start": start,
+            "seeds": seeds,
+            "metrics": _names(metrics, METRICS),
+            "preset": preset,
+            "seed": seed,
+        }
+        values |= {key: value for key, value in given.items() if value is not None}
+        experiment = experiments.experiment_from(values)
+        began = time.perf_counter()
+        with screen.progress() as report:
+            report("reading", 0, 0)
+            log = options.read_log(
+                source, experiment.seed, user_column, time_column, app_column, time_unit,
+                skip_bad_rows,
+            )  # fmt: skip
+            result = experiments.run(experiment, log, report).as_json()
+        show(result)
+        screen.out.print(f"{time.perf_counter() - began:.1f} s", style="dim")
+        screen.write_json(json, result)
+
+
+def _names(text: str | None, known: tuple[str, ...]) -> list[str] | None:
+    if text is None:
+        return None
+    if text == "all":
+        return list(known)
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """A dynamic experiment: the cycles, and a row for each series."""
+    about, parts, settings = result["data"], result["cycles"], result["settings"]
+    screen.out.print(
+        f"[bold]{about['source']}[/]  {about['n_users']:,} users, {about['n_apps']:,} apps, "
+        f"{about['n_launches']:,} launches; {len(parts)} cycles ({settings['cycles']}), preset "
+        f"[bold]{settings['preset']}[/], seeds {settings['seed']} to "
+        f"{settings['seed'] + settings['seeds'] - 1}",
+        highlight=False,
+    )
+    for key in ("n_users", "n_sessions", "n_launches"):
+        counts = [part[key] for part in parts]
+        screen.out.print(
+            f"  {key.removeprefix('n_'):9} |{screen.sparkline(counts)}| {min(counts):,} to "
+            f"{max(counts):,}",
+            style="dim",
+            highlight=False,
+        )
+    moves = ", ".join(map(str, result["q_moves_after"])) or "never"
+    screen.out.print(
+        f"Q is pre-trained on {_PRETRAINED[settings['pretraining']]} and moves after cycles "
+        f"{moves}. Cycles {result['evaluated'][0]} to {result['evaluated'][-1]} are predicted.\n",
+        highlight=False,
+    )
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in ("", "first", "mean (95 %)", "last", "cumulative δ (95 %)", "ε"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for name, series in result["series"].items():
+        curve, mean, delta = series["HR@5"], series["over_cycles"]["HR@5"], series["delta"]
+        table.add_row(
+            name,
+            _figure(curve["mean"][0]),
+            f"{_figure(mean['mean'])} ({_figure(mean['low'])}–{_figure(mean['high'])})",
+            _figure(curve["mean"][-1]),
+            "reference"
+            if delta["reference"] == name
+            else f"{delta['mean'][-1]:+.3f} ({delta['low'][-1]:+.3f} to {delta['high'][-1]:+.3f})",
+            _epsilon(series),
+        )
+    screen.out.print("[bold]HR@5[/], and how far it is from the reference, summed over the cycles")
+    screen.out.print(table)
+    for metric in settings["metrics"]:
+        if metric != "HR@5":
+            figures = ", ".join(
+                f"{name} {series['over_cycles'][metric]['mean']:.3f}"
+                for name, series in result["series"].items()
+            )
+            screen.out.print(f"{metric}: {figures}", highlight=False)
+    if settings["mechanisms"]:
+        screen.out.print(
+            f"ε: all that the phone with most reports gave, {settings['epsilon']:g} each. "
+            f"{'; '.join(_not_private(result))}.",
+            style="dim",
+            highlight=False,
+        )
+
+
+_PRETRAINED = {"first": "the first cycle", "all": "all data", "none": "nothing"}
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}".removeprefix("0")
+
+
+def _epsilon(series: Mapping[str, Any]) -> str:
+    if series["privacy"] is None:
+        return ""
+    return "∞" if series["epsilon_spent"] is None else f"{series['epsilon_spent']:g}"
+
+
+def _not_private(result: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{name} is {series['privacy']['promise']}"
+        for name, series in result["series"].items()
+        if series["privacy"] is not None and series["epsilon_spent"] is None
+    ]
