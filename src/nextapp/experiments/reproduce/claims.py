@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nextapp.evaluation import METRICS
 
 CONFIRMED = "confirmed"
@@ -31,6 +33,7 @@ WORTH = 0.005
 LEVEL = 0.01
 COMPARABLE = 0.03
 FEWEST = 10
+BALANCED = 0.1
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
 
 
@@ -214,6 +217,18 @@ def _controls(name: str) -> Callable[[Result], Finding]:
     return _beats_in_cycles((name, "frozen"), (name, "zero"))
 
 
+def _balanced(result: Result) -> Finding:
+    users = {key: np.asarray(result[key]["n_users"], float) for key in ("by_day", "by_cycle")}
+    if len(users["by_cycle"]) < FEWEST:
+        return Finding(CANNOT_TELL, f"only {len(users['by_cycle'])} cycles")
+    days, cycles = (float(counts.std() / counts.mean()) for counts in users.values())
+    return Finding(
+        CONFIRMED if cycles <= BALANCED else NOT_CONFIRMED,
+        f"active users deviate by {cycles:.0%} of their mean over the cycles, by {days:.0%} over "
+        f"the days",
+    )
+
+
 def _static_claims(part: str, data: str, rival: str) -> list[Claim]:
     table = {"table1": "Table 1", "table2": "Table 2"}[part]
     nine = "in all nine metrics, preset authors"
@@ -270,6 +285,15 @@ def _static_claims(part: str, data: str, rival: str) -> list[Claim]:
 def _dynamic_claims() -> list[Claim]:
     mean = "in HR@5, mean over cycles"
     return [
+        Claim(
+            "fig2-balanced",
+            "the number of active users is almost the same in every cycle",
+            "Dynamic environment, Figure 2 (LSApp)",
+            "fig2",
+            f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
+            f"their mean",
+            _balanced,
+        ),
         Claim(
             "fig3-sr-od",
             "The SeqMF model in the considered training regimes outperforms SR-od model",

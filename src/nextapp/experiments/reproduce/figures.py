@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nextapp.experiments.plots import ACCENT, FAINT, INK, STYLE
 
 Result = Mapping[str, Any]
+Numbers = npt.NDArray[np.float64]
 
 # In the report letters are drawn, not written: no reader needs our font.
 DRAWN: Any = {**STYLE, "svg.fonttype": "path"}
@@ -109,15 +112,8 @@ def activity(result: Result) -> Figure:
                 mean = heights.mean()
                 panel.axhline(mean, color=ACCENT, lw=1, ls=(0, (6, 3)))
                 spread = heights.std() / mean if mean else 0.0
-                panel.annotate(
-                    f"mean {mean:,.0f}, deviation {spread:.0%} of it",
-                    (0.99, 0.97),
-                    xycoords="axes fraction",
-                    ha="right",
-                    va="top",
-                    fontsize=8,
-                    color=ACCENT,
-                    bbox={"fc": "white", "ec": "none", "pad": 1.5, "alpha": 0.8},
+                panel.set_title(
+                    f"mean {mean:,.0f} ± {spread:.0%}", loc="right", fontsize=8.5, color=ACCENT
                 )
             panels[1, column].set_xlabel(word)
     return figure
@@ -209,6 +205,16 @@ def phones(result: Result) -> Figure:
     return figure
 
 
+class _Line(NamedTuple):
+    """Series that lie on one another, drawn as one."""
+
+    names: list[str]
+    x: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+
+
 def _lines(
     panel: Axes,
     names: Sequence[str],
@@ -217,56 +223,83 @@ def _lines(
     curve: Callable[[str], Mapping[str, Any]],
 ) -> None:
     """Curves with their bands, each named at its end."""
-    ends = []
-    last = 0.0
+    found: list[_Line] = []
     for name in names:
-        found = curve(name)
-        x = np.asarray(found["at"] if at is None else at, float)
-        y, low, high = (_numbers(found[key]) for key in ("mean", "low", "high"))
-        kind = look.of(name)
-        every = max(1, len(x) // 8)
-        shift = look.names.index(name) % every
-        panel.plot(x, y, markevery=(shift, every), **kind)
-        panel.fill_between(x, low, high, color=kind["color"], alpha=0.12, lw=0)
-        there = np.flatnonzero(np.isfinite(y))
-        if len(there):
-            ends.append((float(y[there[-1]]), name))
-            last = max(last, float(x[there[-1]]))
-    _name_ends(panel, last, ends, look)
+        values = curve(name)
+        x = np.asarray(values["at"] if at is None else at, float)
+        line = _Line([name], x, *(_numbers(values[key]) for key in ("mean", "low", "high")))
+        found.append(line)
+    lines = _together(found)
+    for number, line in enumerate(lines):
+        kind = look.of(line.names[0])
+        every = max(1, len(line.x) // 7)
+        panel.plot(line.x, line.mean, markevery=(number % every, every), **kind)
+        panel.fill_between(line.x, line.low, line.high, color=kind["color"], alpha=0.13, lw=0)
+        for edge in (line.low, line.high):
+            panel.plot(line.x, edge, color=kind["color"], lw=0.4, ls=kind["ls"], alpha=0.6)
+    _name_ends(panel, [line for line in lines if np.isfinite(line.mean).any()], look)
 
 
-def _name_ends(panel: Axes, x: float, ends: list[tuple[float, str]], look: Look) -> None:
+def _together(lines: Sequence[_Line]) -> list[_Line]:
+    """Lines that stay within 3 % of the whole span of one another share one."""
+    spread = [value for line in lines for value in line.mean if np.isfinite(value)]
+    near = 0.03 * (max(spread) - min(spread)) if spread else 0.0
+    groups: list[_Line] = []
+    for line in lines:
+        for group in groups:
+            same = len(group.x) == len(line.x) and np.array_equal(group.x, line.x)
+            if same and np.nanmax(np.abs(group.mean - line.mean), initial=0.0) <= near:
+                group.names.extend(line.names)
+                break
+        else:
+            groups.append(line)
+    return groups
+
+
+def _name_ends(panel: Axes, lines: Sequence[_Line], look: Look) -> None:
     """Names beside the ends of their lines, moved apart where they would overlap."""
-    if not ends:
-        return
-    ends.sort()
     low, high = panel.get_ylim()
-    step = (high - low) * 0.052
-    places = [y for y, _ in ends]
+    step = (high - low) * 0.05
+    ends = []
+    for line in lines:
+        last = np.flatnonzero(np.isfinite(line.mean))[-1]
+        text = "\n".join(textwrap.wrap(", ".join(map(label, line.names)), 24))
+        ends.append((float(line.mean[last]), float(line.x[last]), text, line.names[0]))
+    ends.sort()
+    heights = [step * (text.count("\n") + 1.3) for _, _, text, _ in ends]
+    places = [y for y, _, _, _ in ends]
     for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + step)
-    excess = places[-1] - high
-    if excess > 0:
-        places = [place - excess for place in places]
-        for number in range(len(places) - 2, -1, -1):
-            places[number] = min(places[number], places[number + 1] - step)
-    for (y, name), place in zip(ends, places, strict=True):
-        kind = look.of(name)
+        apart = (heights[number] + heights[number - 1]) / 2
+        places[number] = max(places[number], places[number - 1] + apart)
+    for number in range(len(places) - 1, -1, -1):
+        top = high - heights[number] / 2
+        if number + 1 < len(places):
+            top = places[number + 1] - (heights[number] + heights[number + 1]) / 2
+        places[number] = min(places[number], top)
+    for (y, x, text, name), place in zip(ends, places, strict=True):
+        color = look.of(name)["color"]
         panel.annotate(
-            label(name),
+            text,
             (x, y),
-            xytext=(1.03, place),
+            xytext=(1.06, place),
             textcoords=("axes fraction", "data"),
             fontsize=8,
             va="center",
-            color=kind["color"],
-            arrowprops={"arrowstyle": "-", "lw": 0.5, "color": kind["color"], "shrinkB": 2},
+            color=color,
+            arrowprops={
+                "arrowstyle": "-",
+                "lw": 0.6,
+                "color": color,
+                "shrinkA": 1,
+                "shrinkB": 2,
+                "relpos": (0, 0.5),
+            },
             annotation_clip=False,
         )
     panel.set_ylim(low, high)
 
 
-def _numbers(values: Iterable[float | None]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _numbers(values: Iterable[float | None]) -> Numbers:
     return np.array([np.nan if value is None else value for value in values], float)
 
 

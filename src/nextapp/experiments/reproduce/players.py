@@ -28,23 +28,22 @@ def played(part: Part, scratch: Path, report: Report) -> dict[str, Any]:
 
     A tuning keeps its trials under `scratch`, so that a part killed in the middle goes on.
     """
+    if part.kind in ON_FLEETS:
+        return {**ON_FLEETS[part.kind](part, report), "data": part.source.as_values()}
     report("reading", 0, 0)
     log = part.source.log(part.seed)
-    try:
-        result = PLAYERS[part.kind](part, log, scratch, report)
-    except ValueError as error:
-        return {"problem": str(error), "data": _about(part, log)}
-    return {**result, "data": _about(part, log)}
-
-
-def _about(part: Part, log: LaunchLog) -> dict[str, Any]:
-    return {
+    about = {
         **part.source.as_values(),
         "n_users": log.n_users,
         "n_apps": log.n_apps,
         "n_launches": len(log),
         "notes": list(log.notes),
     }
+    try:
+        result = ON_LOGS[part.kind](part, log, scratch, report)
+    except ValueError as error:
+        return {"problem": str(error), "data": about}
+    return {**result, "data": about}
 
 
 def static(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[str, Any]:
@@ -146,9 +145,9 @@ def _check(part: Part, known: set[str]) -> None:
             raise KeyError(f"{part.name}.toml: {unknown('setting', key, sorted(known))}")
 
 
-Player = Callable[[Part, LaunchLog, Path, Report], dict[str, Any]]
-PLAYERS: Mapping[str, Player] = {
+ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Report], dict[str, Any]]] = {
     "static": static,
     "activity": activity,
     "dynamic": in_cycles,
 }
+ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {}

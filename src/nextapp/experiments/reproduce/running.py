@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import shutil
 import threading
 import time
 import traceback
@@ -58,6 +59,7 @@ def play_missing(
             heard(part.name, "finished before", 1, 1)
     if todo:
         _play(todo, folder, min(jobs, len(todo)), heard)
+        shutil.rmtree(folder / "scratch", ignore_errors=True)
     records = {part.name: finished(folder, part) for part in parts}
     return {name: record for name, record in records.items() if record is not None}
 
@@ -156,9 +158,7 @@ def _record(part: Part, folder: Path, connection: Connection) -> None:
     record = record_of(part, result, time.perf_counter() - start)
     text = json.dumps(record, indent=1, allow_nan=False) + "\n"
     write_atomically(result_file(folder, part.name), text.encode())
-    for file in scratch.iterdir():
-        file.unlink()
-    scratch.rmdir()
+    shutil.rmtree(scratch)
 
 
 def record_of(part: Part, result: Mapping[str, Any], seconds: float) -> dict[str, Any]:

@@ -50,11 +50,17 @@ class Source:
         }
 
 
-NAMES: Mapping[str, str] = {"lsapp": "LSApp", "app-usage": "App Usage"}
+NAMES: Mapping[str, str] = {
+    "lsapp": "LSApp",
+    "app-usage": "App Usage",
+    "fleet": "synthetic phones",
+}
 
 
 def source(data: str, twin: str, path: Path | None) -> Source:
     """The file at `path`, checked against what its authors published, or else the twin."""
+    if data == "fleet":
+        return Source(NAMES[data], twin, "", f"A fleet of synthetic phones of any number: {twin}.")
     if path is None:
         return Source(
             NAMES[data],

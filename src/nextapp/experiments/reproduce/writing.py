@@ -64,21 +64,27 @@ def write(folder: Path, records: Records) -> Path:
         if "problem" in record["result"]:
             continue
         shown = SHOWN[record["kind"]]
-        write_atomically(folder / "csv" / f"{name}.csv", _csv(shown.rows(record)))
+        _keep(folder / "csv" / f"{name}.csv", _csv(shown.rows(record)))
         for drawn, figure in shown.figures(record).items():
             with mpl.rc_context(figures.DRAWN):
                 plots.save(figure, folder / "figures" / drawn)
             inline[name].append(figures.svg(figure))
     columns = list(judged[0]) if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
-    write_atomically(folder / "verdicts.csv", _csv(rows))
+    _keep(folder / "verdicts.csv", _csv(rows))
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
-    write_atomically(
+    _keep(
         folder / "results.json", (json.dumps(everything, indent=1, allow_nan=False) + "\n").encode()
     )
     path = folder / "report.html"
-    write_atomically(path, page(ordered, judged, inline).encode())
+    _keep(path, page(ordered, judged, inline).encode())
     return path
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Written whole or not at all, and readable by all like other files."""
+    write_atomically(path, data)
+    path.chmod(0o644)
 
 
 def _csv(rows: Any) -> bytes:
@@ -151,10 +157,11 @@ def _data(records: Records) -> str:
     lines = []
     for name, data in said.items():
         warning = "" if data["real"] else " class=twin"
+        size = ", ".join(
+            f"{data[key]:,} {key[2:]}" for key in ("n_users", "n_apps", "n_launches") if key in data
+        )
         lines.append(
-            f"<li{warning}><b>{escape(name)}</b>: {escape(data['said'])} "
-            f"{data['n_users']:,} users, {data['n_apps']:,} apps, {data['n_launches']:,} "
-            f"launches.</li>"
+            f"<li{warning}><b>{escape(name)}</b>: {escape(data['said'])} {size and size + '.'}</li>"
         )
     twins = any(not data["real"] for data in said.values())
     note = (
