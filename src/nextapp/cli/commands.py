@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
-from nextapp.cli import data, options, privacy, screen
+from nextapp.cli import data, options, phones, privacy, screen
 from nextapp.cli import dynamic as streaming
 from nextapp.cli import reproduce as reproducing
 from nextapp.cli import simulate as simulating
@@ -29,6 +29,9 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+privacy.app.command(
+    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+)(phones.phones_needed)
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)

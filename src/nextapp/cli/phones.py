@@ -1,0 +1,113 @@
+"""`nextapp privacy phones-needed`: from how many phones on a mechanism beats all controls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nextapp.cli import options, screen
+from nextapp.experiments.phones_needed import MECHANISMS, PhonesNeeded, run
+
+
+def phones_needed(
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy budget ε of one whole report.", show_default=False)
+    ],
+    phones: Annotated[
+        str, typer.Option(help="Numbers of phones that train, rising.")
+    ] = "300,1000,3000,10000,100000",
+    mechanisms: Annotated[
+        str, typer.Option(help="Names, parted by commas; none is always played too.")
+    ] = ",".join(MECHANISMS),
+    apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 87,
+    dim: Annotated[int, typer.Option(help="Length of an app vector.")] = 16,
+    rounds: Annotated[int, typer.Option(help="Steps on Q, a report of each phone for each.")] = 10,
+    rates: Annotated[
+        str, typer.Option(help="Learning rates of Adam; the best is taken in a world of its own.")
+    ] = "0.003,0.01,0.03",
+    seeds: Annotated[int, typer.Option(help="Worlds in which it is measured.")] = 3,
+    sample: Annotated[int, typer.Option(help="Phones outside that measure, in each.")] = 1_000,
+    tune_up_to: Annotated[
+        int, typer.Option(help="Larger fleets take the rate of the largest up to here.")
+    ] = 10_000,
+    exact_up_to: Annotated[
+        int, typer.Option(help="Most phones for mechanisms that must be played bit by bit.")
+    ] = 3_000,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """At which number of phones does each mechanism beat a frozen Q and zero gradients?
+
+    Synthetic phones train Q from a random start; phones outside solve their user vectors against it
+    and predict their later launches.
+    """
+    with screen.clear_errors():
+        study = PhonesNeeded(
+            epsilon=epsilon,
+            phones=tuple(_numbers(phones, int, "--phones")),
+            mechanisms=tuple(name.strip() for name in mechanisms.split(",") if name.strip()),
+            apps=apps,
+            rounds=rounds,
+            rates=tuple(_numbers(rates, float, "--rates")),
+            seeds=seeds,
+            sample=sample,
+            validation=sample,
+            seed=seed,
+            tune_up_to=tune_up_to,
+            exact_up_to=exact_up_to,
+        )
+        study = replace(study, training=replace(study.training, dim=dim))
+        began = time.perf_counter()
+        with screen.progress() as report:
+            result = run(study, report).as_json()
+        show(result)
+        screen.out.print(f"{time.perf_counter() - began:.0f} s", style="dim")
+        screen.write_json(json, result)
+
+
+def _numbers(text: str, kind: type, option: str) -> list[Any]:
+    try:
+        return [kind(word) for word in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} takes numbers parted by commas, got {text!r}.") from None
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """Gains in HR@5, each with the lower end of its interval, and the answer."""
+    settings, controls = result["settings"], result["controls"]
+    screen.out.print(
+        f"{settings['apps']:,} apps, d = {settings['training']['dim']}, {settings['rounds']} "
+        f"rounds of ε = {settings['epsilon']:g}; {settings['seeds']} worlds with "
+        f"{settings['sample']:,} synthetic phones outside the fleet each. HR@5 with Q frozen "
+        f"{controls['frozen']['HR@5']['mean']:.3f}, with zero gradients "
+        f"{controls['zero']['HR@5']['mean']:.3f}.\n",
+        highlight=False,
+    )
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for column in ("", "phones", "HR@5", "over frozen", "over zero", "over noise"):
+        table.add_column(column, justify="right" if column else "left", no_wrap=True)
+    for name, row in result["mechanisms"].items():
+        for place, n in enumerate(row["phones"]):
+            table.add_row(
+                "" if place else name,
+                f"{n:,}",
+                f"{row['HR@5']['mean'][place]:.3f}",
+                *(
+                    f"{row[key]['mean'][place]:+.3f} ≥ {row[key]['low'][place]:+.3f}"
+                    for key in ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
+                ),
+            )
+    screen.out.print(table)
+    screen.out.print("≥: lower end of the 95 % interval over worlds and phones\n", style="dim")
+    for name, n in result["answer"].items():
+        found = f"from {n:,} phones on" if n else "at no number tried"
+        most = result["largest_tried"][name]
+        screen.out.print(
+            f"{name} beats all controls [bold]{found}[/] (largest tried {most:,})",
+            highlight=False,
+        )

@@ -1,0 +1,119 @@
+"""Cycles against plain Python: every launch once, order kept, no session torn, equal activity."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from nextapp.data import Cycling, LaunchLog, session_starts
+
+MINUTE = 60_000
+DAY = 24 * 60 * MINUTE
+
+
+def log_of(rows, n_apps=5) -> LaunchLog:
+    """Rows of (user, app, time)."""
+    user, app, time = zip(*rows, strict=True)
+    n_users = max(user) + 1
+    return LaunchLog.from_columns(
+        user, app, time, [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)]
+    )
+
+
+def random_log(rng, n_users=9, n=900) -> LaunchLog:
+    """Users who come and go, sessions that overlap."""
+    rows = []
+    for user in range(n_users):
+        now = rng.integers(0, 3 * DAY)
+        for _ in range(rng.integers(1, 2 * n // n_users)):
+            now += int(rng.choice([4_000, 30_000, 5 * MINUTE, 20 * MINUTE, 9 * 60 * MINUTE]))
+            rows.append((user, int(rng.integers(0, 5)), now))
+    return log_of(rows)
+
+
+def turns_of(log: LaunchLog) -> list[int]:
+    """In how many turns each session goes on, counted launch by launch."""
+    starts = session_starts(log)
+    session = [k for k, (a, b) in enumerate(itertools.pairwise(starts)) for _ in range(a, b)]
+    turns = [0] * (len(starts) - 1)
+    last = None
+    for row in sorted(range(len(log)), key=lambda row: (log.time[row], row)):
+        if session[row] != last:
+            turns[session[row]] += 1
+        last = session[row]
+    return turns
+
+
+def test_a_log_cut_by_hand():
+    """Two users in turn, four switches; then one alone, one session a turn."""
+    log = log_of(
+        [
+            (0, 0, 0), (1, 0, 1), (0, 1, 2), (1, 1, 3),  # sessions of two turns each
+            (0, 2, 2 * DAY), (0, 3, 2 * DAY + 1), (1, 2, 3 * DAY),
+            (0, 4, 4 * DAY), (1, 3, 5 * DAY),
+        ]
+    )  # fmt: skip
+    assert turns_of(log) == [2, 1, 1, 2, 1, 1]
+    halves = Cycling.parse("cycles:2").cut(log)
+    assert halves.cycle.tolist() == [0, 0, 1, 1, 1, 0, 0, 1, 1]  # 4 switches and 4
+    assert [part.n_switches for part in halves.parts] == [4, 4]
+    assert [part.n_sessions for part in halves.parts] == [2, 4]
+    assert [part.n_users for part in halves.parts] == [2, 2]
+    assert [(part.first, part.last) for part in halves.parts] == [(0, 3), (2 * DAY, 5 * DAY)]
+    assert np.array_equal(Cycling.parse("switches:4").cut(log).cycle, halves.cycle)
+    days = Cycling.parse("days").cut(log)
+    assert days.cycle.tolist() == [0, 0, 1, 1, 3, 0, 0, 2, 4]  # the empty second day is left out
+
+
+def test_a_session_past_midnight_is_of_the_day_it_began():
+    log = log_of([(0, 0, DAY - MINUTE), (0, 1, DAY + MINUTE), (0, 2, DAY + 60 * MINUTE)])
+    assert Cycling.parse("days").cut(log).cycle.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize("how", ["cycles:1", "cycles:4", "cycles:13", "switches:40", "days"])
+def test_every_launch_once_order_kept_no_session_torn(seed, how):
+    for number in range(8):
+        log = random_log(np.random.default_rng([seed, number]))
+        cycles = Cycling.parse(how).cut(log)
+        assert sorted(set(cycles.cycle.tolist())) == list(range(len(cycles)))
+        assert sum(part.n_launches for part in cycles.parts) == len(log)
+        for user in range(log.n_users):
+            assert (np.diff(cycles.cycle[log.user == user]) >= 0).all()
+        starts = session_starts(log)
+        for first, last in itertools.pairwise(starts):
+            assert len(set(cycles.cycle[first:last].tolist())) == 1
+        assert len(cycles.before(1)) == (cycles.cycle == 0).sum()
+
+
+def test_the_activity_of_cycles_differs_by_no_more_than_a_session(seed):
+    for number in range(8):
+        log = random_log(np.random.default_rng([seed, number]))
+        turns = turns_of(log)
+        for n in (2, 5, 11):
+            cycles = Cycling.parse(f"cycles:{n}").cut(log)
+            assert [part.n_switches for part in cycles.parts] == [
+                sum(
+                    t
+                    for t, first in zip(turns, session_starts(log)[:-1], strict=True)
+                    if cycles.cycle[first] == k
+                )
+                for k in range(n)
+            ]
+            for part in cycles.parts:
+                assert abs(part.n_switches - sum(turns) / n) <= max(turns)
+
+
+@pytest.mark.parametrize("text", ["33", "cycles", "cycles:", "cycles:0", "days:3", "weeks", "-1"])
+def test_other_spellings_are_refused_with_the_right_ones(text):
+    with pytest.raises(ValueError, match="cycles are written 'cycles:33'"):
+        Cycling.parse(text)
+
+
+def test_more_cycles_than_sessions_are_refused():
+    log = log_of([(0, 0, 0), (0, 1, DAY)])
+    with pytest.raises(ValueError, match="3 cycles need as many sessions"):
+        Cycling.parse("cycles:3").cut(log)
+    assert str(Cycling.parse("cycles:3")) == "cycles:3"
+    assert str(Cycling.parse("days")) == "days"
