@@ -34,6 +34,8 @@ LEVEL = 0.01
 COMPARABLE = 0.03
 FEWEST = 10
 BALANCED = 0.1
+PAPERS_PHONES = 292
+NOT_PRIVATE = ("qharmony-paper",)
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
 
 
@@ -447,10 +449,58 @@ def _privacy_claims(part: str, figure: str, data: str, epsilon: str) -> list[Cla
     return claims
 
 
+def _enough(names: Sequence[str] | None, result: Result) -> Finding:
+    """Whether the paper's number of phones is enough for one of these mechanisms."""
+    answers = {
+        name: answer
+        for name, answer in result["answer"].items()
+        if (name in names if names else name not in ("none", *NOT_PRIVATE))
+    }
+    said = "; ".join(
+        f"{name} from {answer:,} on"
+        if answer
+        else f"{name} not up to {result['largest_tried'][name]:,}"
+        for name, answer in answers.items()
+    )
+    known = [answer for answer in answers.values() if answer]
+    nearest = min((n for n in result["settings"]["phones"] if n >= PAPERS_PHONES), default=0)
+    enough = bool(known) and min(known) <= nearest
+    return Finding(CONFIRMED if enough else NOT_CONFIRMED, said)
+
+
+def _phones_claims() -> list[Claim]:
+    where = "not asked (synthetic phones, ε = 4.5 a report)"
+    rule = (
+        "in a fleet of the size tried next to it, the HR@5 of phones outside the fleet is above "
+        "that with frozen Q, with zero gradients and with the mechanism's noise alone"
+    )
+    return [
+        Claim(
+            "phones-qharmony",
+            f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?",
+            where,
+            "phones",
+            rule,
+            lambda result: _enough(["qharmony-paper"], result),
+            of_paper=False,
+        ),
+        Claim(
+            "phones-any",
+            f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?",
+            where,
+            "phones",
+            rule,
+            lambda result: _enough(None, result),
+            of_paper=False,
+        ),
+    ]
+
+
 CLAIMS: tuple[Claim, ...] = (
     *_static_claims("table1", "LSApp", "sr-od"),
     *_static_claims("table2", "App Usage", "sr"),
     *_dynamic_claims(),
     *_privacy_claims("fig5", "Figure 5", "LSApp", "ε = 4.5"),
     *_privacy_claims("fig6", "Figure 6", "App Usage", "ε = 1.1"),
+    *_phones_claims(),
 )

@@ -24,6 +24,7 @@ DRAWN: Any = {**STYLE, "svg.fonttype": "path"}
 
 OURS = ("full", "qharmony-paper", "nextapp")
 CONTROLS = ("frozen", "zero")
+BESIDE = ("random", "mru", "mfu", "sr", "mf", "seqmf", "seqmf-frozen")  # in tables and means only
 _DASHES = (
     "-",
     (0, (6, 2)),
@@ -51,6 +52,11 @@ LABELS = {
     "simhash": "SimHash",
     "nextapp": "nextapp",
     "mru": "MRU",
+    "mfu": "MFU",
+    "sr": "SR",
+    "mf": "MF",
+    "duchi": "Duchi",
+    "hybrid": "Hybrid",
 }
 
 
@@ -121,7 +127,7 @@ def activity(result: Result) -> Figure:
 
 def in_cycles(result: Result, *, unit: str) -> Figure:
     """HR@5 cycle by cycle, and its difference to the reference added up; bands: 95 % intervals."""
-    names = list(result["series"])
+    names = [name for name in result["series"] if name not in BESIDE]
     look = Look(names)
     cycles = result["evaluated"]
     with mpl.rc_context(STYLE):
@@ -174,35 +180,33 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
 
 
 def phones(result: Result) -> Figure:
-    """What each mechanism gains over frozen Q and over zero gradients, by number of phones."""
+    """What each mechanism gains over its controls, by number of phones."""
     names = list(result["mechanisms"])
     look = Look(names)
+    controls = (("frozen", "frozen Q"), ("zero", "zero gradients"), ("noise", "its noise alone"))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10.5, 4.4), layout="constrained")
-        for panel, (key, word) in zip(
-            figure.subplots(1, 2, sharey=True),
-            (("gain_over_frozen", "frozen Q"), ("gain_over_zero", "zero gradients")),
-            strict=True,
-        ):
-            sizes = sorted({n for name in names for n in result["mechanisms"][name]["phones"]})
-            _lines(
-                panel,
-                names,
-                look,
-                None,
-                lambda name, key=key: {  # type: ignore[misc]
-                    **result["mechanisms"][name][key],
-                    "at": result["mechanisms"][name]["phones"],
-                },
-            )
+        figure = Figure(figsize=(11.5, 4.4), layout="constrained")
+        sizes = sorted({n for name in names for n in result["mechanisms"][name]["phones"]})
+        panels = figure.subplots(1, len(controls), sharey=True)
+        for number, (panel, (key, word)) in enumerate(zip(panels, controls, strict=True)):
+            gains = {
+                name: {**row[f"gain_over_{key}"], "at": row["phones"]}
+                for name, row in result["mechanisms"].items()
+            }
+            named = number == len(controls) - 1
+            _lines(panel, names, look, None, gains.__getitem__, named=named)
             panel.set_xscale("log")
-            panel.set_xlim(sizes[0] * 0.8, sizes[-1] * 6)
-            panel.set_xticks(sizes, [f"{n:,}" for n in sizes])
+            panel.set_xticks(sizes, [_power(n) for n in sizes])
             panel.minorticks_off()
             panel.axhline(0, color=FAINT, lw=1)
-            panel.set_title(f"HR@5 gained over {word}")
+            panel.set_title(f"gain over {word}", fontsize=10)
             panel.set_xlabel("phones")
+        panels[0].set_ylabel("HR@5 gained")
     return figure
+
+
+def _power(n: int) -> str:
+    return f"{n / 1000:g}k" if n >= 1000 else str(n)
 
 
 class _Line(NamedTuple):
@@ -221,6 +225,8 @@ def _lines(
     look: Look,
     at: Sequence[float] | None,
     curve: Callable[[str], Mapping[str, Any]],
+    *,
+    named: bool = True,
 ) -> None:
     """Curves with their bands, each named at its end."""
     found: list[_Line] = []
@@ -237,7 +243,8 @@ def _lines(
         panel.fill_between(line.x, line.low, line.high, color=kind["color"], alpha=0.13, lw=0)
         for edge in (line.low, line.high):
             panel.plot(line.x, edge, color=kind["color"], lw=0.4, ls=kind["ls"], alpha=0.6)
-    _name_ends(panel, [line for line in lines if np.isfinite(line.mean).any()], look)
+    if named:
+        _name_ends(panel, [line for line in lines if np.isfinite(line.mean).any()], look)
 
 
 def _together(lines: Sequence[_Line]) -> list[_Line]:

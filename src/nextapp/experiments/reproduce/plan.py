@@ -27,9 +27,10 @@ PARTS: Mapping[str, str] = {
     "fig4": "dynamic",
     "fig5": "dynamic",
     "fig6": "dynamic",
+    "phones": "phones",
 }
 # The long ones first, so that two at a time end together.
-ORDER = ("fig5", "fig6", "table2", "fig4", "table1", "fig3", "fig2")
+ORDER = ("phones", "fig6", "fig5", "table2", "fig4", "table1", "fig3", "fig2")
 _ABOUT_A_PART = ("title", "data", "twin", "quick")
 
 

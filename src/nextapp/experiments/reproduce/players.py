@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from nextapp.data import LaunchLog, Split, collapsed
 from nextapp.data.cycles import Cycling
 from nextapp.data.describing import description
 from nextapp.evaluation import evaluate, exam, preset_named
-from nextapp.experiments import dynamic
+from nextapp.experiments import dynamic, phones_needed
+from nextapp.experiments.phones_needed import PhonesNeeded
 from nextapp.experiments.reproduce.plan import Part
 from nextapp.experiments.rounds import LabSeqMF
 from nextapp.experiments.settings import experiment_from, training_from, training_values
@@ -139,6 +141,22 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict
     return result
 
 
+def phones(part: Part, report: Report) -> dict[str, Any]:
+    """Fleets of synthetic phones: from which number on does a mechanism beat its controls?"""
+    names = {each.name for each in fields(PhonesNeeded)} - {"seed"}
+    _check(part, names)
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in part.settings.items()
+    }
+    if "training" in values:
+        usual = PhonesNeeded(values["epsilon"]).training
+        values["training"] = training_from(values["training"], "training", usual)
+    result = phones_needed.run(PhonesNeeded(**values, seed=part.seed), report).as_json()
+    del result["versions"]
+    return result
+
+
 def _check(part: Part, known: set[str]) -> None:
     for key in part.settings:
         if key not in known:
@@ -150,4 +168,4 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Report], dict[str, Any]]]
     "activity": activity,
     "dynamic": in_cycles,
 }
-ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {}
+ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {"phones": phones}

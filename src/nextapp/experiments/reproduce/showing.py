@@ -224,6 +224,54 @@ def _dynamic_rows(record: Record) -> Rows:
             yield record["part"], name, metric, "all", mean["mean"], mean["low"], mean["high"]
 
 
+# --- the number of phones ---------------------------------------------------------------------
+
+
+def _phones_page(record: Record) -> str:
+    result = record["result"]
+    settings = result["settings"]
+    sizes = settings["phones"]
+    head = "".join(f"<th>{n:,} phones</th>" for n in sizes)
+    rows = []
+    for name, row in result["mechanisms"].items():
+        answer = result["answer"][name]
+        said = f"{answer:,}" if answer else f"not up to {result['largest_tried'][name]:,}"
+        at = dict(zip(row["phones"], range(len(row["phones"])), strict=True))
+        cells = "".join(
+            f"<td>{number(row['HR@5']['mean'][at[n]])}<small>"
+            f"{row['gain_over_frozen']['mean'][at[n]]:+.3f}</small></td>"
+            if n in at
+            else "<td>–</td>"
+            for n in sizes
+        )
+        spent = row["epsilon_spent"]
+        rows.append(
+            f"<tr><th scope=row>{escape(figures.label(name))}</th><td><b>{said}</b></td>{cells}"
+            f"<td>{'not private' if spent is None else f'{spent:g}'}</td></tr>"
+        )
+    frozen = result["controls"]["frozen"]["HR@5"]["mean"]
+    return (
+        f"<p>Fleets train a common Q from a random start by {settings['rounds']} rounds, "
+        f"ε = {settings['epsilon']:g} a report; {settings['sample']:,} phones outside the fleet "
+        f"in each of {settings['seeds']} worlds then solve their user vectors and predict. With Q "
+        f"frozen at its start their HR@5 is {number(frozen)}. Intervals: "
+        f"{escape(result['intervals'])}.</p><div class=wide><table><thead><tr><th>mechanism</th>"
+        f"<th>beats all controls from</th>{head}<th>ε spent</th></tr></thead><tbody>"
+        f"{''.join(rows)}</tbody></table></div><p class=note>HR@5, and below it the gain over "
+        f"frozen Q.</p>"
+    )
+
+
+def _phones_rows(record: Record) -> Rows:
+    yield "part", "mechanism", "figure", "phones", "mean", "low", "high"
+    for name, row in record["result"]["mechanisms"].items():
+        for figure, curve in row.items():
+            if isinstance(curve, Mapping):
+                values = zip(row["phones"], curve["mean"], curve["low"], curve["high"], strict=True)
+                for n, mean, low, high in values:
+                    yield record["part"], name, figure, n, mean, low, high
+
+
 SHOWN: Mapping[str, Shown] = {
     "static": Shown(lambda record: {}, _table, _table_rows),
     "activity": Shown(
@@ -232,4 +280,9 @@ SHOWN: Mapping[str, Shown] = {
         _activity_rows,
     ),
     "dynamic": Shown(_dynamic_figures, _dynamic_page, _dynamic_rows),
+    "phones": Shown(
+        lambda record: {record["part"]: figures.phones(record["result"])},
+        _phones_page,
+        _phones_rows,
+    ),
 }

@@ -46,7 +46,7 @@ def verdicts(records: Records) -> list[dict[str, Any]]:
                 "rule": claim.rule,
                 "verdict": finding.verdict,
                 "evidence": finding.evidence,
-                "data": "real" if record["result"]["data"]["real"] else "synthetic twin",
+                "data": "real" if record["result"]["data"]["real"] else "synthetic",
             }
         )
     return rows
@@ -237,7 +237,7 @@ def _part(
     name, result = record["part"], record["result"]
     head = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
     data = result["data"]
-    kind = "the data" if data["real"] else "synthetic twin, not the data"
+    kind = "the data" if data["real"] else "synthetic, not the data"
     head += f"<p class=note>{escape(data['name'])}: {kind}.</p>"
     if "problem" in result:
         why = escape(result["problem"])
