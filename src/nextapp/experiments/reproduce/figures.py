@@ -237,7 +237,7 @@ def _lines(
         found.append(line)
     lines = _together(found)
     for number, line in enumerate(lines):
-        kind = look.of(line.names[0])
+        kind = look.of(_first(line.names))
         every = max(1, len(line.x) // 7)
         panel.plot(line.x, line.mean, markevery=(number % every, every), **kind)
         panel.fill_between(line.x, line.low, line.high, color=kind["color"], alpha=0.13, lw=0)
@@ -245,6 +245,11 @@ def _lines(
             panel.plot(line.x, edge, color=kind["color"], lw=0.4, ls=kind["ls"], alpha=0.6)
     if named:
         _name_ends(panel, [line for line in lines if np.isfinite(line.mean).any()], look)
+
+
+def _first(names: Sequence[str]) -> str:
+    """Whose look a common line has."""
+    return next((name for name in names if name in OURS), names[0])
 
 
 def _together(lines: Sequence[_Line]) -> list[_Line]:
@@ -271,7 +276,7 @@ def _name_ends(panel: Axes, lines: Sequence[_Line], look: Look) -> None:
     for line in lines:
         last = np.flatnonzero(np.isfinite(line.mean))[-1]
         text = "\n".join(textwrap.wrap(", ".join(map(label, line.names)), 24))
-        ends.append((float(line.mean[last]), float(line.x[last]), text, line.names[0]))
+        ends.append((float(line.mean[last]), float(line.x[last]), text, _first(line.names)))
     ends.sort()
     heights = [step * (text.count("\n") + 1.3) for _, _, text, _ in ends]
     places = [y for y, _, _, _ in ends]

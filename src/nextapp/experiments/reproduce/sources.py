@@ -60,7 +60,7 @@ NAMES: Mapping[str, str] = {
 def source(data: str, twin: str, path: Path | None) -> Source:
     """The file at `path`, checked against what its authors published, or else the twin."""
     if data == "fleet":
-        return Source(NAMES[data], twin, "", f"A fleet of synthetic phones of any number: {twin}.")
+        return Source(NAMES[data], f"synthetic:{twin}", "", f"Fleets of any number, made: {twin}.")
     if path is None:
         return Source(
             NAMES[data],

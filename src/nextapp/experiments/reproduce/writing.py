@@ -25,6 +25,7 @@ from nextapp.server import write_atomically
 Records = Mapping[str, Mapping[str, Any]]
 
 _MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
+_ANSWER = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: CANNOT_TELL}
 _CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
 
 
@@ -200,7 +201,7 @@ def _verdict_table(judged: Sequence[Mapping[str, Any]]) -> str:
                 f"<tr><td>{words}<small>{escape(row['where'])}</small></td>"
                 f"<td>{escape(row['evidence'])}<small>rule: {escape(row['rule'])}; "
                 f"<a href='#{row['part']}'>{row['part']}</a>, {row['data']}</small></td>"
-                f"<td>{_badge(row['verdict'])}</td></tr>"
+                f"<td>{_badge(row['verdict'], kind)}</td></tr>"
             )
     return (
         "<table class=verdicts><thead><tr><th>claim</th><th>what the numbers say</th>"
@@ -208,8 +209,9 @@ def _verdict_table(judged: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _badge(verdict: str) -> str:
-    return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {verdict}</span>"
+def _badge(verdict: str, of_paper: bool) -> str:
+    word = verdict if of_paper else _ANSWER[verdict]
+    return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {word}</span>"
 
 
 def _rules() -> str:
@@ -259,11 +261,16 @@ def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
             "deviations in the panels say.</figcaption>"
         )
     lines = "".join(
-        f"<li>{'The paper: “' if row['of_paper'] else 'Not asked: “'}{escape(row['words'])}” Here: "
-        f"{escape(row['evidence'])}: <b>{row['verdict']}</b>.</li>"
+        f"<li>{_asked(row)} Here: {escape(row['evidence'])}: "
+        f"<b>{row['verdict'] if row['of_paper'] else _ANSWER[row['verdict']]}</b>.</li>"
         for row in mine
     )
     return f"<figcaption>Bands are 95 % intervals.<ul>{lines}</ul></figcaption>" if lines else ""
+
+
+def _asked(row: Mapping[str, Any]) -> str:
+    words = escape(row["words"])
+    return f"The paper: “{words}”." if row["of_paper"] else f"Not asked: {words}"
 
 
 def _how(records: Records) -> str:
