@@ -153,15 +153,34 @@ def test_privacy_claims_follow_the_curves():
 
 
 def test_a_budget_is_what_a_phone_spends_in_all():
-    def spent(total):
-        row = {"epsilon_spent": total, "privacy": {"promise": "in the clear f_max"}}
+    def spent(total, n_rounds=3):
+        privacy = {"promise": "in the clear f_max", "n_rounds": n_rounds}
+        row = {"epsilon_spent": total, "privacy": privacy}
         return {"settings": {"epsilon": 4.5}, "series": {"qharmony": row, "qharmony-paper": row}}
 
     assert judged(BY_NAME["fig5-budget-repaired"], spent(4.5)).verdict == CONFIRMED
     assert judged(BY_NAME["fig5-budget-repaired"], spent(13.5)).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["fig5-budget-repaired"], spent(0.0, 0)).verdict == CANNOT_TELL
     finding = judged(BY_NAME["fig5-budget"], spent(None))
     assert finding.verdict == NOT_CONFIRMED
     assert "in the clear f_max" in finding.evidence
+
+
+def test_the_number_of_phones_is_enough_or_not():
+    def result(qharmony, codebook):
+        return {
+            "answer": {"none": 300, "qharmony-paper": qharmony, "codebook": codebook},
+            "largest_tried": {"none": 900, "qharmony-paper": 900, "codebook": 900},
+            "settings": {"phones": [100, 300, 900]},
+        }
+
+    assert judged(BY_NAME["phones-qharmony"], result(300, None)).verdict == CONFIRMED
+    assert judged(BY_NAME["phones-qharmony"], result(900, 300)).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["phones-qharmony"], result(None, 300)).evidence == (
+        "qharmony-paper not up to 900"
+    )
+    assert judged(BY_NAME["phones-any"], result(None, 300)).verdict == CONFIRMED
+    assert judged(BY_NAME["phones-any"], result(300, None)).verdict == NOT_CONFIRMED
 
 
 def test_cycles_are_balanced_or_not():

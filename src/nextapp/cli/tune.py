@@ -31,7 +31,7 @@ def tune(
     trials: Annotated[
         int | None,
         typer.Option(
-            help=f"Trials for each model. Default: 40; all {GRID_SIZE:,} points of the paper's "
+            help=f"Trials for each model. Default: 100; all {GRID_SIZE:,} points of the paper's "
             f"grid.",
             show_default=False,
         ),
@@ -81,7 +81,7 @@ def tune(
     """
     with screen.clear_errors():
         wanted = tuple(name.strip() for name in models.split(","))
-        default = 0 if grid == "paper" else 40
+        default = 0 if grid == "paper" else Tuning().trials
         tuning = Tuning(default if trials is None else trials, grid, jobs or os.cpu_count() or 1)
         experiment = options.experiment(
             settings, data=source, split=split, preset=preset, seed=seed, tune=0

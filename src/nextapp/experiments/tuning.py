@@ -114,7 +114,7 @@ class Tuning:
     0 trials of the paper's grid are all of its points; fewer are drawn from it without repeats.
     """
 
-    trials: int = 40
+    trials: int = 100
     grid: str = "wide"
     jobs: int = 1
 
@@ -254,6 +254,7 @@ class _Job:
         study.sampler = optuna.samplers.TPESampler(
             seed=seed,
             multivariate=True,
+            group=True,
             n_startup_trials=STARTUP,
             constant_liar=self.tuning.jobs > 1,
         )

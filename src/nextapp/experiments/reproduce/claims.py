@@ -207,10 +207,11 @@ def _only_if_updated(result: Result) -> Finding:
 def _budget(name: str) -> Callable[[Result], Finding]:
     def judge(result: Result) -> Finding:
         epsilon = float(result["settings"]["epsilon"])
-        spent = result["series"][name]["epsilon_spent"]
+        spent, privacy = (result["series"][name][key] for key in ("epsilon_spent", "privacy"))
+        if privacy["n_rounds"] == 0:
+            return Finding(CANNOT_TELL, "too few cycles for Q to move: no phone reported")
         if spent is None:
-            said = result["series"][name]["privacy"]["promise"]
-            return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {said}")
+            return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {privacy['promise']}")
         verdict = CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED
         return Finding(
             verdict,
