@@ -36,6 +36,15 @@ def test_the_defaults_are_the_papers():
     assert DynamicExperiment("synthetic:app-usage").cycles == "days"
 
 
+def test_there_is_always_something_to_compare_with(log):
+    assert small(regimes=(), models=()).regimes == ("full",)
+    assert small(regimes=("global",)).regimes == ("full", "global")
+    series = run(small(regimes=(), models=("mru",), mechanisms=("harmony",)), log).as_json()[
+        "series"
+    ]
+    assert series["mru"]["delta"]["reference"] == "none"
+
+
 def test_settings_come_back_from_toml():
     experiment = small(
         mechanisms=("harmony", "codebook"), clip="quantile:0.5", metrics=("HR@1",), seeds=2
@@ -173,3 +182,14 @@ def test_the_studies_are_the_papers_figures():
             assert {"laplace", "harmony", "qharmony-paper", "qharmony"} <= set(study.mechanisms)
             assert dynamic.regimes_study(data, quick=quick).regimes == ("full", "rare", "global")
     assert "kashin" in dynamic.privacy_study("synthetic:app-usage").mechanisms
+
+
+def test_the_controls_are_what_they_say(log):
+    """Plain descent along zero shrinks Q by 1 − rate λ a round; frozen, it stays."""
+    experiment = small(mechanisms=("kashin",), regimes=(), models=(), update_rate=0.5, q_rounds=3)
+    spent = run(experiment, log).spent
+    assert spent["frozen"].q_moved == 0.0
+    assert spent["zero"].q_moved == pytest.approx(1 - (1 - 0.5 * 0.2) ** 6)
+    assert spent["zero"].cosine is None
+    assert spent["none"].cosine == pytest.approx(1.0)
+    assert -1 <= spent["kashin"].cosine < 0.99

@@ -187,6 +187,9 @@ class Federation:
     source
         What moves Q: a mechanism through which the phones report; ``frozen``, nothing; or
         ``zero``, the same steps along a gradient of zero, so that λQ and the optimiser act alone.
+
+    ``n_reports`` counts those of each phone; ``cosines`` has one a round, of the estimated sum
+    of gradients to the true one after the clip, which only a simulation can know.
     """
 
     def __init__(
@@ -211,6 +214,8 @@ class Federation:
         self.source = source
         self.seed = seed
         self.n_reports = np.zeros(len(start), np.int64)
+        self.cosines: list[float] = []
+        self._first_vectors = app_vectors
         self._waiting = np.zeros(len(start), bool)
         plain = mechanism("identity", n_apps=len(app_vectors), d=app_vectors.shape[1])
         asked = plain if isinstance(source, str) else source
@@ -257,7 +262,18 @@ class Federation:
             self.server.pass_over()
             return
         self.n_reports += self._waiting
-        self.server.step_along(sums.n_reports * sums.mean(self.source))
+        estimate = sums.n_reports * sums.mean(self.source)
+        lengths = float(np.linalg.norm(estimate) * np.linalg.norm(sums.true_sum))
+        if lengths > 0:
+            self.cosines.append(float(np.sum(estimate * sums.true_sum)) / lengths)
+        self.server.step_along(estimate)
+
+    @property
+    def distance(self) -> float:
+        """How far Q has come from its start, in units of the length it had there."""
+        start = self._first_vectors
+        moved = np.linalg.norm(self.server.broadcast.app_vectors - start)
+        return float(moved / np.linalg.norm(start))
 
     def _mode(self) -> str:
         """Every bit where that is quick, else the law of the sum where there is one."""

@@ -43,9 +43,10 @@ from nextapp.experiments.settings import (
     versions,
 )
 from nextapp.fleet.columns import Fleet
+from nextapp.fleet.reporting import PLAYED
 from nextapp.names import unknown
 from nextapp.predictors import Training, frozen, without_sequence
-from nextapp.privacy import MECHANISMS, Mechanism, ShorterThan, mechanism, private_quantile
+from nextapp.privacy import Mechanism, ShorterThan, mechanism, private_quantile
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, random_vectors
 from nextapp.wire import Broadcast, Floats, Report
@@ -54,7 +55,7 @@ Announce = Callable[[str, int, int], None]
 
 NONE = "none"
 CONTROLS = (NONE, FROZEN, ZERO)
-PRIVATE = tuple(name for name in MECHANISMS if name != "identity")
+PRIVATE = tuple(name for name in PLAYED if name != "identity")
 STUDIED = (
     "laplace", "harmony", "kashin", "qharmony-paper", "qharmony",  # the paper's
     "duchi", "hybrid", "simhash", "privunit", "codebook",
@@ -79,7 +80,7 @@ class DynamicExperiment:
     ``regimes``, ``models``, ``mechanisms``
         What is played: regimes of SeqMF without privacy; models fitted anew each cycle; mechanisms
         in the regime Full, beside the controls none, frozen and zero. A mechanism reports with
-        ``epsilon`` (default 1.1 for App Usage, else 4.5).
+        ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is always played.
     ``clip``
         ``public``: the median length of the gradients of synthetic stand-ins, for each kind of
         ball; ``quantile:E``: a private median over the phones of the first cycle, each
@@ -126,6 +127,8 @@ class DynamicExperiment:
         preset_named(self.preset)
         named = tuple(name for name in self.mechanisms if name not in CONTROLS)
         object.__setattr__(self, "mechanisms", named)
+        if not named and "full" not in self.regimes:  # what all others are compared with
+            object.__setattr__(self, "regimes", ("full", *self.regimes))
         known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             ("regime", self.regimes, REGIMES),
             ("model", self.models, MODELS),
@@ -236,7 +239,12 @@ def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
 
 @dataclass(frozen=True)
 class Spent:
-    """What the phones gave of their budget: ε a report, times the reports of a phone."""
+    """What the phones gave of their budget: ε a report, times the reports of a phone.
+
+    ``worst`` is the phone that gave most, ``mean`` that over phones that gave any, over all seeds;
+    None where there is no bound. ``cosine`` is that of the estimated to the true sum of gradients,
+    and ``q_moved`` how far Q came from its pre-trained start, both as means.
+    """
 
     epsilon: float | None
     worst: float | None
@@ -244,6 +252,8 @@ class Spent:
     n_rounds: int
     clip: float | None
     clip_epsilon: float
+    cosine: float | None
+    q_moved: float
     promise: str
 
 
@@ -508,32 +518,42 @@ def _spent(
     clips: Mapping[tuple[str, int], float],
     answered: np.ndarray[tuple[int], np.dtype[np.bool_]],
 ) -> Spent:
-    """Over the seeds, the worst phone of all and the mean over phones that reported."""
     federations = [model for model in models if isinstance(model, Federation)]
     first = federations[0]
-    n_rounds = int(first.server.broadcast.round)
+    cosines = [cosine for each in federations for cosine in each.cosines]
+    found = Spent(
+        epsilon=0.0,
+        worst=0.0,
+        mean=0.0,
+        n_rounds=int(first.server.broadcast.round),
+        clip=None,
+        clip_epsilon=0.0,
+        cosine=float(np.mean(cosines)) if cosines else None,
+        q_moved=float(np.mean([each.distance for each in federations])),
+        promise="no phone reports anything",
+    )
     if isinstance(first.source, str):
-        return Spent(0.0, 0.0, 0.0, n_rounds, None, 0.0, "no phone reports anything")
+        return found
     guarantee = first.source.guarantee
     if not math.isfinite(guarantee.epsilon) or first.source.unsafe:
         clear = ", ".join(guarantee.sent_in_clear) or "the gradient"
-        return Spent(None, None, None, n_rounds, None, 0.0, f"not private: in the clear {clear}")
+        promise = f"not private: in the clear {clear}"
+        return replace(found, epsilon=None, worst=None, mean=None, promise=promise)
     kind, value = experiment.clip_rule()
     extra = value if kind == "quantile" else 0.0
     totals = np.concatenate(
         [each.n_reports * guarantee.epsilon + extra * answered for each in federations]
     )
     own = [clip for (name, _), clip in clips.items() if name == first.name]
-    return Spent(
-        guarantee.epsilon,
-        float(totals.max()),
-        float(totals[totals > 0].mean()) if totals.any() else 0.0,
-        n_rounds,
-        float(np.mean(own)),
-        extra,
-        f"{guarantee.epsilon:g}-LDP a report; Q was pre-trained without privacy"
-        if experiment.pretraining != "none"
-        else f"{guarantee.epsilon:g}-LDP a report",
+    before = "; Q was pre-trained without privacy" if experiment.pretraining != "none" else ""
+    return replace(
+        found,
+        epsilon=guarantee.epsilon,
+        worst=float(totals.max()),
+        mean=float(totals[totals > 0].mean()) if totals.any() else 0.0,
+        clip=float(np.mean(own)),
+        clip_epsilon=extra,
+        promise=f"{guarantee.epsilon:g}-LDP a report{before}",
     )
 
 

@@ -20,8 +20,9 @@ import numpy as np
 
 from nextapp.audit.phones import seqmf_gradient
 from nextapp.data import Split, synthetic
-from nextapp.evaluation import METRICS, Exam, exam, mark, preset_named
+from nextapp.evaluation import Exam, exam, preset_named
 from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.evaluation.static import answered, user_means
 from nextapp.experiments.settings import training_values, versions
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.law import LAWS
@@ -35,7 +36,6 @@ from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors, write_atomically
 from nextapp.wire import Broadcast, Floats, pack, unpack
 
-_HIT_RATE = METRICS.index("HR@5")
 PUBLIC_PHONES = 400  # synthetic phones of another seed, from which the default clip is taken
 
 
@@ -206,7 +206,8 @@ class Yardstick:
         )
         predictor = SeqMF(Training(broadcast.settings, broadcast.dim), self.seed)
         predictor.app_vectors, predictor.user_vectors = broadcast.app_vectors, user_vectors
-        return mark(self.test, predictor)[0][:, _HIT_RATE]
+        values = answered(self.test, predictor, ["HR@5"])
+        return user_means(self.test, values, np.ones(len(values), bool))[:, 0]
 
 
 def public_clip(settings: Settings, broadcast: Broadcast) -> float:

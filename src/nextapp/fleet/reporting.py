@@ -51,6 +51,8 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "privunit": LeaningVectors,
     "codebook": Codewords,
 }
+PLAYED = tuple(_ENCODERS)
+"""Mechanisms that a fleet can report its gradients through."""
 
 
 @dataclass(frozen=True, eq=False)
