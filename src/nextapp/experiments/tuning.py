@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import multiprocessing
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -26,6 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nextapp.data import LaunchLog, Split, collapsed
 from nextapp.evaluation import METRICS, Exam, exam, mark, preset_named
+from nextapp.experiments.processes import end_with
 from nextapp.experiments.rounds import LabSeqMF, Rounds
 from nextapp.experiments.settings import Experiment, training_from, training_values
 from nextapp.names import unknown
@@ -358,7 +360,8 @@ def _in_turn(job: _Job, missing: list[int]) -> Iterator[None]:
 _mine: dict[str, _Job] = {}
 
 
-def _begin(job: _Job) -> None:
+def _begin(job: _Job, parent: int) -> None:
+    end_with(parent)
     _mine["job"] = job
 
 
@@ -370,7 +373,7 @@ def _play(slot: int) -> None:
 def _side_by_side(job: _Job, missing: list[int]) -> Iterator[None]:
     """Slots handed out one by one, so that no more are played than asked for."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(job.tuning.jobs, context, _begin, (job,)) as pool:
+    with ProcessPoolExecutor(job.tuning.jobs, context, _begin, (job, os.getpid())) as pool:
         waiting = {pool.submit(_play, slot) for slot in missing}
         while waiting:
             finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)

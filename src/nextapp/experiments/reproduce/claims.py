@@ -169,9 +169,9 @@ def static_gaps(
     gaps = []
     for metric in metrics:
         one = found["differences"][pair[0]][pair[1]][metric]
-        low, high = sorted((sign * one["low"], sign * one["high"]))
+        mean, low, high = (sign * _known(one[key]) for key in ("difference", "low", "high"))
         name = f"{first} − {second}, {metric}"
-        gaps.append(Gap(name, sign * one["difference"], low, high, found["n_users"]))
+        gaps.append(Gap(name, mean, min(low, high), max(low, high), found["n_users"]))
     return gaps
 
 
@@ -179,7 +179,12 @@ def cycle_gap(result: Result, first: str, second: str) -> Gap:
     """first − second in HR@5, mean over the cycles of a dynamic environment."""
     one = result["differences"][first][second]
     n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
-    return Gap(f"{first} − {second}", one["mean"], one["low"], one["high"], n_users)
+    mean, low, high = (_known(one[key]) for key in ("mean", "low", "high"))
+    return Gap(f"{first} − {second}", mean, low, high, n_users)
+
+
+def _known(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _beats_in_cycles(*pairs: tuple[str, str]) -> Callable[[Result], Finding]:

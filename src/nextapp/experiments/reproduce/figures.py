@@ -151,7 +151,14 @@ def in_cycles(result: Result, *, unit: str) -> Figure:
 
 def contrasts(result: Result, references: Sequence[str]) -> Figure:
     """Each series' gain in HR@5 over the references, mean over cycles, with its interval."""
-    names = [name for name in result["series"] if name not in references]
+    names = [
+        name
+        for name in result["series"]
+        if all(
+            name != reference and result["differences"][name][reference]["mean"] is not None
+            for reference in references
+        )
+    ]
     names.sort(key=lambda name: result["differences"][name][references[0]]["mean"])
     with mpl.rc_context(STYLE):
         size = (10.5, 0.34 * len(names) + 1.3)

@@ -7,10 +7,10 @@ it. A run that was killed therefore goes on part by part.
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import os
 import shutil
-import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +20,13 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from nextapp.experiments.processes import end_with
 from nextapp.experiments.reproduce.plan import ORDER, Part
 from nextapp.experiments.reproduce.players import played
 from nextapp.experiments.settings import versions
 from nextapp.server import write_atomically
 
 Heard = Callable[[str, str, int, int], None]
-_POLL_SECONDS = 0.5
 
 
 def result_file(folder: Path, name: str) -> Path:
@@ -123,7 +123,7 @@ def _listen(worker: _Worker, todo: list[Part], heard: Heard) -> None:
 
 def _work(connection: Connection, folder: str, parent: int) -> None:
     """What a worker does: play what it is handed, until there is nothing left."""
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with(parent)
     while (part := connection.recv()) is not None:
         try:
             _record(part, Path(folder), connection)
@@ -133,13 +133,6 @@ def _work(connection: Connection, folder: str, parent: int) -> None:
             connection.send(("failed", traceback.format_exc()))
         else:
             connection.send(("done",))
-
-
-def _end_with(parent: int) -> None:
-    """A worker whose command was killed has nobody to report to."""
-    while os.getppid() == parent:
-        time.sleep(_POLL_SECONDS)
-    os._exit(1)
 
 
 def _record(part: Part, folder: Path, connection: Connection) -> None:
@@ -172,5 +165,14 @@ def record_of(part: Part, result: Mapping[str, Any], seconds: float) -> dict[str
         "settings": dict(part.settings),
         "seconds": round(seconds, 1),
         "versions": versions(),
-        "result": dict(result),
+        "result": finite(result),
     }
+
+
+def finite(value: Any) -> Any:
+    """Plain values as JSON can hold them: what is not a finite number is None."""
+    if isinstance(value, Mapping):
+        return {key: finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
