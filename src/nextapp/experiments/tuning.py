@@ -13,6 +13,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import sqlite3
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -39,6 +40,7 @@ HELD_OUT = 1 / 8
 LOOKS = (2, 5, 10, 20)  # rounds after which a trial is looked at, and given up if it lags behind
 STARTUP = 8  # trials that are never given up, for the median to stand on something
 TUNED = ("mf", "seqmf")
+_PATIENCE = 120.0  # seconds to wait for another process to let go of the file
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -327,9 +329,15 @@ def _pruner() -> optuna.pruners.BasePruner:
 
 
 def _storage(file: str) -> optuna.storages.BaseStorage:
-    return optuna.storages.RDBStorage(
-        f"sqlite:///{file}", engine_kwargs={"connect_args": {"timeout": 120}}
-    )
+    """Trials in an SQLite file, by a log that survives the death of any process at any moment."""
+
+    def connected() -> sqlite3.Connection:
+        connection = sqlite3.connect(file, timeout=_PATIENCE)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    return optuna.storages.RDBStorage("sqlite:///", engine_kwargs={"creator": connected})
 
 
 def _slots(study: optuna.Study) -> dict[int, FrozenTrial]:
