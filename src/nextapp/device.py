@@ -14,6 +14,7 @@ from nextapp import model
 from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, SystemBits
+from nextapp.shares import transition_shares
 from nextapp.wire import Broadcast, Floats, Report
 
 SESSION_GAP = 15 * 60.0
@@ -117,8 +118,9 @@ class Device:
     ) -> Report:
         """What this phone sends for a round: F(u), eq. (12), through the mechanism.
 
-        The user vector is the one in hand; `update` solves it anew. Bits come from the operating
-        system unless another source is named, as a simulation does.
+        The user vector is the one in hand; `update` solves it anew. A frequency oracle (its ball is
+        "simplex") gets the phone's transition shares instead, and needs no user vector. Bits come
+        from the operating system unless another source is named, as a simulation does.
 
         Only mechanisms with finitely many outputs are taken, as they are drawn exactly; one that
         draws real numbers needs `allow_float`, one that is not ε-LDP at all `allow_unsafe`.
@@ -128,9 +130,11 @@ class Device:
         keep its bytes.
         """
         _check_safe(mechanism, allow_float, allow_unsafe)
-        if self.user_vector is None:
+        shares = mechanism.ball == "simplex"
+        if self.user_vector is None and not shares:
             raise RuntimeError(
-                "a report needs a user vector: call update(broadcast) first, or set user_vector."
+                "a report of a gradient needs a user vector: call update(broadcast) first, or set "
+                "user_vector."
             )
         if ledger is not None:
             if when is None:
@@ -142,6 +146,9 @@ class Device:
                 mechanism=mechanism.name,
                 allow_unsafe=allow_unsafe,
             )
+        if shares or self.user_vector is None:
+            told = transition_shares(self.history, broadcast.n_apps)
+            return mechanism.encode(told, bits or SystemBits(), broadcast.round)
         stats = self._statistics_for(broadcast)
         _, c, c0, h = model.phone_terms(stats, broadcast)
         gradient = model.phone_gradient(stats, broadcast.app_vectors, self.user_vector, c, c0, h)

@@ -27,6 +27,9 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
+_LEAST_POPULARITY = 1e-9
+
+
 class WireError(ValueError):
     """Bytes that are not what they should be."""
 
@@ -134,6 +137,34 @@ class Crowd:
     @property
     def n_apps(self) -> int:
         return len(self.popularity)
+
+    def cells(
+        self, candidates: npt.NDArray[np.integer], last: int | None
+    ) -> tuple[Floats, Floats, float]:
+        """What the crowd says of these candidates after `last`: popular, share, rest.
+
+            popular(i) = P(i)/ΣP,   share(i) = share(i | j)/S,   rest = (1 − Σ_all share) ΣP/S
+
+        Σ runs over the candidates and S is such that Σ share + rest = 1: P(next | last) where only
+        candidates can come, and the part of it that the crowd does not resolve. After an unknown
+        app, or None, that is all of it. Apps beyond the catalogue have no popularity and no share.
+        """
+        candidates = np.asarray(candidates, np.int64)
+        known = candidates < self.n_apps
+        place = np.where(known, candidates, 0)
+        popular = np.where(known, self.popularity[place], 0.0) + _LEAST_POPULARITY
+        total = float(popular.sum())
+        share, rest = np.zeros(len(candidates)), 1.0
+        if last is not None and 0 <= last < self.n_apps:
+            row = slice(self.starts[last], self.starts[last + 1])
+            dense = np.zeros(self.n_apps)
+            dense[self.following[row]] = self.share[row]
+            share = np.where(known, dense[place], 0.0)
+            rest = max(0.0, 1.0 - float(self.share[row].sum()))
+        weight = float(share.sum()) + rest * total
+        if weight < _LEAST_POPULARITY:  # none of the candidates was ever seen there
+            return popular / total, np.zeros(len(candidates)), 1.0
+        return popular / total, share / weight, rest * total / weight
 
     def after(self, last: int | None) -> Floats:
         """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""

@@ -69,6 +69,7 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     """Gradients at the edge of what the clip lets through, the zero gradient, and some far outside.
 
     Probabilities that are affine in each entry (ℓ∞ mechanisms) are extreme at corners of the cube.
+    Shares are mixtures of single cells, so their law is extreme at those.
     Where the law depends on a direction only (ℓ2) any two directions far apart will do; the axes,
     the diagonals and six at random are taken, half of these shorter than the clip.
     """
@@ -78,7 +79,9 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     corners: list[Floats] = []
     if size <= _MOST_CORNERS:
         corners = [np.array(signs) for signs in itertools.product((1.0, -1.0), repeat=size)]
-    if mechanism.ball == "l1":
+    if mechanism.ball == "simplex":  # all on one cell; half on each of two; a law mixes these
+        points = [*axes[::2], (axes[0] + axes[2 * size - 2]) / 2]
+    elif mechanism.ball == "l1":
         points = axes
     elif mechanism.ball == "l2":
         random = KeyedBits(seed, purpose="extreme").generator().normal(size=(6, size))

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from nextapp import __version__
+from nextapp.cli import coldstart as cold
 from nextapp.cli import data, options, phones, privacy, screen
 from nextapp.cli import dynamic as streaming
 from nextapp.cli import reproduce as reproducing
@@ -43,6 +44,9 @@ app.command(
 )(streaming.dynamic)
 app.command(epilog="Example: nextapp reproduce all --quick --out reproduction")(
     reproducing.reproduce
+)
+app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
+    cold.coldstart
 )
 
 

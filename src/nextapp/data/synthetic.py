@@ -203,6 +203,8 @@ def fleet_parameters(phones: int, apps: int, days: int = 3) -> Parameters:
 def parse(text: str) -> Parameters:
     """Parameters from ``synthetic:PRESET``, ``synthetic:NAME=VALUE,…`` or both, preset first.
 
+    A preset is one of `PRESETS`, or ``fleet`` for `fleet_parameters`.
+
     >>> parse("synthetic:lsapp,phones=1000").phones
     1000
     """
@@ -216,9 +218,10 @@ def parse(text: str) -> Parameters:
         )
     base = Parameters()
     if "=" not in items[0]:
-        if items[0] not in PRESETS:
-            raise ValueError(unknown("preset", items[0], PRESETS))
-        base = PRESETS[items.pop(0)]
+        named = {**PRESETS, "fleet": fleet_parameters(100_000, 87)}
+        if items[0] not in named:
+            raise ValueError(unknown("preset", items[0], named))
+        base = named[items.pop(0)]
     known = {each.name: each.type for each in fields(Parameters)}
     given: dict[str, Any] = {}
     for item in items:

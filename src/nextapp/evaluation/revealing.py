@@ -85,6 +85,34 @@ class Exam:
         again[1:] = app[1:] == app[:-1]
         return again[asked]
 
+    @property
+    def _history_ends(self) -> Indices:
+        """The row past each user's history; the user's first where there is none."""
+        if len(self.history) == 0:
+            return self.whole.starts[self.users]
+        first = int(self.whole.time.min())
+        span = int(self.whole.time.max()) - first + 1
+        last = np.searchsorted(self.history.user, self.users, side="right") - 1
+        owner, time = self.history.user[last], self.history.time[last]  # [-1] is another user's
+        there = (last >= 0) & (owner == self.users)
+        moments = self.whole.user.astype(np.int64) * span + self.whole.time - first
+        ends = np.searchsorted(moments, self.users * span + time - first, side="right")
+        return np.where(there, ends, self.whole.starts[self.users])
+
+    @property
+    def _passed(self) -> tuple[Indices, Indices]:
+        """Rows that a phone sees before each session without being asked; where each part begins.
+
+        They lie after the user's history and before the session, not before the one before it.
+        """
+        begin = self._history_ends[self.session_user]
+        same = self.session_user[1:] == self.session_user[:-1]
+        begin[1:][same] = self.rows[self.sessions[1:-1] - 1][same] + 1
+        length = np.maximum(self.rows[self.sessions[:-1]] - begin, 0)
+        passed_starts = np.concatenate([[0], np.cumsum(length)])
+        offset = np.arange(passed_starts[-1]) - np.repeat(passed_starts[:-1], length)
+        return np.repeat(begin, length) + offset, passed_starts
+
     @cached_property
     def chunks(self) -> list[Chunk]:
         """All predictions, in order."""
@@ -95,8 +123,15 @@ class Exam:
         places = np.searchsorted(keys, owner * n_apps + self.whole.app[self.rows])
         launches = places - self.candidate_starts[owner]
 
+        passed, passed_starts = self._passed
+        passed_user = np.repeat(self.session_user, np.diff(passed_starts))
+        passed_places = np.searchsorted(keys, passed_user * n_apps + self.whole.app[passed])
+        passed_launches = passed_places - self.candidate_starts[passed_user]
+
         cells = np.cumsum((np.diff(self.sessions) - 1) * width[self.session_user])
         number = (cells - 1) // max(1, min(_CHUNK_CELLS, int(cells[-1]) // _CHUNKS))
+        first_of_user = np.searchsorted(self.session_user, np.arange(len(self.users)))
+        number = number[first_of_user][self.session_user]  # a user's sessions stay together
         bounds = np.flatnonzero(np.diff(number, prepend=-1, append=number[-1] + 1))
         chunks = []
         for first, last in pairwise(bounds):
@@ -105,6 +140,7 @@ class Exam:
                 [np.arange(*self.candidate_starts[user : user + 2]) for user in users]
             )
             rows = slice(self.sessions[first], self.sessions[last])
+            between = slice(passed_starts[first], passed_starts[last])
             questions = Questions(
                 users=self.users[users],
                 candidates=self.candidates[picked],
@@ -112,6 +148,10 @@ class Exam:
                 session_user=session_user,
                 session_starts=self.sessions[first : last + 1] - self.sessions[first],
                 launches=launches[rows],
+                times=self.whole.time[self.rows[rows]],
+                passed=passed_launches[between],
+                passed_starts=passed_starts[first : last + 1] - passed_starts[first],
+                passed_times=self.whole.time[passed[between]],
             )
             chunks.append(Chunk(questions, self.rows[rows], self.seen_from[picked]))
         return chunks

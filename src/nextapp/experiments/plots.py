@@ -135,3 +135,61 @@ def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
         panel.set_title(f"HR@5 gained over a frozen Q, synthetic phones{budget}")
         panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def cold_start(result: Mapping[str, Any]) -> Figure:
+    """HR@5 of new phones against launches seen, a line a prior; and the gain of each over none."""
+    names = list(result["priors"])
+    dashes = ("-", "-", (0, (6, 2)), (0, (4, 2, 1, 2)), (0, (2, 2)), (0, (1, 1.5)))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(10.5, 4.2), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
+        for number, name in enumerate(names):
+            bins = [each for each in result["priors"][name]["bins"] if each["HR@5"] is not None]
+            # shifted a little so that intervals do not hide each other
+            place = np.arange(len(bins)) + 0.06 * (number - len(names) / 2)
+            mean, low, high = (
+                np.array([each["HR@5"][word] for each in bins]) for word in ("mean", "low", "high")
+            )
+            plain = number == 0
+            shade = FAINT if plain else str(0.12 * max(0, len(names) - 1 - number))
+            left.errorbar(
+                place,
+                mean,
+                yerr=[mean - low, high - mean],
+                ls=dashes[number % len(dashes)],
+                marker="osD^vP*X"[number % 8],
+                color=shade,
+                mfc="white" if plain else shade,
+                lw=1.4,
+                elinewidth=0.8,
+                label=f"{name} the crowd" if plain else f"crowd, {name}",
+            )
+            gain = result["priors"][name]["headline"]["gain@5"]
+            if number and gain is not None:
+                right.plot([gain["low"], gain["high"]], [-number] * 2, color=shade, lw=2.2)
+                right.plot(gain["mean"], -number, "osD^vP*X"[number % 8], color=shade, ms=7)
+        shown = [each for each in result["priors"][names[0]]["bins"] if each["HR@5"] is not None]
+        labels = [f"{each['from']}–{each['to']}" for each in shown]
+        left.set_xticks(range(len(labels)), labels)
+        left.set_xlabel("launches seen")
+        left.set_title("HR@5 of new phones")
+        left.legend(frameon=False, fontsize=8)
+        right.axvline(0, color=ACCENT, lw=1)
+        right.set_yticks([-number for number in range(1, len(names))], names[1:])
+        first, last = result["headline"]
+        right.set_title(f"gained over launches {first}–{last}")
+        for panel in (left, right):
+            panel.grid(axis="both", color="#e5e5e5", lw=0.6)
+            panel.set_axisbelow(True)
+        about = result["data"]
+        source = about["source"] if about["notes"] == [] else Path(about["source"]).name
+        figure.suptitle(
+            f"{source} ({about['kind']}): {result['n_new'][0]:,} new phones, crowd of "
+            f"{result['n_crowd'][0]:,}",
+            x=0.01,
+            ha="left",
+            fontsize=10,
+        )
+        figure.supxlabel("bars: 95 % interval over new phones", fontsize=9, color=FAINT)
+    return figure

@@ -31,7 +31,7 @@ from nextapp.fleet.plain import AsItIs
 from nextapp.fleet.reals import LeaningVectors, NoisyEntries, OneValue
 from nextapp.fleet.signs import SignsAsPrinted, SignsOfEntries
 from nextapp.fleet.stepping import columns, terms
-from nextapp.privacy import Mechanism
+from nextapp.privacy import FrequencyOracle, Mechanism
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
@@ -253,6 +253,11 @@ def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
 def _encoder(mechanism: Mechanism) -> Encoder:
     if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
         return SeedsInCaps(mechanism)
+    if isinstance(mechanism, FrequencyOracle):
+        raise ValueError(
+            f"{mechanism.name} reports shares, not gradients: nextapp.fleet.frequencies draws them "
+            f"for a fleet, and `nextapp coldstart` learns from them."
+        )
     return _ENCODERS[mechanism.name](mechanism)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.data.log import LaunchLog
+from nextapp.data.log import LaunchLog, Times
 from nextapp.wire import Floats
 
 Indices = npt.NDArray[np.intp]
@@ -31,7 +31,11 @@ class Questions:
     ``candidates[candidate_starts[v]:candidate_starts[v + 1]]``, ascending, v being a position in
     ``users``. Session s is of user ``session_user[s]`` and holds the launches
     ``session_starts[s]:session_starts[s + 1]`` of ``launches``, each a position among its user's
-    candidates. The scores asked for are one flat array: prediction after prediction, a cell for
+    candidates, at ``times`` (milliseconds since 1970). Launches that the phone sees between its
+    history and session s, or between session s − 1 and s, without being asked are
+    ``passed[passed_starts[s]:passed_starts[s + 1]]``, at ``passed_times``: sessions of one launch,
+    and those cut by a boundary of the split. All sessions of a user are there, in the order of
+    time. The scores asked for are one flat array: prediction after prediction, a cell for
     every candidate of its user; those of session s begin at ``cell_starts[s]``.
     """
 
@@ -41,6 +45,10 @@ class Questions:
     session_user: Indices
     session_starts: Indices
     launches: Indices
+    times: Times
+    passed: Indices
+    passed_starts: Indices
+    passed_times: Times
 
     @property
     def cell_starts(self) -> Indices:

@@ -7,6 +7,9 @@ A mechanism has two sides, ``encode`` (phone) and ``decode`` (server), one file 
     report = m.encode(F, bits, round=0)   # bits: SystemBits() on a phone
     mean = m.decode([report, ...])        # estimate of the mean of the clipped gradients
     m.guarantee
+
+`subset` and `hadamard` are frequency oracles: they report `nextapp.shares.Shares`, not gradients,
+and need no clip.
 """
 
 from __future__ import annotations
@@ -19,23 +22,27 @@ from typing import Any
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
+from nextapp.privacy.oracle import FrequencyOracle
 from nextapp.privacy.piecewise import Piecewise
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.simhash import SimHash
+from nextapp.privacy.subset import Subset
 from nextapp.wire import Broadcast, WireError
 
 __all__ = [
     "MECHANISMS",
     "FiniteMechanism",
+    "FrequencyOracle",
     "Guarantee",
     "Mechanism",
     "Quantile",
@@ -60,15 +67,17 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         SimHash,
         PrivUnit,
         Codebook,
+        Subset,
+        Hadamard,
     )
 }
 
 
 def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
-    """The mechanism of this name for gradients of shape (n_apps, d).
+    """The mechanism of this name for gradients (or shares) of shape (n_apps, d).
 
-    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect anything
-    need ``clip``. Other options are those of the mechanism's class.
+    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect
+    gradients need ``clip``. Other options are those of the mechanism's class.
 
     >>> mechanism("harmony", epsilon=4.5, n_apps=87, d=16, clip=1.0).guarantee.epsilon
     4.5
@@ -98,12 +107,16 @@ def requested(broadcast: Broadcast) -> Mechanism:
         return mechanism(
             request.mechanism,
             n_apps=broadcast.n_apps,
-            d=broadcast.dim,
+            d=broadcast.n_apps + 1 if _reports_shares(request.mechanism) else broadcast.dim,
             epsilon=request.epsilon,
             **options,
         )
     except (TypeError, ValueError) as error:
         raise WireError(f"the broadcast asks for a report that cannot be made: {error}") from error
+
+
+def _reports_shares(name: str) -> bool:
+    return name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyOracle)
 
 
 _NEEDED = {

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
 from nextapp.privacy.packing import packed, unpacked
 from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits, below, purpose_word
@@ -79,11 +79,18 @@ class Codebook(FiniteMechanism):
         j = int(best[below(bits, self.k)]) if coin < self.threshold else below(bits, self.m)
         return self._report(seed, j, round)
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """The sum of the codewords in units of the table, (D,)."""
         seeds, j = self._parts(reports)
         purpose = np.full_like(seeds, _PURPOSE)
-        total = sum_of_vectors(seeds, purpose, j, self.m, self.D)
-        return self._shaped(self.clip / (self.mu * UNIT * len(reports)) * total)
+        return sum_of_vectors(seeds, purpose, j, self.m, self.D).astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        check_counted(tally, (self.D,), n_reports)
+        return self._shaped(self.clip / (self.mu * UNIT * n_reports) * tally)
+
+    def check(self, report: Report) -> None:
+        self._parts([report])
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

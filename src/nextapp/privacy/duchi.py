@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nextapp.privacy.exact import W, response_floor
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
 from nextapp.randomness import Bits, chance
 from nextapp.wire import Floats, Report, WireError
 
@@ -68,12 +68,20 @@ class Duchi(FiniteMechanism):
             t = -t
         return Report(self.name, round, np.packbits(t > 0, bitorder="little").tobytes())
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """The sum of the corners t, (D,)."""
         rows = self._rows(reports)
         total = np.zeros(self.D, np.int64)
         for start in range(0, len(rows), _REPORTS_AT_ONCE):
             total += _signs(rows[start : start + _REPORTS_AT_ONCE], self.D).sum(axis=0)
-        return self._shaped(self.clip * self.B / len(reports) * total)
+        return total
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        check_counted(tally, (self.D,), n_reports)
+        return self._shaped(self.clip * self.B / n_reports * tally)
+
+    def check(self, report: Report) -> None:
+        self._rows([report])
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         t = _signs(self._rows([report]), self.D)[0]

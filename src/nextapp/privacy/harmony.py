@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import W, response_floor, sign_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
 from nextapp.privacy.packing import SignedPositions
 from nextapp.randomness import Bits, distinct
 from nextapp.wire import Floats, Report
@@ -68,10 +68,20 @@ class Harmony(FiniteMechanism):
         ]
         return Report(self.name, round, self._fields.packed(positions, signs))
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
-        S = self._sum_of_signs(*self._parts(reports))
-        scale = self.D / (self.k * len(reports)) * self.c * self.clip
-        return self._shaped(scale * S)
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """S (D,), the sum of signs, line 5 of Algorithm 2."""
+        positions, signs = self._parts(reports)
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        return S.astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        check_counted(tally, (self.D,), n_reports)
+        scale = self.D / (self.k * n_reports) * self.c * self.clip
+        return self._shaped(scale * tally)
+
+    def check(self, report: Report) -> None:
+        check_name(self, report)
+        self._fields.check(report.payload)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._parts([report])
@@ -102,13 +112,6 @@ class Harmony(FiniteMechanism):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
         return self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
-
-    def _sum_of_signs(
-        self, positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64]
-    ) -> Floats:
-        """S (D,), line 5 of Algorithm 2."""
-        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
-        return S.astype(np.float64)
 
 
 def _entry(F: PhoneGradient, app: int, column: int) -> float:

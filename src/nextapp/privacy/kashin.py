@@ -15,7 +15,7 @@ import numpy as np
 
 from nextapp.privacy.exact import W, keep_threshold, sign_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
 from nextapp.privacy.packing import SignedPositions
 from nextapp.privacy.simhash import best_b
 from nextapp.randomness import Bits, KeyedBits, distinct
@@ -98,11 +98,20 @@ class Kashin(FiniteMechanism):
             positive = [bool(other >> i & 1) for i in range(self.b)]
         return Report(self.name, round, self._fields.packed(positions, positive))
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """The sum of the signs of each coefficient, (N,)."""
         positions, signs = self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
         total = np.bincount(positions.ravel(), signs.ravel(), minlength=self.N)
-        scale = math.sqrt(self.N) / self.b * self.K * (W / self.threshold) / len(reports)
-        return self._shaped(self.clip * scale * self._synthesis(total.astype(np.float64)))
+        return total.astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        check_counted(tally, (self.N,), n_reports)
+        scale = math.sqrt(self.N) / self.b * self.K * (W / self.threshold) / n_reports
+        return self._shaped(self.clip * scale * self._synthesis(tally.astype(np.float64)))
+
+    def check(self, report: Report) -> None:
+        check_name(self, report)
+        self._fields.check(report.payload)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._fields.unpacked(self._payloads([report], self._fields.n_bytes))

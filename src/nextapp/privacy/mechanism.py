@@ -20,9 +20,11 @@ from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import check_epsilon
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.randomness import Bits
+from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError
 
-Gradient = Floats | PhoneGradient
+Gradient = Floats | PhoneGradient | Shares
+Tally = npt.NDArray[np.int64]
 
 OUTPUT_LIMIT = 1 << 20
 
@@ -30,8 +32,9 @@ OUTPUT_LIMIT = 1 << 20
 class Mechanism(ABC):
     """A way to report a gradient. `epsilon` is the budget of one whole report.
 
-    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none". ``unsafe`` mechanisms promise no
-    ε-LDP and are for simulations only.
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism
+    that reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for
+    simulations only.
     """
 
     name: ClassVar[str]
@@ -70,6 +73,24 @@ class Mechanism(ABC):
     def decode(self, reports: Sequence[Report]) -> Floats:
         """Server: (n_apps, d), the estimate of the mean of the clipped gradients."""
 
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """Server: the reports as whole numbers that add up exactly.
+
+        tally(a + b) == tally(a) + tally(b), whatever the parts and the order; no reports, all 0.
+        """
+        raise TypeError(
+            f"{self.name} draws real numbers, whose sum depends on their order: only mechanisms "
+            f"with finite_output have a tally; `decode` takes all reports at once."
+        )
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        """Server: (n_apps, d), what `decode` makes of the reports behind a tally."""
+        raise TypeError(f"{self.name} has no tally to estimate from.")
+
+    def check(self, report: Report) -> None:
+        """Raise a `WireError` for a report that no phone can have drawn."""
+        self.decode([report])
+
     @abstractmethod
     def log_prob(self, report: Report, F: Gradient) -> float:
         """Log of the probability (density, where outputs are real) of this report under F.
@@ -93,6 +114,9 @@ class Mechanism(ABC):
         """F as one vector of D finite numbers."""
         if isinstance(F, PhoneGradient):
             self._check_shape(F.app_vectors.shape)
+            x = F.dense().ravel()
+        elif isinstance(F, Shares):
+            self._check_shape(F.shape)
             x = F.dense().ravel()
         else:
             F = np.asarray(F, np.float64)
@@ -122,10 +146,7 @@ class Mechanism(ABC):
         if not reports:
             raise ValueError("a mean needs at least one report.")
         for report in reports:
-            if report.mechanism != self.name:
-                raise WireError(
-                    f"expected a report of {self.name!r}, got one of {report.mechanism!r}."
-                )
+            check_name(self, report)
             if len(report.payload) != n_bytes:
                 raise WireError(
                     f"a payload of {self.name} has {n_bytes} bytes here, got "
@@ -150,6 +171,18 @@ class FiniteMechanism(Mechanism):
         super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
 
     @abstractmethod
+    def tally(self, reports: Sequence[Report]) -> Tally: ...
+
+    @abstractmethod
+    def estimate(self, tally: Tally, n_reports: int) -> Floats: ...
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        return self.estimate(self.tally(reports), len(reports))
+
+    def check(self, report: Report) -> None:
+        self.tally([report])
+
+    @abstractmethod
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """The probability of this report under F, exactly as it is drawn."""
 
@@ -159,12 +192,35 @@ class FiniteMechanism(Mechanism):
             return -math.inf
         return math.log(chance.numerator) - math.log(chance.denominator)
 
+    def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:
+        """As `Mechanism._payloads`; none at all are no rows, which a tally may be made of."""
+        if not reports:
+            return np.empty((0, n_bytes), np.uint8)
+        return super()._payloads(reports, n_bytes)
+
     def _check_countable(self, n_outputs: int) -> None:
         if n_outputs > OUTPUT_LIMIT:
             raise ValueError(
                 f"{self.name} has about 2^{n_outputs.bit_length() - 1} reports here, more than "
                 f"{OUTPUT_LIMIT}; list them at a smaller n_apps, d or k."
             )
+
+
+def check_name(mechanism: Mechanism, report: Report) -> None:
+    if report.mechanism != mechanism.name:
+        raise WireError(
+            f"expected a report of {mechanism.name!r}, got one of {report.mechanism!r}."
+        )
+
+
+def check_counted(tally: Tally, shape: tuple[int, ...], n_reports: int) -> None:
+    if n_reports < 1:
+        raise ValueError("a mean needs at least one report.")
+    if tally.shape != shape or tally.dtype.kind != "i":
+        raise ValueError(
+            f"the tally must be whole numbers of shape {shape}, got {tally.dtype} of shape "
+            f"{tally.shape}: were n_apps, d and the options the same?"
+        )
 
 
 def check_clip(clip: float) -> float:

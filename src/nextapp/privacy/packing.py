@@ -71,9 +71,24 @@ class SignedPositions:
         """Positions and signs ±1, (n_rows, k) each; a `WireError` unless they are in order."""
         fields = unpacked(rows, self._widths)
         positions, signs = fields[:, : self.k], 2 * fields[:, self.k :] - 1
-        if positions[:, -1].max() >= self.D or (np.diff(positions, axis=1) <= 0).any():
+        if (positions[:, -1] >= self.D).any() or (np.diff(positions, axis=1) <= 0).any():
             raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
         return positions, signs
+
+    def check(self, payload: bytes) -> None:
+        """The check of `unpacked` for one payload, without arrays: for a server's front door."""
+        if len(payload) != self.n_bytes:
+            raise WireError(f"a payload has {self.n_bytes} bytes here, got {len(payload)}.")
+        word = int.from_bytes(payload, "little")
+        if word >> sum(self._widths):
+            raise WireError("the bits after the last field of a payload must be 0.")
+        bits, before = width(self.D), -1
+        for _ in range(self.k):
+            position = word & ((1 << bits) - 1)
+            word >>= bits
+            if not before < position < self.D:
+                raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
+            before = position
 
     def all(self) -> Iterator[bytes]:
         """Every payload there can be."""

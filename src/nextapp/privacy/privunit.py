@@ -17,7 +17,7 @@ import numpy.typing as npt
 from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, check_epsilon, exp_from_below
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import Gradient, Mechanism
+from nextapp.privacy.mechanism import Gradient, Mechanism, Tally, check_counted
 from nextapp.privacy.reals import as_floats, uniform
 from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits
@@ -105,12 +105,31 @@ class PrivUnit(Mechanism):
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         if self.form == "seed":
-            low, high = self._seeds(reports)
-            first = np.zeros(len(reports), np.int64)
-            total = sum_of_vectors(low, high, first, 1, self.D) / UNIT
-        else:
-            total = self._vectors(reports)[:, : self.D].sum(axis=0)
+            return self.estimate(self.tally(reports), len(reports))
+        total = self._vectors(reports)[:, : self.D].sum(axis=0)
         return self._shaped(self.clip / (self.mu * len(reports)) * total)
+
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """Seed form: the sum of the vectors in units of the table, (D,). The dense has none."""
+        if self.form != "seed":
+            return super().tally(reports)
+        if not reports:
+            return np.zeros(self.D, np.int64)
+        low, high = self._seeds(reports)
+        first = np.zeros(len(reports), np.int64)
+        return sum_of_vectors(low, high, first, 1, self.D).astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        if self.form != "seed":
+            return super().estimate(tally, n_reports)
+        check_counted(tally, (self.D,), n_reports)
+        return self._shaped(self.clip / (self.mu * n_reports) * (tally / UNIT))
+
+    def check(self, report: Report) -> None:
+        if self.form == "seed":
+            self._seeds([report])
+        else:
+            self._vectors([report])
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         """Dense: the density of y. Seed: the probability among all 2^128 seeds."""

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.harmony import Harmony
+from nextapp.privacy.mechanism import Tally, check_counted
 from nextapp.wire import Floats, Report
 
 SCALES = ("unbiased", "paper")
@@ -46,12 +47,21 @@ class QHarmony(Harmony):
             raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
         self.scale = scale
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """As `Harmony`; with the printed scale the positive signs stand in a row of their own."""
         if self.scale == "unbiased":
-            return super().decode(reports)
+            return super().tally(reports)
         positions, signs = self._parts(reports)
-        S = self._sum_of_signs(positions, signs)
-        z_max = most_positive_signs(positions, signs, self.D)
+        return np.stack(
+            [np.bincount(positions[signs == sign], minlength=self.D) for sign in (1, -1)]
+        ).astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        if self.scale == "unbiased":
+            return super().estimate(tally, n_reports)
+        check_counted(tally, (2, self.D), n_reports)
+        z_max = _checked_z_max(int(tally[0].max()))
+        S = tally[0] - tally[1]
         return self._shaped(self.clip / z_max * S if z_max else np.zeros(self.D))
 
 
@@ -59,7 +69,10 @@ def most_positive_signs(
     positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64], D: int
 ) -> int:
     """z_max of Algorithm 2. It warns where it is 0 and the update zero (PAPER.md, R5)."""
-    z_max = int(np.bincount(positions[signs > 0], minlength=D).max())
+    return _checked_z_max(int(np.bincount(positions[signs > 0], minlength=D).max()))
+
+
+def _checked_z_max(z_max: int) -> int:
     if z_max == 0:
         warnings.warn(
             "no report has a positive sign, so z_max = 0 and the update is zero (PAPER.md, R5).",

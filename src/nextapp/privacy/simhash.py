@@ -23,7 +23,7 @@ from nextapp.privacy.codewords import (
 )
 from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
 from nextapp.privacy.packing import packed, unpacked
 from nextapp.randomness import Bits, purpose_word
 from nextapp.wire import Floats, Report
@@ -77,15 +77,23 @@ class SimHash(FiniteMechanism):
             value = other & ((1 << self.b) - 1)
         return self._report(seed, value, round)
 
-    def decode(self, reports: Sequence[Report]) -> Floats:
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """Σ_i s_i g_i over all reports in units of the table, (D,)."""
         fields = unpacked(self._payloads(reports, self._n_bytes), self._widths)
         total = np.zeros((n_groups(self.D), GROUP))
         for low, high, value in fields.tolist():
             signs = np.array([1.0 if value >> i & 1 else -1.0 for i in range(self.b)])
             vectors = Stream(low | high << 32, _PURPOSE).entries(0, len(total) * self.b)
             total += signs @ vectors.reshape(-1, self.b, GROUP)
-        scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / len(reports)
-        return self._shaped(scale * self.clip / UNIT * total.ravel()[: self.D])
+        return total.ravel()[: self.D].astype(np.int64)
+
+    def estimate(self, tally: Tally, n_reports: int) -> Floats:
+        check_counted(tally, (self.D,), n_reports)
+        scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / n_reports
+        return self._shaped(scale * self.clip / UNIT * tally)
+
+    def check(self, report: Report) -> None:
+        unpacked(self._payloads([report], self._n_bytes), self._widths)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

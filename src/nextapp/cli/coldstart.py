@@ -1,0 +1,158 @@
+"""`nextapp coldstart`: what new phones gain from the crowd."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from nextapp.cli import options, screen
+from nextapp.experiments import coldstart as experiment
+from nextapp.experiments import plots
+
+DEFAULT = experiment.ColdStart("")
+EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
+
+
+def coldstart(
+    source: options.Source,
+    new: Annotated[
+        float, typer.Option(help="Share of the users held out as new phones.")
+    ] = DEFAULT.new,
+    draws: Annotated[
+        int, typer.Option(help="How often they are drawn, from a log.")
+    ] = DEFAULT.draws,
+    epsilon: Annotated[
+        str, typer.Option(help="Total ε of a phone for private priors, parted by commas.")
+    ] = EPSILONS,
+    oracle: Annotated[
+        str, typer.Option(help="How phones report: subset or hadamard.")
+    ] = DEFAULT.oracle,
+    candidates: Annotated[
+        str,
+        typer.Option(
+            help="Which apps compete: own (all of the phone's whole history, as the preset paper "
+            "counts) or catalogue."
+        ),
+    ] = DEFAULT.candidates,
+    launches: Annotated[
+        int, typer.Option(help="Launches of a new phone that are looked at.")
+    ] = DEFAULT.launches,
+    at_most: Annotated[int, typer.Option(help="New phones in a draw, at most.")] = DEFAULT.at_most,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw HR@5 against launches seen: FILE.svg and FILE.png."),
+    ] = None,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+    user_column: options.UserColumn = None,
+    time_column: options.TimeColumn = None,
+    app_column: options.AppColumn = None,
+    time_unit: options.TimeUnit = "s",
+    skip_bad_rows: options.SkipBadRows = False,
+) -> None:
+    """Measure new phones from their first launch on, with and without what the crowd knows.
+
+    Of a log a part of the users is held out as new phones. Of synthetic phones all are the crowd,
+    and the new phones are those with the next numbers.
+    """
+    with screen.clear_errors():
+        settings = experiment.ColdStart(
+            source, new, draws, _numbers(epsilon), oracle, candidates, launches, at_most, seed
+        )
+        with screen.progress() as report:
+            log = None
+            if not settings.synthetic:
+                report("reading", 0, 0)
+                log = options.read_log(
+                    source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
+                )
+            result = experiment.run(settings, log, report)
+        show(result)
+        if plot is not None:
+            plot.parent.mkdir(parents=True, exist_ok=True)
+            plots.save(plots.cold_start(result), plot)
+            screen.out.print(
+                f"Plot: [bold]{plot.with_suffix('.svg')}[/], {plot.with_suffix('.png')}"
+            )
+        screen.write_json(json, result)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(
+            f"--epsilon takes numbers parted by commas, such as 1,4.5; got {text!r}."
+        ) from None
+
+
+def show(result: Mapping[str, Any]) -> None:
+    """The headline with intervals, HR@5 by launches seen, and how much privacy leaves."""
+    about = result["data"]
+    screen.out.print(
+        f"[bold]{about['source'].replace('[', chr(92) + '[')}[/] ({about['kind']}): "
+        f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
+        f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}; candidates: "
+        f"{result['candidates']}",
+        highlight=False,
+    )
+    first, last = result["headline"]
+    screen.out.print(_headline(result, f"launches {first} to {last}"))
+    screen.out.print()
+    screen.out.print(_by_launches(result))
+    screen.out.print(
+        "Intervals: 95 % over new phones, paired. kept: share of the non-private gain in HR@5.",
+        style="dim",
+        highlight=False,
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _headline(result: Mapping[str, Any], title: str) -> Table:
+    table = _table(title, "prior", "HR@1", "HR@3", "HR@5", "gain in HR@5", "kept")
+    for name, figures in result["priors"].items():
+        line = figures["headline"]
+        if line["HR@5"] is None:
+            continue
+        gain, kept = line["gain@5"], (figures.get("kept") or {}).get("HR@5")
+        table.add_row(
+            name,
+            *(f"{line[f'HR@{n}']['mean']:.3f}" for n in experiment.CUTOFFS),
+            "" if name == experiment.WITHOUT else _difference(gain),
+            "" if kept is None else f"{kept['mean']:.0%} ({kept['low']:.0%} to {kept['high']:.0%})",
+        )
+    return table
+
+
+def _by_launches(result: Mapping[str, Any]) -> Table:
+    names = list(result["priors"])
+    table = _table("HR@5 by launches seen", "launches", *names, "")
+    for place, line in enumerate(result["priors"][names[0]]["bins"]):
+        cells = [result["priors"][name]["bins"][place]["HR@5"] for name in names]
+        if cells[0] is None:
+            continue
+        low, high = cells[0]["mean"], cells[1]["mean"]
+        width = 30
+        bar = ["·"] * width
+        bar[round(low * (width - 1))] = "○"
+        bar[round(high * (width - 1))] = "●"
+        table.add_row(
+            f"{line['from']}–{line['to']}", *(f"{cell['mean']:.3f}" for cell in cells), "".join(bar)
+        )
+    table.caption = f"○ {names[0]}  ● {names[1]}"
+    table.caption_justify = "right"
+    return table
+
+
+def _difference(figure: Mapping[str, float]) -> str:
+    return f"{figure['mean']:+.3f} ({figure['low']:+.3f} to {figure['high']:+.3f})"

@@ -1,0 +1,261 @@
+"""The crowd's server: from many phones' shares under noise to what a new phone can start from.
+
+π (n_apps, n_apps + 1)   mean shares of the phones, as `nextapp.shares` lays them out
+σ                        standard error of one estimated entry of π
+
+The estimate of π is unbiased and most of it is noise. `shrunk` gives each entry its expected value
+under the distribution of true entries, which is itself fitted to all of them (empirical Bayes);
+`crowd_from` turns the result into P(app) and P(next | last).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+
+from nextapp.privacy import FrequencyOracle
+from nextapp.server import write_atomically
+from nextapp.shares import POPULARITY, check_popularity
+from nextapp.wire import (
+    Broadcast,
+    Crowd,
+    Floats,
+    ModelSettings,
+    Report,
+    ReportRequest,
+    WireError,
+    pack,
+    settings_from,
+    unpack,
+)
+
+MOST_FOLLOWERS = 64
+"""Followers that are told of one app: the likeliest."""
+
+LEAST_SHARE = 1e-3
+"""A follower with a smaller share of its row is not told of."""
+
+LEAST_SUPPORT = 10
+"""Reports that must be expected to favour a cell by chance alone before any are believed."""
+
+_ITERATIONS = 100
+_BIN = 0.1
+_LOWEST, _HIGHEST = -6.0, 60.0  # in standard errors; above, an entry is left as it is
+
+
+class CrowdServer:
+    """Adds up reports of shares over all rounds and publishes what they tell as a `Crowd`.
+
+    The same front as `nextapp.server.Server`. The app vectors of its broadcasts are those given,
+    untouched; without any they are zeros.
+    """
+
+    def __init__(
+        self,
+        mechanism: FrequencyOracle,
+        apps: tuple[str, ...] = (),
+        *,
+        app_vectors: Floats | None = None,
+        settings: ModelSettings | None = None,
+        popularity: float = POPULARITY,
+    ) -> None:
+        n_apps = mechanism.n_apps
+        if mechanism.d != n_apps + 1:
+            raise ValueError(
+                f"the shares of {n_apps} apps have {n_apps + 1} columns, the mechanism was made "
+                f"for {mechanism.d}: give it d = n_apps + 1."
+            )
+        check_popularity(popularity)
+        self.mechanism = mechanism
+        self.popularity = popularity
+        request = ReportRequest(mechanism.name, mechanism.epsilon)
+        vectors = np.zeros((n_apps, 1)) if app_vectors is None else app_vectors
+        self.broadcast = Broadcast(0, vectors, settings or ModelSettings(), apps, request)
+        self.total = np.zeros((n_apps, n_apps + 1))
+        self.n_reports_in_all = 0
+        self._reports: list[Report] = []
+
+    @property
+    def n_reports(self) -> int:
+        """Reports collected in the round at hand."""
+        return len(self._reports)
+
+    def collect(self, report: Report) -> None:
+        """Take a report for the round at hand; another round's or mechanism's is refused."""
+        if report.round != self.broadcast.round:
+            raise WireError(
+                f"the report is for round {report.round}, the round at hand is "
+                f"{self.broadcast.round}: fetch the current broadcast and report again."
+            )
+        self.mechanism.check(report)
+        self._reports.append(report)
+
+    def step(self) -> Broadcast:
+        """Close the round: what its reports tell joins what was told before."""
+        if not self._reports:
+            raise RuntimeError(
+                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
+            )
+        total = len(self._reports) * self.mechanism.decode(self._reports)
+        broadcast = self.step_along(total, len(self._reports))
+        self._reports = []
+        return broadcast
+
+    def step_along(self, total: Floats, n_reports: int) -> Broadcast:
+        """Close the round with a sum of estimates (n_apps, n_apps + 1) of `n_reports` reports."""
+        self.total = self.total + total
+        self.n_reports_in_all += n_reports
+        return self._next(self.crowd())
+
+    def pass_over(self) -> Broadcast:
+        """Close the round without any reports."""
+        return self._next(self.broadcast.crowd)
+
+    def crowd(self) -> Crowd:
+        """What all reports so far tell."""
+        n = self.n_reports_in_all
+        if n == 0:
+            raise RuntimeError("a crowd needs at least one report.")
+        return learnt_crowd(self.mechanism, self.total / n, n, self.popularity)
+
+    def _next(self, crowd: Crowd | None) -> Broadcast:
+        old = self.broadcast
+        self.broadcast = replace(old, round=old.round + 1, crowd=crowd)
+        return self.broadcast
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; a crash at any instant leaves the one before it intact."""
+        if self._reports:
+            raise RuntimeError(
+                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
+                f"yet and would be lost: call step() before save()."
+            )
+        words = {
+            "kind": "nextapp crowd checkpoint",
+            "round": str(self.broadcast.round),
+            "settings": json.dumps(asdict(self.broadcast.settings)),
+            "apps": json.dumps(self.broadcast.apps),
+            "mechanism": repr(self.mechanism),
+            "popularity": repr(self.popularity),
+            "n_reports": str(self.n_reports_in_all),
+        }
+        tensors = {"app_vectors": self.broadcast.app_vectors, "total": self.total}
+        write_atomically(path, pack(tensors, words))
+
+    @classmethod
+    def load(cls, path: Path, mechanism: FrequencyOracle) -> CrowdServer:
+        """The server as it was saved; it goes on as if it had never stopped."""
+        tensors, words = unpack(path.read_bytes())
+        if words.get("kind") != "nextapp crowd checkpoint":
+            raise WireError(f"{path} is not a checkpoint of a nextapp crowd server.")
+        if words["mechanism"] != repr(mechanism):
+            raise ValueError(
+                f"{path} was saved with the mechanism {words['mechanism']}, not {mechanism!r}: "
+                f"give the same one."
+            )
+        server = cls(
+            mechanism,
+            tuple(json.loads(words["apps"])),
+            app_vectors=np.array(tensors["app_vectors"]),
+            settings=settings_from(json.loads(words["settings"])),
+            popularity=float(words["popularity"]),
+        )
+        server.total = np.array(tensors["total"])
+        server.n_reports_in_all = int(words["n_reports"])
+        crowd = server.crowd() if server.n_reports_in_all else None
+        server.broadcast = replace(server.broadcast, round=int(words["round"]), crowd=crowd)
+        return server
+
+
+def learnt_crowd(
+    oracle: FrequencyOracle, estimate: Floats, n_reports: int, popularity: float = POPULARITY
+) -> Crowd:
+    """What an oracle's estimate of π from this many reports tells.
+
+    Nothing, where a cell can expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the
+    noise is then far from normal, and `shrunk` would take it for knowledge.
+    """
+    if n_reports * oracle.n_favoured < LEAST_SUPPORT * oracle.n_outputs:
+        estimate = np.zeros_like(estimate)
+    return crowd_from(estimate, math.sqrt(oracle.cell_variance() / n_reports), popularity)
+
+
+def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -> Crowd:
+    """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
+
+        P(i)     ∝ E[π(i, n_apps)]
+        P(i | j) = (E[π(j, i) | π̂(j, i)] − E[π(j, i) | 0]) / Σ_i E[π(j, i) | π̂(j, i)]
+
+    where positive. E is `shrunk`, over launches, over repeats (j, j) and over all other
+    transitions. What a cell would be worth anyway says nothing of its row, so a row that the
+    reports do not resolve leaves most to 1. Only the `MOST_FOLLOWERS` likeliest followers of an
+    app are told; what is left to 1 a phone fills with what it knows itself. With σ = 0 nothing is
+    shrunk.
+    """
+    n_apps = len(estimate)
+    check_popularity(popularity)
+    told = _shares_of_launches(estimate, error, popularity)
+    repeats = np.eye(n_apps, dtype=bool)
+    known, above = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
+    for kind in (repeats, ~repeats):
+        found = shrunk(np.append(estimate[:, :-1][kind], 0.0), error)
+        known[kind], anyway = found[:-1], found[-1]
+        above[kind] = np.maximum(known[kind] - anyway, 0.0)
+    share = above / np.maximum(known.sum(axis=1), 1e-300)[:, None]
+    starts, following, kept = [0], [], []
+    for row in share:
+        best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]
+        best = np.sort(best[row[best] >= LEAST_SHARE])
+        following.append(best)
+        kept.append(row[best])
+        starts.append(starts[-1] + len(best))
+    return Crowd(
+        told,
+        np.array(starts, np.int64),
+        np.concatenate(following).astype(np.int64) if n_apps else np.zeros(0, np.int64),
+        np.concatenate(kept),
+    )
+
+
+def _shares_of_launches(estimate: Floats, error: float, popularity: float) -> Floats:
+    """P(app): every app keeps a little, as a phone may have any."""
+    n_apps = len(estimate)
+    if popularity == 0:
+        told = np.maximum(shrunk(estimate[:, :-1].sum(axis=0), error * math.sqrt(n_apps)), 0.0)
+    else:
+        told = np.maximum(shrunk(estimate[:, -1], error), 0.0)
+    total = float(told.sum())
+    told = told / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
+    told = 0.99 * told + 0.01 / n_apps
+    return np.asarray(told / told.sum())
+
+
+def shrunk(estimate: Floats, error: float) -> Floats:
+    """E[θ | x] for entries x = θ + N(0, error²), θ >= 0, under the law of θ most likely for all x.
+
+    Robbins (1956), Kiefer and Wolfowitz (1956); the law lives on a grid and is found by the EM
+    algorithm on a histogram of x, so that the work does not grow with the number of entries.
+    """
+    if error == 0:
+        return np.maximum(estimate, 0.0)
+    z = np.clip(estimate / error, _LOWEST, _HIGHEST)
+    edges = np.arange(_LOWEST, max(z.max(initial=0.0), 0.0) + 2 * _BIN, _BIN)
+    count = np.histogram(z, edges)[0]
+    middle = (edges[1:] + edges[:-1]) / 2
+    theta = np.append(0.0, np.geomspace(0.05, max(1.0, edges[-1]), 60))
+    likelihood = np.exp(-0.5 * (middle[:, None] - theta) ** 2)  # (bins, grid)
+    law = np.full(len(theta), 1.0 / len(theta))
+    seen = count > 0
+    for _ in range(_ITERATIONS):
+        weight = likelihood[seen] * law
+        weight *= (count[seen] / weight.sum(axis=1))[:, None]
+        law = weight.sum(axis=0) / weight.sum()
+    weight = likelihood * law
+    expected = weight @ theta / np.maximum(weight.sum(axis=1), 1e-300)
+    return np.asarray(
+        error * (np.interp(z, middle, expected) + np.maximum(estimate / error - _HIGHEST, 0.0))
+    )

@@ -1,0 +1,132 @@
+"""`NextApp`: each phone predicts by its own habits, brought up to date launch by launch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from nextapp import habits
+from nextapp.data.log import LaunchLog
+from nextapp.habits import Weights
+from nextapp.predictors.habit_loops import CrowdCells, Streams, answers
+from nextapp.predictors.questions import Predictor, Questions
+from nextapp.predictors.scoring import table_starts
+from nextapp.wire import Crowd, Floats
+
+NAME = "nextapp"
+
+
+class NextApp:
+    """What a phone with `nextapp.habits.Habits` predicts.
+
+    The statistics come from the history and go on with every launch of the test part once it has
+    been revealed, those that nobody is asked about included. ``taste`` gives the SeqMF scores,
+    where they are to be mixed in; ``crowd`` is what all phones start from.
+    """
+
+    in_expectation = False
+
+    def __init__(
+        self,
+        weights: Weights = habits.DEFAULT,
+        name: str = NAME,
+        taste: Predictor | None = None,
+        crowd: Crowd | None = None,
+    ) -> None:
+        self.weights = weights
+        self.name = name
+        self.taste = taste if weights.taste else None
+        self.crowd = crowd
+
+    def fit(self, history: LaunchLog) -> None:
+        self.history = history
+        if self.taste is not None:
+            self.taste.fit(history)
+
+    def score(self, questions: Questions) -> Floats:
+        scores, _ = self.answers(questions)
+        if self.taste is not None:
+            scores += self.weights.taste * _standardised(questions, self.taste.score(questions))
+        return scores
+
+    def answers(self, questions: Questions) -> tuple[Floats, Floats]:
+        """The scores without taste, and the weights each phone ends with, (n_users, 2, …)."""
+        return answers(
+            self._streams(questions),
+            questions.candidate_starts,
+            int(questions.cell_starts[-1]),
+            self.weights,
+            self._crowd_cells(questions),
+        )
+
+    def _streams(self, questions: Questions) -> Streams:
+        """History, then the sessions and what passed between them, phone by phone."""
+        history, starts = self.history, questions.candidate_starts
+        begin, end = history.starts[questions.users], history.starts[questions.users + 1]
+        n_old = end - begin
+        old_phone = np.repeat(np.arange(len(questions.users)), n_old)
+        first = np.repeat(np.cumsum(n_old) - n_old, n_old)
+        old_rows = np.repeat(begin, n_old) + np.arange(len(old_phone)) - first
+        keys = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * history.n_apps
+        places = np.searchsorted(
+            keys + questions.candidates, old_phone * history.n_apps + history.app[old_rows]
+        )
+
+        n_passed, n_asked = np.diff(questions.passed_starts), np.diff(questions.session_starts)
+        asked = np.ones(len(questions.launches), bool)
+        asked[questions.session_starts[:-1]] = False
+        phone = np.concatenate(
+            [
+                old_phone,
+                np.repeat(questions.session_user, n_passed),
+                np.repeat(questions.session_user, n_asked),
+            ]
+        )
+        session = np.arange(len(n_asked))
+        turn = np.concatenate(
+            [
+                np.full(len(old_phone), -1),
+                np.repeat(2 * session, n_passed),
+                np.repeat(2 * session + 1, n_asked),
+            ]
+        )
+        order = np.lexsort((turn, phone))
+        launches = np.concatenate(
+            [places - starts[old_phone], questions.passed, questions.launches]
+        )
+        times = np.concatenate([history.time[old_rows], questions.passed_times, questions.times])
+        unasked = np.zeros(len(old_phone) + len(questions.passed), bool)
+        first_session = np.searchsorted(questions.session_user, np.arange(len(questions.users)))
+        return Streams(
+            starts=np.searchsorted(phone[order], np.arange(len(questions.users) + 1)),
+            launches=launches[order],
+            seconds=times[order] / 1000.0,
+            asked=np.concatenate([unasked, asked])[order],
+            cell=questions.cell_starts[first_session],
+        )
+
+    def _crowd_cells(self, questions: Questions) -> CrowdCells:
+        starts = questions.candidate_starts
+        if self.crowd is None:
+            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp))
+        popular = np.empty(len(questions.candidates))
+        rest = np.empty(len(questions.candidates))
+        shares = []
+        for first, end in pairwise(starts.tolist()):
+            own = questions.candidates[first:end]
+            for place, last in enumerate(own.tolist()):
+                popular[first:end], share, rest[first + place] = self.crowd.cells(own, last)
+                shares.append(share)
+        return CrowdCells(popular, np.concatenate(shares), rest, table_starts(questions))
+
+
+def _standardised(questions: Questions, taste: Floats) -> Floats:
+    """Each prediction's scores less their mean, by their standard deviation."""
+    width = np.diff(questions.candidate_starts)[questions.session_user]
+    sizes = np.repeat(width, np.diff(questions.session_starts) - 1)
+    starts = np.cumsum(sizes) - sizes
+    mean = np.repeat(np.add.reduceat(taste, starts) / sizes, sizes)
+    spread = np.sqrt(np.add.reduceat((taste - mean) ** 2, starts) / sizes)
+    standard: Floats = (taste - mean) / np.repeat(np.where(spread > 0, spread, 1.0), sizes)
+    return standard

@@ -1,0 +1,192 @@
+"""subset: one of a thin set of outputs that the phone's cell favours; sets as lines of a geometry.
+
+Subset selection (Ye and Barg 2018) sends a random set of cells that holds the true one with
+probability ½. Such a set is large; Feldman, Nelson, Nguyen and Talwar (2022, "Private frequency
+estimation via projective geometry") name it by one point. Their hybrid form, in h blocks.
+
+q       a prime number, about (1 + e^ε)/h        t   dimension
+point   a vector of F_q^t that is not 0, of all its multiples the one whose first entry is 1
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.privacy.oracle import FrequencyOracle, Longs, design_variance
+
+_LARGEST_SPACE = 1 << 24  # vectors of F_q^t, all of which the server's transform holds
+_LARGEST_Q = 251
+_AT_ONCE = 1 << 22
+
+
+class Subset(FrequencyOracle):
+    """Cells and outputs are both points of the projective space over F_q; a cell v favours the
+    points u at right angles to it.
+
+        S_v = {u : u·v = 0 mod q},   m(t) = (q^t − 1)/(q − 1) points,   s = m(t−1)
+        ι = m(t−2)/m(t−1),   a part s/n ≈ 1/(h q) of all outputs
+
+    q, t and h are those that hold all cells with the least variance: for many cells
+    4e^ε/(e^ε − 1)², as if the whole set were sent; for few cells t = 2, where a cell favours one
+    output and the report is randomised response on all cells. ``q`` and ``t`` can be given, h
+    follows. The server counts N_v for all v at
+    once by a Fourier transform over F_q^t.
+    """
+
+    name = "subset"
+
+    def __init__(
+        self,
+        *,
+        n_apps: int,
+        d: int,
+        epsilon: float,
+        q: int | None = None,
+        t: int | None = None,
+    ) -> None:
+        if (q is None) != (t is None):
+            raise ValueError(f"q and t are given together or not at all, got q={q!r}, t={t!r}.")
+        if q is not None and t is not None:
+            check_geometry(q, t)
+        self._given = q, t
+        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon)
+
+    def _design(self) -> None:
+        q, t = self._given
+        if q is None or t is None:
+            q, t = best_geometry(self.epsilon, self.D)
+        self.q, self.t = q, t
+        self.n_blocks = -(-self.D // points(q, t))
+        self.block = self.cells_in_block = points(self.q, self.t)
+        self.n_favoured = points(self.q, self.t - 1)
+        self.overlap = Fraction(points(self.q, self.t - 2), self.n_favoured)
+
+    def _favoured(self, point: int, place: int) -> int:
+        q, t = self.q, self.t
+        v, w = vector(point, q, t), vector(place, q, t - 1)
+        lead = v.index(1)
+        u = [*w[:lead], 0, *w[lead:]]
+        u[lead] = -sum(a * b for a, b in zip(u, v, strict=True)) % q
+        return number(u, q)
+
+    def _favour(self, points: Longs, output: int) -> npt.NDArray[np.bool_]:
+        u = np.array(vector(output, self.q, self.t), np.int64)
+        at_right_angles: npt.NDArray[np.bool_] = vectors(points, self.q, self.t) @ u % self.q == 0
+        return at_right_angles
+
+    def _supports(self, tally: Longs) -> Longs:
+        """With T(u) laid on all multiples of u, its transform at v is Σ_u T(u) (q 1[u·v = 0] − 1).
+
+        Sums of whole numbers, rounded back to them.
+        """
+        q, t, m = self.q, self.t, self.block
+        places = (q ** np.arange(t - 1, -1, -1, dtype=np.int64)).astype(np.int64)
+        lines = vectors(np.arange(m), q, t)
+        first = lines @ places  # where the point itself stands in F_q^t
+        found = np.empty((len(tally), m), np.int64)
+        step = max(1, _AT_ONCE // q**t)
+        for start in range(0, len(tally), step):
+            some = tally[start : start + step]
+            space = np.zeros((len(some), q**t))
+            for multiple in range(1, q):
+                space[:, lines * multiple % q @ places] = some
+            waves = np.fft.fftn(space.reshape(len(some), *[q] * t), axes=range(1, t + 1))
+            real = waves.real.reshape(len(some), -1)[:, first]
+            found[start : start + step] = np.rint((real + some.sum(axis=1, keepdims=True)) / q)
+        return found
+
+
+def points(q: int, t: int) -> int:
+    """m(t), the points of the projective space of F_q^t: vectors but for their multiples."""
+    return int((q**t - 1) // (q - 1))
+
+
+def vector(point: int, q: int, t: int) -> list[int]:
+    """The point of this number as a vector.
+
+    Zeros, a 1, then k digits in base q; those with smaller k come first.
+
+    >>> [vector(p, 2, 2) for p in range(3)]
+    [[0, 1], [1, 0], [1, 1]]
+    """
+    k = 0
+    while point >= points(q, k + 1):
+        k += 1
+    rest = point - points(q, k)
+    digits = []
+    for _ in range(k):
+        rest, digit = divmod(rest, q)
+        digits.append(digit)
+    return [0] * (t - 1 - k) + [1] + digits[::-1]
+
+
+def number(u: list[int], q: int) -> int:
+    """The number of the point that u, not 0, is a multiple of: the inverse of `vector`.
+
+    >>> number([0, 2, 1], 3) == number([0, 1, 2], 3)
+    True
+    """
+    lead = next(place for place, entry in enumerate(u) if entry)
+    inverse = pow(u[lead], -1, q)
+    rest = 0
+    for entry in u[lead + 1 :]:
+        rest = rest * q + entry * inverse % q
+    return points(q, len(u) - 1 - lead) + rest
+
+
+def vectors(numbers: Longs, q: int, t: int) -> Longs:
+    """`vector` of many points, (n, t)."""
+    starts = np.array([points(q, k) for k in range(t + 1)], np.int64)
+    k = np.searchsorted(starts, numbers, side="right") - 1
+    rest = numbers - starts[k]
+    found = np.zeros((len(numbers), t), np.int64)
+    for place in range(t - 1, -1, -1):
+        found[:, place] = rest % q
+        rest = rest // q
+    found[np.arange(len(numbers)), t - 1 - k] = 1
+    return found
+
+
+def check_geometry(q: int, t: int) -> None:
+    if q not in primes(_LARGEST_Q) or t < 2 or q**t > _LARGEST_SPACE:
+        raise ValueError(
+            f"q must be a prime number up to {_LARGEST_Q} and t from 2 to where q^t is 2^24, got "
+            f"q={q!r}, t={t!r}."
+        )
+
+
+def best_geometry(epsilon: float, n_cells: int) -> tuple[int, int]:
+    """(q, t) with the least variance for this many cells.
+
+    >>> best_geometry(4.5, 87 * 88)
+    (89, 3)
+    """
+
+    def designs() -> Iterator[tuple[int, int]]:
+        yield 2, 2
+        for q in primes(_LARGEST_Q):
+            for t in range(3, 1 + int(math.log(_LARGEST_SPACE) / math.log(q) + 1e-9)):
+                yield q, t
+                if points(q, t) >= n_cells:
+                    break
+
+    def spread(design: tuple[int, int]) -> float:
+        q, t = design
+        h = -(-n_cells // points(q, t))
+        s = points(q, t - 1)
+        return design_variance(epsilon, h, s, h * points(q, t), Fraction(points(q, t - 2), s))
+
+    return min(designs(), key=spread)
+
+
+def primes(most: int) -> list[int]:
+    """
+    >>> primes(11)
+    [2, 3, 5, 7, 11]
+    """
+    return [q for q in range(2, most + 1) if all(q % p for p in range(2, math.isqrt(q) + 1))]
