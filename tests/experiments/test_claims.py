@@ -183,6 +183,30 @@ def test_the_number_of_phones_is_enough_or_not():
     assert judged(BY_NAME["phones-any"], result(300, None)).verdict == NOT_CONFIRMED
 
 
+def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
+    def result(gain, kept):
+        headline = {"gain@5": dict(zip(("low", "mean", "high"), gain, strict=True)), "n_phones": 40}
+        share = None if kept is None else dict(zip(("low", "mean", "high"), kept, strict=True))
+        return {
+            "settings": {"epsilons": [1.0, 4.5]},
+            "priors": {
+                "non-private": {"headline": headline},
+                "ε = 4.5": {"headline": headline, "kept": {"HR@5": share}},
+            },
+        }
+
+    gained = result((0.02, 0.03, 0.04), (0.75, 0.8, 0.9))
+    assert judged(BY_NAME["coldstart-gain"], gained).verdict == CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], gained).verdict == CONFIRMED
+    lost = result((-0.04, -0.03, -0.02), (0.5, 0.6, 0.69))
+    assert judged(BY_NAME["coldstart-gain"], lost).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], lost).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], result((0, 0, 0), None)).verdict == CANNOT_TELL
+    assert judged(BY_NAME["coldstart-kept"], result((0, 0, 0), (0.6, 0.7, 0.8))).verdict == (
+        CANNOT_TELL
+    )
+
+
 def test_cycles_are_balanced_or_not():
     def result(by_cycle):
         return {"by_day": {"n_users": [1, 99] * 20}, "by_cycle": {"n_users": by_cycle}}

@@ -35,6 +35,8 @@ COMPARABLE = 0.03
 FEWEST = 10
 BALANCED = 0.1
 PAPERS_PHONES = 292
+PAPERS_EPSILON = 4.5
+KEPT = 0.7
 NOT_PRIVATE = ("qharmony-paper",)
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
 
@@ -517,6 +519,57 @@ def _phones_claims() -> list[Claim]:
     ]
 
 
+def _headline(result: Result, name: str) -> Gap:
+    """What a prior from the crowd gives new phones in HR@5, over the launches looked at."""
+    row = result["priors"][name]["headline"]
+    one = row["gain@5"] or dict.fromkeys(("mean", "low", "high"))
+    mean, low, high = (_known(one[key]) for key in ("mean", "low", "high"))
+    return Gap(f"crowd ({name}) − without", mean, low, high, row["n_phones"])
+
+
+def _kept(result: Result) -> Finding:
+    """At the paper's ε, or the nearest that was tried."""
+    tried = result["settings"]["epsilons"]
+    name = f"ε = {min(tried, key=lambda epsilon: abs(epsilon - PAPERS_EPSILON)):g}"
+    row = result["priors"][name]
+    share = row["kept"]["HR@5"]
+    if share is None:
+        return Finding(CANNOT_TELL, "there is no gain to keep a part of")
+    gap = Gap(
+        f"share of the gain kept at {name}, less {KEPT}",
+        share["mean"] - KEPT,
+        share["low"] - KEPT,
+        share["high"] - KEPT,
+        row["headline"]["n_phones"],
+    )
+    return beats([gap], worth=0.0)
+
+
+def _crowd_claims() -> list[Claim]:
+    where = "not asked (a frequency oracle over transitions)"
+    return [
+        Claim(
+            "coldstart-gain",
+            "Does the crowd help a new phone, were there no privacy?",
+            where,
+            "coldstart",
+            "the same predictor with a non-private prior beats itself without in HR@5",
+            lambda result: beats([_headline(result, "non-private")]),
+            of_paper=False,
+        ),
+        Claim(
+            "coldstart-kept",
+            f"Does a private prior keep {KEPT:.0%} of that, at a total ε of {PAPERS_EPSILON:g} a "
+            f"phone?",
+            where,
+            "coldstart",
+            f"the interval of the share that is kept lies above {KEPT}; no, if below",
+            _kept,
+            of_paper=False,
+        ),
+    ]
+
+
 CLAIMS: tuple[Claim, ...] = (
     *_static_claims("table1", "LSApp", "sr-od"),
     *_static_claims("table2", "App Usage", "sr"),
@@ -524,4 +577,5 @@ CLAIMS: tuple[Claim, ...] = (
     *_privacy_claims("fig5", "Figure 5", "LSApp", "ε = 4.5"),
     *_privacy_claims("fig6", "Figure 6", "App Usage", "ε = 1.1"),
     *_phones_claims(),
+    *_crowd_claims(),
 )

@@ -28,9 +28,10 @@ PARTS: Mapping[str, str] = {
     "fig5": "dynamic",
     "fig6": "dynamic",
     "phones": "phones",
+    "coldstart": "coldstart",
 }
 # The long ones first, so that two at a time end together.
-ORDER = ("phones", "fig6", "fig5", "table2", "fig4", "table1", "fig3", "fig2")
+ORDER = ("phones", "fig6", "fig5", "table2", "coldstart", "fig4", "table1", "fig3", "fig2")
 _ABOUT_A_PART = ("title", "data", "twin", "quick")
 
 

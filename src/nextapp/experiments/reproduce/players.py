@@ -11,7 +11,9 @@ from nextapp.data import LaunchLog, Split, collapsed
 from nextapp.data.cycles import Cycling
 from nextapp.data.describing import description
 from nextapp.evaluation import evaluate, exam, preset_named
+from nextapp.experiments import coldstart as crowd_study
 from nextapp.experiments import dynamic, phones_needed
+from nextapp.experiments.coldstart import ColdStart
 from nextapp.experiments.phones_needed import PhonesNeeded
 from nextapp.experiments.reproduce.plan import Part
 from nextapp.experiments.rounds import LabSeqMF
@@ -31,7 +33,11 @@ def played(part: Part, scratch: Path, report: Report) -> dict[str, Any]:
     A tuning keeps its trials under `scratch`, so that a part killed in the middle goes on.
     """
     if part.kind in ON_FLEETS:
-        return {**ON_FLEETS[part.kind](part, report), "data": part.source.as_values()}
+        try:
+            found = ON_FLEETS[part.kind](part, report)
+        except ValueError as error:
+            found = {"problem": str(error)}
+        return {**found, "data": part.source.as_values()}
     report("reading", 0, 0)
     log = part.source.log(part.seed)
     about = {
@@ -143,18 +149,33 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict
 
 def phones(part: Part, report: Report) -> dict[str, Any]:
     """Fleets of synthetic phones: from which number on does a mechanism beat its controls?"""
-    names = {each.name for each in fields(PhonesNeeded)} - {"seed"}
-    _check(part, names)
-    values: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value
-        for key, value in part.settings.items()
-    }
+    values = _values(part, {each.name for each in fields(PhonesNeeded)} - {"seed"})
     if "training" in values:
         usual = PhonesNeeded(values["epsilon"]).training
         values["training"] = training_from(values["training"], "training", usual)
     result = phones_needed.run(PhonesNeeded(**values, seed=part.seed), report).as_json()
     del result["versions"]
     return result
+
+
+def coldstart(part: Part, report: Report) -> dict[str, Any]:
+    """New phones from their first launch on: held out of the log, or after a synthetic fleet."""
+    values = _values(part, {each.name for each in fields(ColdStart)} - {"data", "seed"})
+    settings = ColdStart(part.source.where, **values, seed=part.seed)
+    log = part.source.log(part.seed) if part.source.real else None
+    result = crowd_study.run(settings, log, report)
+    where = part.source.as_values()["where"]
+    about = {**result.pop("data"), "source": where}
+    del result["versions"]
+    return {**result, "settings": {**result["settings"], "data": where}, "about": about}
+
+
+def _values(part: Part, known: set[str]) -> dict[str, Any]:
+    _check(part, known)
+    return {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in part.settings.items()
+    }
 
 
 def _check(part: Part, known: set[str]) -> None:
@@ -168,4 +189,7 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Report], dict[str, Any]]]
     "activity": activity,
     "dynamic": in_cycles,
 }
-ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {"phones": phones}
+ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {
+    "phones": phones,
+    "coldstart": coldstart,
+}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from nextapp.evaluation import METRICS
+from nextapp.experiments import plots
 from nextapp.experiments.reproduce import figures
 from nextapp.experiments.reproduce.paper import printed
 
@@ -272,6 +273,59 @@ def _phones_rows(record: Record) -> Rows:
                     yield record["part"], name, figure, n, mean, low, high
 
 
+# --- new phones -------------------------------------------------------------------------------
+
+
+def _coldstart_figures(record: Record) -> dict[str, Figure]:
+    result = record["result"]
+    return {record["part"]: plots.cold_start({**result, "data": result["about"]})}
+
+
+def _coldstart_page(record: Record) -> str:
+    result = record["result"]
+    first, last = result["headline"]
+    rows = []
+    for name, row in result["priors"].items():
+        cells = "".join(_mean_cell(row["headline"][f"HR@{n}"], shares=True) for n in (1, 3, 5))
+        gained = _mean_cell(row["headline"]["gain@5"], shares=False)
+        kept = (row.get("kept") or {}).get("HR@5")
+        share = (
+            f"{kept['mean']:.0%}<small>{kept['low']:.0%} to {kept['high']:.0%}</small>"
+            if kept
+            else "–"
+        )
+        rows.append(f"<tr><th scope=row>{escape(name)}</th>{cells}{gained}<td>{share}</td></tr>")
+    return (
+        f"<p>{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,} "
+        f"({escape(result['about']['kind'])}). Each phone of the crowd reports once in its life, "
+        f"with its whole ε. What is measured are launches {first} to {last} of each new phone.</p>"
+        f"<div class=wide><table><thead><tr><th>prior from the crowd</th><th>HR@1</th><th>HR@3</th>"
+        f"<th>HR@5</th><th>HR@5 gained</th><th>of the gain kept</th></tr></thead><tbody>"
+        f"{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _mean_cell(figure: Mapping[str, float] | None, *, shares: bool) -> str:
+    if figure is None:
+        return "<td>–</td>"
+    mean, low, high = (
+        number(figure[key]) if shares else f"{figure[key]:+.3f}" for key in ("mean", "low", "high")
+    )
+    return f"<td>{mean}<small>{low} to {high}</small></td>"
+
+
+def _coldstart_rows(record: Record) -> Rows:
+    yield "part", "prior", "figure", "from", "to", "mean", "low", "high", "n_phones"
+    for name, row in record["result"]["priors"].items():
+        for part in (*row["bins"], row["headline"]):
+            for figure, found in part.items():
+                if isinstance(found, Mapping):
+                    yield (
+                        record["part"], name, figure, part["from"], part["to"], found["mean"],
+                        found["low"], found["high"], part["n_phones"],
+                    )  # fmt: skip
+
+
 SHOWN: Mapping[str, Shown] = {
     "static": Shown(lambda record: {}, _table, _table_rows),
     "activity": Shown(
@@ -285,4 +339,5 @@ SHOWN: Mapping[str, Shown] = {
         _phones_page,
         _phones_rows,
     ),
+    "coldstart": Shown(_coldstart_figures, _coldstart_page, _coldstart_rows),
 }

@@ -151,10 +151,10 @@ def _quick(quick: bool) -> str:
 
 
 def _data(records: Records) -> str:
-    said = {}
+    said: dict[str, Any] = {}
     for record in records.values():
         data = record["result"]["data"]
-        said[data["name"]] = data
+        said.setdefault(data["name"], data)
     lines = []
     for name, data in said.items():
         warning = "" if data["real"] else " class=twin"
