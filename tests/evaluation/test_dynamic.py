@@ -358,3 +358,17 @@ def test_a_cycle_in_which_nobody_is_asked_has_no_figure():
 def test_one_cycle_is_not_enough():
     with pytest.raises(ValueError, match="two cycles or more"):
         stream_of(random_log(np.random.default_rng(0)), "honest", n=1)
+
+
+def test_no_noise_fed_with_zeros_is_the_control_of_zero_gradients(seed):
+    stream = stream_of(random_log(np.random.default_rng([seed, 6])), "honest")
+    app_vectors, _ = trained(Fleet.of_log(stream.cycles.before(1)), TRAINING, seed)
+    start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "random")
+    plain = mechanism("identity", n_apps=stream.cycles.whole.n_apps, d=3)
+    arguments = (TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5))
+    models = [
+        Federation("a", *arguments, plain, seed, fed_with_zeros=True),
+        Federation("b", *arguments, ZERO, seed),
+    ]
+    alone, zero = play(stream, models, METRICS)
+    assert np.array_equal(alone, zero, equal_nan=True)

@@ -47,7 +47,11 @@ def test_there_is_always_something_to_compare_with(log):
 
 def test_settings_come_back_from_toml():
     experiment = small(
-        mechanisms=("harmony", "codebook"), clip="quantile:0.5", metrics=("HR@1",), seeds=2
+        mechanisms=("harmony", "codebook"),
+        clip="quantile:0.5",
+        metrics=("HR@1",),
+        seeds=2,
+        noise=True,
     )
     assert experiment.metrics == ("HR@5", "HR@1")
     assert experiment_from(tomllib.loads(as_toml(experiment.resolved()))) == experiment
@@ -68,6 +72,7 @@ def test_settings_come_back_from_toml():
         ({"seeds": -2}, "seeds must be"),
         ({"pretraining": "second"}, "unknown pretraining"),
         ({"seeds": "two"}, "seeds must be of type int"),
+        ({"noise": 1}, "noise must be true or false"),
     ],
 )
 def test_a_wrong_setting_is_named_with_what_is_right(values, message):
@@ -187,7 +192,11 @@ def test_the_studies_are_the_papers_figures():
 def test_the_controls_are_what_they_say(log):
     """Plain descent along zero shrinks Q by 1 − rate λ a round; frozen, it stays."""
     experiment = small(mechanisms=("kashin",), regimes=(), models=(), update_rate=0.5, q_rounds=3)
-    spent = run(experiment, log).spent
+    result = run(replace(experiment, noise=True), log)
+    assert result.reference("kashin/zeros") == "none"
+    alone, fed = result.courses.by_user["kashin/zeros"], result.courses.by_user["kashin"]
+    assert not np.array_equal(alone, fed, equal_nan=True)
+    spent = result.spent
     assert spent["frozen"].q_moved == 0.0
     assert spent["zero"].q_moved == pytest.approx(1 - (1 - 0.5 * 0.2) ** 6)
     assert spent["zero"].cosine is None

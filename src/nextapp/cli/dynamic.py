@@ -55,6 +55,9 @@ def dynamic(
             show_default=False,
         ),
     ] = None,
+    noise: Annotated[
+        bool, typer.Option("--noise", help="Each mechanism also fed with zeros: its noise alone.")
+    ] = False,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -119,6 +122,7 @@ def dynamic(
             "regimes": _names(regimes, REGIMES),
             "models": _names(models, MODELS),
             "mechanisms": _names(mechanisms, experiments.PRIVATE),
+            "noise": noise or None,
             "epsilon": epsilon,
             "clip": clip,
             "pretraining": pretraining,

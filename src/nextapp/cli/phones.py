@@ -30,8 +30,8 @@ def phones_needed(
     rates: Annotated[
         str, typer.Option(help="Learning rates of Adam; the best is taken in a world of its own.")
     ] = "0.003,0.01,0.03",
-    seeds: Annotated[int, typer.Option(help="Worlds in which it is measured.")] = 3,
-    sample: Annotated[int, typer.Option(help="Phones outside that measure, in each.")] = 1_000,
+    seeds: Annotated[int, typer.Option(help="Worlds in which it is measured.")] = 5,
+    sample: Annotated[int, typer.Option(help="Phones outside that measure, in each.")] = 500,
     tune_up_to: Annotated[
         int, typer.Option(help="Larger fleets take the rate of the largest up to here.")
     ] = 10_000,
@@ -56,7 +56,6 @@ def phones_needed(
             rates=tuple(_numbers(rates, float, "--rates")),
             seeds=seeds,
             sample=sample,
-            validation=sample,
             seed=seed,
             tune_up_to=tune_up_to,
             exact_up_to=exact_up_to,
@@ -98,12 +97,12 @@ def show(result: Mapping[str, Any]) -> None:
                 f"{n:,}",
                 f"{row['HR@5']['mean'][place]:.3f}",
                 *(
-                    f"{row[key]['mean'][place]:+.3f} ≥ {row[key]['low'][place]:+.3f}"
+                    f"{row[key]['mean'][place]:+.3f}≥{row[key]['low'][place]:+.3f}"
                     for key in ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
                 ),
             )
     screen.out.print(table)
-    screen.out.print("≥: lower end of the 95 % interval over worlds and phones\n", style="dim")
+    screen.out.print("≥: lower end of the 95 % interval over worlds\n", style="dim")
     for name, n in result["answer"].items():
         found = f"from {n:,} phones on" if n else "at no number tried"
         most = result["largest_tried"][name]

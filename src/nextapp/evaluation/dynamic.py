@@ -6,6 +6,7 @@ first, with what was known before it; then the phones and the server may learn f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -187,6 +188,8 @@ class Federation:
     source
         What moves Q: a mechanism through which the phones report; ``frozen``, nothing; or
         ``zero``, the same steps along a gradient of zero, so that λQ and the optimiser act alone.
+    fed_with_zeros
+        Every phone reports a gradient of zero: what is left is the mechanism's noise.
 
     ``n_reports`` counts those of each phone; ``cosines`` has one a round, of the estimated sum
     of gradients to the true one after the clip, which only a simulation can know.
@@ -203,6 +206,8 @@ class Federation:
         optimiser: Optimiser,
         source: Source,
         seed: int,
+        *,
+        fed_with_zeros: bool = False,
     ) -> None:
         if regime not in REGIMES:
             raise ValueError(f"regime must be one of {', '.join(REGIMES)}, got {regime!r}.")
@@ -213,6 +218,7 @@ class Federation:
         self.schedule = schedule
         self.source = source
         self.seed = seed
+        self.fed_with_zeros = fed_with_zeros
         self.n_reports = np.zeros(len(start), np.int64)
         self.cosines: list[float] = []
         self._first_vectors = app_vectors
@@ -248,21 +254,29 @@ class Federation:
         if isinstance(self.source, str):
             self.server.step_along(np.zeros_like(broadcast.app_vectors))
             return
-        sums = aggregated(
-            moment.fleet,
+        fleet = moment.fleet
+        if self.fed_with_zeros:
+            fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
+        summed = functools.partial(
+            aggregated,
+            fleet,
             broadcast,
             self.source,
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
-            mode=self._mode(),
             solving=self.regime != "global",
         )
-        if sums.n_reports == 0:
+        sums = summed(mode=self._mode())
+        try:
+            estimate = sums.n_reports * sums.mean(self.source) if sums.n_reports else None
+        except np.linalg.LinAlgError:  # few phones and an odd Q: the law's covariance is singular
+            sums = summed(mode="exact")
+            estimate = sums.n_reports * sums.mean(self.source)
+        if estimate is None:
             self.server.pass_over()
             return
         self.n_reports += self._waiting
-        estimate = sums.n_reports * sums.mean(self.source)
         lengths = float(np.linalg.norm(estimate) * np.linalg.norm(sums.true_sum))
         if lengths > 0:
             self.cosines.append(float(np.sum(estimate * sums.true_sum)) / lengths)

@@ -54,6 +54,7 @@ from nextapp.wire import Broadcast, Floats, Report
 Announce = Callable[[str, int, int], None]
 
 NONE = "none"
+ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(name for name in PLAYED if name != "identity")
 STUDIED = (
@@ -81,6 +82,8 @@ class DynamicExperiment:
         What is played: regimes of SeqMF without privacy; models fitted anew each cycle; mechanisms
         in the regime Full, beside the controls none, frozen and zero. A mechanism reports with
         ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is always played.
+    ``noise``
+        Each mechanism also fed with zeros, as NAME/zeros: what its noise does by itself.
     ``clip``
         ``public``: the median length of the gradients of synthetic stand-ins, for each kind of
         ball; ``quantile:E``: a private median over the phones of the first cycle, each
@@ -105,6 +108,7 @@ class DynamicExperiment:
     regimes: tuple[Regime, ...] = REGIMES
     models: tuple[str, ...] = ("sr-od",)
     mechanisms: tuple[str, ...] = ()
+    noise: bool = False
     epsilon: float = 0.0
     clip: str = "public"
     pretraining: str = "first"
@@ -230,11 +234,19 @@ def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
         before = getattr(default, key)
         if isinstance(before, Training):
             plain[key] = training_from(typed(value, dict, key), key, before)
+        elif isinstance(before, bool):
+            plain[key] = flag(value, key)
         elif isinstance(before, tuple):
             plain[key] = tuple(typed(name, str, key) for name in typed(value, list, key))
         else:
             plain[key] = typed(value, type(before), key)
     return DynamicExperiment(**plain)
+
+
+def flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{where} must be true or false, got {value!r}.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -270,7 +282,7 @@ class DynamicResult:
 
     def reference(self, name: str) -> str:
         """What a series is compared with: none for mechanisms and controls, else Full."""
-        private = name in self.experiment.mechanisms or name in CONTROLS
+        private = name.removesuffix(ZEROS) in (*self.experiment.mechanisms, *CONTROLS)
         return NONE if private or "full" not in self.courses.by_user else "full"
 
     def as_json(self) -> dict[str, Any]:
@@ -368,6 +380,9 @@ def run(
                 source = _mechanism(name, experiment.epsilon, app_vectors, rule)
                 clips[name, seed] = source.clip
                 players.append((seed, made(name, "full", source)))
+                if experiment.noise:
+                    alone = made(name + ZEROS, "full", source, fed_with_zeros=True)
+                    players.append((seed, alone))
         players += [(seed, each) for each in _fitted(experiment, seed)]
     models = [model for _, model in players]
     values = play(
@@ -443,6 +458,8 @@ def _federation(
     name: str,
     regime: Regime,
     source: Source,
+    *,
+    fed_with_zeros: bool = False,
 ) -> Federation:
     return Federation(
         name,
@@ -454,6 +471,7 @@ def _federation(
         OPTIMISERS[experiment.update_optimiser](experiment.update_rate),
         source,
         seed,
+        fed_with_zeros=fed_with_zeros,
     )
 
 
