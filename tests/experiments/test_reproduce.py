@@ -81,7 +81,7 @@ def small_settings(tmp_path_factory) -> Path:
         if name == "phones":
             text = text.partition("[quick]")[0] + (
                 '[quick]\nphones = [40]\nmechanisms = ["laplace"]\nrounds = 1\nrates = [0.01]\n'
-                "seeds = 1\nsample = 20\nvalidation = 20\n"
+                "seeds = 2\nsample = 20\nvalidation = 20\n"
             )
         (folder / f"{name}.toml").write_text(text)
     return folder
