@@ -207,6 +207,25 @@ def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
     )
 
 
+def test_nextapp_is_asked_about_where_it_was_played():
+    claim = BY_NAME["table1-nextapp"]
+    assert not claim.is_put(table(dict.fromkeys(ALL, ABOVE)))
+    result = table(dict.fromkeys(ALL, ABOVE))
+    for found in result["presets"].values():
+        found["models"]["nextapp"] = {"HR@5": 0.95}
+        found["differences"]["nextapp"] = found["differences"]["seqmf"] | {
+            "seqmf": found["differences"]["seqmf"]["mf"]
+        }
+    assert claim.is_put(result)
+    assert judged(claim, result).verdict == CONFIRMED
+    values = {"full": 0.9, "sr-od": 0.84, "nextapp": 0.93}
+    stream_ = stream(values, series=dict.fromkeys(values))
+    assert BY_NAME["fig3-nextapp"].is_put(stream_)
+    assert judged(BY_NAME["fig3-nextapp"], stream_).verdict == CONFIRMED
+    assert not BY_NAME["fig3-nextapp"].is_put(stream({"full": 0.9}, series={"full": None}))
+    assert BY_NAME["fig3-global"].is_put({"problem": "too few days"})
+
+
 def test_cycles_are_balanced_or_not():
     def result(by_cycle):
         return {"by_day": {"n_users": [1, 99] * 20}, "by_cycle": {"n_users": by_cycle}}

@@ -136,7 +136,8 @@ Result = Mapping[str, Any]
 class Claim:
     """A claim, in the paper's words, or a question that it leaves open.
 
-    ``part`` is where the numbers come from; ``judge`` gets that part's result.
+    ``part`` is where the numbers come from; ``judge`` gets that part's result. ``needs`` names a
+    model that may not have been played; without it the question is not put.
     """
 
     name: str
@@ -146,6 +147,12 @@ class Claim:
     rule: str
     judge: Callable[[Result], Finding]
     of_paper: bool = True
+    needs: str = ""
+
+    def is_put(self, result: Result) -> bool:
+        """Whether the part was played with what the question is about."""
+        tables = result.get("presets", {"": {"models": result.get("series", {})}})
+        return not self.needs or all(self.needs in found["models"] for found in tables.values())
 
 
 def judged(claim: Claim, result: Result | None) -> Finding:
@@ -301,6 +308,53 @@ def _static_claims(part: str, data: str, rival: str) -> list[Claim]:
             of_paper=False,
         ),
     ]
+
+
+def _nextapp_claims() -> list[Claim]:
+    rivals = (*RIVALS, "seqmf")
+
+    def in_table(result: Result) -> Finding:
+        metrics = ("HR@1", "HR@3", "HR@5")
+        return beats(
+            [
+                gap
+                for name in rivals
+                for gap in static_gaps(result, "nextapp", name, metrics, preset="honest")
+            ]
+        )
+
+    def in_stream(result: Result) -> Finding:
+        others = [name for name in result["series"] if name != "nextapp"]
+        return beats([cycle_gap(result, "nextapp", name) for name in others])
+
+    words = "Does nextapp, with the counts that a phone keeps, beat every rival?"
+    static = [
+        Claim(
+            f"{part}-nextapp",
+            words,
+            f"not asked ({data}, static)",
+            part,
+            "nextapp beats mru, mfu, sr, sr-od, mf and seqmf in HR@1, HR@3 and HR@5, preset honest",
+            in_table,
+            of_paper=False,
+            needs="nextapp",
+        )
+        for part, data in (("table1", "LSApp"), ("table2", "App Usage"))
+    ]
+    dynamic = [
+        Claim(
+            f"{part}-nextapp",
+            words,
+            f"not asked ({data}, dynamic)",
+            part,
+            "nextapp beats every other series in HR@5, mean over cycles",
+            in_stream,
+            of_paper=False,
+            needs="nextapp",
+        )
+        for part, data in (("fig3", "LSApp"), ("fig4", "App Usage"))
+    ]
+    return static + dynamic
 
 
 def _dynamic_claims() -> list[Claim]:
@@ -578,4 +632,5 @@ CLAIMS: tuple[Claim, ...] = (
     *_privacy_claims("fig6", "Figure 6", "App Usage", "ε = 1.1"),
     *_phones_claims(),
     *_crowd_claims(),
+    *_nextapp_claims(),
 )

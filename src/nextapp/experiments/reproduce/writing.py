@@ -33,9 +33,9 @@ def verdicts(records: Records) -> list[dict[str, Any]]:
     """A row for every claim whose part was played."""
     rows = []
     for claim in CLAIMS:
-        if claim.part not in records:
+        record = records.get(claim.part)
+        if record is None or not claim.is_put(record["result"]):
             continue
-        record = records[claim.part]
         finding = claims.judged(claim, record["result"])
         rows.append(
             {
