@@ -26,7 +26,7 @@ light:
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
-	  tests/privacy tests/device tests/server
+	  tests/privacy tests/device tests/server tests/habits
 
 # The oldest versions that pyproject.toml allows.
 lowest:
@@ -37,6 +37,7 @@ lowest:
 bench: $(READY)
 	$(BIN)/python benchmarks/evaluate_speed.py
 	$(BIN)/python benchmarks/load_lsapp.py
+	$(BIN)/python benchmarks/habits_speed.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 

@@ -188,24 +188,21 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
         P(i)     ∝ E[π(i, n_apps)]
-        P(i | j) = (E[π(j, i) | π̂(j, i)] − E[π(j, i) | 0]) / Σ_i E[π(j, i) | π̂(j, i)]
+        P(i | j) = E[π(j, i)] / Σ_i E[π(j, i)]
 
-    where positive. E is `shrunk`, over launches, over repeats (j, j) and over all other
-    transitions. What a cell would be worth anyway says nothing of its row, so a row that the
-    reports do not resolve leaves most to 1. Only the `MOST_FOLLOWERS` likeliest followers of an
-    app are told; what is left to 1 a phone fills with what it knows itself. With σ = 0 nothing is
-    shrunk.
+    E is `shrunk`, over launches, over repeats (j, j) and over all other transitions. A row that the
+    reports do not resolve comes out flat, and a flat row changes no ranking of a phone. Only the
+    `MOST_FOLLOWERS` likeliest followers of an app are told; what they leave to 1 a phone fills with
+    what it knows itself. With σ = 0 nothing is shrunk.
     """
     n_apps = len(estimate)
     check_popularity(popularity)
     told = _shares_of_launches(estimate, error, popularity)
     repeats = np.eye(n_apps, dtype=bool)
-    known, above = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
+    known = np.empty((n_apps, n_apps))
     for kind in (repeats, ~repeats):
-        found = shrunk(np.append(estimate[:, :-1][kind], 0.0), error)
-        known[kind], anyway = found[:-1], found[-1]
-        above[kind] = np.maximum(known[kind] - anyway, 0.0)
-    share = above / np.maximum(known.sum(axis=1), 1e-300)[:, None]
+        known[kind] = shrunk(estimate[:, :-1][kind], error)
+    share = known / np.maximum(known.sum(axis=1), 1e-300)[:, None]
     starts, following, kept = [0], [], []
     for row in share:
         best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]

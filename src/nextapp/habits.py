@@ -5,8 +5,8 @@ brought up to date at every launch. Each gives every app i a number φ(i), in th
 
     frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 1,000 launches
     lately      log(1 + l(i) / (κ·P0(i))),  l(i) the launches of i fading over 20 launches
-    after-1     log(1 + n(j→i) / (κ·P0(i))),  j the last app
-    after-2,-4  log(1 + n(…→i) / (κ·b(i))),  after the last two, four apps; b backs off, see below
+    after-1     log(1 + n(j→i) / (κ·b(i))),  j the last app; b backs off, see below
+    after-2,-4  the same after the last two, four apps
     place       log(n_apps·P(i's place in the list of apps by last use))
     rhythm      log(P(place | places of the last two launches) / P(place))
     since       log(how readily an app is launched so long after its last launch / on average)
@@ -20,11 +20,17 @@ on the phone: after every launch one AdaGrad step down the slope of −log P(app
 the scores. There are two sets of them, one for launches within a session and one for those that
 open a session.
 
-A longer context backs off halfway to the next shorter one: b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4).
-prior(i) is uniform. Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
+A context backs off halfway to what is known without it:
+b₁ = P0·e^(place/2), b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4).
 
-    P(i) = (1 − w)·own(i) + w·(0.8·(share(i | j) + rest·Q(i)) + 0.2·Q(i)),   w = κ / (2κ + n(j→·))
-    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 5
+Two things are settled outside the sum. Apps never launched here share P(new), how readily this
+person takes up something new. And within a session the last app gets an offset, the one of
+`AGAIN` with which "the same again or the best of the others" would have been right most often;
+the largest has a lead where most launches are repeats.
+Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
+
+    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w = κ / (2κ + n(j→·))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks;
 `Crowd.cells` has share and rest, docs/crowd.md why it is so.
@@ -50,16 +56,17 @@ SESSION_GAP = 15 * 60.0
 
 STATISTICS = (
     "frequency", "lately", "after-1", "after-2", "after-4",
-    "place", "rhythm", "since", "hour", "session",
+    "place", "rhythm", "since", "hour", "session", "lesson",
 )  # fmt: skip
 GROUPS = {
     "transitions": ("after-1", "after-2", "after-4", "lesson"),
-    "recency": ("place", "rhythm", "since"),
+    "recency": ("place", "rhythm", "since", "again"),
     "counts": ("frequency", "lately"),
 }
-_FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4, _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION = range(
-    len(STATISTICS)
-)
+(
+    _FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4,
+    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON,
+) = range(len(STATISTICS))  # fmt: skip
 
 # How fast each statistic fades, per launch that it counts.
 FREQUENCY_FADE, LATELY_FADE, PLACE_FADE, SINCE_FADE = 0.997, 0.95, 0.999, 0.999
@@ -67,12 +74,16 @@ AFTER_FADE, AFTER_2_FADE, AFTER_4_FADE, HOUR_FADE = 0.97, 0.95, 0.95, 0.97
 # How many launches a prior weighs.
 FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
-CROWD_WEIGHT = 5.0  # κ: how many launches what the crowd says weighs
-CROWD_SHARE = 0.8
+CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
+CROWD_SHARE = 0.9
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
 LESSON_FADE = 0.999  # of their sums of squared errors
+
+AGAIN = 0.0, -0.2, 0.2, -0.4, 0.4, 0.7, 1.0, 1.5, 3.0  # offsets of the last app to choose from
+AGAIN_FADE, AGAIN_START = 0.999, 2.0  # hits of an offset fade; no offset starts ahead by these
+AGAIN_LEAN = 10.0  # hits by which the largest leads where most launches repeat the app before
 
 MAX_APPS = 256  # the app unused for longest gives way
 MAX_CONTEXTS = 2048  # of each longer kind; the context unused for longest gives way
@@ -83,6 +94,7 @@ NEW = len(PLACE_ENDS)  # the place of an app never launched before
 N_PLACES = NEW + 1
 _BUCKET = np.searchsorted(PLACE_ENDS, np.arange(MAX_APPS), side="right")
 _FIRST = np.array((0, *PLACE_ENDS[:-1]))
+_OFFSETS = np.array(AGAIN)
 _KIND = np.array([0, 1, 2] + [3] * (NEW - 3) + [4])  # for rhythm: places 0, 1, 2, further, new
 N_KINDS = 5
 N_HOURS, HOUR_SECONDS = 8, 3 * 3600.0
@@ -94,7 +106,8 @@ class Weights:
     """The start of the mix: a weight for each of `STATISTICS`, by set.
 
     A weight of exactly 0 switches its statistic off for good. ``rate`` is the step with which the
-    weights move (0: they stay), ``lesson`` scales that of the corrections (0: none). ``taste`` is the
+    weights move (0: they stay), ``lesson`` scales that of the corrections, ``again`` the offset of the
+    last app (0: none). ``taste`` is the
     weight of the SeqMF score, in standard deviations over the candidates; it stays as it is.
     """
 
@@ -102,6 +115,7 @@ class Weights:
     opening: tuple[float, ...]
     rate: float = 0.05
     lesson: float = 1.0
+    again: float = 1.0
     taste: float = 0.0
 
     def __post_init__(self) -> None:
@@ -111,22 +125,22 @@ class Weights:
                     f"{name} must hold {len(STATISTICS)} weights, for {', '.join(STATISTICS)}; "
                     f"got {len(getattr(self, name))}."
                 )
-        numbers = (*self.within, *self.opening, self.rate, self.lesson, self.taste)
+        numbers = (*self.within, *self.opening, self.rate, self.lesson, self.again, self.taste)
         if not all(math.isfinite(number) for number in numbers) or min(self.rate, self.lesson) < 0:
             raise ValueError("weights must be finite, and rate and lesson >= 0.")
 
 
 DEFAULT = Weights(
-    within=(0.4, 0.1, 0.35, 0.2, 0.2, 0.4, 0.15, 0.2, 0.1, 0.05),
-    opening=(0.4, 0.1, 0.35, 0.2, 0.2, 0.4, 0.15, 0.2, 0.1, 0.05),
+    within=(0.25, -0.05, 0.29, 0.14, 0.29, 0.48, 0.01, 0.21, 0.22, 0.02, 0.79),
+    opening=(0.54, -0.15, 0.16, 0.13, 0.28, 0.20, 0.04, 0.15, 0.07, 0.05, 0.77),
 )
-ABLATIONS = (*STATISTICS, "lesson", "adaptation", *GROUPS)
+ABLATIONS = (*STATISTICS, "again", "adaptation", *GROUPS)
 
 
 def without(*names: str, weights: Weights = DEFAULT) -> Weights:
     """The weights with these ingredients switched off.
 
-    Names of `STATISTICS`; of groups of them (`GROUPS`); ``lesson``; or ``adaptation``, which keeps
+    Names of `STATISTICS`; of groups of them (`GROUPS`); ``again``; or ``adaptation``, which keeps
     the weights where they start.
     """
     off: set[str] = set()
@@ -146,6 +160,7 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
         opening=kept(weights.opening),
         rate=0.0 if "adaptation" in off else weights.rate,
         lesson=0.0 if "lesson" in off else weights.lesson,
+        again=0.0 if "again" in off else weights.again,
     )
 
 
@@ -153,7 +168,8 @@ class Reason(NamedTuple):
     """Why an app stands where it stands.
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
-    candidate; ``evidence`` the counts behind them. ``share`` is the softmax over the candidates.
+    candidate; ``evidence`` the counts behind them. ``share`` is the softmax over the candidates,
+    without the offset of the last app, which only sets the order.
     """
 
     app: int
@@ -169,10 +185,9 @@ class _View(NamedTuple):
     opening: bool
     when: float
     features: Floats  # (n_statistics, n_known)
-    correction: Floats  # (n_known,)
-    scores: Floats  # (n_known,)
+    scores: Floats  # (n_known,): the sum
+    offset: float  # of the last app, beyond the sum
     since: npt.NDArray[np.intp]  # (n_known,)
-    prior: Floats  # (n_known,): P0
 
 
 _BY_APP = (
@@ -198,6 +213,7 @@ class Habits:
         self._mix = np.array([weights.within, weights.opening])  # (2, n_statistics)
         self._squares = np.full(self._mix.shape, GRADIENT_START)
         self._on = self._mix != 0.0
+        self._any = self._on.any(axis=0).tolist()
         room = 16
         self._count = np.zeros(room)
         self._total = 0.0
@@ -216,6 +232,8 @@ class Habits:
         self._rhythm = np.zeros((N_KINDS * N_KINDS, N_PLACES))
         self._hits = np.zeros(N_SINCE)
         self._trials = np.zeros(N_SINCE)
+        self._again = np.zeros(len(AGAIN))  # hits of each offset
+        self._again[0] = AGAIN_START
         self._view: _View | None = None
 
     @property
@@ -252,6 +270,8 @@ class Habits:
             view = self._seen_from(when)
             if slot is not None:
                 self._learn(view, slot)
+            if not view.opening:
+                self._count_again(view, slot)
             self._count_transition(view, app, slot)
         if slot is None:
             slot = self._new_slot(app)
@@ -292,6 +312,19 @@ class Habits:
             corrections.append(self._lesson[back, slot, :n])
             errors.append(self._errors[back, slot, :n])
         return corrections, errors
+
+    def _count_again(self, view: _View, slot: int | None) -> None:
+        """Which offsets of the last app would have put the launch first."""
+        last = self._slot.get(self._last_apps[0])
+        if last is None or len(self._slot) < 2:
+            return
+        others = view.scores.copy()
+        others[last] = -math.inf
+        best = int(others.argmax())
+        self._again *= AGAIN_FADE
+        if slot in (last, best):
+            same = view.scores[last] + _OFFSETS > others[best]
+            self._again += same == (slot == last)
 
     def _count_transition(self, view: _View, app: int, slot: int | None) -> None:
         """The launch seen from the one before: contexts, places, times since."""
@@ -418,12 +451,13 @@ class Habits:
         view = self._seen_from(when)
         slots = [self._slot.get(app, -1) for app in apps]
         known = np.array(slots)
-        scores[:] = view.scores[known] if len(self._slot) else 0.0
-        if -1 in slots:
-            new = known < 0
-            strange = [app for app, slot in zip(apps, slots, strict=True) if slot < 0]
-            features = self._features_of_new(strange, view)
-            scores[new] = self._mix[int(view.opening)] @ features
+        if self._slot:
+            scores[:] = view.scores[known]
+            if view.offset:
+                scores[known == self._slot[self._last_apps[0]]] += view.offset
+        n_new = slots.count(-1)
+        if n_new:
+            scores[known < 0] = self._score_of_new(view, n_new)
         if taste is not None and self.weights.taste:
             scores += self.weights.taste * _standardised(taste)
         if self._crowd is not None:
@@ -459,18 +493,16 @@ class Habits:
             return []
         view = self._seen_from(when)
         mix = self._mix[int(view.opening)]
-        strange = [app for app in apps if app not in self._slot]
-        of_new = iter((mix[:, None] * self._features_of_new(strange, view)).T)
-        rows = []
-        for app in apps:
+        names = [*STATISTICS, "again", "new"]
+        parts = np.zeros((len(apps), len(names)))
+        n_new = sum(app not in self._slot for app in apps)
+        for row, app in zip(parts, apps, strict=True):
             slot = self._slot.get(app)
             if slot is None:
-                rows.append([*next(of_new).tolist(), 0.0])
+                row[-1] = self._score_of_new(view, n_new)
             else:
-                part = mix * view.features[:, slot]
-                rows.append([*part.tolist(), float(view.correction[slot])])
-        names = [*STATISTICS, "lesson"]
-        parts = np.array(rows)
+                row[: len(mix)] = mix * view.features[:, slot]
+                row[-2] = view.offset * (app == self._last_apps[0])
         if taste is not None and self.weights.taste:
             names.append("taste")
             parts = np.column_stack([parts, self.weights.taste * _standardised(taste)])
@@ -479,9 +511,10 @@ class Habits:
             own = parts.sum(axis=1)
             parts = np.column_stack([parts, self._mixed(self._crowd, apps, own) - own])
         total = parts.sum(axis=1)
-        share = np.exp(total - total.max())
+        likely = total - parts[:, names.index("again")]
+        share = np.exp(likely - likely.max())
         share /= share.sum()
-        speaks = parts - parts.mean(axis=0)
+        speaks = parts - parts.mean(axis=0)  # those of a new app's one part are the others' mean
         evidence = [self._evidence(app, view) for app in apps]
         return [
             Reason(
@@ -510,24 +543,28 @@ class Habits:
         popular = (self._count[:n] + FREQUENCY_PRIOR * prior) / (self._total + FREQUENCY_PRIOR)
         np.log(popular, out=features[_FREQUENCY])
         features[_LATELY] = np.log1p(self._lately[:n] / (LATELY_PRIOR * popular))
-        last = self._slot.get(self._last_apps[0]) if self._last_apps else None
-        if last is not None:
-            after = self._after[last, :n] / AFTER_PRIOR
-            features[_AFTER_1] = np.log1p(after / popular)
-        correction: Floats = sum(self._lessons(n)[0])  # type: ignore[assignment]
-        self._back_off(features, popular)
         bucket = _BUCKET[self._place[:n]]
         by_place, by_rhythm = self._by_place(n)
-        features[_PLACE] = by_place[bucket]
+        if self._any[_PLACE]:
+            features[_PLACE] = by_place[bucket]
         features[_RHYTHM] = by_rhythm[bucket]
+        last = self._slot.get(self._last_apps[0]) if self._last_apps else None
+        if last is not None:
+            back = AFTER_PRIOR * popular * np.exp(0.5 * features[_PLACE])
+            features[_AFTER_1] = np.log1p(self._after[last, :n] / back)
+        self._back_off(features, popular)
+        if self._any[_LESSON]:
+            features[_LESSON] = sum(self._lessons(n)[0])
         since = _doublings(when - self._launched[:n])
         features[_SINCE] = self._by_since()[since]
         hour = self._hours[_hour(when), :n]
         features[_HOUR] = np.log1p(hour / (HOUR_PRIOR * popular))
         if not opening:
             features[_SESSION] = np.log1p(self._in_session[:n])
-        scores = self._mix[int(opening)] @ features + correction
-        return _View(opening, when, features, correction, scores, since, popular)
+        offset = 0.0
+        if not opening and last is not None and n > 1:
+            offset = self.weights.again * self._best_offset()
+        return _View(opening, when, features, self._mix[int(opening)] @ features, offset, since)
 
     def _back_off(self, features: Floats, popular: Floats) -> None:
         """After-2 and after-4: only apps that followed the context have anything to say."""
@@ -547,12 +584,17 @@ class Habits:
                 back = popular[slot] * math.exp(lift)
                 features[here, slot] = math.log1p(count / (LONGER_PRIOR * back))
 
-    def _by_place(self, n: int, n_new: int = 0) -> tuple[Floats, Floats]:
-        """Place and rhythm of each place, for n known apps and n_new others that are asked for."""
+    def _best_offset(self) -> float:
+        hits = self._again.tolist()
+        if 2.0 * self._places[0] > self._places.sum():
+            hits[-1] += AGAIN_LEAN
+        return AGAIN[hits.index(max(hits))]
+
+    def _by_place(self, n: int) -> tuple[Floats, Floats]:
+        """Place and rhythm of each place, for n known apps."""
         share = self._places / self._places.sum()
         ends = np.minimum((*PLACE_ENDS, 0), n)
         width = np.maximum(ends - np.append(_FIRST, 0), 1)
-        width[NEW] = max(n_new, 1)
         seen = self._rhythm[self._kinds[1] * N_KINDS + self._kinds[0]]
         rhythm = (seen / share + RHYTHM_PRIOR) / (seen.sum() + RHYTHM_PRIOR)
         return np.log(max(n, 1) * share / width), np.log(rhythm)
@@ -565,18 +607,14 @@ class Habits:
         """prior(i): as if one app more than those known could come."""
         return 1.0 / (len(self._slot) + 1.0)
 
-    def _features_of_new(self, apps: list[int], view: _View) -> Floats:
-        """The statistics of apps never launched here: how readily this person takes up something
-        new."""
-        features = np.zeros((len(STATISTICS), len(apps)))
-        if not apps:
-            return features
-        popular = FREQUENCY_PRIOR * self._prior() / (self._total + FREQUENCY_PRIOR)
-        features[_FREQUENCY] = np.log(popular)
-        by_place, by_rhythm = self._by_place(len(self._slot), len(apps))
-        features[_PLACE] = by_place[NEW]
-        features[_RHYTHM] = by_rhythm[NEW]
-        return features
+    def _score_of_new(self, view: _View, n_new: int) -> float:
+        """Apps never launched here, n_new of them, share P(new) among all."""
+        if not self._slot:
+            return 0.0
+        new = float(self._places[NEW] / self._places.sum())
+        highest = float(view.scores.max())
+        known = highest + math.log(float(np.exp(view.scores - highest).sum()))
+        return known + math.log(new / (1.0 - new) / n_new)
 
     def _evidence(self, app: int, view: _View) -> dict[str, float]:
         """The counts behind the statistics."""
@@ -615,6 +653,7 @@ class Habits:
             "rhythm": self._rhythm,
             "hits": self._hits,
             "trials": self._trials,
+            "again": self._again,
             "hours": self._hours[:, :n],
         }
         tensors |= {name[1:]: getattr(self, name)[:n] for name in _BY_APP}
@@ -655,7 +694,7 @@ class Habits:
         self._last_apps = tensors["last_apps"].tolist()
         self._last_time, self._total = tensors["times"].tolist()
         self._kinds = tuple(tensors["kinds"].tolist())  # type: ignore[assignment]
-        for name in ("mix", "squares", "places", "rhythm", "hits", "trials"):
+        for name in ("mix", "squares", "places", "rhythm", "hits", "trials", "again"):
             getattr(self, f"_{name}")[...] = tensors[name]
         for name in _BY_APP:
             getattr(self, name)[:n] = tensors[name[1:]]

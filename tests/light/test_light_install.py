@@ -15,6 +15,7 @@ PHONE = (
     "nextapp",
     "nextapp.wire",
     "nextapp.model",
+    "nextapp.habits",
     "nextapp.randomness",
     "nextapp.privacy",
     "nextapp.device",

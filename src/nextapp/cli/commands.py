@@ -13,6 +13,7 @@ from nextapp import __version__
 from nextapp.cli import coldstart as cold
 from nextapp.cli import data, options, phones, privacy, screen
 from nextapp.cli import dynamic as streaming
+from nextapp.cli import explain as explaining
 from nextapp.cli import reproduce as reproducing
 from nextapp.cli import simulate as simulating
 from nextapp.cli import tune as tuning
@@ -47,6 +48,10 @@ app.command(epilog="Example: nextapp reproduce all --quick --out reproduction")(
 )
 app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
     cold.coldstart
+)
+
+app.command(epilog="Example: nextapp explain synthetic:lsapp --user phone-0000007 -n 3")(
+    explaining.explain
 )
 
 

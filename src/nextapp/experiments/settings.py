@@ -6,6 +6,7 @@ import platform
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,22 +14,33 @@ from typing import Any
 from nextapp.data import Split
 from nextapp.evaluation import preset_named
 from nextapp.experiments.rounds import LabSeqMF
+from nextapp.habits import ABLATIONS, DEFAULT, without
 from nextapp.names import unknown
 from nextapp.predictors import (
     MFU,
     MRU,
     SR,
+    NextApp,
     Predictor,
     Random,
     SROnDevice,
     Training,
     frozen,
+    pooled,
     without_sequence,
 )
 from nextapp.predictors.factorised import Progress
 from nextapp.wire import ModelSettings
 
-MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen")
+MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
+# Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, and with
+# each ingredient switched off.
+VARIANTS = (
+    "nextapp-alone",
+    "nextapp-taste",
+    *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
+)
+TASTE = 0.3  # weight of SeqMF's score in nextapp-taste, in standard deviations
 _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
 
@@ -60,8 +72,8 @@ class Experiment:
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
         for name in self.models:
-            if name not in MODELS:
-                raise ValueError(unknown("model", name, MODELS))
+            if name not in (*MODELS, *VARIANTS):
+                raise ValueError(unknown("model", name, (*MODELS, *VARIANTS)))
         if len(set(self.models)) < len(self.models):
             raise ValueError(f"a model can stand in the table once, got {', '.join(self.models)}.")
         if not 0 <= self.seed < 1 << 64:
@@ -96,7 +108,18 @@ class Experiment:
             "seqmf-frozen": lambda: LabSeqMF(
                 frozen(self.seqmf), self.seed, "seqmf-frozen", progress
             ),
+            "nextapp": lambda: NextApp(crowd=pooled),
+            "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
+            "nextapp-taste": lambda: NextApp(
+                replace(DEFAULT, taste=TASTE),
+                "nextapp-taste",
+                LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
+                pooled,
+            ),
         }
+        for ingredient in ABLATIONS:
+            name = f"nextapp-no-{ingredient}"
+            makers[name] = partial(NextApp, without(ingredient), name, crowd=pooled)
         return [makers[name]() for name in self.models]
 
 

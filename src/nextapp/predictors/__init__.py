@@ -1,6 +1,7 @@
 """Ways to predict the next app, behind one protocol."""
 
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
+from nextapp.predictors.habitual import NextApp, pooled
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -8,6 +9,7 @@ __all__ = [
     "MFU",
     "MRU",
     "SR",
+    "NextApp",
     "Predictor",
     "Question",
     "Questions",
@@ -16,5 +18,6 @@ __all__ = [
     "SeqMF",
     "Training",
     "frozen",
+    "pooled",
     "without_sequence",
 ]

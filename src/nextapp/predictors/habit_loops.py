@@ -20,9 +20,12 @@ from nextapp.randomness.compiled import compiled
 from nextapp.wire import Floats
 
 _N = len(habits.STATISTICS)
-_FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4, _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION = range(
-    _N
-)
+(
+    _FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4,
+    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON,
+) = range(_N)  # fmt: skip
+_OFFSETS = np.array(habits.AGAIN)
+_AGAIN_FADE, _AGAIN_START, _AGAIN_LEAN = habits.AGAIN_FADE, habits.AGAIN_START, habits.AGAIN_LEAN
 _FREQUENCY_FADE, _LATELY_FADE = habits.FREQUENCY_FADE, habits.LATELY_FADE
 _PLACE_FADE, _SINCE_FADE = habits.PLACE_FADE, habits.SINCE_FADE
 _AFTER_FADE, _HOUR_FADE = habits.AFTER_FADE, habits.HOUR_FADE
@@ -73,6 +76,7 @@ class Phone(NamedTuple):
     longer: Floats  # (2, contexts, k)
     used: npt.NDArray[np.int64]  # (2, contexts): when last, by launch number
     keys: npt.NDArray[np.int64]  # (2, contexts)
+    again: Floats
     features: Floats
     scores: Floats
     popular: Floats
@@ -127,6 +131,7 @@ def answers(
         np.array([weights.within, weights.opening]),
         weights.rate,
         weights.lesson,
+        weights.again,
         crowd,
         scores,
         mixes,
@@ -141,6 +146,7 @@ def _answers(
     start: Floats,
     rate: float,
     lesson: float,
+    again: float,
     crowd: CrowdCells,
     scores: Floats,
     mixes: Floats,
@@ -161,8 +167,9 @@ def _answers(
             opening = when - phone.real[_LAST_TIME] > _SESSION_GAP
             looked = streams.asked[row]
             if looked:
-                _look(phone, slots, phone.real[_LAST_TIME], False)
+                _look(phone, slots, phone.real[_LAST_TIME], False, start)
                 scores[cell : cell + k] = phone.scores
+                _finish(phone, again, scores[cell : cell + k])
                 if crowded:
                     cells = slice(crowd.share_starts[v], crowd.share_starts[v + 1])
                     _mix_crowd(
@@ -175,7 +182,7 @@ def _answers(
                 cell += k
             if phone.whole[_KNOWN] > 0 and (opening or not looked):
                 moment = when if opening else phone.real[_LAST_TIME]
-                _look(phone, slots, moment, opening)
+                _look(phone, slots, moment, opening, start)
             _observe(phone, slots, app, when, opening, rate, lesson, start)
         mixes[v] = phone.mix
 
@@ -185,6 +192,8 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
     contexts = min(_MAX_CONTEXTS, n)
     whole = np.zeros(4, np.int64)
     whole[_KIND_1], whole[_KIND_2] = _N_KINDS - 1, _N_KINDS - 1
+    again = np.zeros(len(_OFFSETS))
+    again[0] = _AGAIN_START
     return Phone(
         whole,
         np.zeros(2),
@@ -210,6 +219,7 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
         np.zeros((2, contexts, k)),
         np.zeros((2, contexts), np.int64),
         np.zeros((2, contexts), np.int64),
+        again,
         np.zeros((_N, k)),
         np.zeros(k),
         np.zeros(k),
@@ -250,8 +260,9 @@ def _look(
     slots: Any,
     when: float,
     opening: bool,
+    start: Floats,
 ) -> None:
-    """`Habits._look` and `Habits._features_of_new`: fills features, scores, since, bucket."""
+    """`Habits._look`: fills features, scores, since, bucket; those of unknown apps are empty."""
     k = len(phone.known)
     n = phone.whole[_KNOWN]
     total = phone.real[_TOTAL]
@@ -266,9 +277,8 @@ def _look(
     by_place, by_rhythm = np.empty(_N_PLACES), np.empty(_N_PLACES)
     for bucket in range(_N_PLACES):
         share = phone.places[bucket] / share_sum
-        if bucket == _NEW:
-            width = max(k - n, 1)
-        else:
+        width = 1
+        if bucket < _NEW:
             before = 0 if bucket == 0 else _ENDS[bucket - 1]
             width = max(min(_ENDS[bucket], n) - before, 1)
         by_place[bucket] = math.log(max(n, 1) * share / width)
@@ -281,22 +291,23 @@ def _look(
             (phone.hits[step] / average + _SINCE_PRIOR) / (phone.trials[step] + _SINCE_PRIOR)
         )
 
+    placed = start[0, _PLACE] != 0.0 or start[1, _PLACE] != 0.0
+    prior = _FREQUENCY_PRIOR / (n + 1.0)
     for i in range(k):
-        prior = 1.0 / (n + 1.0)
-        popular[i] = (phone.count[i] + _FREQUENCY_PRIOR * prior) / (total + _FREQUENCY_PRIOR)
-        features[_FREQUENCY, i] = math.log(popular[i])
         if not phone.known[i]:
             phone.bucket[i] = _NEW
-            features[_PLACE, i] = by_place[_NEW]
-            features[_RHYTHM, i] = by_rhythm[_NEW]
             continue
+        popular[i] = (phone.count[i] + prior) / (total + _FREQUENCY_PRIOR)
+        features[_FREQUENCY, i] = math.log(popular[i])
         if phone.lately[i] > 0.0:
             features[_LATELY, i] = math.log1p(phone.lately[i] / (_LATELY_PRIOR * popular[i]))
-        if last >= 0 and phone.after[last, i] > 0.0:
-            features[_AFTER_1, i] = math.log1p(phone.after[last, i] / _AFTER_PRIOR / popular[i])
         bucket = _bucket(phone.place[i])
         phone.bucket[i] = bucket
-        features[_PLACE, i] = by_place[bucket]
+        if placed:
+            features[_PLACE, i] = by_place[bucket]
+        if last >= 0 and phone.after[last, i] > 0.0:
+            back = _AFTER_PRIOR * popular[i] * math.exp(0.5 * features[_PLACE, i])
+            features[_AFTER_1, i] = math.log1p(phone.after[last, i] / back)
         features[_RHYTHM, i] = by_rhythm[bucket]
         _, exponent = math.frexp(max(when - phone.launched[i], 0.0) + 1.0)
         phone.since[i] = min(exponent - 1, _N_SINCE - 1)
@@ -321,13 +332,63 @@ def _look(
                 features[_AFTER_2 + order, i] = math.log1p(counts[i] / (_LONGER_PRIOR * back))
 
     mix = phone.mix[1 if opening else 0]
-    scores[:] = phone.lesson_of
-    for back in range(_n_lessons(phone)):
-        scores += phone.lesson[back, phone.recent[back]]
+    if start[0, _LESSON] != 0.0 or start[1, _LESSON] != 0.0:
+        features[_LESSON] = phone.lesson_of
+        for back in range(_n_lessons(phone)):
+            features[_LESSON] += phone.lesson[back, phone.recent[back]]
+    scores[:] = 0.0
     for f in range(_N):
         weight = mix[f]
         for i in range(k):
             scores[i] += weight * features[f, i]
+
+
+@compiled
+def _finish(phone: Phone, again: float, scores: Floats) -> None:
+    """What `Habits.scores` settles outside the sum: the offset of the last app, apps unknown."""
+    k, n = len(scores), phone.whole[_KNOWN]
+    if n == 0:
+        scores[:] = 0.0
+        return
+    if n < k:
+        highest = -np.inf
+        for i in range(k):
+            if phone.known[i]:
+                highest = max(highest, scores[i])
+        total = 0.0
+        for i in range(k):
+            if phone.known[i]:
+                total += math.exp(scores[i] - highest)
+        new = phone.places[_NEW] / phone.places.sum()
+        score = highest + math.log(total) + math.log(new / (1.0 - new) / (k - n))
+        for i in range(k):
+            if not phone.known[i]:
+                scores[i] = score
+    last = phone.recent[0]
+    if n > 1 and last >= 0 and phone.known[last]:
+        best = np.argmax(phone.again)
+        largest = len(_OFFSETS) - 1
+        if 2.0 * phone.places[0] > phone.places.sum() and (
+            best == largest or phone.again[largest] + _AGAIN_LEAN > phone.again[best]
+        ):
+            best = largest
+        scores[last] += again * _OFFSETS[best]
+
+
+@compiled
+def _count_again(phone: Phone, app: int) -> None:
+    last = phone.recent[0]
+    if phone.whole[_KNOWN] < 2 or last < 0 or not phone.known[last]:
+        return
+    best = -1
+    for i in range(len(phone.known)):
+        if phone.known[i] and i != last and (best < 0 or phone.scores[i] > phone.scores[best]):
+            best = i
+    for number in range(len(_OFFSETS)):
+        phone.again[number] *= _AGAIN_FADE
+        same = phone.scores[last] + _OFFSETS[number] > phone.scores[best]
+        if (same and app == last) or (not same and app == best):
+            phone.again[number] += 1.0
 
 
 @compiled
@@ -366,6 +427,8 @@ def _observe(
     if whole[_KNOWN] > 0:
         if phone.known[app]:
             _learn(phone, app, 1 if opening else 0, rate, lesson, start)
+        if not opening:
+            _count_again(phone, app)
         _count_transition(phone, slots, app)
     if not phone.known[app]:
         if whole[_KNOWN] == _MAX_APPS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -22,7 +23,8 @@ class NextApp:
 
     The statistics come from the history and go on with every launch of the test part once it has
     been revealed, those that nobody is asked about included. ``taste`` gives the SeqMF scores,
-    where they are to be mixed in; ``crowd`` is what all phones start from.
+    where they are to be mixed in; ``crowd`` is what all phones start from, or how
+    it is learnt from the history, such as `pooled`.
     """
 
     in_expectation = False
@@ -32,15 +34,17 @@ class NextApp:
         weights: Weights = habits.DEFAULT,
         name: str = NAME,
         taste: Predictor | None = None,
-        crowd: Crowd | None = None,
+        crowd: Crowd | Callable[[LaunchLog], Crowd] | None = None,
     ) -> None:
         self.weights = weights
         self.name = name
         self.taste = taste if weights.taste else None
-        self.crowd = crowd
+        self.crowd_from = crowd
+        self.crowd: Crowd | None = None
 
     def fit(self, history: LaunchLog) -> None:
         self.history = history
+        self.crowd = self.crowd_from(history) if callable(self.crowd_from) else self.crowd_from
         if self.taste is not None:
             self.taste.fit(history)
 
@@ -119,6 +123,30 @@ class NextApp:
                 popular[first:end], share, rest[first + place] = self.crowd.cells(own, last)
                 shares.append(share)
         return CrowdCells(popular, np.concatenate(shares), rest, table_starts(questions))
+
+
+def pooled(history: LaunchLog) -> Crowd:
+    """What all phones of a log know together, without any privacy: the mean of their shares.
+
+    The counterpart of what `nextapp.crowd.CrowdServer` learns from private reports: each phone counts
+    the same, by the share of its transitions that are j→i and of its launches that are of i.
+    """
+    n_apps, user = history.n_apps, history.user.astype(np.int64)
+    launches = np.bincount(user, minlength=history.n_users)
+    popularity = np.bincount(history.app, 1.0 / launches[user], minlength=n_apps)
+    follows = user[1:] == user[:-1]
+    previous, following = history.app[:-1][follows], history.app[1:][follows]
+    weight = 1.0 / (launches[user[1:][follows]] - 1)
+    cells, where = np.unique(previous.astype(np.int64) * n_apps + following, return_inverse=True)
+    share = np.bincount(where, weight, minlength=len(cells))
+    row = cells // n_apps
+    share /= np.bincount(row, share, minlength=n_apps)[row]
+    return Crowd(
+        popularity / popularity.sum() if len(history) else np.full(n_apps, 1.0 / n_apps),
+        np.searchsorted(row, np.arange(n_apps + 1)).astype(np.int64),
+        cells % n_apps,
+        share,
+    )
 
 
 def _standardised(questions: Questions, taste: Floats) -> Floats:

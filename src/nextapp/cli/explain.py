@@ -1,0 +1,201 @@
+"""`nextapp explain`: for one prediction, which statistic spoke for which app."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from nextapp.cli import options, screen
+from nextapp.data import LaunchLog, collapsed
+from nextapp.experiments.modelfile import launches_in
+from nextapp.habits import Habits, Reason
+from nextapp.names import unknown
+
+_LEAST = 0.05  # of a score: less is not worth a word
+_CHOICES = 3  # statistics that a sentence names
+
+
+def explain(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="A log file or a synthetic log, as for evaluate; or give --history.",
+            show_default=False,
+        ),
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            help="Launches of one phone instead of a log, as for predict; - reads standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="Which user of the log. Default: its first.", show_default=False),
+    ] = None,
+    launch: Annotated[
+        int | None,
+        typer.Option(
+            help="Explain the prediction of this launch of the user, counted from 1; what was "
+            "launched is told. Default: the one after the last.",
+            show_default=False,
+        ),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", min=1, help="How many apps to explain.")] = 5,
+    seed: options.Seed = 0,
+    json: options.JsonFile = None,
+) -> None:
+    """Tell for one prediction which statistic of the phone spoke for which app."""
+    with screen.clear_errors():
+        if (source is None) == (history is None):
+            raise ValueError("give either a log or --history.")
+        if history is not None:
+            text = sys.stdin.read() if history == "-" else Path(history).read_text("utf-8")
+            launches, name = launches_in(text), "this phone"
+        else:
+            launches, name = _launches_of(options.read_log(str(source), seed), user)
+        result = explained(launches, launch, n)
+        _show(name, result)
+        screen.write_json(json, result)
+
+
+def _launches_of(log: LaunchLog, user: str | None) -> tuple[list[tuple[str, float]], str]:
+    """The launches of one user, without 3-second repeats."""
+    if user is None:
+        user = log.users[int(log.user[0])] if len(log) else ""
+    if user not in log.users:
+        raise ValueError(unknown("user", user, log.users[:20]))
+    log = collapsed(log)
+    code = log.users.index(user)
+    rows = slice(*log.starts[code : code + 2].tolist())
+    launches = zip(log.app[rows].tolist(), (log.time[rows] / 1000).tolist(), strict=True)
+    return [(log.apps[app], when) for app, when in launches], user
+
+
+def explained(launches: list[tuple[str, float]], launch: int | None, n: int) -> dict[str, Any]:
+    """The n likeliest apps after these launches (or before number `launch`), each with its reasons."""
+    target = None
+    if launch is not None:
+        if not 2 <= launch <= len(launches):
+            raise ValueError(
+                f"launch must be from 2 to {len(launches)}, the launches of this user, "
+                f"got {launch}: before the first nothing is known."
+            )
+        target = launches[launch - 1][0]
+        when = launches[launch - 1][1]
+        launches = launches[: launch - 1]
+    if not launches:
+        raise ValueError("there is no launch to learn from: give at least one.")
+    habits = Habits()
+    numbers: dict[str, int] = {}
+    for app, time in launches:
+        habits.observe(numbers.setdefault(app, len(numbers)), time)
+    names = list(numbers)
+    reasons = habits.explain(range(len(names)), when if target is not None else None)
+    places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
+    return {
+        "n_launches": len(launches),
+        "last": launches[-1][0],
+        "when": datetime.fromtimestamp(launches[-1][1], UTC).isoformat(),
+        "apps": [
+            {
+                "app": names[reason.app],
+                "share": reason.share,
+                "score": reason.score,
+                "speaks": reason.speaks,
+                "evidence": reason.evidence,
+                "words": words(reason, launches[-1][0]),
+            }
+            for reason in reasons[:n]
+        ],
+        "launched": target,
+        "place": places.get(target) if target is not None else None,
+    }
+
+
+def words(reason: Reason, last: str) -> str:
+    """The strongest reasons as a sentence."""
+    strongest = sorted(reason.speaks.items(), key=lambda item: -abs(item[1]))[:_CHOICES]
+    told = {name: _told(name, reason.evidence, last) for name, _ in strongest}
+    speaking = [(name, part) for name, part in strongest if abs(part) >= _LEAST and told[name]]
+    if not speaking:
+        return "nothing sets it apart."
+    pieces = []
+    for sign, opening in ((1, "for it: "), (-1, "against it: ")):
+        found = [f"{told[name]} ({part:+.2f})" for name, part in speaking if part * sign > 0]
+        if found:
+            pieces.append(opening + ", ".join(found))
+    return "; ".join(pieces) + "."
+
+
+def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
+    """What a statistic saw, in words; empty where there is nothing to say."""
+    if statistic == "new" or not evidence:
+        return "never launched here before"
+    seen = evidence
+    return {
+        "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
+        "lately": f"{seen['lately']:.1f} of about the last 20 launches",
+        "after-1": f"came {seen['after-1']:.1f} times after {last}",
+        "after-2": f"came {seen['after-2']:.1f} times after the last two apps",
+        "after-4": f"came {seen['after-4']:.1f} times after the last four apps",
+        "place": f"place {seen['place'] + 1:.0f} in the list by last use",
+        "rhythm": "how far back this person has just been going in that list",
+        "since": f"last launched {_span(seen['seconds'])} ago",
+        "hour": f"{seen['hour']:.1f} launches at this time of day",
+        "session": f"{seen['session']:.0f} times in this session",
+        "lesson": "what was predicted wrongly after these apps before",
+        "again": "how often the same app is launched again",
+        "crowd": f"what other phones launch after {last}",
+        "taste": "the shared model's score",
+    }.get(statistic, "")
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+def _show(name: str, result: dict[str, Any]) -> None:
+    screen.out.print(
+        f"[bold]{name}[/]: {result['n_launches']:,} launches, the last of them {result['last']} "
+        f"at {result['when']}",
+        highlight=False,
+    )
+    spoken = [
+        statistic
+        for statistic in result["apps"][0]["speaks"]
+        if any(abs(app["speaks"][statistic]) >= _LEAST for app in result["apps"])
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("statistic")
+    for app in result["apps"]:
+        table.add_column(Text(f"{app['app']}\n{100 * app['share']:.0f} %"), justify="right")
+    for statistic in spoken:
+        parts = [app["speaks"][statistic] for app in result["apps"]]
+        table.add_row(
+            statistic,
+            *(Text(f"{part:+.2f}", "bold" if part == max(parts) else "") for part in parts),
+        )
+    screen.out.print(table)
+    screen.out.print("Each number: part of the score, above or below that of the average app.\n")
+    for place, app in enumerate(result["apps"], 1):
+        screen.out.print(
+            f"{place}. {app['app']} ({100 * app['share']:.0f} %): {app['words']}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    if result["launched"] is not None:
+        place = result["place"]
+        where = f"place {place}" if place else "not among the apps known"
+        screen.out.print(f"\nLaunched was {result['launched']}: {where}.", highlight=False)

@@ -1,0 +1,222 @@
+"""The crowd's server: sums over rounds, checkpoints, shrinkage, and what a phone makes of it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from nextapp.crowd import (
+    LEAST_SUPPORT,
+    MOST_FOLLOWERS,
+    CrowdServer,
+    crowd_from,
+    learnt_crowd,
+    shrunk,
+)
+from nextapp.device import Device
+from nextapp.habits import Habits, mixed_with_crowd
+from nextapp.privacy import mechanism, requested
+from nextapp.randomness import KeyedBits
+from nextapp.shares import transition_shares
+from nextapp.wire import Broadcast, Crowd, Report, WireError
+
+
+def oracle(n_apps=4, epsilon=2.0, name="subset"):
+    return mechanism(name, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
+
+
+def reports_of(server, histories, seed=0):
+    for phone, history in enumerate(histories):
+        device = Device()
+        for step, app in enumerate(history):
+            device.observe(int(app), float(step))
+        bits = KeyedBits(seed, phone, server.broadcast.round, "report")
+        yield device.report(server.broadcast, requested(server.broadcast), bits)
+
+
+def dense(crowd):
+    matrix = np.zeros((crowd.n_apps, crowd.n_apps))
+    matrix[np.repeat(np.arange(crowd.n_apps), np.diff(crowd.starts)), crowd.following] = crowd.share
+    return matrix
+
+
+def test_rounds_add_up_to_one_round_of_all_reports(rng):
+    histories = [rng.integers(0, 4, 20) for _ in range(60)]
+    one, many = CrowdServer(oracle()), CrowdServer(oracle())
+    reports = list(reports_of(one, histories))
+    for report in reports:
+        one.collect(report)
+    one.step()
+    for first in (0, 25, 40):
+        for report in reports[first : {0: 25, 25: 40, 40: 60}[first]]:
+            many.collect(Report(report.mechanism, many.broadcast.round, report.payload))
+        many.step()
+    assert (one.broadcast.round, many.broadcast.round) == (1, 3)
+    np.testing.assert_allclose(one.total, many.total, atol=1e-9)
+    assert one.n_reports_in_all == many.n_reports_in_all == 60
+    np.testing.assert_allclose(dense(one.broadcast.crowd), dense(many.broadcast.crowd), atol=1e-9)
+
+
+def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, rng):
+    histories = [rng.integers(0, 4, 20) for _ in range(40)]
+    server = CrowdServer(oracle(), ("a", "b", "c", "d"))
+    for report in reports_of(server, histories):
+        server.collect(report)
+    with pytest.raises(RuntimeError, match="would be lost"):
+        server.save(tmp_path / "c")
+    server.step()
+    server.save(tmp_path / "c")
+    again = CrowdServer.load(tmp_path / "c", oracle())
+    for each in (server, again):
+        for report in reports_of(each, histories, seed=1):
+            each.collect(report)
+        each.step()
+    assert server.broadcast.to_bytes() == again.broadcast.to_bytes()
+    with pytest.raises(ValueError, match="give the same one"):
+        CrowdServer.load(tmp_path / "c", oracle(epsilon=3.0))
+    (tmp_path / "x").write_bytes(server.broadcast.to_bytes())
+    with pytest.raises(WireError, match="not a checkpoint"):
+        CrowdServer.load(tmp_path / "x", oracle())
+
+
+def test_reports_of_another_round_or_mechanism_are_refused(rng):
+    server = CrowdServer(oracle())
+    (report,) = reports_of(server, [rng.integers(0, 4, 9)])
+    with pytest.raises(WireError, match="round at hand"):
+        server.collect(Report(report.mechanism, 1, report.payload))
+    with pytest.raises(WireError, match="expected a report of"):
+        server.collect(Report("hadamard", 0, report.payload))
+    with pytest.raises(RuntimeError, match="pass_over"):
+        server.step()
+    assert server.pass_over().round == 1
+    assert server.broadcast.crowd is None
+    with pytest.raises(ValueError, match=r"d = n_apps \+ 1"):
+        CrowdServer(mechanism("subset", epsilon=1.0, n_apps=4, d=4))
+
+
+def test_what_the_server_publishes_travels_and_asks_for_the_next_report(rng):
+    server = CrowdServer(oracle(), ("a", "b", "c", "d"))
+    server.step_along(transition_shares(rng.integers(0, 4, 50), 4).dense() * 1000, 1000)
+    broadcast = Broadcast.from_bytes(server.broadcast.to_bytes())
+    assert broadcast.request == server.broadcast.request
+    assert (requested(broadcast).name, requested(broadcast).epsilon) == ("subset", 2.0)
+    assert np.array_equal(broadcast.crowd.share, server.broadcast.crowd.share)
+
+
+def test_without_noise_the_crowd_is_the_conditional_distribution():
+    """By hand: 0→1 three times, 0→0 once, 1→0 once; 2 is never left."""
+    shares = np.zeros((3, 4))
+    shares[0, :2], shares[1, 0], shares[:, 3] = (0.2, 0.6), 0.15, (0.03, 0.02, 0)
+    crowd = crowd_from(shares, 0.0)
+    np.testing.assert_allclose(dense(crowd), [[0.25, 0.75, 0], [1, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(crowd.popularity, 0.99 * np.array([0.6, 0.4, 0]) + 0.01 / 3)
+
+
+def test_no_more_followers_are_told_than_fit(rng):
+    shares = rng.random((100, 101))
+    crowd = crowd_from(shares / shares.sum(), 0.0)
+    assert np.diff(crowd.starts).max() == MOST_FOLLOWERS
+    assert dense(crowd).sum(axis=1).max() <= 1 + 1e-9
+
+
+def test_shrinking_beats_the_plain_estimate_and_any_threshold(rng):
+    """Sparse truth under known noise: mean squared error below every hard threshold's."""
+    truth = np.where(rng.random(20_000) < 0.02, rng.exponential(5.0, 20_000), 0.0)
+    seen = truth + rng.normal(size=20_000)
+    ours = float(((shrunk(seen, 1.0) - truth) ** 2).mean())
+    for threshold in np.linspace(-1, 6, 29):
+        assert ours < ((np.where(seen > threshold, seen, 0.0) - truth) ** 2).mean()
+    np.testing.assert_allclose(shrunk(3.5 * seen, 3.5), 3.5 * shrunk(seen, 1.0), rtol=1e-9)
+
+
+def test_shrinking_pure_noise_leaves_next_to_nothing(rng):
+    found = shrunk(rng.normal(size=50_000), 1.0)
+    assert found.max() < 0.5
+    assert found.std() < 0.02
+
+
+def test_large_entries_are_left_as_they_are():
+    seen = np.concatenate([np.zeros(1000), [300.0, 500.0]])
+    np.testing.assert_allclose(shrunk(seen, 1.0)[-2:], [300.0, 500.0], rtol=0.2)
+    assert (shrunk(np.array([0.3, -0.1]), 0.0) == [0.3, 0.0]).all()
+
+
+@pytest.mark.parametrize("name", ["subset", "hadamard"])
+def test_noise_alone_is_told_as_next_to_nothing(name, rng):
+    """Phones without launches report noise: rows come out flat, or of few phones empty."""
+    m = oracle(12, 4.5, name)
+    nothing = transition_shares(np.zeros(0, np.int64), 12)
+    reports = [m.encode(nothing, KeyedBits(0, phone)) for phone in range(3000)]
+    flat = dense(learnt_crowd(m, m.decode(reports), 3000))
+    assert flat[~np.eye(12, dtype=bool)].max() < 3 / 12
+    few = m.n_outputs * LEAST_SUPPORT // m.n_favoured - 1
+    crowd = learnt_crowd(m, m.decode(reports[:few]), few)
+    assert dense(crowd).max() == pytest.approx(dense(crowd).min())
+    np.testing.assert_allclose(crowd.popularity, 1 / 12)
+
+
+def test_a_crowd_of_many_is_learnt_through_noise(rng):
+    """20,000 phones that all go 0 → 1 → 2 → 0: the habit is found at ε = 4.5."""
+    m = oracle(6, 4.5)
+    shares = transition_shares(np.tile([0, 1, 2], 20), 6)
+    tally = m.tally([m.encode(shares, KeyedBits(5, phone)) for phone in range(20_000)])
+    crowd = learnt_crowd(m, m.estimate(tally, 20_000), 20_000)
+    matrix = dense(crowd)
+    assert matrix[0, 1] > 0.8
+    assert matrix[1, 2] > 0.8
+    assert matrix[2, 0] > 0.8
+    assert set(np.argsort(-crowd.popularity)[:3].tolist()) == {0, 1, 2}
+
+
+def test_cells_by_hand():
+    """Shares of candidates and what falls on them of the rest, made to sum to 1."""
+    crowd = Crowd(
+        np.array([0.5, 0.3, 0.2]), np.array([0, 2, 2, 2]), np.array([1, 2]), np.array([0.4, 0.2])
+    )
+    popular, share, rest = crowd.cells(np.array([0, 1]), 0)
+    np.testing.assert_allclose(popular, [0.625, 0.375])
+    np.testing.assert_allclose(share, [0, 0.4 / 0.72])  # 0.4, and 0.8 of the 0.4 left to 1
+    assert rest == pytest.approx(0.32 / 0.72)
+    for last in (None, 1, 9):
+        popular, share, rest = crowd.cells(np.array([2, 7]), last)
+        assert (share == 0).all()
+        assert rest == pytest.approx(1.0)
+        assert popular.sum() == pytest.approx(1.0)
+
+
+def test_the_mix_by_hand():
+    scores, popular = np.log([0.7, 0.3]), np.array([0.4, 0.6])
+    share, rest = np.array([0.0, 0.5]), 0.5
+    mixed = np.exp(mixed_with_crowd(scores, popular, share, rest, 10.0, 15.0))
+    filled = (15 * np.array([0.7, 0.3]) + 3 * popular) / 18
+    w = 3 / (6 + 10)
+    expected = (1 - w) * np.array([0.7, 0.3]) + w * (0.9 * (share + 0.5 * filled) + 0.1 * filled)
+    np.testing.assert_allclose(mixed, expected)
+    assert mixed.sum() == pytest.approx(1.0)
+
+
+def test_a_phone_mixes_the_crowd_by_that_formula_and_own_counts_take_over(rng):
+    crowd = crowd_from(transition_shares(np.tile([0, 1], 30), 3).dense(), 0.0)
+    plain, told = Habits(), Habits()
+    told.crowd = crowd
+    candidates = np.arange(3)
+    pulls = []
+    for step in range(60):
+        own = plain.scores(candidates, 60.0 * step)
+        last = None if step == 0 else 0
+        cells = crowd.cells(candidates, last)
+        expected = mixed_with_crowd(own, *cells, plain.n_after, plain.n_launches)
+        np.testing.assert_allclose(told.scores(candidates, 60.0 * step), expected)
+        own_share = np.exp(own - own.max())
+        pulls.append(float(np.exp(expected[1]) - own_share[1] / own_share.sum()))
+        for habits in (plain, told):
+            habits.observe(0, 60.0 * step)  # never what the crowd expects after 0
+    assert pulls[1] > 0.4
+    assert pulls[-1] < 0.1
+    reasons = told.explain(candidates)
+    scores = told.scores(candidates)
+    assert [reason.score for reason in reasons] == pytest.approx(sorted(scores, reverse=True))
+    assert "crowd" in reasons[0].speaks
+    assert math.isfinite(sum(reasons[0].speaks.values()))

@@ -1,0 +1,205 @@
+"""The compiled predictor against `Habits` itself, and that it never looks ahead."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nextapp.data import LaunchLog, Split, read
+from nextapp.evaluation import METRICS, evaluate, exam, mark, preset_named
+from nextapp.habits import DEFAULT, Habits, without
+from nextapp.predictors import MFU, MRU, NextApp, SROnDevice, pooled
+
+
+def made(rng, n_users=4, n_each=150, n_apps=14, spread=1.2) -> LaunchLog:
+    user = np.repeat(np.arange(n_users), n_each)
+    app = rng.zipf(spread, n_users * n_each) % n_apps
+    pauses = rng.choice([20_000, 90_000, 2_000_000], (n_users, n_each), p=[0.6, 0.2, 0.2])
+    time = (1_500_000_000_000 + np.cumsum(pauses, axis=1)).ravel()
+    return LaunchLog.from_columns(
+        user, app, time, [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)]
+    )
+
+
+def one_by_one(test, questions, weights=DEFAULT, crowd=None) -> np.ndarray:
+    """The scores of a `Habits` for every phone, asked and told launch by launch."""
+    history, found = test.history, []
+    for v, user in enumerate(questions.users.tolist()):
+        phone = Habits(weights)
+        phone.crowd = crowd
+        own = questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
+        mine = history.user == user
+        for app, when in zip(history.app[mine], history.time[mine] / 1000, strict=True):
+            phone.observe(int(app), float(when))
+        for s in np.flatnonzero(questions.session_user == v):
+            for row in range(*questions.passed_starts[s : s + 2]):
+                phone.observe(int(own[questions.passed[row]]), questions.passed_times[row] / 1000)
+            for number, row in enumerate(range(*questions.session_starts[s : s + 2])):
+                if number:
+                    found.append(phone.scores(own))
+                phone.observe(int(own[questions.launches[row]]), questions.times[row] / 1000)
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("preset", ["paper", "authors"])
+@pytest.mark.parametrize("crowded", [False, True])
+def test_the_compiled_form_is_habits_to_the_tenth_digit(rng, preset, crowded):
+    test = exam(made(rng), Split.parse("fraction:0.6,0,0.4"), preset_named(preset))
+    predictor = NextApp(crowd=pooled if crowded else None)
+    predictor.fit(test.history)
+    for chunk in test.chunks:
+        np.testing.assert_allclose(
+            predictor.score(chunk.questions),
+            one_by_one(test, chunk.questions, crowd=predictor.crowd),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+
+
+@pytest.mark.parametrize("ingredient", ["recency", "transitions", "lesson", "adaptation"])
+def test_the_same_with_ingredients_switched_off(rng, ingredient):
+    test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    predictor = NextApp(without(ingredient))
+    predictor.fit(test.history)
+    for chunk in test.chunks:
+        expected = one_by_one(test, chunk.questions, without(ingredient))
+        np.testing.assert_allclose(
+            predictor.score(chunk.questions), expected, rtol=1e-10, atol=1e-10
+        )
+
+
+def test_the_same_where_apps_and_contexts_give_way(rng):
+    """More apps and more contexts than are kept."""
+    log = made(rng, 1, 2500, 320, spread=1.01)
+    log = LaunchLog(
+        log.user, rng.integers(0, 320, 2500).astype(np.int32), log.time, log.users, log.apps
+    )
+    test = exam(log, Split.parse("fraction:0.98,0,0.02"), preset_named("paper"))
+    predictor = NextApp()
+    predictor.fit(test.history)
+    for chunk in test.chunks:
+        expected = one_by_one(test, chunk.questions)
+        np.testing.assert_allclose(
+            predictor.score(chunk.questions), expected, rtol=1e-10, atol=1e-10
+        )
+
+
+def test_nothing_of_a_launch_is_known_before_it(rng):
+    """Other launches in the last tenth leave all scores before them as they were."""
+    log = made(rng, 1, 200)
+    late = 180
+    app = log.app.copy()
+    app[late:] = np.roll(app[late:], 1)
+    other = LaunchLog(log.user, app, log.time, log.users, log.apps)
+    split, preset = Split.parse("fraction:0.5,0,0.5"), preset_named("paper")
+    scores = []
+    for which in (log, other):
+        test = exam(which, split, preset)
+        predictor = NextApp()
+        predictor.fit(test.history)
+        (chunk,) = test.chunks
+        cells = predictor.score(chunk.questions).reshape(test.n_predictions, -1)
+        scores.append(cells[test.target_rows <= late])
+    assert len(scores[0]) > 20
+    assert np.array_equal(*scores)
+
+
+@pytest.mark.parametrize("split", ["fraction:0.6,0,0.4", "days:1,0,1"])
+def test_phones_see_every_launch_after_their_history_once(rng, split):
+    """Passed and asked launches together are the rows after the history, in order, up to the last."""
+    log = made(rng, 5, 60)
+    log = replace(log, time=log.time + np.repeat(rng.integers(0, 3, 5) * 40_000_000, 60))
+    test = exam(log, Split.parse(split), preset_named("paper"))
+    whole, seen = test.whole, []
+    for chunk in test.chunks:
+        questions = chunk.questions
+        assert np.array_equal(whole.time[chunk.rows], questions.times)
+        for s, v in enumerate(questions.session_user.tolist()):
+            own = questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
+            between = slice(*questions.passed_starts[s : s + 2])
+            asked = slice(*questions.session_starts[s : s + 2])
+            apps = own[np.concatenate([questions.passed[between], questions.launches[asked]])]
+            times = np.concatenate([questions.passed_times[between], questions.times[asked]])
+            seen += [(int(questions.users[v]), *pair) for pair in zip(apps, times, strict=True)]
+    expected = []
+    for user in test.users.tolist():
+        rows = np.flatnonzero(whole.user == user)
+        ends = test.rows[whole.user[test.rows] == user].max()
+        known = test.history.time[test.history.user == user]
+        after = rows[(whole.time[rows] > (known.max() if len(known) else -1)) & (rows <= ends)]
+        expected += [(user, whole.app[row], whole.time[row]) for row in after]
+    assert seen == expected
+    assert any(len(chunk.questions.passed) for chunk in test.chunks)
+
+
+def test_pooled_is_the_mean_over_phones(rng):
+    log = made(rng, 6, 40, 9)
+    crowd = pooled(log)
+    popularity, moves = Counter(), Counter()
+    for user in range(6):
+        apps = log.app[log.user == user].tolist()
+        for app in apps:
+            popularity[app] += 1 / len(apps) / 6
+        for pair in zip(apps[:-1], apps[1:], strict=True):
+            moves[pair] += 1 / (len(apps) - 1)
+    np.testing.assert_allclose(crowd.popularity, [popularity[app] for app in range(9)])
+    for last in range(9):
+        total = sum(moves[last, app] for app in range(9))
+        if total:
+            expected = [moves[last, app] / total for app in range(9)]
+            np.testing.assert_allclose(crowd.after(last), expected, atol=1e-12)
+
+
+def test_taste_is_mixed_in_by_its_weight(rng):
+    """A taste that knows nothing changes nothing; one that always says app 3 lifts it."""
+
+    class Favours:
+        name, in_expectation = "favours", False
+
+        def __init__(self, app):
+            self.app = app
+
+        def fit(self, history):
+            pass
+
+        def score(self, questions):
+            return np.concatenate([asked.candidates == self.app for asked in questions]) * 1.0
+
+    test = exam(made(rng, 2, 80), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    plain = NextApp()
+    plain.fit(test.history)
+    for app, lifted in ((999, 0), (3, 1)):
+        predictor = NextApp(replace(DEFAULT, taste=0.5), taste=Favours(app))
+        predictor.fit(test.history)
+        for chunk in test.chunks:
+            gained = predictor.score(chunk.questions) - plain.score(chunk.questions)
+            favoured = Favours(3).score(chunk.questions) > 0
+            assert np.all((gained[favoured] > 1e-6) == lifted)
+            assert np.all((gained[~favoured] < -1e-6) == lifted)
+
+
+def test_it_beats_the_simple_rivals(seed):
+    """On phones like those of the paper's twins; the gap is some ten standard errors."""
+    log = read("synthetic:app-usage,phones=60", seed=seed)
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+    result = evaluate(test, [NextApp(), MRU(), MFU(), SROnDevice()], seed=0)
+    for rival in ("mru", "mfu", "sr-od"):
+        assert result.difference("nextapp", rival)["HR@5"]["low"] > 0.03
+
+
+def test_goals_on_the_real_logs(real_logs):
+    """HR@1 ≥ .40 and HR@5 ≥ .85 on EPM, .77 and .93 on Schonlau; preset paper, last fifth."""
+    for file, first, fifth in (("epm.csv.gz", 0.40, 0.85), ("schonlau.csv.gz", 0.77, 0.93)):
+        test = exam(
+            read(str(real_logs / file), seed=0),
+            Split.parse("fraction:0.8,0,0.2"),
+            preset_named("paper"),
+        )
+        predictor = NextApp(crowd=pooled)
+        predictor.fit(test.history)
+        figures = dict(zip(METRICS, mark(test, predictor)[0].mean(axis=0), strict=True))
+        assert figures["HR@1"] >= first
+        assert figures["HR@5"] >= fifth
