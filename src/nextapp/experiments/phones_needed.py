@@ -125,8 +125,8 @@ def study(epsilon: float, apps: int, *, quick: bool = False) -> PhonesNeeded:
         apps=apps,
         rounds=5,
         rates=(0.01, 0.03),
-        seeds=2,
-        sample=300,
+        seeds=4,
+        sample=200,
         validation=300,
     )
 
