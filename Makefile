@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LIGHT := .venv-light
+FLOWER := .venv-flower
 
-.PHONY: demo test check light bench bench-peers peers lowest clean
+.PHONY: demo test check light flower bench bench-serve bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -26,7 +27,16 @@ light:
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
-	  tests/privacy tests/device tests/server tests/habits
+	  tests/privacy tests/device tests/server tests/habits tests/phone
+
+# Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
+flower: $(FLOWER)/.ready
+	$(FLOWER)/bin/python -m pytest -rs tests/flower
+
+$(FLOWER)/.ready: pyproject.toml constraints-flower.txt
+	$(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/python -m pip install --quiet --constraint constraints-flower.txt -e '.[flower]' pytest
+	@touch $@
 
 # The oldest versions that pyproject.toml allows.
 lowest:
@@ -40,6 +50,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/habits_speed.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
+	$(BIN)/python benchmarks/phone_speed.py --check
+
+# Load, kills and nonsense against a server on loopback; ten minutes.
+bench-serve: $(READY)
+	$(BIN)/python benchmarks/gateway_load.py
+	$(BIN)/python benchmarks/kill_test.py
+	$(BIN)/python benchmarks/fuzz_gateway.py
 
 # Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
 bench-peers: $(READY)
@@ -63,4 +80,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(LIGHT) .venv-lowest demo
+	rm -rf $(VENV) $(LIGHT) $(FLOWER) .venv-lowest demo

@@ -9,6 +9,7 @@ The base install needs NumPy alone and holds what a phone and its server run::
     privacy     what a phone does to a gradient before it leaves
     device      one phone
     server      the app vectors, one step a round
+    phone       a phone in one file that talks to a server; python -m nextapp.phone
 
 Loading logs, measuring and the commands need ``pip install 'nextapp[lab]'``.
 """

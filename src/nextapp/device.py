@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import model
+from nextapp.habits import Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, SystemBits
@@ -33,9 +34,18 @@ class Device:
         keeps all.
     session_gap
         A pause longer than this many seconds starts a new session.
+    habits
+        Learns from every launch and then predicts, with the crowd of the broadcast and the light
+        scores; its times are local. None predicts by the light scores alone.
     """
 
-    def __init__(self, *, window: float | None = None, session_gap: float = SESSION_GAP) -> None:
+    def __init__(
+        self,
+        *,
+        window: float | None = None,
+        session_gap: float = SESSION_GAP,
+        habits: Habits | None = None,
+    ) -> None:
         if window is not None and not window > 0:
             raise ValueError(
                 f"window must be a number of seconds > 0, or None for all, got {window!r}."
@@ -44,11 +54,13 @@ class Device:
             raise ValueError(f"session_gap must be a number of seconds > 0, got {session_gap!r}.")
         self.window = window
         self.session_gap = session_gap
+        self.habits = habits
         self.broadcast: Broadcast | None = None
         self.user_vector: Floats | None = None
         self._apps: list[int] = []
         self._times: list[float] = []
         self._start = 0  # launches before this one have left the window
+        self._counts: dict[int, int] = {}  # launches in the window by app, the latest app last
         self._session = 0  # launch with which the session at hand began
         self._statistics: tuple[tuple[int, str], model.PhoneStatistics] | None = None
 
@@ -67,13 +79,27 @@ class Device:
             self._session = len(self._apps)
         self._apps.append(int(app))
         self._times.append(float(when))
+        self._counts[int(app)] = self._counts.pop(int(app), 0) + 1
+        self._statistics = None
+        if self.habits is not None:
+            self.habits.observe(int(app), float(when))
         if self.window is not None:
-            while when - self._times[self._start] > self.window:
-                self._start += 1
-            if self._start > len(self._apps) // 2:  # forget for good, a few times in a life
-                del self._apps[: self._start], self._times[: self._start]
-                self._session = max(0, self._session - self._start)
-                self._start = 0
+            n_old = 0
+            while when - self._times[self._start + n_old] > self.window:
+                n_old += 1
+            self.drop(n_old)
+
+    def drop(self, n: int) -> None:
+        """Forget the n oldest launches."""
+        for app in self._apps[self._start : self._start + n]:
+            self._counts[app] -= 1
+            if not self._counts[app]:
+                del self._counts[app]
+        self._start += n
+        if self._start > len(self._apps) // 2:  # forget for good, a few times in a life
+            del self._apps[: self._start], self._times[: self._start]
+            self._session = max(0, self._session - self._start)
+            self._start = 0
         self._statistics = None
 
     def update(self, broadcast: Broadcast) -> None:
@@ -83,27 +109,54 @@ class Device:
             own, broadcast.gram, c, c0, h, broadcast.settings.lam
         )
         self.broadcast = broadcast
+        if self.habits is not None:
+            self.habits.crowd = broadcast.crowd
+
+    @property
+    def candidates(self) -> list[int]:
+        """The apps of the history, the latest first."""
+        return list(reversed(self._counts))
 
     def predict(self, n: int, when: float | None = None) -> list[int]:
         """The n most likely next apps among those of the history, best first, eqs. (2), (8).
 
-        The session so far counts; it is over if `when` is given and lies past the session's gap. A
-        phone that has had no broadcast yet names its most recent apps.
+        The session so far counts; it is over if `when` is given and lies past the session's gap.
+        With `habits` they are ranked by its scores instead. A phone that has neither habits nor a
+        broadcast names its most recent apps.
         """
+        candidates = self.candidates
+        scores = self._light_scores(candidates, when) if self._needs_light_scores else None
+        if self.habits is not None:
+            scores = self.habits.scores(candidates, when, scores)
+        if scores is None or not candidates:
+            return candidates[:n]
+        return [candidates[i] for i in model.top(scores, n)]
+
+    def explain(self, when: float | None = None) -> list[Reason]:
+        """What speaks for each app of the history, best first, in the order of `predict`."""
+        if self.habits is None:
+            raise RuntimeError("only a device with habits can say why: Device(habits=Habits()).")
+        candidates = self.candidates
+        taste = self._light_scores(candidates, when) if self._needs_light_scores else None
+        return self.habits.explain(candidates, when, taste)
+
+    @property
+    def _needs_light_scores(self) -> bool:
+        return self.habits is None or self.habits.weights.taste != 0.0
+
+    def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
+        """Eq. (8) for the candidates, 0 for those of no catalogue; None before any broadcast."""
+        if self.broadcast is None or self.user_vector is None:
+            return None
         over = when is not None and bool(self._times) and when - self._times[-1] > self.session_gap
         recent = [] if over else self._apps[max(self._session, self._start) :]
-        candidates = list(dict.fromkeys(reversed(self._apps[self._start :])))  # latest first
-        if self.broadcast is None or self.user_vector is None:
-            return candidates[:n]
-        if not candidates:
-            return []
         vectors = self.broadcast.app_vectors
         known = [app for app in recent if app < len(vectors)]
         session = model.session_vector(vectors[known], self.broadcast.settings.inference)
         scores = np.zeros(len(candidates))
-        rows = np.array([app < len(vectors) for app in candidates])
-        scores[rows] = vectors[np.array(candidates)[rows]] @ (self.user_vector + session)
-        return [candidates[i] for i in model.top(scores, n)]
+        rows = np.array([app < len(vectors) for app in candidates], bool)
+        scores[rows] = vectors[np.array(candidates, np.int64)[rows]] @ (self.user_vector + session)
+        return scores
 
     def report(
         self,

@@ -21,9 +21,11 @@ import numpy as np
 from nextapp.privacy import Mechanism
 from nextapp.wire import (
     Broadcast,
+    Crowd,
     Floats,
     ModelSettings,
     Report,
+    ReportRequest,
     WireError,
     pack,
     settings_from,
@@ -116,8 +118,10 @@ class Server:
         optimiser: Optimiser,
         mechanism: Mechanism,
         apps: tuple[str, ...] = (),
+        request: ReportRequest | None = None,
+        crowd: Crowd | None = None,
     ) -> None:
-        self.broadcast = Broadcast(0, app_vectors, settings, apps)
+        self.broadcast = Broadcast(0, app_vectors, settings, apps, request, crowd)
         self.optimiser = optimiser
         self.mechanism = mechanism
         self._state = optimiser.start(app_vectors)
@@ -150,12 +154,16 @@ class Server:
                 f"shrink the app vectors."
             )
         total = len(self._reports) * self.mechanism.decode(self._reports)
-        broadcast = self.step_along(total)
+        broadcast = self.step_along(total, len(self._reports))
         self._reports = []
         return broadcast
 
-    def step_along(self, total: Floats) -> Broadcast:
-        """Close the round with a sum of gradients (n_apps, d) that was reduced elsewhere."""
+    def step_along(self, total: Floats, n_reports: int | None = None) -> Broadcast:
+        """Close the round with a sum of gradients (n_apps, d) that was reduced elsewhere.
+
+        The step does not depend on `n_reports`, of how many the sum is; other learners' do.
+        """
+        del n_reports
         old = self.broadcast
         slope = total + old.settings.lam * old.app_vectors
         vectors, state = self.optimiser.step(old.app_vectors, slope, self._state)
@@ -194,6 +202,12 @@ class Server:
             "optimiser": self.optimiser.name,
             "mechanism": self.mechanism.name,
         }
+        if self.broadcast.request is not None:
+            words["request"] = json.dumps(asdict(self.broadcast.request))
+        if self.broadcast.crowd is not None:
+            tensors |= {
+                f"crowd.{name}": value for name, value in vars(self.broadcast.crowd).items()
+            }
         write_atomically(path, pack(tensors, words))
 
     @classmethod
@@ -210,8 +224,16 @@ class Server:
                 )
         vectors = np.array(tensors["app_vectors"])
         settings = settings_from(json.loads(words["settings"]))
-        server = cls(vectors, settings, optimiser, mechanism, tuple(json.loads(words["apps"])))
-        server.broadcast = Broadcast(int(words["round"]), vectors, settings, server.broadcast.apps)
+        request = ReportRequest(**json.loads(words["request"])) if "request" in words else None
+        apps = tuple(json.loads(words["apps"]))
+        told = {
+            name.removeprefix("crowd."): np.array(value)
+            for name, value in tensors.items()
+            if name.startswith("crowd.")
+        }
+        crowd = Crowd(**told) if told else None
+        server = cls(vectors, settings, optimiser, mechanism, apps, request, crowd)
+        server.broadcast = replace(server.broadcast, round=int(words["round"]))
         server._state = {
             name.removeprefix("optimiser."): np.array(value)
             for name, value in tensors.items()

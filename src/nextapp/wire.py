@@ -34,6 +34,10 @@ class WireError(ValueError):
     """Bytes that are not what they should be."""
 
 
+class WrongSize(WireError):
+    """A payload that is longer or shorter than every payload of its mechanism."""
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """What a phone must know to solve its user vector and to predict; the same for all phones.
@@ -114,6 +118,13 @@ class Crowd:
     share: Floats
 
     def __post_init__(self) -> None:
+        for name in ("popularity", "starts", "following", "share"):
+            array, kind = getattr(self, name), "f" if name in ("popularity", "share") else "i"
+            if array.ndim != 1 or array.dtype.kind != kind:
+                raise ValueError(
+                    f"{name} must be one row of {'floats' if kind == 'f' else 'integers'}, got "
+                    f"shape {array.shape} of {array.dtype}."
+                )
         n_apps, n_cells = len(self.popularity), len(self.following)
         if not (np.all(self.popularity >= 0) and abs(self.popularity.sum() - 1) < 1e-6):
             raise ValueError("popularity must be a distribution: entries >= 0 that sum to 1.")
@@ -261,7 +272,15 @@ class Broadcast:
                 ),
             )
             gram = np.array(tensors["gram"])
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            KeyError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ) as error:
             raise WireError(f"a broadcast that cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")

@@ -20,6 +20,7 @@ PHONE = (
     "nextapp.privacy",
     "nextapp.device",
     "nextapp.server",
+    "nextapp.phone",
 )
 
 pytestmark = pytest.mark.skipif(

@@ -308,6 +308,27 @@ def test_a_charge_inside_someone_elses_transaction_is_refused(path):
     charge(ledger, 1.0)
 
 
+def test_what_is_written_along_is_kept_with_the_charge_or_not_at_all(path):
+    phone = sqlite3.connect(path)
+    phone.execute("CREATE TABLE reports (data BLOB)")
+    ledger = Ledger(phone, lifetime=10, per_day=3)
+
+    def keep(cursor):
+        cursor.execute("INSERT INTO reports VALUES (x'AB')")
+
+    def keep_and_fail(cursor):
+        keep(cursor)
+        raise KeyError("no more")
+
+    charge(ledger, 1.0, along=keep)
+    with pytest.raises(KeyError):
+        charge(ledger, 1.0, along=keep_and_fail)
+    with pytest.raises(BudgetSpent):
+        charge(ledger, 2.5, along=keep)
+    assert phone.execute("SELECT data FROM reports").fetchall() == [(b"\xab",)]
+    assert ledger.left(NOON) == Amounts(2.0, 9.0)
+
+
 def test_every_charge_asks_the_disk_itself(path):
     """Seen from SQLite: EXTRA while the line is written, in WAL as in a rollback journal."""
     phone = sqlite3.connect(path, isolation_level=None)

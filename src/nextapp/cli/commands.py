@@ -11,10 +11,12 @@ import typer
 
 from nextapp import __version__
 from nextapp.cli import coldstart as cold
-from nextapp.cli import data, options, phones, privacy, screen
+from nextapp.cli import data, federation, options, phone, phones, privacy, screen
 from nextapp.cli import dynamic as streaming
 from nextapp.cli import explain as explaining
+from nextapp.cli import fleet as playing
 from nextapp.cli import reproduce as reproducing
+from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
 from nextapp.cli import tune as tuning
 from nextapp.experiments import demo as demonstration
@@ -31,6 +33,8 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(phone.app, name="phone")
+app.add_typer(federation.app, name="federation")
 privacy.app.command(
     "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
 )(phones.phones_needed)
@@ -46,6 +50,14 @@ app.command(
 app.command(epilog="Example: nextapp reproduce all --quick --out reproduction")(
     reproducing.reproduce
 )
+app.command(
+    epilog="Example: nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 "
+    "--clip 1 --goal 200 --deadline 600"
+)(serving.serve)
+app.command(epilog="Example: nextapp enrol-code federation --uses 10")(serving.enrol_code)
+app.command(
+    epilog="Example: nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200"
+)(playing.fleet)
 app.command(epilog="Example: nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5")(
     cold.coldstart
 )

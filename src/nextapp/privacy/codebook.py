@@ -21,8 +21,8 @@ import numpy.typing as npt
 from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
-from nextapp.privacy.packing import packed, unpacked
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
+from nextapp.privacy.packing import checked_word, packed, unpacked
 from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits, below, purpose_word
 from nextapp.wire import Floats, Report
@@ -90,7 +90,8 @@ class Codebook(FiniteMechanism):
         return self._shaped(self.clip / (self.mu * UNIT * n_reports) * tally)
 
     def check(self, report: Report) -> None:
-        self._parts([report])
+        check_name(self, report)
+        checked_word(report.payload, self._widths)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

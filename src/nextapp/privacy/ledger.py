@@ -22,7 +22,7 @@ import os
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -241,6 +241,7 @@ class Ledger:
         key: str | None = None,
         report: bytes | None = None,
         allow_unsafe: bool = False,
+        along: Callable[[sqlite3.Cursor], None] | None = None,
     ) -> Receipt:
         """Write a cost down for good; the report may leave once this returns, not if it raises.
 
@@ -257,6 +258,9 @@ class Ledger:
             A name given to one drawn report, kept with it, and the report's bytes. Charged again
             under its key, the very same report costs nothing: a resend after a crash. Other bytes
             are refused under that key: drawn anew, a report leaks anew.
+        along
+            Writes more in the transaction of a new line, say the report's bytes: both are on the
+            disk or neither. What it raises undoes both.
         """
         cost = _cost(epsilon, allow_unsafe)
         day = _day(when)
@@ -281,6 +285,8 @@ class Ledger:
             state = last.on(day)
             if cost is not None:
                 _check_fit(state, cost)
+            if along is not None:
+                along(cursor)
             line = _append(
                 cursor,
                 state._replace(

@@ -21,7 +21,7 @@ from nextapp.privacy.exact import check_epsilon
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.randomness import Bits
 from nextapp.shares import Shares
-from nextapp.wire import Floats, Report, WireError
+from nextapp.wire import Floats, Report, WireError, WrongSize
 
 Gradient = Floats | PhoneGradient | Shares
 Tally = npt.NDArray[np.int64]
@@ -148,7 +148,7 @@ class Mechanism(ABC):
         for report in reports:
             check_name(self, report)
             if len(report.payload) != n_bytes:
-                raise WireError(
+                raise WrongSize(
                     f"a payload of {self.name} has {n_bytes} bytes here, got "
                     f"{len(report.payload)}: were n_apps, d and the options the same?"
                 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.wire import WireError
+from nextapp.wire import WireError, WrongSize
 
 
 def width(n_values: int) -> int:
@@ -50,6 +50,16 @@ def unpacked(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[
     return fields
 
 
+def checked_word(payload: bytes, widths: Sequence[int]) -> int:
+    """One payload as a number, held against the size and the last bits of such fields."""
+    if len(payload) != n_bytes(widths):
+        raise WrongSize(f"a payload has {n_bytes(widths)} bytes here, got {len(payload)}.")
+    word = int.from_bytes(payload, "little")
+    if word >> sum(widths):
+        raise WireError("the bits after the last field of a payload must be 0.")
+    return word
+
+
 class SignedPositions:
     """The payload of mechanisms that send k distinct positions below D and a sign for each.
 
@@ -77,11 +87,7 @@ class SignedPositions:
 
     def check(self, payload: bytes) -> None:
         """The check of `unpacked` for one payload, without arrays: for a server's front door."""
-        if len(payload) != self.n_bytes:
-            raise WireError(f"a payload has {self.n_bytes} bytes here, got {len(payload)}.")
-        word = int.from_bytes(payload, "little")
-        if word >> sum(self._widths):
-            raise WireError("the bits after the last field of a payload must be 0.")
+        word = checked_word(payload, self._widths)
         bits, before = width(self.D), -1
         for _ in range(self.k):
             position = word & ((1 << bits) - 1)

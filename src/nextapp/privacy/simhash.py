@@ -23,8 +23,8 @@ from nextapp.privacy.codewords import (
 )
 from nextapp.privacy.exact import W, keep_threshold, kept
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
-from nextapp.privacy.packing import packed, unpacked
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
+from nextapp.privacy.packing import checked_word, packed, unpacked
 from nextapp.randomness import Bits, purpose_word
 from nextapp.wire import Floats, Report
 
@@ -93,7 +93,8 @@ class SimHash(FiniteMechanism):
         return self._shaped(scale * self.clip / UNIT * tally)
 
     def check(self, report: Report) -> None:
-        unpacked(self._payloads([report], self._n_bytes), self._widths)
+        check_name(self, report)
+        checked_word(report.payload, self._widths)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

@@ -1,0 +1,55 @@
+"""What one client may ask of a gateway. All of it is held in memory and written nowhere."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on clients that are slow, many, loud or hostile. Times are seconds.
+
+    A device may send ``token_burst`` requests at once and one every ``token_seconds`` in the long
+    run; an address may send as many wrong enrolment codes by ``address_burst`` and
+    ``address_seconds``.
+    """
+
+    connections: int = 4096
+    head_bytes: int = 32 << 10
+    body_bytes: int = 64 << 10
+    request_seconds: float = 20.0
+    response_seconds: float = 60.0
+    keep_alive_seconds: int = 30
+    waiting_reports: int = 20_000
+    token_burst: float = 30.0
+    token_seconds: float = 2.0
+    address_burst: float = 20.0
+    address_seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ValueError(f"the limit {name} must be a number > 0, got {value!r}.")
+
+
+class Allowance:
+    """A bucket for each key: `burst` requests at once, refilled by one every `seconds`.
+
+    The keys seen longest ago are forgotten where there are more than `most_keys`.
+    """
+
+    def __init__(self, burst: float, seconds: float, most_keys: int = 100_000) -> None:
+        self.burst, self.seconds, self.most_keys = burst, seconds, most_keys
+        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: Hashable, now: float, n: float = 1.0) -> float:
+        """Take n from the key's bucket: 0.0 if it was there, else the seconds until it is."""
+        left, before = self._left.pop(key, (self.burst, now))
+        left = min(self.burst, left + max(0.0, now - before) / self.seconds)
+        wait = 0.0 if left >= n else (n - left) * self.seconds
+        self._left[key] = (left if wait else left - n, now)
+        if len(self._left) > self.most_keys:
+            self._left.popitem(last=False)
+        return wait

@@ -1,0 +1,396 @@
+"""A phone's side of the HTTP protocol (docs/protocol.md), with the standard library only.
+
+Nothing is followed to another address, nothing is sent through a proxy that was not named, no
+answer is read beyond a limit, and a report is only ever sent again with the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import ssl
+import time
+import urllib.request
+import zlib
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
+from os import PathLike
+from typing import NamedTuple, Self
+from urllib.parse import SplitResult, urlsplit
+
+from nextapp.randomness import SystemBits, below
+
+LARGEST_BROADCAST = 64 << 20
+LARGEST_ANSWER = 64 << 10
+LONGEST_PAUSE = 30.0
+"""Seconds a call waits between two attempts; a server that asks for more is asked again later."""
+
+_CHUNK = 64 << 10
+_NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
+
+
+class ServerError(RuntimeError):
+    """The server was not reached or did not do what was asked."""
+
+
+class Unreachable(ServerError):
+    """No answer: no network, no server, a connection that broke off, a time limit."""
+
+
+class Untrusted(ServerError):
+    """The server could not show that it is the one it should be, so nothing was sent."""
+
+
+class Overloaded(ServerError):
+    """The server asks to be left alone for a while: ``pause`` seconds, or None for no word."""
+
+    def __init__(self, message: str, pause: float | None) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+class BadAnswer(ServerError):
+    """An answer that is not of the protocol, or larger than any should be."""
+
+
+class Refused(ServerError):
+    """The server says no, and will say so again: its ``status``, ``code`` and message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"the server refuses ({code}): {message}")
+        self.status = status
+        self.code = code
+
+
+class Fetched(NamedTuple):
+    """A broadcast as it came: its bytes, not yet read, and the name the server gives them."""
+
+    data: bytes
+    etag: str
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Client:
+    """A server, as one phone sees it.
+
+    Parameters
+    ----------
+    url
+        ``https://host[:port]``. Plain ``http://`` is taken for this machine itself only.
+    token
+        What `enrol` returned.
+    ca
+        A file with the only certificates to trust; None trusts those of the operating system.
+    timeout
+        Seconds until a connection, or a pause in it, is given up; `patience` is for a whole answer.
+    proxy
+        ``http://host:port``, or "environment" for what its variables say. None uses none.
+    attempts
+        How often a call is made at most while the server is down or overloaded.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        ca: str | PathLike[str] | None = None,
+        timeout: float = 10.0,
+        patience: float = 120.0,
+        proxy: str | None = None,
+        attempts: int = 4,
+        largest_broadcast: int = LARGEST_BROADCAST,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        parts = _checked(url)
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self.token = token
+        self.server_time: float | None = None
+        self._parts = parts
+        self._timeout = timeout
+        self._patience = patience
+        self._attempts = attempts
+        self._largest_broadcast = largest_broadcast
+        self._sleep = sleep
+        self._proxy = _proxy(proxy, parts)
+        self._context = _context(ca) if parts.scheme == "https" else None
+        self._connection: HTTPConnection | None = None
+
+    def enrol(self, code: str) -> str:
+        """Trade the operator's code for a token, which is kept and sent with reports from now on.
+
+        Not repeated when the answer is lost: a code is good for one phone.
+        """
+        self.close()  # a connection that had grown cold would have the code sent twice
+        answer = self._call("POST", "/v1/enrol", {}, json.dumps({"code": code}).encode(), once=True)
+        if answer.status != 201:
+            raise _refusal(answer)
+        token = _words(answer).get("token")
+        if not (isinstance(token, str) and token.isascii() and 16 <= len(token) <= 512):
+            raise BadAnswer("the server took the code but gave no token; ask for another code.")
+        self.token = token
+        return token
+
+    def broadcast(self, etag: str | None = None) -> Fetched | None:
+        """The current broadcast; None where it is the one known by `etag`."""
+        headers = {"Accept-Encoding": "gzip"}
+        if etag:
+            headers["If-None-Match"] = etag
+        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
+        if answer.status == 304 and etag:
+            return None
+        if answer.status != 200:
+            raise _refusal(answer)
+        return Fetched(answer.body, answer.headers.get("etag", ""))
+
+    def submit(self, report: bytes) -> None:
+        """Send a report; on returning the server has it for good. The same bytes may be sent again.
+
+        Raises `Refused` where it will never be taken, `Unreachable` or `Overloaded` where it may be
+        later: it may then have arrived all the same, which sending the same bytes again finds out.
+        """
+        if self.token is None:
+            raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Content-Type": "application/octet-stream",
+        }
+        answer = self._call("POST", "/v1/report", headers, report)
+        if answer.status not in (200, 201):
+            raise _refusal(answer)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str],
+        body: bytes | None = None,
+        *,
+        limit: int = LARGEST_ANSWER,
+        once: bool = False,
+    ) -> _Answer:
+        """One call, repeated while the server is down or overloaded, ever more slowly."""
+        for attempt in range(1, self._attempts + 1):
+            pause = 0.5 * 2 ** (attempt - 1) * (0.5 + below(SystemBits(), 1 << 20) / (1 << 20))
+            try:
+                answer = self._one_call(method, path, headers, body, limit)
+                if answer.status not in _NOT_NOW:
+                    return answer
+                asked = _retry_after(answer.headers.get("retry-after"), self.server_time)
+                error: ServerError = Overloaded(_said(answer), asked)
+                pause = max(pause, asked or 0.0)
+            except Unreachable as unreachable:
+                error = unreachable
+            if once or attempt == self._attempts or pause > LONGEST_PAUSE:
+                raise error
+            self._sleep(pause)
+        raise ValueError(f"attempts must be 1 or more, got {self._attempts!r}.")
+
+    def _one_call(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None, limit: int
+    ) -> _Answer:
+        kept = self._connection is not None
+        try:
+            response = self._answer_to(method, path, headers, body)
+        except Unreachable:
+            if not kept:
+                raise
+            response = self._answer_to(method, path, headers, body)  # it had grown cold meanwhile
+        try:
+            data = self._read(response, limit)
+        except ServerError:
+            self.close()
+            raise
+        except (OSError, HTTPException, zlib.error) as error:
+            self.close()
+            raise Unreachable(f"the answer of {self.url} broke off: {error}.") from error
+        found = {name.lower(): value for name, value in response.getheaders()}
+        self.server_time = _time(found.get("date"))
+        if 300 <= response.status < 400 and response.status != 304:
+            raise BadAnswer(
+                f"{self.url} points to {found.get('location', 'nowhere')!r}. A phone follows "
+                f"nobody; if that is the right address, set it as the server's."
+            )
+        return _Answer(response.status, found, data)
+
+    def _answer_to(
+        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> HTTPResponse:
+        """Send a request and read the head of what comes back."""
+        try:
+            connection, prefix = self._connected()
+            connection.request(method, prefix + self._parts.path.rstrip("/") + path, body, headers)
+            return connection.getresponse()
+        except ssl.SSLCertVerificationError as error:
+            self.close()
+            raise Untrusted(
+                f"{self.url} could not show that it is that server ({error.verify_message}). "
+                f"Nothing was sent. If its certificate is your own, name its CA file."
+            ) from error
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
+            self.close()
+            raise Unreachable(f"the connection to {self.url} broke off: {error}.") from error
+        except ssl.SSLError as error:
+            self.close()
+            raise Untrusted(f"no safe connection to {self.url}: {error}.") from error
+        except (OSError, HTTPException) as error:
+            self.close()
+            reason = str(error) or type(error).__name__
+            raise Unreachable(f"{self.url} is not reached: {reason}.") from error
+
+    def _connected(self) -> tuple[HTTPConnection, str]:
+        """The connection, and what stands before the path in a request on it."""
+        host, port = self._parts.hostname or "", self._parts.port
+        prefix = ""
+        at = self._proxy
+        if self._context is not None:
+            if self._connection is None:
+                where = (host, port) if at is None else (at.hostname or "", at.port)
+                secure = HTTPSConnection(*where, timeout=self._timeout, context=self._context)
+                if at is not None:
+                    secure.set_tunnel(host, port or 443)
+                self._connection = secure
+        elif at is not None:
+            prefix = f"http://{self._parts.netloc}"
+            if self._connection is None:
+                self._connection = HTTPConnection(at.hostname or "", at.port, timeout=self._timeout)
+        elif self._connection is None:
+            self._connection = HTTPConnection(host, port, timeout=self._timeout)
+        return self._connection, prefix
+
+    def _read(self, response: HTTPResponse, limit: int) -> bytes:
+        """The body, unpacked, or an error once it is larger than the limit."""
+        packing = response.headers.get("Content-Encoding", "identity").lower()
+        if packing not in ("identity", "gzip"):
+            raise BadAnswer(f"the answer is packed as {packing!r}, which was not asked for.")
+        unpacker = zlib.decompressobj(31) if packing == "gzip" else None
+        deadline = time.monotonic() + self._patience
+        pieces, n_bytes = [], 0
+        while chunk := response.read1(_CHUNK):
+            while chunk:
+                piece = chunk if unpacker is None else unpacker.decompress(chunk, _CHUNK)
+                chunk = b"" if unpacker is None else unpacker.unconsumed_tail
+                pieces.append(piece)
+                n_bytes += len(piece)
+                if n_bytes > limit:
+                    raise BadAnswer(f"the answer is larger than {limit:,} bytes; it was not read.")
+            if time.monotonic() > deadline:
+                raise Unreachable(f"the answer took longer than {self._patience:g} s.")
+        if unpacker is not None and not unpacker.eof:
+            raise Unreachable("the answer was cut short.")
+        if response.length:  # what its Content-Length still promises
+            raise Unreachable("the answer was cut short.")
+        response.close()  # or its connection takes no further request
+        return b"".join(pieces)
+
+
+def _checked(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    try:
+        valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        valid = False
+    if not valid or parts.scheme not in ("http", "https") or parts.query or parts.username:
+        raise ValueError(
+            f"a server's address must look like https://host or https://host:port, got {url!r}."
+        )
+    if parts.scheme == "http" and not _is_here(parts.hostname or ""):
+        raise ValueError(
+            f"{url!r} is not encrypted: the way would be open to all who see it. Use https; "
+            f"plain http is for a server on this machine only."
+        )
+    return parts
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _context(ca: str | PathLike[str] | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise ValueError(f"the CA file {ca} cannot be used: {error}.") from error
+
+
+def _proxy(proxy: str | None, server: SplitResult) -> SplitResult | None:
+    if proxy == "environment":
+        if urllib.request.proxy_bypass(server.hostname or ""):
+            return None
+        proxy = urllib.request.getproxies().get(server.scheme)
+    if proxy is None:
+        return None
+    parts = urlsplit(proxy)
+    if parts.scheme != "http" or not parts.hostname or not parts.port:
+        raise ValueError(f"a proxy must look like http://host:port, got {proxy!r}.")
+    return parts
+
+
+def _words(answer: _Answer) -> dict[str, object]:
+    try:
+        words = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return words if isinstance(words, dict) else {}
+
+
+def _said(answer: _Answer) -> str:
+    message = _words(answer).get("message")
+    return f"the server answers {answer.status}: {message or 'no reason given'}"
+
+
+def _refusal(answer: _Answer) -> ServerError:
+    words = _words(answer)
+    code, message = words.get("error"), words.get("message")
+    if 400 <= answer.status < 500:
+        return Refused(
+            answer.status,
+            str(code or f"http_{answer.status}")[:64],
+            str(message or "no reason given")[:1000],
+        )
+    return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
+
+
+def _retry_after(value: str | None, now: float | None) -> float | None:
+    """Seconds to wait, from a number of seconds or a date."""
+    if value is None:
+        return None
+    try:
+        pause = float(value)
+    except ValueError:
+        at = _time(value)
+        pause = math.nan if at is None else at - (time.time() if now is None else now)
+    return max(0.0, pause) if math.isfinite(pause) else None
+
+
+def _time(value: str | None) -> float | None:
+    """An HTTP date in seconds since 1970."""
+    if value is None:
+        return None
+    try:
+        return parsedate_to_datetime(value).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,763 @@
+"""All that a phone keeps, in one SQLite file: launches, model, reports, privacy ledger.
+
+What "kept" means, and why it holds, stands in docs/phone.md. In short: once `Store.add` returns, a
+launch survives the death of the process; once `Store.flush` returns, and at most `flush_after`
+seconds later in any case, it survives a power cut. What costs privacy, `Store.draw`, is on the disk
+itself before it returns.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
+from nextapp.wire import Report
+
+DAY = 86_400.0
+WINDOW = 90 * DAY
+LATEST = 253_402_300_799.0  # the last second of the year 9999
+
+_APPLICATION = int.from_bytes(b"nxap")
+_PAGE = 4096
+_NAME_LIMIT = 255
+
+_MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        "CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+        """CREATE TABLE apps (
+            number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given to another app
+            name TEXT NOT NULL UNIQUE
+        )""",
+        """CREATE TABLE launches (
+            number INTEGER PRIMARY KEY,  -- in the order they came, whatever the clock said
+            app INTEGER NOT NULL,
+            clock REAL NOT NULL,         -- seconds since 1970, UTC
+            zone INTEGER NOT NULL        -- seconds by which local time was ahead of UTC
+        )""",
+        """CREATE TABLE broadcast (
+            only INTEGER PRIMARY KEY CHECK (only = 1),
+            round TEXT NOT NULL,         -- as text: a round has 64 bits, SQLite's integers 63
+            etag TEXT NOT NULL,
+            fetched REAL NOT NULL,
+            data BLOB NOT NULL,
+            vector BLOB NOT NULL         -- the user vector, float64
+        )""",
+        """CREATE TABLE reports (
+            server TEXT NOT NULL,
+            round TEXT NOT NULL,
+            key TEXT NOT NULL,           -- of its line in the ledger
+            drawn REAL NOT NULL,
+            mechanism TEXT NOT NULL,
+            epsilon REAL NOT NULL,
+            n_bytes INTEGER NOT NULL,
+            data BLOB,                   -- until the server has it or no longer wants it
+            attempts INTEGER NOT NULL,
+            state TEXT NOT NULL,
+            words TEXT NOT NULL,
+            settled REAL,
+            PRIMARY KEY (server, round)
+        )""",
+    ),
+    (
+        """CREATE TABLE predictor (
+            only INTEGER PRIMARY KEY CHECK (only = 1),
+            upto INTEGER NOT NULL,       -- the last launch it has seen
+            numbering TEXT NOT NULL,     -- by which apps are numbered in it
+            data BLOB NOT NULL
+        )""",
+    ),
+)
+VERSION = len(_MIGRATIONS)
+
+
+class StoreError(RuntimeError):
+    """The store cannot do what was asked; nothing of it was done."""
+
+
+class StoreBusy(StoreError):
+    """Another process is writing, and went on longer than this one was willing to wait."""
+
+
+class StoreFull(StoreError):
+    """The disk or the file is full, or cannot be written."""
+
+
+class StoreDamaged(StoreError):
+    """The file is not what was written."""
+
+
+class StoreTooNew(StoreError):
+    """A later version of this program made the file."""
+
+
+class AlreadyDrawn(StoreError):
+    """There is a report for this round already; a second one would leak anew."""
+
+
+class Launch(NamedTuple):
+    number: int
+    app: int
+    clock: float
+    zone: int
+    name: str
+
+
+class HeldBroadcast(NamedTuple):
+    """The broadcast in hand, as its bytes, and the user vector that was solved against it."""
+
+    round: int
+    etag: str
+    fetched: float
+    data: bytes
+    vector: bytes
+
+
+class DrawnReport(NamedTuple):
+    """A report that was drawn and charged. Its bytes are kept while it may still be sent.
+
+    ``state`` is drawn, accepted, closed (the round ended first), refused, or withdrawn (by the
+    person, before the server acknowledged it).
+    """
+
+    server: str
+    round: int
+    key: str
+    drawn: float
+    mechanism: str
+    epsilon: float
+    n_bytes: int
+    data: bytes | None
+    attempts: int
+    state: str
+    words: str
+    settled: float | None
+
+
+class Snapshot(NamedTuple):
+    """The predictor as it was after the launch number ``upto``."""
+
+    upto: int
+    numbering: str
+    data: bytes
+
+
+class Store:
+    """The file of one phone. One thread at a time; any number of processes.
+
+    Parameters
+    ----------
+    path
+        A file made by `Store.create`. A missing, foreign or newer one is refused, an older one
+        is brought up to date.
+    patience
+        Seconds to wait for another process that is writing.
+    flush_after
+        Seconds after which launches are on the disk itself, by a thread of their own; None leaves
+        that to `flush` and `close`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        patience: float = 5.0,
+        flush_after: float | None = 1.0,
+    ) -> None:
+        self.path = Path(path)
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            raise StoreError(
+                f"{self.path} is missing or empty. A phone is set up once, by Store.create or "
+                f"'nextapp phone init'; if it was, its history and its ledger are lost."
+            )
+        self._ledger: Ledger | None = None
+        self._flusher: _Flusher | None = None
+        self._connection = sqlite3.connect(
+            self.path, timeout=patience, isolation_level=None, check_same_thread=False
+        )
+        try:
+            with self._errors():
+                self._open()
+            self._wal = os.open(f"{self.path}-wal", os.O_RDONLY)
+        except OSError as error:
+            self._connection.close()
+            raise StoreFull(f"{self.path} cannot be used: {error}.") from error
+        except BaseException:
+            self._connection.close()
+            raise
+        if flush_after is not None:
+            self._flusher = _Flusher(self._sync_wal, flush_after)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        lifetime: float,
+        per_day: float,
+        window: float = WINDOW,
+        **options: Any,
+    ) -> Self:
+        """A new phone, with the limits its owner sets: ε for life, ε per day, seconds of history.
+
+        The file appears whole or not at all, and never in the place of another.
+        """
+        if not (math.isfinite(window) and window > 0):
+            raise ValueError(f"window must be a finite number of seconds > 0, got {window!r}.")
+        path = Path(path)
+        if path.exists():
+            raise StoreError(
+                f"{path} is there already; a new phone in its place would have its whole privacy "
+                f"budget again. Give another name, or delete it by hand."
+            )
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        try:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # the owner's
+            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+                connection.execute(f"PRAGMA page_size = {_PAGE}")
+                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("PRAGMA synchronous = EXTRA")
+                _migrate(connection)
+                connection.execute("INSERT INTO settings VALUES ('window', ?)", (float(window),))
+                Ledger(connection, lifetime=lifetime, per_day=per_day)
+            _put(draft, path)
+        except (OSError, sqlite3.Error) as error:
+            raise StoreFull(f"{path} cannot be made: {error}.") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return cls(path, **options)
+
+    def _open(self) -> None:
+        run = self._connection.execute
+        if run("PRAGMA application_id").fetchone() != (_APPLICATION,):
+            raise StoreError(f"{self.path} is a database of something else, not a phone's store.")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = NORMAL")
+        run("PRAGMA secure_delete = ON")
+        run(f"PRAGMA journal_size_limit = {1 << 20}")
+        run("PRAGMA fullfsync = 1")  # Apple's fsync does not reach the disk without it
+        run("PRAGMA checkpoint_fullfsync = 1")
+        _migrate(self._connection)
+        run("SELECT COUNT(*) FROM settings").fetchone()  # the first read makes the WAL
+
+    # --- settings ------------------------------------------------------------------------------
+
+    def setting(self, name: str) -> Any:
+        """A value by its name; None where there is none."""
+        row = self._one("SELECT value FROM settings WHERE name = ?", name)
+        return None if row is None else row[0]
+
+    def set(self, **values: str | float | None) -> None:
+        """Keep values by name; None removes one. On the disk itself when this returns."""
+        with self._transaction():
+            self._set(**values)
+        self.flush()
+
+    def _set(self, **values: str | float | None) -> None:
+        for name, value in values.items():
+            if value is None:
+                self._run("DELETE FROM settings WHERE name = ?", name)
+            else:
+                self._run("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
+
+    @property
+    def window(self) -> float:
+        return float(self.setting("window"))
+
+    # --- what other processes did --------------------------------------------------------------
+
+    @property
+    def foreign_changes(self) -> int:
+        """A number that changes when another process has written."""
+        with self._errors():
+            return int(self._connection.execute("PRAGMA data_version").fetchone()[0])
+
+    @property
+    def epoch(self) -> int:
+        """A number that changes when launches were taken away or put between others."""
+        return int(self.setting("epoch") or 0)
+
+    # --- launches ------------------------------------------------------------------------------
+
+    def add(self, name: str, clock: float, zone: int = 0) -> Launch:
+        """A launch, kept when this returns: it survives a kill at once, a power cut by `flush`."""
+        check_launch(name, clock, zone)
+        with self._errors():
+            row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
+        if row is None:
+            with self._transaction():
+                self._named(name)
+                row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
+        if self._flusher is not None:
+            self._flusher.wake()
+        number, app = row
+        return Launch(number, app, clock, zone, name)
+
+    def merge(self, launches: Iterable[tuple[str, float, int]]) -> int:
+        """Put launches (name, clock, zone) where their clocks say; those held already count once.
+
+        Returns how many were new. All or none are kept, on the disk itself.
+        """
+        given = list(launches)
+        for launch in given:
+            check_launch(*launch)
+        with self._transaction():
+            names = {name: self._named(name) for name in dict.fromkeys(name for name, *_ in given)}
+            held = self.launches()
+            known = {(launch.app, launch.clock) for launch in held}
+            rows = [launch[1:4] for launch in held]
+            for name, clock, zone in given:
+                if (names[name], clock) not in known:
+                    known.add((names[name], clock))
+                    rows.append((names[name], clock, zone))
+            n_new = len(rows) - len(held)
+            first = held[-1].number + 1 if held else 1
+            rows.sort(key=lambda row: row[1])
+            self._run("DELETE FROM launches")
+            self._connection.executemany(
+                "INSERT INTO launches VALUES (?, ?, ?, ?)",
+                ((number, *row) for number, row in enumerate(rows, first)),
+            )
+            self._run("DELETE FROM predictor")
+            self._set(epoch=self.epoch + 1)
+        self.flush()
+        return n_new
+
+    def launches(self, after: int = 0) -> list[Launch]:
+        """The launches with a number above `after`, in order."""
+        rows = self._all(
+            "SELECT launches.number, app, clock, zone, name FROM launches"
+            " JOIN apps ON apps.number = app WHERE launches.number > ? ORDER BY launches.number",
+            after,
+        )
+        return [Launch(*row) for row in rows]
+
+    @property
+    def names(self) -> dict[str, int]:
+        """The number of every app of the history, by name."""
+        return dict(self._all("SELECT name, number FROM apps"))
+
+    def drop_before(self, number: int) -> None:
+        """Forget launches that left the window, names without launches, and give the room back."""
+        with self._transaction():
+            self._run("DELETE FROM launches WHERE number < ?", number)
+            self._run("DELETE FROM apps WHERE number NOT IN (SELECT app FROM launches)")
+        self._give_room_back()
+
+    def drop_app(self, name: str) -> int:
+        """Forget an app and its launches; the number of launches that went."""
+        with self._transaction():
+            row = self._one("SELECT number FROM apps WHERE name = ?", name)
+            if row is None:
+                return 0
+            gone = self._run("DELETE FROM launches WHERE app = ?", row[0])
+            self._run("DELETE FROM apps WHERE number = ?", row[0])
+            self._run("DELETE FROM predictor")
+            self._set(epoch=self.epoch + 1)
+        self._overwrite()
+        return gone
+
+    def _named(self, name: str) -> int:
+        row = self._one("SELECT number FROM apps WHERE name = ?", name)
+        if row is None:
+            self._run("INSERT INTO apps (name) VALUES (?)", name)
+            row = self._one("SELECT last_insert_rowid()")
+        return int(row[0]) if row else 0
+
+    # --- model ---------------------------------------------------------------------------------
+
+    def broadcast(self) -> HeldBroadcast | None:
+        row = self._one("SELECT round, etag, fetched, data, vector FROM broadcast")
+        return None if row is None else HeldBroadcast(int(row[0]), *row[1:])
+
+    def broadcast_etag(self) -> str | None:
+        """By which the broadcast in hand is known; cheaper than its bytes."""
+        row = self._one("SELECT etag FROM broadcast")
+        return None if row is None else str(row[0])
+
+    def hold(self, held: HeldBroadcast, numbering: str | None = None) -> None:
+        """Take a broadcast and its user vector; the predictor's apps are numbered so from now on.
+
+        Without a numbering the predictor is dropped, as it does not fit.
+        """
+        with self._transaction():
+            self._run(
+                "INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)",
+                str(held.round),
+                *held[1:],
+            )
+            if numbering is None:
+                self._run("DELETE FROM predictor")
+            else:
+                self._run("UPDATE predictor SET numbering = ?", numbering)
+
+    def release(self) -> None:
+        """Give up the broadcast in hand, as it came from a server that is no longer asked."""
+        with self._transaction():
+            self._run("DELETE FROM broadcast")
+            self._run("DELETE FROM predictor")
+
+    def snapshot(self) -> Snapshot | None:
+        row = self._one("SELECT upto, numbering, data FROM predictor")
+        return None if row is None else Snapshot(*row)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Keep the predictor; later launches are played to it when it is loaded."""
+        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?, ?)", *snapshot)
+
+    # --- reports -------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """The privacy ledger, in the same file. Raises where it is damaged or gone."""
+        if self._ledger is None:
+            try:
+                self._ledger = Ledger.reopen(self._connection)
+            except LedgerError as error:
+                raise _as_store_error(error, self.path) from error
+        return self._ledger
+
+    def limit(self, lifetime: float, per_day: float, *, raise_budget: bool = False) -> None:
+        """Set the owner's budgets anew; larger ones only if it is meant: the ledger tells of it."""
+        self._ledger = Ledger(
+            self._connection, lifetime=lifetime, per_day=per_day, raise_budget=raise_budget
+        )
+
+    def draw(self, server: str, report: Report, epsilon: float, when: float) -> DrawnReport:
+        """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
+
+        There is one report for a server and round. A budget that is spent raises the ledger's
+        `BudgetSpent`, a clock that is not believed `ClockError`; then nothing may be sent.
+        """
+        data = report.to_bytes()
+        drawn = DrawnReport(
+            server=server,
+            round=report.round,
+            key=f"{report.round}:{secrets.token_hex(12)}",
+            drawn=when,
+            mechanism=report.mechanism,
+            epsilon=epsilon,
+            n_bytes=len(data),
+            data=data,
+            attempts=0,
+            state="drawn",
+            words="",
+            settled=None,
+        )
+
+        def keep(cursor: sqlite3.Cursor) -> None:
+            there = cursor.execute(
+                "SELECT 1 FROM reports WHERE server = ? AND round = ?", (server, str(report.round))
+            ).fetchone()
+            if there is not None:
+                raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
+            row = (drawn.server, str(drawn.round), *drawn[2:])
+            cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
+
+        try:
+            self.ledger.charge(
+                epsilon,
+                when,
+                round=report.round,
+                mechanism=report.mechanism,
+                key=drawn.key,
+                report=data,
+                along=keep,
+            )
+        except (StorageError, DamagedError) as error:
+            raise _as_store_error(error, self.path) from error
+        return drawn
+
+    def reports(self, server: str | None = None, state: str | None = None) -> list[DrawnReport]:
+        """Every report that was drawn, oldest first; of one server or in one state if named."""
+        rows = self._all(
+            f"SELECT {', '.join(DrawnReport._fields)} FROM reports"
+            " WHERE (?1 IS NULL OR server = ?1) AND (?2 IS NULL OR state = ?2)"
+            " ORDER BY rowid",
+            server,
+            state,
+        )
+        return [DrawnReport(row[0], int(row[1]), *row[2:]) for row in rows]
+
+    def trying(self, report: DrawnReport) -> None:
+        """Note that a report is about to be sent: from now on it may have left."""
+        self._change(report, "attempts = attempts + 1")
+        self.flush()
+
+    def settle(self, report: DrawnReport, state: str, words: str, when: float) -> None:
+        """Note what became of a report; its bytes are no longer needed."""
+        self._change(
+            report, "data = NULL, state = ?, words = ?, settled = ?", state, words, float(when)
+        )
+        self.flush()
+
+    def _change(self, report: DrawnReport, change: str, *values: Any) -> None:
+        with self._transaction():
+            self._run(
+                f"UPDATE reports SET {change} WHERE server = ? AND round = ?",
+                *values,
+                report.server,
+                str(report.round),
+            )
+
+    # --- keeping and erasing -------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """All that was kept so far is on the disk itself when this returns."""
+        if self._flusher is not None:
+            self._flusher.check()
+        try:
+            self._sync_wal()
+        except OSError as error:
+            raise StoreFull(f"{self.path} cannot be flushed to the disk: {error}.") from error
+
+    def erase(self, when: float) -> None:
+        """Erase launches, names, predictor, user vector, broadcast and reports not yet settled.
+
+        Settings, the ledger and the list of what has left stay. The bytes are overwritten in the
+        file and its WAL; raises `StoreBusy` where another process keeps that from being done, and
+        is then to be called again.
+        """
+        with self._transaction():
+            for table in ("launches", "apps", "predictor", "broadcast"):
+                self._run(f"DELETE FROM {table}")
+            self._run("DELETE FROM sqlite_sequence WHERE name = 'apps'")
+            self._run(
+                "UPDATE reports SET data = NULL, state = 'withdrawn', settled = ?,"
+                " words = 'the history was erased' WHERE state = 'drawn'",
+                float(when),
+            )
+            self._set(epoch=self.epoch + 1)
+        self._overwrite()
+
+    def _overwrite(self) -> None:
+        """Leave no trace of deleted rows in the file or in its WAL."""
+        with self._errors():
+            self._connection.execute("VACUUM")
+            busy, *_ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            raise StoreBusy(
+                f"the rows are deleted, but another process reads {self.path} and keeps its old "
+                f"pages in the WAL: close it and do the same again."
+            )
+
+    def _give_room_back(self) -> None:
+        with self._errors():
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the file and its WAL."""
+        wal = Path(f"{self.path}-wal")
+        return self.path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
+
+    def close(self) -> None:
+        """Flush and close. Closing twice is no error."""
+        if self._wal < 0:
+            return
+        if self._flusher is not None:
+            self._flusher.stop()
+        try:
+            with suppress(OSError):
+                self._sync_wal()
+            self._connection.close()
+        finally:
+            os.close(self._wal)
+            self._wal = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _sync_wal(self) -> None:
+        """Push the WAL to the disk. Its frames are in order, so the disk holds a prefix of them.
+
+        A checkpoint syncs the WAL itself before it starts it anew. There are no locks on this file,
+        so that holding it open takes none away.
+        """
+        os.fsync(self._wal)
+
+    # --- SQLite --------------------------------------------------------------------------------
+
+    def _run(self, statement: str, *values: Any) -> int:
+        with self._errors():
+            return self._connection.execute(statement, values).rowcount
+
+    def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
+        with self._errors():
+            row: tuple[Any, ...] | None = self._connection.execute(statement, values).fetchone()
+            return row
+
+    def _all(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._errors():
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        with self._errors():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _explained(error, self.path) from error
+
+
+_ADD = """INSERT INTO launches (app, clock, zone) SELECT number, ?, ? FROM apps WHERE name = ?
+    RETURNING number, app"""
+
+
+def check_launch(name: str, clock: float, zone: int) -> None:
+    """Raise where a launch is not one."""
+    if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= _NAME_LIMIT):
+        raise ValueError(
+            f"an app's name must have 1 to {_NAME_LIMIT} printable characters, got {name!r:.80}."
+        )
+    check_clock(clock)
+    if not abs(zone) <= DAY:
+        raise ValueError(f"zone must be within a day of UTC, in seconds, got {zone!r}.")
+
+
+def check_clock(clock: float) -> None:
+    if not 0 <= clock <= LATEST:
+        raise ValueError(
+            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, got {clock!r}."
+        )
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring a file of any earlier version to this one, a version at a time; a newer one is refused.
+
+    A version is reached in one transaction, so that a crash leaves a whole one.
+    """
+    while True:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > VERSION:
+            raise StoreTooNew(
+                f"the store has version {version}, this program knows up to {VERSION}: use the "
+                f"program that made it, or a later one. Nothing was changed."
+            )
+        if version == VERSION:
+            return
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            if connection.execute("PRAGMA user_version").fetchone() == (version,):
+                for statement in _MIGRATIONS[version]:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+
+def _explained(error: sqlite3.Error, path: Path) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", None)
+    kind = -1 if code is None else code & 0xFF
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(f"another process is writing {path} ({error}): try again later.")
+    if kind in (
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+    ):
+        return StoreFull(
+            f"{path} cannot be written ({error}): make room or make it writable, and do it again. "
+            f"What it held is untouched."
+        )
+    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return StoreDamaged(f"{path} is damaged or not a phone's store ({error}).")
+    return StoreError(f"{path}: {error}.")
+
+
+def _as_store_error(error: LedgerError, path: Path) -> StoreError:
+    """The ledger's words, under the name the store has for it."""
+    if isinstance(error, DamagedError):
+        return StoreDamaged(str(error))
+    cause = error.__cause__
+    kind = type(_explained(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
+    return kind(str(error))
+
+
+def _put(draft: Path, path: Path) -> None:
+    """Give a finished file its name, unless another has it."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # no hard links here: not quite at once, but still never over another
+        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        with open(handle, "wb") as file:
+            file.write(draft.read_bytes())
+            file.flush()
+            os.fsync(file.fileno())
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class _Flusher:
+    """A thread that flushes a while after it was woken, however often that happened meanwhile."""
+
+    def __init__(self, flush: Callable[[], None], after: float) -> None:
+        self._flush = flush
+        self._after = after
+        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failed: OSError | None = None
+
+    def wake(self) -> None:
+        if self._woken.is_set():
+            return
+        self.check()
+        self._woken.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="phone-flush", daemon=True)
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread, once."""
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise StoreFull(f"launches could not be flushed to the disk: {failed}.") from failed
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._woken.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while True:
+            self._woken.wait()
+            if self._stopped.wait(self._after):
+                return
+            self._woken.clear()
+            try:
+                self._flush()
+            except OSError as error:
+                self._failed = error

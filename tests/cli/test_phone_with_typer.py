@@ -1,0 +1,53 @@
+"""`nextapp phone`, thin over what python -m nextapp.phone does."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from nextapp.cli.commands import app
+
+
+@pytest.fixture
+def phone(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, **more):
+        return CliRunner().invoke(app, ["phone", *words], **more)
+
+    assert run("init", "--lifetime", "5", "--per-day", "1").exit_code == 0
+    return run
+
+
+def test_a_phone_from_its_first_launch_to_its_last(phone, tmp_path):
+    assert phone("log", "maps", "mail", "maps", "--when", "2026-05-01T10:00:00Z").exit_code == 0
+    assert "maps" in phone("predict").output
+    assert "3 launches of 2 apps" in phone("status").output
+    assert phone("export", "--out", "mine.json").exit_code == 0
+    held = json.loads((tmp_path / "mine.json").read_text())
+    assert [launch["app"] for launch in held["launches"]] == ["maps", "mail", "maps"]
+    assert phone("forget", "--app", "mail").exit_code == 0
+    assert phone("forget", input="n\n").exit_code == 1
+    assert "1. maps" in phone("predict").output
+    assert "nothing to take back" in phone("forget", "--yes").output
+    assert "no launches yet" in phone("predict").output
+
+
+def test_one_persons_launches_are_imported_from_any_log(phone):
+    source = "synthetic:phones=3,apps=20,days=2"
+    several = phone("import", source)
+    assert several.exit_code == 1
+    assert "--user phone-0000" in several.output
+    assert "launches taken over" in phone("import", source, "--user", "phone-0001").output
+    assert phone("import", source, "--user", "nobody").exit_code == 1
+
+
+def test_errors_are_one_line(phone):
+    for words in (("sync",), ("limits", "--lifetime", "9", "--per-day", "1"), ("log", "")):
+        done = phone(*words)
+        assert done.exit_code == 1
+        assert "error" in done.output
+        assert "Traceback" not in done.output
+    assert phone("limits", "--lifetime", "9", "--per-day", "1", "--raise").exit_code == 0

@@ -1,0 +1,325 @@
+"""The gateway over a real socket: every answer, every reason, every limit."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import re
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from servers import MECHANISM, SETTINGS, ServerProcess, report_of
+
+from nextapp.privacy import requested
+from nextapp.wire import Broadcast, Report
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    client = server.client()
+    yield client
+    client.close()
+
+
+def metric(client, name: str) -> float:
+    text = client.request("GET", "/metrics")[2].decode()
+    (value,) = re.findall(rf"^{re.escape(name)} (.*)$", text, re.MULTILINE)
+    return float(value)
+
+
+def test_the_broadcast_has_a_name_and_comes_once(client):
+    status, headers, body = client.request("GET", "/v1/broadcast")
+    assert status == 200
+    assert headers["content-type"] == "application/octet-stream"
+    assert headers["etag"] == f'"{hashlib.sha256(body).hexdigest()}"'
+    assert headers["nextapp-round"] == "0"
+    broadcast = Broadcast.from_bytes(body)
+    assert broadcast.app_vectors.shape == (12, 4)
+    assert broadcast.apps[3] == "app-0003"
+    assert repr(requested(broadcast)) == repr(MECHANISM)
+    for tag in (headers["etag"], f'"x", {headers["etag"]}', f"W/{headers['etag']}", "*"):
+        status, again, nothing = client.request("GET", "/v1/broadcast", if_none_match=tag)
+        assert (status, nothing, again["etag"]) == (304, b"", headers["etag"])
+    status, zipped, data = client.request("GET", "/v1/broadcast", accept_encoding="br, gzip;q=0.5")
+    assert zipped["content-encoding"] == "gzip"
+    assert gzip.decompress(data) == body
+    assert zipped["etag"] == headers["etag"]
+    for refused in ("gzip;q=0", "br", "gzip; q=0.0"):
+        plain = client.request("GET", "/v1/broadcast", accept_encoding=refused)
+        assert plain[2] == body
+
+
+def test_a_report_is_taken_once_and_its_round_counts_it(server, client):
+    one, other = server.enrolled(2)
+    before = client.json("GET", "/v1/round")[1]["n_reports"]
+    assert client.report(one, report_of(1)) == (201, "accepted")
+    assert client.report(one, report_of(1)) == (200, "repeated")
+    assert client.report(one, report_of(1, draw=1)) == (409, "already_reported")
+    assert client.report(other, report_of(1)) == (201, "accepted")
+    status, round = client.json("GET", "/v1/round")
+    assert status == 200
+    assert round["n_reports"] == before + 2
+    assert {key: round[key] for key in ("round", "goal", "minimum", "extensions", "closed")} == {
+        "round": 0, "goal": 10**6, "minimum": 1, "extensions": 0, "closed": False,
+    }  # fmt: skip
+    assert round["deadline"] - round["opened"] == pytest.approx(1e6)
+    assert client.json("GET", "/v1/health") == (200, {"status": "ok", "round": 0})
+
+
+def bad_reports():
+    good = report_of(5)
+    report = Report.from_bytes(good)
+    other = report_of(5, round=7)
+    wide = MECHANISM._fields.packed(
+        [MECHANISM.D, MECHANISM.D + 1][: MECHANISM.k], [1, 1][: MECHANISM.k]
+    )
+    return {
+        "bad_report": [b"", b"x", good[:-1], good + b"\0", good[:5] + b"\xff" + good[6:]],
+        "wrong_round": [other],
+        "wrong_mechanism": [Report("duchi", 0, report.payload).to_bytes()],
+        "wrong_size": [Report("harmony", 0, b"").to_bytes(),
+                       Report("harmony", 0, report.payload + b"\0").to_bytes()],
+        "out_of_range": [Report("harmony", 0, wide).to_bytes(),
+                         Report("harmony", 0, b"\xff" * len(report.payload)).to_bytes()],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", list(bad_reports()))
+def test_a_bad_report_is_refused_with_its_reason_and_counted(server, client, reason):
+    (token,) = server.enrolled(1)
+    name = f'nextapp_reports_total{{outcome="{reason}"}}'
+    before = metric(client, name)
+    bodies = bad_reports()[reason]
+    for body in bodies:
+        assert client.report(token, body) == (400, reason)
+    assert metric(client, name) == before + len(bodies)
+    assert client.report(token, report_of(5)) == (201, "accepted")  # nothing of it stuck
+
+
+def test_without_a_token_that_was_given_out_there_is_no_report(client):
+    for header in ("Bearer " + "A" * 43, "Bearer x", "Basic abc", "", "Bearer " + "é" * 5):
+        status, headers, data = client.request(
+            "POST", "/v1/report", report_of(1), authorization=header.encode("latin-1")
+        )
+        assert (status, json.loads(data)["error"]) == (401, "unknown_token")
+        assert headers["www-authenticate"] == "Bearer"
+    assert client.json("POST", "/v1/report")[0] == 401
+
+
+def test_enrolment_takes_a_code_and_nothing_else(server, client):
+    code = server.code(uses=1)
+    status, words = client.json("POST", "/v1/enrol", {"code": code})
+    assert status == 201
+    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", words["token"])
+    assert client.json("POST", "/v1/enrol", {"code": code})[0] == 403
+    for values in ({}, {"code": 5}, {"code": ""}, [], "code", {"code": "x" * 101}, None):
+        status, words = client.json("POST", "/v1/enrol", values)
+        assert (status, words["error"]) == (400, "bad_request")
+    assert client.request("POST", "/v1/enrol", b"[" * 4000)[0] == 400
+    assert client.request("POST", "/v1/enrol", b"\xff\xfe")[0] == 400
+
+
+def test_bodies_have_a_limit_announced_or_not(server, client):
+    (token,) = server.enrolled(1)
+    bearer = f"Bearer {token}"
+    large = b"x" * 70_000
+    assert client.request("POST", "/v1/report", large, authorization=bearer)[0] == 413
+    assert client.request("POST", "/v1/enrol", b"x" * 5000)[0] == 413
+    chunks = iter([large[:35_000], large[35_000:]])
+    fresh = server.client()
+    status, _, data = fresh.request(
+        "POST", "/v1/report", chunks, authorization=bearer, transfer_encoding="chunked"
+    )
+    assert (status, json.loads(data)["error"]) == (413, "too_large")
+
+
+def test_other_paths_and_methods_are_said_in_json(client):
+    status, words = client.json("GET", "/v1/nothing")
+    assert (status, words["error"]) == (404, "not_found")
+    for method, path, allowed in (
+        ("GET", "/v1/report", "POST"), ("DELETE", "/v1/report", "POST"),
+        ("PUT", "/v1/enrol", "POST"), ("POST", "/v1/broadcast", "GET, HEAD"),
+    ):  # fmt: skip
+        status, headers, data = client.request(method, path)
+        assert (status, json.loads(data)["error"]) == (405, "method_not_allowed")
+        assert sorted(headers["allow"].split(", ")) == allowed.split(", ")
+    assert client.request("HEAD", "/v1/broadcast")[0] == 200
+
+
+def test_metrics_are_what_prometheus_reads(server, client):
+    """Every sample line is NAME{LABEL="…"} NUMBER, is announced, and buckets rise to the count."""
+    (token,) = server.enrolled(1)
+    assert client.report(token, report_of(9))[0] == 201
+    lines = client.request("GET", "/metrics")[2].decode().splitlines()
+    announced = {line.split()[2] for line in lines if line.startswith("# TYPE")}
+    samples = [line for line in lines if not line.startswith("#")]
+    for line in samples:
+        match = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? (\S+)', line)
+        assert match, line
+        float(match[3])
+        assert re.sub(r"_(bucket|sum|count)$", "", match[1]) in announced | {match[1]}
+    buckets = [
+        int(line.split()[-1]) for line in samples if line.startswith("nextapp_report_seconds_b")
+    ]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == metric(client, "nextapp_report_seconds_count") >= 1
+    assert metric(client, "nextapp_devices") >= 1
+    assert metric(client, "nextapp_round_goal") == SETTINGS["goal"]
+
+
+def test_reports_sent_at_once_are_all_answered_for_what_they_are(server):
+    tokens = server.enrolled(24)
+    clients = threading.local()
+
+    def send(number):
+        if not hasattr(clients, "own"):
+            clients.own = server.client()
+        return clients.own.report(tokens[number % 24], report_of(number % 24))
+
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(send, range(72)))
+    assert sorted(answers) == [(200, "repeated")] * 48 + [(201, "accepted")] * 24
+
+
+def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
+    with ServerProcess(tmp_path, goal=3, minimum=2) as server:
+        client = server.client()
+        first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
+        tokens = server.enrolled(4)
+        for device in range(3):
+            assert client.report(tokens[device], report_of(device)) == (201, "accepted")
+        for _ in range(100):
+            _, headers, body = client.request("GET", "/v1/broadcast")
+            if headers["nextapp-round"] == "1":
+                break
+            time.sleep(0.05)
+        second = Broadcast.from_bytes(body)
+        assert client.report(tokens[3], report_of(3)) == (410, "round_closed")
+        assert client.report(tokens[0], report_of(0)) == (410, "round_closed")
+        assert client.report(tokens[0], report_of(0, round=1)) == (201, "accepted")
+        reports = [Report.from_bytes(report_of(device)) for device in range(3)]
+        slope = 3 * MECHANISM.decode(reports) + 0.3 * first.app_vectors
+        np.testing.assert_allclose(
+            second.app_vectors, first.app_vectors - 0.01 * slope, rtol=1e-12, atol=1e-12
+        )
+        assert server.stop() == 0
+        server.start()  # goes on where it stopped
+        client = server.client()
+        assert client.json("GET", "/v1/round")[1]["round"] == 1
+        assert client.json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert client.request("GET", "/v1/broadcast")[2] == body
+
+
+def test_a_second_server_on_the_same_folder_is_refused(server):
+    with pytest.raises(RuntimeError, match="another server runs"):
+        ServerProcess(server.folder).start()
+
+
+def test_settings_that_phones_rest_on_cannot_change_under_them(server, tmp_path):
+    with ServerProcess(tmp_path) as one:
+        one.stop()
+        with pytest.raises(RuntimeError, match="epsilon"):
+            ServerProcess(tmp_path, epsilon=3.0).start()
+        with ServerProcess(tmp_path, goal=77) as again:
+            assert again.client().json("GET", "/v1/round")[1]["goal"] == 77
+
+
+def test_slow_clients_are_sent_away_and_others_do_not_notice(tmp_path):
+    """Heads and bodies that drip, and connections that say nothing (slowloris)."""
+    limits = {"request_seconds": 1.0, "connections": 60, "token_burst": 100.0}
+    with ServerProcess(tmp_path, limits=limits) as server:
+        (token,) = server.enrolled(1)
+        starts = [
+            b"", b"POST /v1/rep", b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\nx: ",
+            b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\n"
+            b"content-length: 50\r\n\r\nabc" % token.encode(),
+        ]  # fmt: skip
+        slow = []
+        for number in range(40):
+            opened = socket.create_connection(("127.0.0.1", server.port))
+            opened.sendall(starts[number % 4])
+            slow.append(opened)
+        client = server.client()
+        start = time.monotonic()
+        while time.monotonic() < start + 1.5:
+            asked = time.monotonic()
+            assert client.json("GET", "/v1/health")[0] == 200
+            assert time.monotonic() - asked < 0.5
+            for opened in slow:
+                try:
+                    opened.sendall(b"a")
+                except OSError:
+                    continue
+            time.sleep(0.1)
+        answers = []
+        for opened in slow:
+            opened.settimeout(2.0)
+            try:
+                answers.append(opened.recv(100)[:12])
+            except ConnectionResetError:
+                answers.append(b"")
+            opened.close()
+        assert set(answers) <= {b"", b"HTTP/1.1 408", b"HTTP/1.1 400"}  # "" is an end, too
+        assert metric(client, 'nextapp_dropped_connections_total{why="slow"}') >= 20
+        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(70)]
+        time.sleep(0.3)
+        assert metric(client, 'nextapp_dropped_connections_total{why="too_many"}') >= 5
+        for opened in crowd:
+            opened.close()
+        time.sleep(0.2)
+        assert server.client().report(token, report_of(1)) == (201, "accepted")
+
+
+def test_an_endless_head_is_cut_off(server):
+    with socket.create_connection(("127.0.0.1", server.port)) as opened:
+        opened.settimeout(5.0)
+        opened.sendall(b"GET /v1/health HTTP/1.1\r\n")
+        try:
+            for number in range(4000):
+                opened.sendall(b"x-%d: %s\r\n" % (number, b"y" * 200))
+            answer = opened.recv(1000)
+        except OSError:
+            answer = b"HTTP/1.1 431"
+    assert answer.startswith(b"HTTP/1.1 431")
+
+
+def test_devices_and_addresses_that_ask_too_often_are_told_to_wait(tmp_path):
+    limits = {"token_burst": 3, "token_seconds": 1000, "address_burst": 2, "address_seconds": 500}
+    with ServerProcess(tmp_path, limits=limits) as server:
+        client = server.client()
+        one, other = server.enrolled(2)
+        assert client.report(one, report_of(1))[0] == 201
+        assert [client.report(one, report_of(1))[0] for _ in range(3)] == [200, 200, 429]
+        _, headers, _ = client.request(
+            "POST", "/v1/report", report_of(1), authorization=f"Bearer {one}"
+        )
+        assert 900 <= int(headers["retry-after"]) <= 1000
+        assert client.report(other, report_of(2))[0] == 201
+        wrong = [client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] for _ in range(3)]
+        assert wrong == [403, 403, 429]
+        assert client.json("POST", "/v1/enrol", {"code": server.code()})[0] == 201
+
+
+def test_nothing_of_a_client_is_written_to_the_log(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        client = server.client()
+        (token,) = server.enrolled(1)
+        client.report(token, report_of(1))
+        client.report("A" * 43, report_of(1))
+        client.request("GET", "/v1/broadcast")
+        client.close()
+        server.process.terminate()
+        out, err = server.process.communicate(timeout=30)
+    assert "127.0.0.1" not in out + err
+    assert token not in out + err

@@ -1,0 +1,147 @@
+"""Real phones over HTTP against the embedded server, beside the same phones in one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from servers import DIM, N_APPS, SETTINGS, ServerProcess
+
+from nextapp.crowd import CrowdServer
+from nextapp.federation import embedded
+from nextapp.federation.playing import PlayedFleet, launches
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.reporting import aggregated
+from nextapp.predictors.factorised import phones as devices_of
+from nextapp.privacy import mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.server import Server, adam
+from nextapp.wire import Broadcast, ModelSettings
+
+PHONES, ROUNDS = 12, 3
+
+
+@pytest.mark.parametrize("name", ["harmony", "codebook"])
+def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp_path, seed, name):
+    options = {"mechanism": name, "optimiser": "adam", "goal": PHONES, "minimum": PHONES}
+    with ServerProcess(tmp_path / "server", **options) as server:
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}",
+            tmp_path / "phones",
+            phones=PHONES,
+            seed=seed,
+            code=server.code(PHONES),
+        )
+        client = server.client()
+        first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
+        played = fleet.play(ROUNDS, lambda one: None)
+        last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
+        fleet.close()
+    assert [one.outcomes for one in played] == [{"accepted": PHONES}] * ROUNDS
+    assert last.round == ROUNDS
+
+    made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
+    log = launches(PHONES, N_APPS, seed)
+    devices = devices_of(log)
+    by_devices, by_columns = (
+        Server(first.app_vectors, ModelSettings(), adam(SETTINGS["rate"]), made) for _ in range(2)
+    )
+    columns = Fleet.of_log(log)
+    for number in range(ROUNDS):
+        for phone, device in enumerate(devices):
+            device.update(by_devices.broadcast)
+            bits = KeyedBits(seed, phone, number, "report")
+            by_devices.collect(device.report(by_devices.broadcast, made, bits))
+        by_devices.step()
+        sums = aggregated(
+            columns, by_columns.broadcast, made, seed, np.zeros((PHONES, DIM)),
+            np.ones(PHONES, bool),
+        )  # fmt: skip
+        by_columns.step_along(sums.n_reports * sums.mean(made), sums.n_reports)
+    assert np.array_equal(last.app_vectors, by_devices.broadcast.app_vectors)
+    np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
+
+
+def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, seed):
+    """First shares of launches, then gradients: two federations, one after the other."""
+    options = {"mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES}
+    with ServerProcess(tmp_path / "crowd", **options) as server:
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
+            code=server.code(PHONES),
+        )  # fmt: skip
+        assert fleet.play(1, lambda one: None)[0].outcomes == {"accepted": PHONES}
+        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        fleet.close()
+        server.stop()
+    oracle = mechanism("subset", n_apps=N_APPS, d=N_APPS + 1, epsilon=2.0)
+    simulated = CrowdServer(oracle, told.apps)
+    for phone, device in enumerate(devices_of(launches(PHONES, N_APPS, seed))):
+        bits = KeyedBits(seed, phone, 0, "report")
+        simulated.collect(device.report(simulated.broadcast, oracle, bits))
+    expected = simulated.step().crowd
+    assert told.round == 1
+    for name in ("popularity", "starts", "following", "share"):
+        assert np.array_equal(getattr(told.crowd, name), getattr(expected, name))
+
+    given = {**SETTINGS, "goal": PHONES}
+    federation, _ = embedded.made(
+        tmp_path / "q", given, None, now=time.time(), start=tmp_path / "crowd"
+    )
+    handed = Broadcast.from_bytes(federation.vault.published().broadcast)
+    assert (handed.round, handed.dim, handed.apps) == (2, DIM, told.apps)
+    assert np.array_equal(handed.crowd.popularity, expected.popularity)
+    assert federation.vault.n_devices() == PHONES
+    assert federation.coordinator.accounting.epsilon_worst_case == 2.0
+    federation.vault.close()
+    again, _ = embedded.made(tmp_path / "q", given, None, now=time.time())
+    learner = again.coordinator.learner
+    assert np.array_equal(learner.broadcast.crowd.share, expected.share)  # also from a checkpoint
+    again.vault.close()
+
+
+def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
+    """As an operator would: start, play, stop, start again."""
+    folder = tmp_path / "federation"
+    command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
+    first = ["--apps", "20", "--mechanism", "codebook", "--epsilon", "4", "--clip", "1",
+             "--goal", "6", "--deadline", "30", "--dim", "4", "--dev-tls"]  # fmt: skip
+    environment = {**os.environ, "COLUMNS": "200"}
+
+    def started(*options):
+        process = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=environment,
+        )  # fmt: skip
+        return process, process.stdout.readline()
+
+    process, line = started(*first)
+    address = line.split()[0]
+    try:
+        assert address.startswith("https://127.0.0.1:")
+        result = tmp_path / "rounds.json"
+        subprocess.run(
+            [sys.executable, "-m", "nextapp", "fleet", "--server", address, "--data", str(folder),
+             "--ca", str(folder / "tls" / "ca.pem"), "--phones", "6", "--rounds", "2",
+             "--json", str(result)],
+            check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+        rounds = json.loads(result.read_text())["rounds"]
+        assert [one["round"] for one in rounds] == [0, 1]
+        assert [one["outcomes"] for one in rounds] == [{"accepted": 6}] * 2
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 0, err
+        assert "stopped at round 2" in out
+        assert oct((folder / "tls" / "key.pem").stat().st_mode)[-3:] == "600"
+        process, line = started("--dev-tls")
+        assert " round 2, 20 apps, d = 4" in line
+    finally:
+        process.kill()
+        process.communicate()

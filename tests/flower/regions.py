@@ -1,0 +1,70 @@
+"""Phones over HTTP for tests of a federation in several processes: few, and with keyed bits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from nextapp.device import Device
+from nextapp.federation.vault import Vault
+from nextapp.phone import Client, ServerError
+from nextapp.privacy import requested
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Broadcast
+
+N_APPS = 12
+APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
+SETTINGS = {
+    "mechanism": "harmony",
+    "epsilon": 2.0,
+    "clip": 1.0,
+    "dim": 4,
+    "rate": 0.05,
+    "goal": 10,
+    "minimum": 4,
+    "deadline": 600.0,
+}
+
+
+class Region:
+    """The phones of one gateway or server, enrolled there with a code from its vault."""
+
+    def __init__(self, url: str, data: Path, numbers: range, ca: Path | None = None) -> None:
+        self.url, self.numbers, self.ca = url, numbers, ca
+        vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
+        code = vault.issue_code(uses=len(numbers), expires=time.time() + 3600)
+        vault.close()
+        self.clients = {}
+        for number in numbers:
+            self.clients[number] = Client(url, ca=ca)
+            self.clients[number].enrol(code)
+            self.clients[number].close()
+
+    def broadcast(self, round_: int, seconds: float = 240.0) -> Broadcast:
+        """The broadcast of a round, once it is handed out."""
+        give_up = time.monotonic() + seconds
+        seen = "nothing"
+        while time.monotonic() < give_up:
+            try:
+                with Client(self.url, ca=self.ca) as client:
+                    broadcast = Broadcast.from_bytes(client.broadcast().data)
+                if broadcast.round == round_:
+                    return broadcast
+                seen = f"round {broadcast.round}"
+            except ServerError as error:
+                seen = str(error)
+            time.sleep(0.2)
+        raise AssertionError(f"no round {round_} at {self.url} in {seconds} s; seen: {seen}")
+
+    def report(self, broadcast: Broadcast) -> None:
+        """Every phone sends its report; each is durable when this returns."""
+        for number, client in self.clients.items():
+            phone = Device()
+            for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 25)):
+                phone.observe(int(app), float(when))
+            phone.update(broadcast)
+            bits = KeyedBits(3, number, broadcast.round)
+            client.submit(phone.report(broadcast, requested(broadcast), bits).to_bytes())
+            client.close()

@@ -1,0 +1,117 @@
+"""A federation for real: SuperLink, gateways, SuperNodes, coordinator, each its own processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from regions import APPS, SETTINGS, Region
+
+from nextapp.federation import embedded
+from nextapp.federation.coordinator import checkpoints
+from nextapp.federation.flower.driving import Pace
+from nextapp.federation.flower.loopback import Loopback
+from nextapp.federation.flower.processes import members
+from nextapp.wire import unpack
+
+pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
+
+
+def app_vectors(folder):
+    """Q of every checkpoint that is kept, by round; plain safetensors."""
+    return {
+        int(path.stem.removeprefix("round-")): unpack(path.read_bytes())[0]["app_vectors"]
+        for path in checkpoints(folder / "checkpoints")
+    }
+
+
+def alone(folder, rounds):
+    """The same phones at one `nextapp serve`, over HTTP: Q by round."""
+    settings = folder.with_suffix(".toml")
+    settings.write_text("".join(f"{name} = {json.dumps(v)}\n" for name, v in SETTINGS.items()))
+    command = [sys.executable, "-m", "nextapp", "serve", "--data", folder, "--port", "0"]
+    command += ["--settings", settings, "--apps", str(len(APPS))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            region = Region(server.stdout.readline().split()[0], folder, range(10))
+            for round_ in range(rounds):
+                region.report(region.broadcast(round_))
+            region.broadcast(rounds)
+        finally:
+            server.terminate()
+    return app_vectors(folder)
+
+
+def killed(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def coordinator_pid(folder):
+    """The process id of the ServerApp of the federation in `folder`."""
+    return [
+        pid
+        for pid in members(folder)
+        if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+
+
+@pytest.mark.parametrize(
+    "victims",
+    [
+        pytest.param(("gateway-2", "coordinator"), id="gateway and coordinator"),
+        pytest.param(
+            ("superlink",),
+            id="superlink",
+            marks=pytest.mark.skipif(
+                "NEXTAPP_ALL_KILLS" not in os.environ,
+                reason="a minute more; NEXTAPP_ALL_KILLS=1 runs it",
+            ),
+        ),
+    ],
+)
+def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_one_server(
+    tmp_path, victims
+):
+    """Two rounds, two gateways of 5 phones each. In round 1, when the second gateway has
+    acknowledged its reports, processes are killed; they come back, nothing is lost or counted
+    twice, and Q equals that of one embedded server to the last bit."""
+    data, said = tmp_path / "federation", []
+    (data / "coordinator").mkdir(parents=True)
+    embedded.founded(data / "coordinator", SETTINGS, APPS)
+    pace = Pace(gateways=2, poll=1.0)
+    with Loopback(data, n_gateways=2, rounds=2, pace=pace, say=said.append) as federation:
+        regions = [
+            Region(url, data / name, numbers)
+            for url, name, numbers in zip(
+                federation.urls, federation.ports, (range(5), range(5, 10)), strict=True
+            )
+        ]
+        for region in regions:
+            region.report(region.broadcast(0))
+        regions[1].report(regions[1].broadcast(1))
+        for victim in victims:
+            if victim == "coordinator":
+                killed(coordinator_pid(data))
+            else:
+                federation.processes.kill(victim)
+                killed(members(data / victim))
+        assert not federation.wait(8)  # they are started again
+        regions[0].report(regions[0].broadcast(1))
+        assert federation.wait(300), (said, federation.processes.said("run"))
+    assert members(data) == []
+    together = app_vectors(data / "coordinator")
+    single = alone(tmp_path / "single", 2)
+    assert together.keys() == single.keys() == {0, 1, 2}
+    for round_, vectors in single.items():
+        assert np.array_equal(together[round_], vectors)
+    for victim in victims:
+        what = "the run" if victim == "coordinator" else victim
+        assert any(words.startswith(f"{what} has ended") for words in said)
+    assert sum("one step along 10 reports" in words for words in said) == 2

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from nextapp.phone import Store
+from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+
+NOON = 1_790_000_000.0
+APPS = ("browser", "camera", "chat", "mail", "maps", "music")
+
+
+@pytest.fixture(autouse=True)
+def local_time_is_utc(monkeypatch):
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.create(tmp_path / "phone.db", lifetime=10.0, per_day=2.0) as store:
+        yield store
+
+
+@pytest.fixture
+def make_broadcast(seed):
+    def made(round: int = 0, apps=APPS, d: int = 4, **more) -> Broadcast:
+        """Each app has the same vector in every catalogue of this dimension."""
+        vectors = np.array(
+            [np.random.default_rng([seed, d, *name.encode()]).normal(0, 0.4, d) for name in apps]
+        )
+        request = more.pop("request", ReportRequest("harmony", 1.0, clip=0.5))
+        return Broadcast(round, vectors, ModelSettings(), tuple(apps), request=request, **more)
+
+    return made

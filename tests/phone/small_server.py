@@ -1,0 +1,114 @@
+"""A server of the agreed protocol in a few lines, that can be told to misbehave."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from nextapp.wire import Broadcast, Report
+
+
+class SmallServer(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, broadcast: Broadcast, certificate: tuple[str, str] | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        scheme = "http"
+        if certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*certificate)
+            self.socket = context.wrap_socket(self.socket, server_side=True)
+            scheme = "https"
+        self.url = f"{scheme}://localhost:{self.server_address[1]}"
+        self.broadcast: Broadcast | bytes = broadcast
+        self.round = broadcast.round
+        self.taken: dict[int, bytes] = {}
+        self.arrived: list[bytes] = []
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        self.mishap: Callable[[Handler], bool] = lambda handler: False
+
+    def publish(self, broadcast: Broadcast | bytes) -> None:
+        self.broadcast = broadcast
+        if isinstance(broadcast, Broadcast):
+            self.round = broadcast.round
+
+    def handle_error(self, request, client_address):
+        pass
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: SmallServer
+
+    def log_message(self, *_):
+        pass
+
+    def answer(self, status: int, body: bytes | dict = b"", **headers: str) -> bool:
+        if isinstance(body, dict):
+            body = json.dumps(body).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+        return True
+
+    def do_GET(self):
+        self.body = b""
+        self.server.requests.append(("GET", self.path, dict(self.headers)))
+        if self.server.mishap(self):
+            return
+        data = self.server.broadcast
+        data = data if isinstance(data, bytes) else data.to_bytes()
+        etag = f'"{hashlib.sha256(data).hexdigest()}"'
+        if self.headers.get("If-None-Match") == etag:
+            self.answer(304, ETag=etag)
+        elif "gzip" in self.headers.get("Accept-Encoding", ""):
+            self.answer(200, gzip.compress(data, 1), ETag=etag, Content_Encoding="gzip")
+        else:
+            self.answer(200, data, ETag=etag)
+
+    def do_POST(self):
+        self.body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests.append(("POST", self.path, dict(self.headers)))
+        if self.path == "/v1/report":
+            self.server.arrived.append(self.body)
+        if self.server.mishap(self):
+            return
+        if self.path == "/v1/enrol":
+            if json.loads(self.body) == {"code": "welcome"}:
+                self.answer(201, {"token": "t" * 43})
+            else:
+                self.answer(403, {"error": "bad_code", "message": "no such code"})
+        elif self.headers.get("Authorization") != f"Bearer {'t' * 43}":
+            self.answer(401, {"error": "unknown_token", "message": "who is this?"})
+        else:
+            self.take(self.body)
+
+    def take(self, body: bytes) -> None:
+        round_ = Report.from_bytes(body).round
+        if round_ < self.server.round:
+            self.answer(410, {"error": "round_closed", "message": "too late"})
+        elif self.server.taken.setdefault(round_, body) == body:
+            self.answer(201)
+        else:
+            self.answer(409, {"error": "already_reported", "message": "other bytes"})
+
+
+@contextmanager
+def serving(broadcast: Broadcast, certificate: tuple[str, str] | None = None):
+    server = SmallServer(broadcast, certificate)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

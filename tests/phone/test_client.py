@@ -1,0 +1,321 @@
+"""The HTTP client against servers that do not behave."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import socket
+import subprocess
+
+import pytest
+from small_server import serving
+
+from nextapp.phone.client import (
+    BadAnswer,
+    Client,
+    Overloaded,
+    Refused,
+    Unreachable,
+    Untrusted,
+)
+from nextapp.wire import Report
+
+TOKEN = "t" * 43
+
+
+@pytest.fixture
+def server(make_broadcast):
+    with serving(make_broadcast(3)) as server:
+        yield server
+
+
+@pytest.fixture
+def pauses():
+    return []
+
+
+@pytest.fixture
+def client(server, pauses):
+    with Client(server.url, token=TOKEN, timeout=2.0, sleep=pauses.append) as client:
+        yield client
+
+
+def test_a_broadcast_comes_packed_and_only_when_it_is_new(server, client):
+    fetched = client.broadcast()
+    assert fetched.data == server.broadcast.to_bytes()
+    assert client.broadcast(fetched.etag) is None
+    _, _, headers = server.requests[-1]
+    assert headers["If-None-Match"] == fetched.etag
+    assert headers["Accept-Encoding"] == "gzip"
+    assert "User-Agent" not in headers
+    assert "Authorization" not in headers  # a fetch does not say who asks
+
+
+def test_a_code_becomes_a_token(server):
+    with Client(server.url) as client:
+        assert client.enrol("welcome") == TOKEN
+        client.submit(Report("harmony", 3, b"x").to_bytes())
+    assert list(server.taken) == [3]
+    with Client(server.url) as client, pytest.raises(Refused, match="bad_code"):
+        client.enrol("guess")
+
+
+def test_a_phone_without_a_token_sends_nothing(server):
+    with Client(server.url) as client, pytest.raises(Refused, match="enrol"):
+        client.submit(b"report")
+    assert server.requests == []
+
+
+def test_a_server_that_is_down_for_a_while_gets_the_same_bytes_again(server, client, pauses):
+    answers = iter([503, 500, None])
+
+    def mishap(handler):
+        status = next(answers)
+        return status is not None and handler.answer(status, Retry_After="3")
+
+    server.mishap = mishap
+    report = Report("harmony", 3, b"payload").to_bytes()
+    client.submit(report)
+    assert server.arrived == [report] * 3
+    assert len(pauses) == 2
+    assert all(pause >= 3.0 for pause in pauses)  # as the server asked
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503, 504])
+def test_a_server_that_says_not_now_has_not_refused(server, client, pauses, status):
+    server.mishap = lambda handler: handler.answer(status, {"error": "x", "message": "not now"})
+    with pytest.raises(Overloaded, match="not now"):
+        client.submit(b"report")
+    assert server.arrived == [b"report"] * 4
+    assert len(pauses) == 3
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(server, client, pauses):
+    lost = iter([True, True, False, False])
+
+    def mishap(handler):
+        if next(lost):
+            handler.take = lambda body: None  # it arrived, but the line breaks
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
+    server.mishap = mishap
+    client.submit(Report("harmony", 3, b"payload").to_bytes())
+    assert len(set(server.arrived)) == 1
+    assert len(server.arrived) == 3
+    assert len(pauses) == 2
+    assert all(
+        0.25 <= pause <= 1.5 for pause in pauses
+    )  # 0.5 s and 1 s, each by half to one and a half
+
+
+def test_pauses_differ_between_phones(server):
+    server.mishap = lambda handler: handler.answer(503)
+    seen = set()
+    for _ in range(4):
+        pauses: list[float] = []
+        with (
+            Client(server.url, sleep=pauses.append, attempts=2) as client,
+            pytest.raises(Overloaded),
+        ):
+            client.broadcast()
+        seen.update(pauses)
+    assert len(seen) == 4
+
+
+def test_a_server_that_asks_for_a_long_pause_is_left_alone(server, client, pauses):
+    server.mishap = lambda handler: handler.answer(
+        429, {"error": "slow_down", "message": "too many"}, Retry_After="3600"
+    )
+    with pytest.raises(Overloaded, match="too many") as caught:
+        client.broadcast()
+    assert caught.value.pause == 3600.0
+    assert pauses == []
+
+
+def test_a_pause_may_be_a_date(server, client, pauses):
+    server.mishap = lambda handler: handler.answer(503, Retry_After="Wed, 21 Oct 2065 07:28:00 GMT")
+    with pytest.raises(Overloaded) as caught:
+        client.broadcast()
+    assert caught.value.pause > 1e8
+
+
+def test_a_refusal_is_final_and_carries_the_servers_reason(server, client, pauses):
+    server.mishap = lambda handler: handler.answer(
+        400, {"error": "wrong_size", "message": "must have 8 bytes, got 7"}
+    )
+    with pytest.raises(Refused, match="must have 8 bytes") as caught:
+        client.submit(b"report")
+    assert (caught.value.status, caught.value.code) == (400, "wrong_size")
+    assert pauses == []
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]", b'{"error": 7}', b"[" * 100_000, b"\xff\xfe"])
+def test_a_refusal_in_any_words_is_a_refusal(server, client, body):
+    server.mishap = lambda handler: handler.answer(404, body[:60_000])
+    with pytest.raises(Refused):
+        client.submit(b"report")
+
+
+def test_nobody_is_followed_to_another_address(server, client):
+    server.mishap = lambda handler: handler.answer(307, Location="https://elsewhere.example/")
+    for call in (client.broadcast, lambda: client.submit(b"report")):
+        with pytest.raises(BadAnswer, match=r"elsewhere\.example"):
+            call()
+    assert len(server.requests) == 2
+
+
+def test_an_answer_beyond_the_limit_is_not_read(server, pauses):
+    server.publish(bytes(5_000_000))
+    for limit in (4_999_999, 1000):
+        with (
+            Client(server.url, largest_broadcast=limit) as client,
+            pytest.raises(BadAnswer, match="larger than"),
+        ):
+            client.broadcast()
+
+
+def test_a_bomb_in_gzip_is_not_unpacked(server):
+    bomb = gzip.compress(bytes(100_000_000), 9)
+    assert len(bomb) < 100_000
+
+    server.mishap = lambda handler: handler.answer(200, bomb, Content_Encoding="gzip", ETag='"b"')
+    with (
+        Client(server.url, largest_broadcast=1 << 20) as client,
+        pytest.raises(BadAnswer, match="larger than"),
+    ):
+        client.broadcast()
+
+
+def test_an_answer_cut_short_is_no_answer(server, pauses):
+    data = gzip.compress(server.broadcast.to_bytes())
+
+    def cut(handler, packing):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(data)))
+        if packing:
+            handler.send_header("Content-Encoding", "gzip")
+        handler.end_headers()
+        handler.wfile.write(data[: len(data) // 2])
+        handler.close_connection = True
+        return True
+
+    for packing in (True, False):
+        server.mishap = lambda handler, packing=packing: cut(handler, packing)
+        with (
+            Client(server.url, attempts=1, timeout=2.0) as client,
+            pytest.raises(Unreachable, match=r"short|broke off"),
+        ):
+            client.broadcast()
+    server.mishap = lambda handler: handler.answer(200, data[:-9], Content_Encoding="gzip")
+    with Client(server.url, attempts=1) as client, pytest.raises(Unreachable, match="short"):
+        client.broadcast()
+
+
+def test_a_server_that_never_answers_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with (
+            Client(url, timeout=0.1, attempts=2, sleep=lambda s: None) as client,
+            pytest.raises(Unreachable, match="not reached"),
+        ):
+            client.broadcast()
+
+
+def test_a_server_that_is_not_there_is_unreachable(server, pauses):
+    url = server.url
+    server.server_close()
+    with (
+        Client(url, sleep=pauses.append, attempts=3) as client,
+        pytest.raises(Unreachable, match="not reached"),
+    ):
+        client.broadcast()
+    assert len(pauses) == 2
+
+
+@pytest.mark.parametrize(
+    "url", ["", "ftp://host", "https://", "https://host:x", "https://me:pw@host", "https://h/?q=1"]
+)
+def test_what_is_no_address_is_refused(url):
+    with pytest.raises(ValueError, match="must look like"):
+        Client(url)
+
+
+def test_plain_http_is_for_this_machine_only():
+    with pytest.raises(ValueError, match="not encrypted"):
+        Client("http://server.example:8080")
+    for here in ("http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"):
+        Client(here)
+
+
+def test_proxies_are_used_only_when_asked(server, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url.replace("localhost", "127.0.0.1"))
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    away = "http://127.0.0.1:9/base"  # where nothing listens
+    with Client(away, attempts=1, timeout=1.0) as client, pytest.raises(Unreachable):
+        client.broadcast()
+    assert server.requests == []
+    for proxy in ("environment", server.url):
+        with Client(away, proxy=proxy, attempts=1) as client:
+            assert client.broadcast() is not None
+        assert server.requests[-1][1] == "http://127.0.0.1:9/base/v1/broadcast"
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A CA, and a certificate of it for localhost: (CA file, (certificate, key))."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(
+        "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj",
+        "/CN=test CA", "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
+        "keyUsage=critical,keyCertSign",
+    )  # fmt: skip
+    openssl("req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost")
+    (folder / "names").write_text("subjectAltName=DNS:localhost\n")
+    openssl(
+        "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key",
+        "-CAcreateserial", "-out", "cert.pem", "-days", "2", "-extfile", "names",
+    )  # fmt: skip
+    return str(folder / "ca.pem"), (str(folder / "cert.pem"), str(folder / "key.pem"))
+
+
+def test_tls_with_a_ca_of_its_own(make_broadcast, certificate):
+    ca, pair = certificate
+    with serving(make_broadcast(3), pair) as server:
+        with Client(server.url, ca=ca, token=TOKEN) as client:
+            assert client.broadcast().data == server.broadcast.to_bytes()
+            client.submit(Report("harmony", 3, b"x").to_bytes())
+        assert list(server.taken) == [3]
+
+
+def test_a_server_that_cannot_show_who_it_is_gets_nothing(make_broadcast, certificate, pauses):
+    ca, pair = certificate
+    with serving(make_broadcast(3), pair) as server:
+        with (
+            Client(server.url, token=TOKEN, sleep=pauses.append) as stranger,
+            pytest.raises(Untrusted, match="Nothing was sent"),
+        ):
+            stranger.submit(b"report")
+        other_name = server.url.replace("localhost", "127.0.0.1")
+        with (
+            Client(other_name, ca=ca, token=TOKEN, sleep=pauses.append) as client,
+            pytest.raises(Untrusted, match="127"),
+        ):
+            client.submit(b"report")
+        assert server.requests == []
+        assert pauses == []  # asking again would not help
+
+
+def test_a_ca_file_that_is_none_is_told(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(ValueError, match="CA file"):
+        Client("https://localhost", ca=tmp_path / "ca.pem")

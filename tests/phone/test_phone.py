@@ -1,0 +1,405 @@
+"""Predictions over the store, and the odd things that happen to a phone."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nextapp.device import Device
+from nextapp.habits import Habits
+from nextapp.phone import Phone, Store
+from nextapp.phone.client import Fetched
+from nextapp.phone.phone import MOST_LAUNCHES, UNKNOWN
+from nextapp.phone.store import DAY, Snapshot
+from nextapp.wire import Crowd, WireError, pack, unpack
+
+NOON = 1_790_000_000.0
+APPS = ("browser", "camera", "chat", "mail", "maps", "music")
+
+
+def played(store: Store, apps, start: float = NOON, every: float = 60.0) -> Phone:
+    phone = Phone(store, clock=lambda: NOON)
+    for number, app in enumerate(apps):
+        phone.observe(app, start + every * number, zone=0)
+    return phone
+
+
+def given(phone: Phone, broadcast, when: float = NOON) -> None:
+    phone.take(Fetched(broadcast.to_bytes(), ""), when)
+
+
+def some_apps(seed: int, n: int, of=APPS) -> list[str]:
+    chance = random.Random(seed)
+    return [chance.choice(of) for _ in range(n)]
+
+
+def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
+    store, make_broadcast, seed
+):
+    broadcast = make_broadcast(5)
+    history = some_apps(seed, 200)
+    phone = played(store, history)
+    given(phone, broadcast)
+    device = twin(history)
+    device.update(broadcast)
+    for when in (NOON + 60 * 200, NOON + DAY):
+        expected = [APPS[app] for app in device.predict(6, when)]
+        assert phone.predict(6, when) == expected
+    np.testing.assert_array_equal(phone._device.user_vector, device.user_vector)
+
+
+def twin(history, every: float = 60.0) -> Device:
+    device = Device(habits=Habits())
+    for number, app in enumerate(history):
+        device.observe(APPS.index(app), NOON + every * number)
+    return device
+
+
+def test_a_phone_that_was_closed_goes_on_as_if_it_had_not_been(store, make_broadcast, seed):
+    history = some_apps(seed, 120, (*APPS, "diary"))
+    phone = played(store, history[:60])
+    given(phone, make_broadcast(5))
+    other_path = store.path.with_name("never closed.db")
+    with Store.create(other_path, lifetime=1.0, per_day=1.0) as never_closed:
+        other = played(never_closed, history[:60])
+        given(other, make_broadcast(5))
+        for number, app in enumerate(history[60:], 60):
+            with Store(store.path) as reopened:
+                phone = Phone(reopened)
+                phone.observe(app, NOON + 60 * number, zone=0)
+            other.observe(app, NOON + 60 * number, zone=0)
+            if number % 10 == 0:
+                with Store(store.path) as reopened:
+                    assert Phone(reopened).predict(7, NOON + 60 * number) == other.predict(
+                        7, NOON + 60 * number
+                    )
+
+
+def test_an_app_the_server_does_not_know_is_kept_and_predicted_but_not_learnt_from(
+    store, make_broadcast
+):
+    phone = played(store, ["chat", "diary", "mail", "diary", "diary"])
+    given(phone, make_broadcast(5))
+    assert "diary" in phone.predict(5)
+    known = twin(["chat", "mail"])
+    known.update(make_broadcast(5))
+    np.testing.assert_array_equal(phone._device.user_vector, known.user_vector)
+    assert max(phone._device.history) >= UNKNOWN
+
+
+def test_a_catalogue_that_is_ordered_anew_and_grows_changes_no_prediction(
+    store, make_broadcast, seed
+):
+    history = some_apps(seed, 150)
+    phone = played(store, history)
+    given(phone, make_broadcast(5))
+    before = phone.predict(6, NOON + 60 * 150), phone._device.user_vector
+    shuffled = [*APPS[::-1]]
+    given(phone, make_broadcast(6, apps=shuffled))
+    assert phone.predict(6, NOON + 60 * 150) == before[0]
+    np.testing.assert_allclose(phone._device.user_vector, before[1], rtol=1e-9)
+    given(phone, make_broadcast(7, apps=("atlas", *shuffled, "zoo")))
+    assert set(phone.predict(6, NOON + 60 * 150)) == set(history)
+
+
+def test_an_app_the_catalogue_takes_up_is_learnt_from_then_on(store, make_broadcast, seed):
+    history = some_apps(seed, 100)
+    phone = played(store, history)
+    given(phone, make_broadcast(5, apps=APPS[:3]))
+    given(phone, make_broadcast(6))
+    device = twin(history)
+    device.update(make_broadcast(6))
+    np.testing.assert_allclose(phone._device.user_vector, device.user_vector, rtol=1e-12)
+
+
+def test_a_broadcast_of_another_dimension_is_taken_over(store, make_broadcast):
+    phone = played(store, ["chat", "mail", "chat"])
+    given(phone, make_broadcast(5))
+    given(phone, make_broadcast(6, d=9))
+    assert phone._device.user_vector.shape == (9,)
+    with Store(store.path) as again:
+        assert Phone(again)._device.user_vector.shape == (9,)
+
+
+def test_a_catalogue_without_names_is_known_by_its_numbers(store, make_broadcast):
+    phone = played(store, ["0", "3", "0", "seventh"])
+    given(phone, replace(make_broadcast(5), apps=()))
+    assert set(phone._device.history.tolist()) == {0, 3, UNKNOWN + store.names["seventh"]}
+
+
+def test_an_uninstalled_app_is_gone_with_its_launches_until_it_is_launched_again(
+    store, make_broadcast
+):
+    phone = played(store, ["chat", "mail", "chat", "maps"])
+    given(phone, make_broadcast(5))
+    phone.forget("chat")
+    assert sorted(phone.predict(5)) == ["mail", "maps"]
+    with Store(store.path) as again:
+        assert sorted(Phone(again).predict(5)) == ["mail", "maps"]
+    phone.observe("chat", NOON + 999)
+    assert sorted(phone.predict(5)) == ["chat", "mail", "maps"]
+    with pytest.raises(ValueError, match="no launches of 'game'"):
+        phone.forget("game")
+
+
+def test_launches_leave_the_window(tmp_path):
+    path = tmp_path / "phone.db"
+    with Store.create(path, lifetime=1.0, per_day=1.0, window=1000.0) as store:
+        phone = played(store, ["old"], NOON)
+        phone.observe("chat", NOON + 500)
+        phone.observe("mail", NOON + 1000)
+        assert sorted(phone.predict(5)) == ["chat", "mail", "old"]  # exactly at the edge
+        phone.observe("mail", NOON + 1001)
+        assert sorted(phone.predict(5)) == ["chat", "mail"]
+    with Store(path) as store:
+        assert sorted(Phone(store).predict(5)) == ["chat", "mail"]
+
+
+def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
+    """10 windows pass; the file stays as large as after four, predictor and all."""
+    with Store.create(
+        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=400.0, flush_after=None
+    ) as store:
+        phone = Phone(store)
+        sizes = []
+        for number in range(4000):
+            phone.observe(f"app {number % 30} of week {number // 600}", NOON + number, zone=0)
+            if number % 400 == 399:
+                phone.predict(5)
+                sizes.append(store._connection.execute("PRAGMA page_count").fetchone()[0])
+        assert len(phone._memory.kept) == 401
+        assert len(store.launches()) < 401 + 512
+        assert len(store.names) <= 90
+        assert len(Habits.from_bytes(store.snapshot().data).apps) <= 90
+        assert max(sizes[7:]) <= 1.25 * max(sizes[4:7])
+        assert store.n_bytes < 6 << 20  # the WAL's 4 MiB included
+
+
+def test_a_clock_that_jumps_ahead_once_costs_at_most_a_day_of_history(tmp_path):
+    with Store.create(tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=10 * DAY) as store:
+        phone = played(store, ["chat"], NOON)
+        phone.observe("maps", NOON + 60)
+        phone.observe("mail", NOON + 70 * 365 * DAY)  # a wrong clock
+        phone.observe("mail", NOON + 120)  # and right again
+        assert sorted(phone.predict(5)) == ["chat", "mail", "maps"]
+        phone.observe("music", 0.0)  # an empty battery: 1970
+        phone.observe("music", NOON + 180)
+        assert sorted(phone.predict(5)) == ["chat", "mail", "maps", "music"]
+        for day in range(1, 12):  # and the window goes on as if nothing had been
+            phone.observe("music", NOON + day * DAY)
+        assert phone.predict(5) == ["music"]
+    with Store(tmp_path / "phone.db") as store:
+        assert Phone(store).predict(5) == ["music"]
+
+
+def test_a_phone_never_keeps_more_launches_than_its_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("nextapp.phone.phone.MOST_LAUNCHES", 100)
+    assert MOST_LAUNCHES > 100
+    with Store.create(tmp_path / "phone.db", lifetime=1.0, per_day=1.0) as store:
+        phone = played(store, ["rare", *itertools.repeat("often", 99)], every=0.001)
+        assert sorted(phone.predict(5)) == ["often", "rare"]
+        phone.observe("often", NOON + 1)
+        assert phone.predict(5) == ["often"]
+
+
+def test_two_phones_over_one_store_see_each_others_launches_and_models(store, make_broadcast):
+    one = played(store, ["chat", "mail"])
+    with Store(store.path) as other_store:
+        other = Phone(other_store, clock=lambda: NOON)
+        other.observe("maps", NOON + 200, zone=0)
+        one.observe("music", NOON + 300, zone=0)
+        assert len(one.predict(5)) == 4
+        assert one._device.history.tolist() == [UNKNOWN + n for n in (1, 2, 3, 4)]
+        given(other, make_broadcast(5))
+        assert one.predict(4, NOON) == other.predict(4, NOON)
+        assert one.round == 5
+        other.forget("chat")
+        assert "chat" not in one.predict(5)
+        other.forget()
+        assert one.predict(5) == []
+        assert one.round is None
+
+
+def test_imported_launches_are_put_in_order_and_counted_once(store):
+    phone = played(store, ["chat"])
+    launches = [("mail", NOON - 60.0, 0), ("maps", NOON - 120.0, 0)]
+    assert phone.learn(launches) == 2
+    assert phone.learn(launches) == 0
+    assert phone._device.candidates == [
+        UNKNOWN + store.names[app] for app in ("chat", "mail", "maps")
+    ]
+
+
+def test_a_launch_that_is_not_kept_is_not_counted(store):
+    phone = played(store, ["chat"])
+    for app, when in (("", NOON), ("mail", -1.0), ("mail", 1e300), ("mail", float("nan"))):
+        with pytest.raises(ValueError, match="must"):
+            phone.observe(app, when)
+    with pytest.raises(ValueError, match="must"):
+        phone.predict(5, 1e300)
+    store._connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(RuntimeError, match="cannot be written"):
+        phone.observe("mail", NOON)
+    assert phone.predict(5) == ["chat"]
+
+
+def test_forgetting_all_leaves_a_phone_that_starts_anew(store, make_broadcast):
+    phone = played(store, ["chat", "mail"])
+    given(phone, make_broadcast(5))
+    phone.forget()
+    assert phone.predict(5) == []
+    assert phone.round is None
+    phone.observe("maps", NOON)
+    assert phone.predict(5) == ["maps"]
+    assert phone.export()["launches"] == [{"app": "maps", "time": NOON, "zone": 0}]
+
+
+def test_an_export_holds_every_launch(store, make_broadcast, seed):
+    history = some_apps(seed, 50)
+    phone = played(store, history)
+    given(phone, make_broadcast(5))
+    held = phone.export()
+    assert [launch["app"] for launch in held["launches"]] == history
+    assert held["broadcast"]["round"] == 5
+    assert held["user_vector"] == phone._device.user_vector.tolist()
+
+
+def lessons(monkeypatch) -> list[int]:
+    """Notes every app that habits learn from, from now on."""
+    seen: list[int] = []
+    true_observe = Habits.observe
+
+    def observe(self, app, when):
+        seen.append(app)
+        true_observe(self, app, when)
+
+    monkeypatch.setattr(Habits, "observe", observe)
+    return seen
+
+
+def test_what_was_learnt_is_kept_and_only_later_launches_are_learnt_from_again(
+    store, make_broadcast, seed, monkeypatch
+):
+    history = some_apps(seed, 100)
+    phone = played(store, history)
+    given(phone, make_broadcast(5))
+    phone.predict(6)
+    phone.close()
+    phone = Phone(Store(store.path))
+    phone.observe("mail", NOON + 6000, zone=0)
+    phone.observe("chat", NOON + 6060, zone=0)
+    seen = lessons(monkeypatch)
+    before = phone.predict(6, NOON + 6061)
+    phone.close()
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6061) == before
+    assert seen == [APPS.index("mail"), APPS.index("chat")] * 2
+
+
+@pytest.mark.parametrize(
+    "snapshot", [(90, "of another catalogue", None), (90, None, b"no habits"), (90, None, b"")]
+)
+def test_a_predictor_that_does_not_fit_is_learnt_anew(
+    store, make_broadcast, seed, monkeypatch, snapshot
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    before = phone.predict(6, NOON + 6000)
+    phone._save()
+    kept = store.snapshot()
+    upto, numbering, data = snapshot
+    store.keep(Snapshot(upto, numbering or kept.numbering, kept.data if data is None else data))
+    seen = lessons(monkeypatch)
+    with Store(store.path) as again:
+        assert Phone(again).predict(6, NOON + 6000) == before
+    assert len(seen) == 100
+
+
+def test_a_catalogue_that_only_grows_at_its_end_costs_no_learning(
+    store, make_broadcast, seed, monkeypatch
+):
+    phone = played(store, some_apps(seed, 100))
+    given(phone, make_broadcast(5))
+    phone.predict(6)
+    phone._save()
+    seen = lessons(monkeypatch)
+    given(phone, make_broadcast(6, apps=(*APPS, "zoo")))
+    phone.predict(6)
+    with Store(store.path) as again:
+        Phone(again).predict(6)
+    assert seen == []
+    given(phone, make_broadcast(7, apps=("atlas", *APPS, "zoo")))
+    phone.predict(6)
+    assert len(seen) == 100
+
+
+def test_closing_keeps_what_was_learnt(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    phone.predict(5)
+    phone.close()
+    with Store(store.path) as again:
+        assert again.snapshot().upto == 70
+
+
+def test_only_a_prediction_makes_habits_learn(store, make_broadcast, seed, monkeypatch):
+    seen = lessons(monkeypatch)
+    phone = played(store, some_apps(seed, 70))
+    given(phone, make_broadcast(5))
+    phone.status()
+    assert seen == []
+    phone.predict(1)
+    phone.predict(1)
+    assert len(seen) == 70
+
+
+def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, seed):
+    phone = played(store, some_apps(seed, 70))
+    told = phone.explain(4, NOON + 4201)
+    assert [name for name, _ in told] == phone.predict(4, NOON + 4201)
+    scores = [reason.score for _, reason in told]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on(
+    store, make_broadcast, seed
+):
+    """300 broadcasts, whole by their checksum, with random nonsense in one or two places."""
+    phone = played(store, some_apps(seed, 30))
+    crowd = Crowd(np.full(6, 1 / 6), np.arange(7), np.arange(6), np.full(6, 0.5))
+    tensors, words = unpack(make_broadcast(5, crowd=crowd).to_bytes())
+    chance = random.Random(seed)
+    numbers = np.random.default_rng(seed)
+    nonsense = ["", "{}", "[]", "null", "-1", "7", "1e999", "NaN", '"x"', '[["a"]]', '{"lam": -1}']
+    nonsense += [json.dumps(["\ud800", *"abcde"]), json.dumps([1, 2, 3, 4, 5, 6]), "[" * 5000]
+    nonsense += [
+        json.dumps({"mechanism": "harmony", "epsilon": value}) for value in ("1", None, [])
+    ]
+    taken = 0
+    for _ in range(300):
+        some, said = dict(tensors), dict(words)
+        for _ in range(chance.choice([1, 2])):
+            if chance.random() < 0.5:
+                name = chance.choice(list(said))
+                said[name] = chance.choice(nonsense)
+            else:
+                name = chance.choice(list(some))
+                shape = chance.choice(
+                    [(), (0,), (3,), (6, 4), (4, 4), (7,), (6,), (2, 2, 2), (6, 0)]
+                )
+                kind = chance.choice([np.float64, np.float32, np.int64, np.uint8])
+                scale = chance.choice([0.0, 1.0, 1e30, 1e200, np.nan, -1.0])
+                with np.errstate(invalid="ignore", over="ignore"):
+                    some[name] = (numbers.random(shape) * scale).astype(kind).reshape(shape)
+        said.pop("sha256", None)
+        try:
+            phone.take(Fetched(pack(some, said), ""), NOON)
+            taken += 1
+        except WireError:
+            pass
+        assert sorted(phone.predict(6)) == sorted(set(some_apps(seed, 30)))
+    assert 0 < taken < 300

@@ -1,0 +1,189 @@
+"""The commands of a phone with the base install: python -m nextapp.phone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+
+from nextapp.phone import Store
+from nextapp.phone.__main__ import main
+from nextapp.phone.commands import moment, odds
+from nextapp.wire import Report
+
+
+@pytest.fixture
+def phone(tmp_path, monkeypatch, capsys):
+    """Runs a command in a folder with a phone; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    assert run("init", "--lifetime", "5", "--per-day", "1")[0] == 0
+    return run
+
+
+def test_launches_are_logged_and_predicted(phone):
+    assert phone("log", *["maps", "mail"] * 20, "chat", "maps") == (0, "", "")
+    assert phone("predict", "-n", "1") == (0, "1. mail\n", "")
+    assert sorted(line[3:] for line in phone("predict")[1].splitlines()) == ["chat", "mail", "maps"]
+
+
+def test_a_prediction_says_why(phone):
+    phone("log", *["maps", "mail"] * 20)
+    first = phone("predict", "--why")[1].splitlines()[0]
+    assert first.startswith("1. maps")  # mail was last, and maps came after it 19 times
+    assert "after-1 +" in first
+
+
+def test_a_new_phone_says_that_nothing_has_left_it(phone):
+    code, said, _ = phone("status")
+    assert code == 0
+    assert "0 launches of 0 apps" in said
+    assert "No report." in said
+    assert "5 is left" in said
+
+
+def test_status_lists_what_left_and_what_it_means(phone):
+    with Store("phone.db") as store:
+        for round_, epsilon in ((3, 0.25), (4, 0.5)):
+            drawn = store.draw(
+                "https://server", Report("codebook", round_, bytes(9)), epsilon, 1.79e9
+            )
+        store.trying(drawn)
+        store.settle(drawn, "accepted", "", 1.79e9)
+    said = phone("status")[1]
+    rows = [line.split() for line in said.splitlines() if "codebook" in line]
+    assert [(row[2], row[4]) for row in rows] == [("3", "0.25"), ("4", "0.5")]
+    assert "not sent yet" in said
+    assert "the server has it" in said
+    assert "1.28 times" in said  # e^0.25
+    assert "1.65 times" in said  # e^0.5
+    assert "2.12 times" in said  # e^0.75, for both together
+    assert "4.25 is left" in said
+
+
+def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_path, monkeypatch):
+    phone("log", "geheimnis")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
+    assert phone("forget")[0] == 1
+    assert phone("predict")[1] == "1. geheimnis\n"
+    with Store("phone.db") as store:
+        drawn = store.draw("https://server", Report("codebook", 1, b""), 0.5, 1.79e9)
+        store.trying(drawn)
+        store.settle(drawn, "accepted", "", 1.79e9)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
+    code, said, _ = phone("forget")
+    assert code == 0
+    assert "cannot be taken back: 1 report left this phone, together ε = 0.5" in said
+    assert all(b"geheimnis" not in file.read_bytes() for file in tmp_path.iterdir())
+    assert "4.5 is left" in phone("status")[1]  # the budget does not come back
+
+
+def test_an_app_that_was_uninstalled_is_forgotten_alone(phone):
+    phone("log", "maps", "mail")
+    assert phone("forget", "--app", "maps")[0] == 0
+    assert phone("predict")[1] == "1. mail\n"
+    assert phone("forget", "--app", "maps")[0] == 1
+
+
+def test_what_is_exported_can_be_imported_elsewhere(phone, tmp_path):
+    phone("log", "maps", "--when", "2026-05-01T10:00:00+02:00")
+    phone("log", 'a "quoted", name', "--when", "1777629700.25")
+    assert phone("export", "--format", "csv", "--out", "out.csv")[0] == 0
+    assert list(csv.reader((tmp_path / "out.csv").read_text().splitlines())) == [
+        ["timestamp", "app_name"],
+        ["1777622400.0", "maps"],
+        ["1777629700.25", 'a "quoted", name'],
+    ]
+    held = json.loads(phone("export")[1])
+    assert [launch["app"] for launch in held["launches"]] == ["maps", 'a "quoted", name']
+    assert phone("--store", "other.db", "init", "--lifetime", "1", "--per-day", "1")[0] == 0
+    assert "2 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
+    assert "0 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
+    assert phone("--store", "other.db", "predict")[1] == phone("predict")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time,app\n1,maps\n", "must name the columns timestamp and app_name"),
+        ("timestamp,app_name\nnoon,maps\n", "line 2: a time must be like"),
+        ("timestamp,app_name\n-5,maps\n", "line 2: seconds since 1970"),
+        ("timestamp,app_name\n5,\n", "name must have"),
+        ("user_id,timestamp,app_name\na,5,maps\nb,6,maps\n", "launches of 2 people"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_told_and_changes_nothing(phone, tmp_path, text, message):
+    (tmp_path / "in.csv").write_text(text)
+    code, _, error = phone("import", "in.csv")
+    assert code == 1
+    assert message in error
+    assert "0 launches" in phone("status")[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--store", "nowhere.db", "status"),
+        ("init", "--lifetime", "5", "--per-day", "1"),
+        ("--store", "n.db", "init", "--lifetime", "0", "--per-day", "1"),
+        ("--store", "n.db", "init", "--lifetime", "1", "--per-day", "1", "--days", "nan"),
+        ("log", ""),
+        ("log", "maps", "--when", "yesterday"),
+        ("sync",),
+        ("sync", "--server", "http://server.example"),
+        ("sync", "--server", "https://localhost:1", "--ca", "missing.pem"),
+        ("limits", "--lifetime", "50", "--per-day", "1"),
+        ("import", "missing.csv"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_1(phone, words):
+    code, _, error = phone(*words)
+    assert code == 1
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+
+
+def test_limits_can_be_lowered_and_raised_on_purpose(phone):
+    assert "3 it may spend" in phone("limits", "--lifetime", "3", "--per-day", "1")[1]
+    said = phone("limits", "--lifetime", "9", "--per-day", "1", "--raise")[1]
+    assert "raised 1 time" in said
+
+
+def test_a_server_that_cannot_be_reached_is_exit_code_1(phone, monkeypatch):
+    monkeypatch.setattr("nextapp.phone.client.LONGEST_PAUSE", 0.0)  # no second attempt
+    with Store("phone.db") as store:
+        store.set(server="https://localhost:9", token="t" * 43)
+    code, said, _ = phone("sync")
+    assert code == 1
+    assert "not reached" in said
+
+
+def test_a_time_without_a_zone_is_local():
+    assert moment("1970-01-02T00:00:00Z") == (86_400.0, 0)
+    assert moment("1970-01-02T00:00:00-01:30") == (91_800.0, -5400)
+    assert moment("12.5")[0] == 12.5
+
+
+def test_a_large_epsilon_is_not_called_a_promise():
+    assert "no real promise" in odds(148.5)
+    assert "7.39 times" in odds(2.0)
+
+
+def test_it_runs_as_a_module(tmp_path):
+    def run(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "nextapp.phone", *words],
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert run("init", "--lifetime", "1", "--per-day", "1").returncode == 0
+    assert run("dance").returncode == 2

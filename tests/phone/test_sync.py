@@ -1,0 +1,419 @@
+"""A round with a server, and everything that may go wrong in it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from small_server import serving
+
+from nextapp.phone import Client, Phone, Store
+from nextapp.privacy import requested
+from nextapp.privacy.ledger import LEAP_DAYS
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Crowd, Report, ReportRequest, pack, unpack
+
+NOON = 1_790_000_000.0
+DAY = 86_400.0
+ASK = ReportRequest("harmony", 1.0, clip=0.5)
+
+
+@pytest.fixture
+def server(make_broadcast):
+    with serving(make_broadcast(3)) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.url, attempts=2, timeout=2.0, sleep=lambda seconds: None) as client:
+        yield client
+
+
+@pytest.fixture
+def phone(store, client):
+    phone = Phone(store, clock=lambda: NOON)
+    for number, app in enumerate(["chat", "mail", "chat", "diary", "maps"] * 5):
+        phone.observe(app, NOON - 5000 + 60 * number, zone=0)
+    phone.join(client, "welcome")
+    return phone
+
+
+def spent(phone: Phone, when: float = NOON) -> float:
+    return phone.store.ledger.spent(when).lifetime
+
+
+def test_a_round_fetches_learns_charges_and_sends(server, client, phone):
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.round) == ("new", "accepted", 3)
+    assert spent(phone) == 1.0
+    (report,) = phone.store.reports()
+    assert (report.state, report.round, report.epsilon) == ("accepted", 3, 1.0)
+    assert server.arrived == [server.taken[3]]
+    again = phone.sync(client)
+    assert (again.broadcast, again.report) == ("same", "done")
+    assert spent(phone) == 1.0
+    assert len(server.arrived) == 1
+
+
+def test_the_report_is_the_one_a_device_draws_with_the_same_bits(server, client, phone):
+    phone.sync(client, bits=KeyedBits(seed=1, phone=2, round=3))
+    device = phone._device  # its gradient is held to the paper in tests/device
+    broadcast = server.broadcast
+    expected = device.report(broadcast, requested(broadcast), KeyedBits(seed=1, phone=2, round=3))
+    assert server.taken[3] == expected.to_bytes()
+
+
+def test_no_app_name_and_no_launch_leaves_the_phone(server, client, phone):
+    phone.sync(client)
+    sent = json.dumps(server.requests).encode() + b"".join(server.arrived)
+    for word in (b"diary", b"chat", b"mail", b"maps"):
+        assert word not in sent
+    assert len(server.arrived[0]) < 40
+
+
+def test_an_app_the_server_does_not_know_changes_no_report(server, client, tmp_path):
+    """The same bits, with and without launches of a strange app at the end: the same bytes."""
+    drawn = []
+    for strange in ([], ["diary"] * 9):
+        with Store.create(tmp_path / f"{len(strange)}.db", lifetime=9.0, per_day=9.0) as store:
+            phone = Phone(store, clock=lambda: NOON)
+            for number, app in enumerate(["chat", "mail", "chat", *strange]):
+                phone.observe(app, NOON + number, zone=0)
+            phone.join(client, "welcome")
+            server.taken.clear()
+            phone.sync(client, bits=KeyedBits(seed=5))
+            drawn.append(server.taken[3])
+    assert drawn[0] == drawn[1]
+
+
+def test_a_report_that_met_no_answer_is_sent_again_with_the_same_bytes(server, client, phone):
+    server.mishap = lambda handler: handler.command == "POST" and handler.answer(503)
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report) == ("new", "later")
+    (kept,) = phone.store.reports(state="drawn")
+    assert spent(phone) == 1.0
+    with Store(phone.store.path) as store:  # the phone was switched off meanwhile
+        server.mishap = lambda handler: False
+        assert Phone(store, clock=lambda: NOON + DAY).sync(client).report == "accepted"
+        assert spent(phone) == 1.0
+    assert set(server.arrived) == {kept.data}
+
+
+def test_a_lost_acknowledgement_does_not_count_twice(server, client, phone):
+    def take_and_hang_up(handler):
+        if handler.command == "POST":
+            handler.server.taken[3] = handler.body
+            handler.connection.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
+    server.mishap = take_and_hang_up
+    assert phone.sync(client).report == "later"
+    server.mishap = lambda handler: False
+    assert phone.sync(client).report == "accepted"
+    assert len(set(server.arrived)) == 1
+    assert spent(phone) == 1.0
+
+
+def test_a_round_that_closed_meanwhile_is_over(server, client, phone, make_broadcast):
+    server.mishap = lambda handler: handler.command == "POST" and handler.answer(503)
+    phone.sync(client)
+    server.mishap = lambda handler: False
+    server.publish(make_broadcast(4))
+    synced = phone.sync(client)
+    assert (synced.round, synced.report) == (4, "accepted")
+    assert [(r.round, r.state, r.data) for r in phone.store.reports()] == [
+        (3, "closed", None),
+        (4, "accepted", None),
+    ]
+    assert spent(phone) == 2.0
+    assert list(server.taken) == [4]
+
+
+def test_a_round_that_closes_under_the_report(server, client, phone):
+    server.round = 4  # the broadcast of round 3 is still in some cache
+    assert phone.sync(client).report == "closed"
+    assert phone.store.reports(state="drawn") == []
+    assert spent(phone) == 1.0
+
+
+def test_a_budget_that_is_spent_sends_nothing_until_the_next_day(
+    server, client, phone, make_broadcast
+):
+    for round_ in (3, 4, 5):
+        server.publish(make_broadcast(round_))
+        synced = phone.sync(client)
+    assert (synced.report, synced.again) == ("budget", (NOON // DAY + 1) * DAY)
+    assert len(server.arrived) == 2
+    assert phone.sync(client, when=NOON + DAY).report == "accepted"
+    assert list(server.taken) == [3, 4, 5]
+
+
+def test_the_budget_for_life_ends_reports_for_good(server, client, phone, make_broadcast):
+    server.publish(make_broadcast(9, request=replace(ASK, epsilon=10.5)))
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.again) == ("new", "budget", None)
+    assert phone.predict(3)  # the model is of use all the same
+    assert server.arrived == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ReportRequest("identity", 1.0),
+        ReportRequest("laplace", 1.0, clip=0.5),
+        ReportRequest("qharmony-paper", 1.0),
+        ReportRequest("privunit", 1.0, clip=0.5),
+        ReportRequest("nonsense", 1.0),
+        ReportRequest("harmony", 1.0),  # without its clip
+        ReportRequest("harmony", 1.0, clip=0.5, options={"k": "many"}),
+        ReportRequest("harmony", 1.0, clip=0.5, options={"colour": 3}),
+        ReportRequest("harmony", float("inf"), clip=0.5),
+        ReportRequest("harmony", 1e-300, clip=0.5),
+    ],
+    ids=str,
+)
+def test_a_request_that_is_unsafe_or_nonsense_gets_no_report_and_costs_nothing(
+    server, client, phone, make_broadcast, request_
+):
+    try:
+        requested(make_broadcast(3, request=request_))
+        makes_sense = True
+    except ValueError:
+        makes_sense = False
+    server.publish(make_broadcast(3, request=request_))
+    synced = phone.sync(client)
+    if synced.report == "accepted":  # dense privunit draws floats, its finite form does not
+        assert makes_sense
+        assert requested(server.broadcast).finite_output
+        return
+    assert (synced.broadcast, synced.report) == ("new", "unsafe")
+    assert server.arrived == []
+    assert spent(phone) == 0.0
+
+
+def test_a_broadcast_without_a_request_gets_no_report(server, client, phone, make_broadcast):
+    server.publish(make_broadcast(3, request=None))
+    assert phone.sync(client).report == "none"
+    assert spent(phone) == 0.0
+
+
+def test_a_broadcast_older_than_the_one_held_is_left_alone(server, client, phone, make_broadcast):
+    phone.sync(client)
+    server.publish(make_broadcast(2))
+    before = phone.predict(5)
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.round) == ("older", "untried", 3)
+    assert phone.predict(5) == before
+    assert spent(phone) == 1.0
+
+
+def test_a_phone_that_enrols_again_follows_a_server_that_was_set_back(
+    server, client, phone, make_broadcast
+):
+    phone.sync(client)
+    server.publish(make_broadcast(2))
+    phone.join(client, "welcome")
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.round) == ("new", "accepted", 2)
+    server.publish(make_broadcast(3))
+    assert phone.sync(client).report == "done"  # round 3 had its report
+    assert spent(phone) == 2.0
+
+
+def test_the_same_round_with_other_vectors_is_taken_but_not_reported_twice(
+    server, client, phone, make_broadcast
+):
+    phone.sync(client)
+    server.publish(make_broadcast(3, d=7))
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report) == ("new", "done")
+    assert spent(phone) == 1.0
+
+
+def damaged(broadcast, **tensors) -> bytes:
+    """A broadcast that is whole by its checksum, with other numbers in it."""
+    found, words = unpack(broadcast.to_bytes())
+    return pack({**found, **tensors}, words)
+
+
+def test_a_broadcast_that_cannot_be_used_leaves_the_one_in_hand(
+    server, client, phone, make_broadcast
+):
+    phone.sync(client)
+    before = phone.predict(5), phone.store.broadcast()
+    good = make_broadcast(4)
+    whole = good.to_bytes()
+    flipped = bytearray(whole)
+    flipped[-20] ^= 1
+    bad_gram = np.full((4, 4), np.nan)
+    for data, outcome in [
+        (b"", "corrupt"),
+        (b"<html>the cafe's login page</html>", "corrupt"),
+        (whole[:-1], "corrupt"),
+        (bytes(flipped), "corrupt"),
+        (make_broadcast(4, apps=("chat", "chat")).to_bytes(), "unusable"),
+        (damaged(good, gram=bad_gram), "unusable"),
+        (damaged(good, gram=np.eye(4) * 1e9), "unusable"),
+        (damaged(good, app_vectors=np.full((6, 4), np.inf)), "corrupt"),
+        (damaged(good, app_vectors=np.zeros((6, 0)), gram=np.zeros((0, 0))), "unusable"),
+        (damaged(good, app_vectors=np.full((6, 4), 1e200)), "unusable"),
+    ]:
+        server.publish(data)
+        synced = phone.sync(client)
+        assert (synced.broadcast, synced.report) == (outcome, "untried"), data[:40]
+        assert (phone.predict(5), phone.store.broadcast()) == before
+    server.publish(good)
+    assert phone.sync(client).round == 4
+
+
+def test_a_huge_broadcast_is_not_read(server, phone, make_broadcast):
+    with Client(server.url, largest_broadcast=10_000) as client:
+        assert phone.sync(client).broadcast == "new"
+        server.publish(make_broadcast(4, d=500))
+        synced = phone.sync(client)
+        assert (synced.broadcast, synced.round) == ("unusable", 3)
+
+
+def test_a_server_that_is_down_changes_nothing(server, client, phone):
+    phone.sync(client)
+    server.mishap = lambda handler: handler.answer(503, Retry_After="7200")
+    synced = phone.sync(client)
+    assert (synced.broadcast, synced.report, synced.again) == (
+        "unreachable",
+        "untried",
+        NOON + 7200,
+    )
+    assert phone.predict(5)
+
+
+def test_an_unknown_token_keeps_the_report_until_the_phone_is_enrolled_again(server, client, phone):
+    client.token = "lost" * 10
+    assert phone.sync(client).report == "unenrolled"
+    (kept,) = phone.store.reports(state="drawn")
+    phone.join(client, "welcome")
+    assert phone.sync(client).report == "accepted"
+    assert set(server.arrived) == {kept.data}
+    assert spent(phone) == 1.0
+
+
+def test_a_report_the_server_will_never_take_is_not_sent_again(server, client, phone):
+    server.taken[3] = b"what a copy of this phone sent"
+    synced = phone.sync(client)
+    assert synced.report == "refused"
+    assert "already_reported" in synced.words
+    assert phone.sync(client).report == "done"
+    assert len(server.arrived) == 1
+
+
+def test_a_phone_back_from_the_drawer_reports_when_two_clocks_agree(
+    server, client, phone, make_broadcast
+):
+    """The ledger does not believe a leap of more than a month from one clock alone."""
+    phone.sync(client)
+    later = NOON + (LEAP_DAYS + 5) * DAY
+    server.publish(make_broadcast(4))
+    synced = phone.sync(client, when=later)  # the server's Date is that of this machine
+    assert (synced.broadcast, synced.report) == ("new", "clock")
+    assert spent(phone, later) == 1.0
+    client.broadcast = lambda etag: setattr(client, "server_time", later + 60)
+    assert phone.sync(client, when=later).report == "accepted"
+
+
+def test_a_person_may_vouch_for_the_clock(server, client, phone, make_broadcast):
+    phone.sync(client)
+    later = NOON + 400 * DAY
+    server.publish(make_broadcast(4))
+    assert phone.sync(client, when=later).report == "clock"
+    assert phone.sync(client, when=later, trust_clock=True).report == "accepted"
+
+
+def test_a_clock_set_back_gives_no_second_budget(server, client, phone, make_broadcast):
+    for round_, when in ((3, NOON), (4, NOON - 3 * DAY), (5, NOON - 5 * DAY)):
+        server.publish(make_broadcast(round_))
+        synced = phone.sync(client, when=when)
+    assert synced.report == "budget"  # 2 a day, whatever the day is called
+
+
+def test_two_processes_that_sync_at_once_draw_one_report(server, client, phone, monkeypatch):
+    """The other one draws between this one's look and its charge."""
+    with Store(phone.store.path) as other_store, Client(server.url) as other_client:
+        other = Phone(other_store, clock=lambda: NOON)
+        true_draw = phone.store.draw
+
+        def draw(*arguments):
+            monkeypatch.undo()
+            assert other.sync(other_client).report == "accepted"
+            return true_draw(*arguments)
+
+        monkeypatch.setattr(phone.store, "draw", draw)
+        assert phone.sync(client).report == "done"
+    assert len(server.arrived) == 1
+    assert spent(phone) == 1.0
+
+
+def test_going_over_to_another_server_withdraws_what_the_first_did_not_get(
+    server, client, phone, make_broadcast
+):
+    server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
+    phone.sync(client)
+    with serving(make_broadcast(1)) as second, Client(second.url) as other:
+        with pytest.raises(ValueError, match="not joined"):
+            phone.sync(other)
+        phone.join(other, "welcome")
+        synced = phone.sync(other)
+        assert (synced.broadcast, synced.report, synced.round) == ("new", "accepted", 1)
+    assert [report.state for report in phone.store.reports()] == ["withdrawn", "accepted"]
+
+
+def test_forgetting_withdraws_a_report_that_is_waiting(server, client, phone):
+    server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
+    phone.sync(client)
+    phone.forget()
+    server.mishap = lambda handler: False
+    server.arrived.clear()
+    assert phone.sync(client).report == "done"
+    assert server.arrived == []
+    assert spent(phone) == 1.0  # it may have been seen
+
+
+def test_a_full_disk_during_a_sync_raises_and_the_old_model_stays(
+    server, client, phone, make_broadcast
+):
+    phone.sync(client)
+    before = phone.predict(5)
+    pages = phone.store._connection.execute("PRAGMA page_count").fetchone()[0]
+    phone.store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    server.publish(make_broadcast(4, apps=[f"app {number}" for number in range(3000)]))
+    with pytest.raises(RuntimeError, match="make room"):
+        phone.sync(client)
+    assert phone.round == 3
+    assert phone.predict(5) == before
+
+
+def test_status_tells_what_left_and_what_it_cost(server, client, phone):
+    phone.sync(client)
+    found = phone.status()
+    assert (found.n_launches, found.n_apps, found.n_known) == (25, 4, 3)
+    assert [(r.round, r.mechanism, r.epsilon, r.state) for r in found.reports] == [
+        (3, "harmony", 1.0, "accepted")
+    ]
+    assert found.reports[0].n_bytes == len(server.arrived[0])
+    assert (found.spent.lifetime, found.left.lifetime) == (1.0, 9.0)
+
+
+def test_a_crowd_comes_with_the_broadcast(server, client, phone, make_broadcast):
+    crowd = Crowd(np.full(6, 1 / 6), np.zeros(7, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    server.publish(make_broadcast(4, crowd=crowd))
+    assert phone.sync(client).broadcast == "new"
+    assert len(phone.predict(4)) == 4
+
+
+def test_reports_are_of_the_round_and_mechanism_asked_for(server, client, phone):
+    phone.sync(client)
+    report = Report.from_bytes(server.taken[3])
+    assert (report.round, report.mechanism) == (3, "harmony")
