@@ -279,6 +279,10 @@ def test_settings_travel_with_the_package():
         10,
     )
     assert (named["fig4"].settings["cycles"], named["fig4"].settings["q_every"]) == ("days", 2)
+    for name in ("fig3", "fig4"):  # the same study, counted twice
+        other = dict(named[f"{name}-honest"].settings)
+        assert named[name].settings["preset"] == "authors"
+        assert other == {**named[name].settings, "preset": "honest"}
     assert named["fig5"].settings["epsilon"] == 4.5
     assert named["fig6"].settings["epsilon"] == 1.1
 

@@ -24,14 +24,28 @@ PARTS: Mapping[str, str] = {
     "table2": "static",
     "fig2": "activity",
     "fig3": "dynamic",
+    "fig3-honest": "dynamic",
     "fig4": "dynamic",
+    "fig4-honest": "dynamic",
     "fig5": "dynamic",
     "fig6": "dynamic",
     "phones": "phones",
     "coldstart": "coldstart",
 }
 # The long ones first, so that two at a time end together.
-ORDER = ("phones", "fig6", "fig5", "table2", "coldstart", "fig4", "table1", "fig3", "fig2")
+ORDER = (
+    "phones",
+    "fig6",
+    "fig5",
+    "table2",
+    "coldstart",
+    "fig4",
+    "fig4-honest",
+    "table1",
+    "fig3",
+    "fig3-honest",
+    "fig2",
+)
 _ABOUT_A_PART = ("title", "data", "twin", "quick")
 
 
