@@ -50,8 +50,9 @@ def hit_rates(phones: list[Passed], prior) -> np.ndarray:
             if prior is not None:
                 cells = prior(number, one, launch)
                 scores = mixed_with_crowd(scores, *cells, one.after[launch], one.seen[launch])
-            better = int((scores > scores[one.target[launch]]).sum())
-            hits.append([better < n for n in (1, 3, 5)])
+            target = scores[one.target[launch]]
+            better, equal = int((scores > target).sum()), int((scores == target).sum())
+            hits.append([min(max((n - better) / equal, 0.0), 1.0) for n in (1, 3, 5)])
     return np.mean(hits, axis=0)
 
 
@@ -128,6 +129,45 @@ def directed_prior(vectors, histories):
     return prior
 
 
+def rates_of(way, size, epsilon, world) -> np.ndarray:
+    """Hit rates of the new phones with the prior that this way gives them."""
+    n_apps, seed, new, histories = world["n_apps"], world["seed"], world["new"], world["histories"]
+    start = KeyedBits(seed, purpose="Q").generator()
+    sample = (world["sample"][:size] * (1 + ROUNDS * SAMPLE // size))[: ROUNDS * SAMPLE]
+    if way == "seqmf":
+        settings = ModelSettings(inference="last")
+        vectors = random_vectors(n_apps, DIM, 0.1, start)
+        vectors = followed(seqmf_gradient(settings), vectors, sample, size, epsilon, seed)
+
+        def at(beta, phones):
+            return hit_rates(phones, seqmf_prior(vectors, settings, histories, beta))
+
+        half = new[: len(new) // 2]  # β is chosen on one half of the new phones
+        return at(max(BETAS, key=lambda beta: at(beta, half)[2]), new)
+    if way == "directed":
+        vectors = random_vectors(2 * n_apps, DIM, 0.1, start)
+        vectors = followed(directed_gradient, vectors, sample, size, epsilon, seed)
+        return hit_rates(new, directed_prior(vectors, histories))
+    fleet = _fleet(world["parameters"], seed, size)
+    if epsilon is None:
+        return hit_rates(new, told_by(crowd_from(mean_shares(fleet), 0.0)))
+    oracle = mechanism(way, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
+    estimate = oracle.estimate(tallied(fleet, oracle, seed), size)
+    return hit_rates(new, told_by(learnt_crowd(oracle, estimate, size)))
+
+
+def new_phones(parameters, seed, first):
+    """Phones from number `first` on: their histories, and their own predictions."""
+    log = collapsed(synthetic.make(parameters, seed, first))
+    starts = log.starts
+    long = np.flatnonzero(np.diff(starts) >= HEADLINE[1])
+    histories = [log.app[starts[u] : starts[u + 1]].astype(np.int64) for u in long]
+    times = [log.time[starts[u] : starts[u] + HEADLINE[1]] / 1000.0 for u in long]
+    return histories, [
+        passed(apps, when, np.unique(apps)) for apps, when in zip(histories, times, strict=True)
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--phones", default="1000,10000,100000")
@@ -140,67 +180,26 @@ def main() -> None:
     given = parser.parse_args()
     sizes = [int(each) for each in given.phones.split(",")]
     epsilons = [None, *(float(each) for each in given.epsilon.split(","))]
-    ways = given.ways.split(",")
     parameters = synthetic.fleet_parameters(max(sizes) + given.new, given.apps)
-    seed, n_apps = given.seed, given.apps
-    log = collapsed(synthetic.make(parameters, seed, max(sizes)))
-    starts = log.starts
-    histories = [
-        log.app[starts[user] : starts[user + 1]].astype(np.int64)
-        for user in range(log.n_users)
-        if starts[user + 1] - starts[user] >= HEADLINE[1]
-    ]
-    seconds = [
-        log.time[starts[user] : starts[user] + HEADLINE[1]] / 1000.0
-        for user in range(log.n_users)
-        if starts[user + 1] - starts[user] >= HEADLINE[1]
-    ]
-    new = [
-        passed(apps, when, np.unique(apps)) for apps, when in zip(histories, seconds, strict=True)
-    ]
-    base = hit_rates(new, None)
-    print(f"{n_apps} apps, {len(new)} new phones, without a crowd: HR@1/3/5 {_words(base)}")
-    print(f"{'way':9s} {'phones':>8s} {'ε':>5s}  HR@1/3/5 gained", flush=True)
-    begin, apps = synthetic.histories(parameters, seed, 0, min(max(sizes), ROUNDS * SAMPLE))
+    histories, new = new_phones(parameters, given.seed, max(sizes))
+    begin, apps = synthetic.histories(parameters, given.seed, 0, min(max(sizes), ROUNDS * SAMPLE))
     sample = [apps[begin[k] : begin[k + 1]].astype(np.int64) for k in range(len(begin) - 1)]
-    sample = [each for each in sample if len(each) > 1]
-    settings = ModelSettings(inference="last")
+    world = {
+        "parameters": parameters,
+        "n_apps": given.apps,
+        "seed": given.seed,
+        "new": new,
+        "histories": histories,
+        "sample": [each for each in sample if len(each) > 1],
+    }
+    base = hit_rates(new, None)
+    print(f"{given.apps} apps, {len(new)} new phones, without a crowd: HR@1/3/5 {_words(base)}")
+    print(f"{'way':9s} {'phones':>8s} {'ε':>5s}  HR@1/3/5 gained", flush=True)
     found = []
     for size in sizes:
-        fleet = None
-        for way in ways:
-            some = (sample[:size] * (1 + ROUNDS * SAMPLE // size))[: ROUNDS * SAMPLE]
+        for way in given.ways.split(","):
             for epsilon in epsilons:
-                start = KeyedBits(seed, purpose="Q").generator()
-                if way == "seqmf":
-                    vectors = followed(
-                        seqmf_gradient(settings), random_vectors(n_apps, DIM, 0.1, start), some,
-                        size, epsilon, seed,
-                    )  # fmt: skip
-                    half = len(new) // 2  # β is chosen on one half of the new phones
-                    beta = max(
-                        BETAS,
-                        key=lambda beta: hit_rates(
-                            new[:half], seqmf_prior(vectors, settings, histories, beta)
-                        )[2],
-                    )
-                    rates = hit_rates(new, seqmf_prior(vectors, settings, histories, beta))
-                elif way == "directed":
-                    vectors = followed(
-                        directed_gradient, random_vectors(2 * n_apps, DIM, 0.1, start), some, size,
-                        epsilon, seed,
-                    )  # fmt: skip
-                    rates = hit_rates(new, directed_prior(vectors, histories))
-                else:
-                    fleet = fleet or _fleet(parameters, seed, size)
-                    if epsilon is None:
-                        crowd = crowd_from(mean_shares(fleet), 0.0)
-                    else:
-                        oracle = mechanism(way, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
-                        tally = tallied(fleet, oracle, seed)
-                        crowd = learnt_crowd(oracle, oracle.estimate(tally, size), size)
-                    rates = hit_rates(new, told_by(crowd))
-                gain = rates - base
+                gain = rates_of(way, size, epsilon, world) - base
                 found.append(
                     {"way": way, "phones": size, "epsilon": epsilon, "gain": gain.tolist()}
                 )

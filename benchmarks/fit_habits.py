@@ -2,11 +2,11 @@
 
     python benchmarks/fit_habits.py epm.csv.gz schonlau.csv.gz synthetic:lsapp synthetic:app-usage
 
-Only the launches before each log's test part are read (split fraction:0.8,0,0.2, or the twins' own).
-Every phone goes through its launches once, from the start at hand, and the next start is the mean
-over logs of the mean over phones of the weights they end with; a few times over. With more than one
-log it also leaves each out in turn and prints what that start scores on the log left out, on the last
-fifth of its training part, beside the start from all logs.
+Only the launches before each log's test part are read (split fraction:0.8,0,0.2, or the twins'
+own). Every phone goes through its launches once, from the start at hand; the next start is the
+mean over logs of the mean over phones of the weights they end with; so four times. With more than
+one log it also leaves each out in turn and prints what that start scores on that log, on the
+last fifth of its training part, beside the start from all logs.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Nothing here ever leaves the phone, so it costs no privacy. `Habits` keeps a few statistics, each
 brought up to date at every launch. Each gives every app i a number φ(i), in the unit of log-odds:
 
-    frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 1,000 launches
+    frequency   log P0(i),  P0(i) = (n(i) + α·prior(i)) / (n + α),  n(i) fading over 330 launches
     lately      log(1 + l(i) / (κ·P0(i))),  l(i) the launches of i fading over 20 launches
     after-1     log(1 + n(j→i) / (κ·b(i))),  j the last app; b backs off, see below
     after-2,-4  the same after the last two, four apps
@@ -106,8 +106,8 @@ class Weights:
     """The start of the mix: a weight for each of `STATISTICS`, by set.
 
     A weight of exactly 0 switches its statistic off for good. ``rate`` is the step with which the
-    weights move (0: they stay), ``lesson`` scales that of the corrections, ``again`` the offset of the
-    last app (0: none). ``taste`` is the
+    weights move (0: they stay), ``lesson`` scales that of the corrections, ``again`` the offset of
+    the last app (0: none). ``taste`` is the
     weight of the SeqMF score, in standard deviations over the candidates; it stays as it is.
     """
 
@@ -294,17 +294,19 @@ class Habits:
             self._mix[number] += step * self._on[number]
         if self.weights.lesson:
             squared = error * error
-            for step, corrections, errors in zip(
-                LESSON_STEPS, *self._lessons(len(error)), strict=False
-            ):
-                errors *= LESSON_FADE
-                errors += squared
-                corrections += self.weights.lesson * step * error / np.sqrt(1.0 + errors)
+            corrections, errors = self._lessons(len(error))
+            for number, step in enumerate(LESSON_STEPS[: len(errors)]):
+                errors[number] *= LESSON_FADE
+                errors[number] += squared
+                corrections[number] += (
+                    self.weights.lesson * step * error / np.sqrt(1.0 + errors[number])
+                )
 
     def _lessons(self, n: int) -> tuple[list[Floats], list[Floats]]:
         """The corrections that apply now, and their squared errors: for each app, after the last
         one, after the one before; rows of the n known apps, to be written to."""
-        corrections, errors = [self._lesson_of[:n]], [self._errors_of[:n]]
+        corrections: list[Floats] = [self._lesson_of[:n]]
+        errors: list[Floats] = [self._errors_of[:n]]
         for back, app in enumerate(self._last_apps[:2]):
             slot = self._slot.get(app)
             if slot is None:
@@ -445,7 +447,7 @@ class Habits:
         SeqMF light scores of the candidates.
         """
         apps = np.asarray(candidates, np.int64).tolist()
-        scores = np.empty(len(apps))
+        scores: Floats = np.empty(len(apps))
         if not apps:
             return scores
         view = self._seen_from(when)
@@ -601,7 +603,10 @@ class Habits:
 
     def _by_since(self) -> Floats:
         average = (self._hits.sum() + 1.0) / (self._trials.sum() + 10.0)
-        return np.log((self._hits / average + SINCE_PRIOR) / (self._trials + SINCE_PRIOR))
+        readily: Floats = np.log(
+            (self._hits / average + SINCE_PRIOR) / (self._trials + SINCE_PRIOR)
+        )
+        return readily
 
     def _prior(self) -> float:
         """prior(i): as if one app more than those known could come."""
@@ -676,10 +681,8 @@ class Habits:
             raise WireError(f"expected nextapp habits, got {words.get('kind')!r}.")
         try:
             values = json.loads(words["weights"])
-            weights = Weights(
-                **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-            )
-            habits = cls(weights)
+            within, opening = (tuple(values.pop(name)) for name in ("within", "opening"))
+            habits = cls(Weights(within, opening, **values))
             habits._restore(tensors)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise WireError(f"habits that cannot be read: {error}") from error
@@ -693,7 +696,7 @@ class Habits:
         self._slot = {app: slot for slot, app in enumerate(tensors["apps"].tolist())}
         self._last_apps = tensors["last_apps"].tolist()
         self._last_time, self._total = tensors["times"].tolist()
-        self._kinds = tuple(tensors["kinds"].tolist())  # type: ignore[assignment]
+        self._kinds = tuple(tensors["kinds"].tolist())
         for name in ("mix", "squares", "places", "rhythm", "hits", "trials", "again"):
             getattr(self, f"_{name}")[...] = tensors[name]
         for name in _BY_APP:
@@ -746,7 +749,8 @@ def _hour(when: float) -> int:
 def _doublings(seconds: Floats) -> npt.NDArray[np.intp]:
     """How often a second must double to pass these; 0 for a clock set back."""
     _, exponent = np.frexp(np.maximum(seconds, 0.0) + 1.0)
-    return np.minimum(exponent - 1, N_SINCE - 1).astype(np.intp)
+    doublings: npt.NDArray[np.intp] = np.minimum(exponent - 1, N_SINCE - 1).astype(np.intp)
+    return doublings
 
 
 def _standardised(taste: Floats) -> Floats:

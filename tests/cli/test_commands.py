@@ -56,7 +56,7 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
     assert result["n_users"] > 0
     assert result["n_predictions"] > 0
     assert set(result["models"]) == {
-        "random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen"
+        "random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp"
     }  # fmt: skip
     for figures in result["models"].values():
         for metric in METRICS:

@@ -1,4 +1,4 @@
-"""Habits against formulas worked out launch by launch from the whole history, and what they promise."""
+"""Habits against formulas worked out from the whole history, and what they promise."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_transitions_back_off(launches):
 
 
 def test_after_1_backs_off_to_the_place(launches):
-    """With place in the mix, b = P0·e^(place/2): the score of after-1 is what is left without it."""
+    """With place in the mix, b = P0·e^(place/2): after-1 is what is left without it."""
     weights = tuple(1.0 if name in ("after-1", "place") else 0.0 for name in STATISTICS)
     both = fed(launches, Weights(weights, weights, 0.0, 0.0, 0.0)).scores(range(N_APPS))
     place = fed(launches, only("place")).scores(range(N_APPS))
@@ -420,8 +420,8 @@ def test_weights_are_checked():
 
 
 def test_a_prediction_takes_well_under_a_thousandth_of_a_second(rng):
-    """The claim is 200 µs, measured in benchmarks/habits_speed.py; here ten times that, for a loaded
-    machine."""
+    """The claim is 200 µs, measured in benchmarks/habits_speed.py; here ten times that, as tests
+    share the machine."""
     phone = Habits()
     for t, app in enumerate(rng.integers(0, 30, 400).tolist()):
         phone.observe(app, 1e9 + 30.0 * t)

@@ -80,7 +80,7 @@ def _launches_of(log: LaunchLog, user: str | None) -> tuple[list[tuple[str, floa
 
 
 def explained(launches: list[tuple[str, float]], launch: int | None, n: int) -> dict[str, Any]:
-    """The n likeliest apps after these launches (or before number `launch`), each with its reasons."""
+    """The n likeliest apps after these launches, or before number `launch`, with their reasons."""
     target = None
     if launch is not None:
         if not 2 <= launch <= len(launches):

@@ -118,15 +118,16 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
 
 
 def standing(result: Mapping[str, Any], metric: str = "HR@5") -> list[str]:
-    """How SeqMF stands to the others; level where the interval of the difference holds 0."""
+    """How SeqMF and nextapp stand to the others; level where the difference's interval holds 0."""
     lines = []
-    for name, differences in result.get("seqmf_minus", {}).items():
-        gap = differences[metric]
-        verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level with"
-        lines.append(
-            f"seqmf is {verdict} {name} in {metric}: {gap['difference']:+.3f} "
-            f"({gap['low']:+.3f} to {gap['high']:+.3f})"
-        )
+    for model in ("seqmf", "nextapp"):
+        for name, differences in result.get(f"{model}_minus", {}).items():
+            gap = differences[metric]
+            verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level with"
+            lines.append(
+                f"{model} is {verdict} {name} in {metric}: {gap['difference']:+.3f} "
+                f"({gap['low']:+.3f} to {gap['high']:+.3f})"
+            )
     return lines
 
 

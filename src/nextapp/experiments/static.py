@@ -26,10 +26,11 @@ class StaticResult:
     def as_json(self) -> dict[str, Any]:
         summary = self.evaluation.summary()
         names = [mark.name for mark in self.evaluation.marks]
-        if "seqmf" in names:
-            summary["seqmf_minus"] = {
-                name: self.evaluation.difference("seqmf", name) for name in names if name != "seqmf"
-            }
+        for model in ("seqmf", "nextapp"):
+            if model in names:
+                summary[f"{model}_minus"] = {
+                    name: self.evaluation.difference(model, name) for name in names if name != model
+                }
         return {
             **summary,
             "data": {

@@ -57,7 +57,7 @@ class Phone(NamedTuple):
     recent: npt.NDArray[np.int64]  # the last four launches, latest first; -1 for none
     known: npt.NDArray[np.bool_]
     place: npt.NDArray[np.int64]
-    count: Floats
+    launches: Floats
     lately: Floats
     launched: Floats
     in_session: Floats
@@ -271,33 +271,14 @@ def _look(
     hour = int(when // _HOUR_SECONDS) % _N_HOURS
     features[:] = 0.0
 
-    share_sum = phone.places.sum()
-    context = phone.whole[_KIND_2] * _N_KINDS + phone.whole[_KIND_1]
-    rhythm_sum = phone.rhythm[context].sum()
-    by_place, by_rhythm = np.empty(_N_PLACES), np.empty(_N_PLACES)
-    for bucket in range(_N_PLACES):
-        share = phone.places[bucket] / share_sum
-        width = 1
-        if bucket < _NEW:
-            before = 0 if bucket == 0 else _ENDS[bucket - 1]
-            width = max(min(_ENDS[bucket], n) - before, 1)
-        by_place[bucket] = math.log(max(n, 1) * share / width)
-        seen = phone.rhythm[context, bucket]
-        by_rhythm[bucket] = math.log((seen / share + _RHYTHM_PRIOR) / (rhythm_sum + _RHYTHM_PRIOR))
-    average = (phone.hits.sum() + 1.0) / (phone.trials.sum() + 10.0)
-    by_since = np.empty(_N_SINCE)
-    for step in range(_N_SINCE):
-        by_since[step] = math.log(
-            (phone.hits[step] / average + _SINCE_PRIOR) / (phone.trials[step] + _SINCE_PRIOR)
-        )
-
+    by_place, by_rhythm, by_since = _by_place_and_since(phone)
     placed = start[0, _PLACE] != 0.0 or start[1, _PLACE] != 0.0
     prior = _FREQUENCY_PRIOR / (n + 1.0)
     for i in range(k):
         if not phone.known[i]:
             phone.bucket[i] = _NEW
             continue
-        popular[i] = (phone.count[i] + prior) / (total + _FREQUENCY_PRIOR)
+        popular[i] = (phone.launches[i] + prior) / (total + _FREQUENCY_PRIOR)
         features[_FREQUENCY, i] = math.log(popular[i])
         if phone.lately[i] > 0.0:
             features[_LATELY, i] = math.log1p(phone.lately[i] / (_LATELY_PRIOR * popular[i]))
@@ -317,6 +298,50 @@ def _look(
         if not opening and phone.in_session[i] > 0.0:
             features[_SESSION, i] = math.log1p(phone.in_session[i])
 
+    _back_off(phone, slots)
+    mix = phone.mix[1 if opening else 0]
+    if start[0, _LESSON] != 0.0 or start[1, _LESSON] != 0.0:
+        features[_LESSON] = phone.lesson_of
+        for back in range(_n_lessons(phone)):
+            features[_LESSON] += phone.lesson[back, phone.recent[back]]
+    scores[:] = 0.0
+    for f in range(_N):
+        weight = mix[f]
+        for i in range(k):
+            scores[i] += weight * features[f, i]
+
+
+@compiled
+def _by_place_and_since(phone: Phone) -> tuple[Floats, Floats, Floats]:
+    """`Habits._by_place` and `Habits._by_since`."""
+    share_sum = phone.places.sum()
+    context = phone.whole[_KIND_2] * _N_KINDS + phone.whole[_KIND_1]
+    rhythm_sum = phone.rhythm[context].sum()
+    n = phone.whole[_KNOWN]
+    by_place, by_rhythm = np.empty(_N_PLACES), np.empty(_N_PLACES)
+    for bucket in range(_N_PLACES):
+        share = phone.places[bucket] / share_sum
+        width = 1
+        if bucket < _NEW:
+            before = 0 if bucket == 0 else _ENDS[bucket - 1]
+            width = max(min(_ENDS[bucket], n) - before, 1)
+        by_place[bucket] = math.log(max(n, 1) * share / width)
+        seen = phone.rhythm[context, bucket]
+        by_rhythm[bucket] = math.log((seen / share + _RHYTHM_PRIOR) / (rhythm_sum + _RHYTHM_PRIOR))
+    average = (phone.hits.sum() + 1.0) / (phone.trials.sum() + 10.0)
+    by_since = np.empty(_N_SINCE)
+    for step in range(_N_SINCE):
+        by_since[step] = math.log(
+            (phone.hits[step] / average + _SINCE_PRIOR) / (phone.trials[step] + _SINCE_PRIOR)
+        )
+    return by_place, by_rhythm, by_since
+
+
+@compiled
+def _back_off(phone: Phone, slots: Any) -> None:
+    """`Habits._back_off`."""
+    features, popular = phone.features, phone.popular
+    k = len(popular)
     for order in range(2):
         key = _context(phone.recent, order)
         if key < 0 or key not in slots[order]:
@@ -330,17 +355,6 @@ def _look(
                     lift = 0.5 * features[_AFTER_2, i] + 0.25 * features[_AFTER_1, i]
                 back = popular[i] * math.exp(lift)
                 features[_AFTER_2 + order, i] = math.log1p(counts[i] / (_LONGER_PRIOR * back))
-
-    mix = phone.mix[1 if opening else 0]
-    if start[0, _LESSON] != 0.0 or start[1, _LESSON] != 0.0:
-        features[_LESSON] = phone.lesson_of
-        for back in range(_n_lessons(phone)):
-            features[_LESSON] += phone.lesson[back, phone.recent[back]]
-    scores[:] = 0.0
-    for f in range(_N):
-        weight = mix[f]
-        for i in range(k):
-            scores[i] += weight * features[f, i]
 
 
 @compiled
@@ -366,7 +380,7 @@ def _finish(phone: Phone, again: float, scores: Floats) -> None:
                 scores[i] = score
     last = phone.recent[0]
     if n > 1 and last >= 0 and phone.known[last]:
-        best = np.argmax(phone.again)
+        best = int(np.argmax(phone.again))
         largest = len(_OFFSETS) - 1
         if 2.0 * phone.places[0] > phone.places.sum() and (
             best == largest or phone.again[largest] + _AGAIN_LEAN > phone.again[best]
@@ -446,13 +460,13 @@ def _observe(
             phone.in_session[:] = 0.0
     hour = int(when // _HOUR_SECONDS) % _N_HOURS
     for i in range(k):
-        phone.count[i] *= _FREQUENCY_FADE
+        phone.launches[i] *= _FREQUENCY_FADE
         phone.lately[i] *= _LATELY_FADE
         phone.hours[hour, i] *= _HOUR_FADE
         if phone.known[i] and phone.place[i] < phone.place[app]:
             phone.place[i] += 1
     real[_TOTAL] = real[_TOTAL] * _FREQUENCY_FADE + 1.0
-    phone.count[app] += 1.0
+    phone.launches[app] += 1.0
     phone.lately[app] += 1.0
     phone.hours[hour, app] += 1.0
     phone.place[app] = 0
@@ -565,10 +579,10 @@ def _forget_oldest(phone: Phone) -> None:
     for i in range(len(phone.known)):
         if phone.known[i] and (oldest < 0 or phone.place[i] > phone.place[oldest]):
             oldest = i
-    phone.real[_TOTAL] -= phone.count[oldest]
+    phone.real[_TOTAL] -= phone.launches[oldest]
     phone.whole[_KNOWN] -= 1
     phone.known[oldest] = False
-    phone.count[oldest] = 0.0
+    phone.launches[oldest] = 0.0
     phone.lately[oldest] = 0.0
     phone.in_session[oldest] = 0.0
     phone.after[oldest, :] = 0.0

@@ -128,8 +128,8 @@ class NextApp:
 def pooled(history: LaunchLog) -> Crowd:
     """What all phones of a log know together, without any privacy: the mean of their shares.
 
-    The counterpart of what `nextapp.crowd.CrowdServer` learns from private reports: each phone counts
-    the same, by the share of its transitions that are j→i and of its launches that are of i.
+    The counterpart of what `nextapp.crowd.CrowdServer` learns from private reports: each phone
+    counts the same, by the share of its transitions that are j→i and of its launches that are of i.
     """
     n_apps, user = history.n_apps, history.user.astype(np.int64)
     launches = np.bincount(user, minlength=history.n_users)
@@ -138,9 +138,9 @@ def pooled(history: LaunchLog) -> Crowd:
     previous, following = history.app[:-1][follows], history.app[1:][follows]
     weight = 1.0 / (launches[user[1:][follows]] - 1)
     cells, where = np.unique(previous.astype(np.int64) * n_apps + following, return_inverse=True)
-    share = np.bincount(where, weight, minlength=len(cells))
+    told: Floats = np.bincount(where, weight, minlength=len(cells)).astype(np.float64)
     row = cells // n_apps
-    share /= np.bincount(row, share, minlength=n_apps)[row]
+    share: Floats = told / np.bincount(row, told, minlength=n_apps)[row]
     return Crowd(
         popularity / popularity.sum() if len(history) else np.full(n_apps, 1.0 / n_apps),
         np.searchsorted(row, np.arange(n_apps + 1)).astype(np.int64),
