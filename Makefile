@@ -31,11 +31,12 @@ light:
 
 # Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
 flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/python -m pytest -rs tests/flower
+	$(FLOWER)/bin/python -m pytest -n 3 --dist loadfile -rs tests/flower
 
 $(FLOWER)/.ready: pyproject.toml constraints-flower.txt
 	$(PYTHON) -m venv $(FLOWER)
-	$(FLOWER)/bin/python -m pip install --quiet --constraint constraints-flower.txt -e '.[flower]' pytest
+	$(FLOWER)/bin/python -m pip install --quiet --constraint constraints-flower.txt -e '.[flower]' \
+	  pytest pytest-xdist
 	@touch $@
 
 # The oldest versions that pyproject.toml allows.

@@ -35,13 +35,15 @@ def test_a_phone_from_its_first_launch_to_its_last(phone, tmp_path):
     assert "no launches yet" in phone("predict").output
 
 
-def test_one_persons_launches_are_imported_from_any_log(phone):
-    source = "synthetic:phones=3,apps=20,days=2"
-    several = phone("import", source)
+def test_one_persons_launches_are_imported_from_any_log(phone, tmp_path):
+    lines = ["user_id,timestamp,app_name", "ann,5,maps", "bob,6,mail", "ann,7,chat"]
+    (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
+    several = phone("import", "log.csv")
     assert several.exit_code == 1
-    assert "--user phone-0000" in several.output
-    assert "launches taken over" in phone("import", source, "--user", "phone-0001").output
-    assert phone("import", source, "--user", "nobody").exit_code == 1
+    assert "--user ann" in several.output
+    assert "2 launches taken over" in phone("import", "log.csv", "--user", "ann").output
+    assert phone("import", "log.csv", "--user", "nobody").exit_code == 1
+    assert sorted(line[3:] for line in phone("predict").output.splitlines()) == ["chat", "maps"]
 
 
 def test_errors_are_one_line(phone):

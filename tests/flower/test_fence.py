@@ -24,6 +24,7 @@ from nextapp.federation.flower.processes import Processes
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-flower.conf"
+NOBODY = 599  # what `status` says where nobody answers
 NEXTAPP = [sys.executable, "-m", "nextapp", "federation"]
 
 MAIN = """\
@@ -87,6 +88,8 @@ def status(ca, port, path, method="POST"):
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
+    except urllib.error.URLError:
+        return NOBODY
 
 
 def control(folder, ca, port, *command):
@@ -107,7 +110,9 @@ def control(folder, ca, port, *command):
 def test_a_gateway_plays_a_round_through_the_fence(fenced):
     folder, processes, ca, inner, outer = fenced
     give_up = time.monotonic() + 240
-    while status(ca, outer, "/v1/fleet/activate-node") >= 502:  # until the SuperLink is there
+    while (
+        status(ca, outer, "/v1/fleet/activate-node") >= 502
+    ):  # until nginx and SuperLink are there
         assert time.monotonic() < give_up, processes.said("superlink")
         time.sleep(0.5)
     private, public = node_key(folder / "node")

@@ -8,7 +8,6 @@ import socket
 import subprocess
 
 import pytest
-from small_server import serving
 
 from nextapp.phone.client import (
     BadAnswer,
@@ -19,6 +18,7 @@ from nextapp.phone.client import (
     Untrusted,
 )
 from nextapp.wire import Report
+from phone.small_server import serving
 
 TOKEN = "t" * 43
 

@@ -100,15 +100,18 @@ def test_what_is_exported_can_be_imported_elsewhere(phone, tmp_path):
     assert phone("export", "--format", "csv", "--out", "out.csv")[0] == 0
     assert list(csv.reader((tmp_path / "out.csv").read_text().splitlines())) == [
         ["timestamp", "app_name"],
-        ["1777622400.0", "maps"],
-        ["1777629700.25", 'a "quoted", name'],
+        ["2026-05-01T10:00:00+02:00", "maps"],
+        ["2026-05-01T10:01:40.250000+00:00", 'a "quoted", name'],
     ]
     held = json.loads(phone("export")[1])
     assert [launch["app"] for launch in held["launches"]] == ["maps", 'a "quoted", name']
     assert phone("--store", "other.db", "init", "--lifetime", "1", "--per-day", "1")[0] == 0
     assert "2 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
     assert "0 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
+    assert "0 launches taken over" in phone("import", "out.csv")[1]  # what it gave it has
     assert phone("--store", "other.db", "predict")[1] == phone("predict")[1]
+    theirs = json.loads(phone("--store", "other.db", "export")[1])
+    assert theirs["launches"] == held["launches"]
 
 
 @pytest.mark.parametrize(

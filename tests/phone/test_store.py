@@ -10,6 +10,7 @@ import signal
 import sqlite3
 import threading
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -493,6 +494,15 @@ def test_merging_sorts_by_clock_and_counts_a_launch_once(store):
     assert [launch.name for launch in store.launches()] == ["maps", "chat", "mail"]
     numbers = [launch.number for launch in store.launches()]
     assert numbers == list(range(numbers[0], numbers[0] + 3))
+
+
+def test_a_clock_is_kept_as_a_written_time_keeps_it(store):
+    clocks_given = [1790000000.1234567, 1790000000.9999999, 0.1 + 0.2, 253_402_214_400.0]
+    for clock in clocks_given:
+        held = store.add("chat", clock).clock
+        written = datetime.fromtimestamp(held, UTC).isoformat()
+        assert datetime.fromisoformat(written).timestamp() == held
+        assert abs(held - clock) <= 5e-7
 
 
 def test_merging_takes_all_or_nothing(store):

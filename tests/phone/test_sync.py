@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_server import serving
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.privacy import requested
 from nextapp.privacy.ledger import LEAP_DAYS
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Report, ReportRequest, pack, unpack
+from phone.small_server import serving
 
 NOON = 1_790_000_000.0
 DAY = 86_400.0

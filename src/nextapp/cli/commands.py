@@ -33,11 +33,11 @@ app = typer.Typer(
 )
 app.add_typer(data.app, name="data")
 app.add_typer(privacy.app, name="privacy")
-app.add_typer(phone.app, name="phone")
-app.add_typer(federation.app, name="federation")
 privacy.app.command(
     "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
 )(phones.phones_needed)
+app.add_typer(phone.app, name="phone")
+app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)

@@ -56,7 +56,8 @@ def reported(
     drawn = _drawn(fleet, oracle, seed, round, reporting, popularity, threads)
     widths = [width(oracle.n_outputs)]
     return [
-        Report(oracle.name, round, packed([output], widths)) for output in drawn[drawn >= 0].tolist()
+        Report(oracle.name, round, packed([output], widths))
+        for output in drawn[drawn >= 0].tolist()
     ]
 
 

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 from nextapp.phone.client import Client, ServerError
@@ -162,7 +162,8 @@ def export(path: Path, form: str = "json") -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("timestamp", "app_name"))
     for launch in held["launches"]:
-        writer.writerow((repr(launch["time"]), launch["app"]))
+        zone = timezone(timedelta(seconds=launch["zone"]))
+        writer.writerow((datetime.fromtimestamp(launch["time"], zone).isoformat(), launch["app"]))
     return out.getvalue()
 
 

@@ -23,11 +23,12 @@ from nextapp.wire import Report
 
 DAY = 86_400.0
 WINDOW = 90 * DAY
-LATEST = 253_402_300_799.0  # the last second of the year 9999
+LATEST = 253_402_214_400.0  # the last midnight of the year 9999, UTC
 
 _APPLICATION = int.from_bytes(b"nxap")
 _PAGE = 4096
 _NAME_LIMIT = 255
+_DIGITS = 6  # of a clock: what a written time holds
 
 _MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -291,6 +292,7 @@ class Store:
     def add(self, name: str, clock: float, zone: int = 0) -> Launch:
         """A launch, kept when this returns: it survives a kill at once, a power cut by `flush`."""
         check_launch(name, clock, zone)
+        clock = round(clock, _DIGITS)
         with self._errors():
             row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if row is None:
@@ -307,9 +309,10 @@ class Store:
 
         Returns how many were new. All or none are kept, on the disk itself.
         """
-        given = list(launches)
-        for launch in given:
-            check_launch(*launch)
+        given = []
+        for name, clock, zone in launches:
+            check_launch(name, clock, zone)
+            given.append((name, round(clock, _DIGITS), zone))
         with self._transaction():
             names = {name: self._named(name) for name in dict.fromkeys(name for name, *_ in given)}
             held = self.launches()

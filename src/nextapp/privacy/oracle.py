@@ -126,9 +126,7 @@ class FrequencyOracle(FiniteMechanism):
         kept, overlap = self.threshold / W, float(self.overlap)
         inside = self._supports(blocks) - overlap * blocks.sum(axis=1, keepdims=True)
         scale = kept * (1.0 - overlap)
-        level = (1.0 - kept) * (
-            self.n_favoured / self.n_outputs - overlap / self.n_blocks
-        )
+        level = (1.0 - kept) * (self.n_favoured / self.n_outputs - overlap / self.n_blocks)
         block, point = self._located(np.arange(self.D))
         return self._shaped((inside[block, point] / n_reports - level) / scale)
 
