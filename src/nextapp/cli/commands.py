@@ -15,8 +15,10 @@ from nextapp.cli import data, federation, options, phone, phones, privacy, scree
 from nextapp.cli import dynamic as streaming
 from nextapp.cli import explain as explaining
 from nextapp.cli import fleet as playing
+from nextapp.cli import reproduce as reproducing
 from nextapp.cli import serve as serving
 from nextapp.cli import simulate as simulating
+from nextapp.cli import tune as tuning
 from nextapp.experiments import demo as demonstration
 from nextapp.experiments import modelfile, static
 from nextapp.experiments.settings import MODELS
@@ -39,9 +41,15 @@ app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"
 )(simulating.simulate)
+app.command(epilog="Example: nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")(
+    tuning.tune
+)
 app.command(
     epilog="Example: nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms all --seeds 5"
 )(streaming.dynamic)
+app.command(epilog="Example: nextapp reproduce all --quick --out reproduction")(
+    reproducing.reproduce
+)
 app.command(
     epilog="Example: nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 "
     "--clip 1 --goal 200 --deadline 600"
@@ -79,22 +87,8 @@ def nextapp(
 )
 def evaluate(
     source: options.Source,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the "
-            "paper's days for the synthetic twins, else fraction:0.8,0,0.2.",
-            show_default=False,
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="How to count: authors (to compare with the paper's tables), paper (its text), "
-            "honest (what a phone would see; the default).",
-            show_default=False,
-        ),
-    ] = None,
+    split: options.SplitText = None,
+    preset: options.PresetName = None,
     models: Annotated[
         str | None, typer.Option(help=f"Default: {','.join(MODELS)}.", show_default=False)
     ] = None,

@@ -26,6 +26,24 @@ SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="A TOML file; options override it.", show_default=False),
 ]
+SplitText = Annotated[
+    str | None,
+    typer.Option(
+        "--split",
+        help="days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the "
+        "paper's days for the synthetic twins, else fraction:0.8,0,0.2.",
+        show_default=False,
+    ),
+]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        help="How to count: authors (to compare with the paper's tables), paper (its text), "
+        "honest (what a phone would see; the default).",
+        show_default=False,
+    ),
+]
 UserColumn = Annotated[
     str | None, typer.Option(help="Name of the user column.", show_default=False)
 ]

@@ -13,6 +13,7 @@ from typing import Any
 
 from nextapp.data import Split
 from nextapp.evaluation import preset_named
+from nextapp.experiments.rounds import LabSeqMF
 from nextapp.habits import ABLATIONS, DEFAULT, without
 from nextapp.names import unknown
 from nextapp.predictors import (
@@ -22,7 +23,6 @@ from nextapp.predictors import (
     NextApp,
     Predictor,
     Random,
-    SeqMF,
     SROnDevice,
     Training,
     frozen,
@@ -103,15 +103,17 @@ class Experiment:
             "mfu": MFU,
             "sr": SR,
             "sr-od": SROnDevice,
-            "mf": lambda: SeqMF(self.mf, self.seed, "mf", progress),
-            "seqmf": lambda: SeqMF(self.seqmf, self.seed, "seqmf", progress),
-            "seqmf-frozen": lambda: SeqMF(frozen(self.seqmf), self.seed, "seqmf-frozen", progress),
+            "mf": lambda: LabSeqMF(self.mf, self.seed, "mf", progress),
+            "seqmf": lambda: LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
+            "seqmf-frozen": lambda: LabSeqMF(
+                frozen(self.seqmf), self.seed, "seqmf-frozen", progress
+            ),
             "nextapp": lambda: NextApp(crowd=pooled),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
             "nextapp-taste": lambda: NextApp(
                 replace(DEFAULT, taste=TASTE),
                 "nextapp-taste",
-                SeqMF(self.seqmf, self.seed, "seqmf", progress),
+                LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
                 pooled,
             ),
         }

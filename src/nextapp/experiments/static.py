@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import Evaluation, evaluate, exam, preset_named
 from nextapp.experiments.settings import Experiment, versions
-from nextapp.experiments.tuning import tuned
+from nextapp.experiments.tuning import TUNED, chosen_settings
 
 Report = Callable[[str, int, int], None]
 
@@ -49,20 +50,18 @@ def run(
     experiment: Experiment,
     log: LaunchLog,
     report: Report = lambda what, done, total: None,
+    storage: Path | None = None,
 ) -> StaticResult:
-    """Measure the experiment's models on the log. `report` hears what is done, and how far."""
+    """Measure the experiment's models on the log. `report` hears what is done, and how far.
+
+    With a `storage` (an SQLite file) a tuning that was killed goes on where it stood.
+    """
     ready = exam(log, Split.parse(experiment.split), preset_named(experiment.preset))
     if experiment.tune:
-        for model in ("mf", "seqmf"):
-            if any(name.startswith(model) for name in experiment.models):
-
-                def heard(done: int, total: int, best: float, model: str = model) -> None:
-                    report(f"tuning {model} (best HR@5 {best:.3f})", done, total)
-
-                report(f"tuning {model}", 0, experiment.tune)
-                chosen = tuned(log, experiment, model, heard)
-                settings: dict[str, Any] = {model: chosen}
-                experiment = replace(experiment, **settings)
+        models = tuple(
+            model for model in TUNED if any(name.startswith(model) for name in experiment.models)
+        )
+        experiment, _ = chosen_settings(log, experiment, report, storage=storage, models=models)
     current = ""
 
     def announce(name: str) -> None:

@@ -1,0 +1,89 @@
+"""Federated rounds over the phones of a log, compiled: what the lab trains with.
+
+The same rounds as `nextapp.predictors.factorised.train`, which plays them by `Device` and
+`Server` as they run on phones; held to it by a test (float64, 1e-9).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nextapp.data import LaunchLog
+from nextapp.fleet.columns import Fleet, in_ranges
+from nextapp.fleet.stepping import columns, solved, summed, terms
+from nextapp.predictors import SeqMF, Training
+from nextapp.privacy import mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.server import OPTIMISERS, Server, random_vectors
+from nextapp.wire import Broadcast, Floats
+
+_RANGE = 256  # phones a thread takes at a time
+
+
+class Rounds:
+    """The phones of a log and a server, round after round."""
+
+    def __init__(
+        self, history: LaunchLog, training: Training, seed: int, apps: tuple[str, ...] = ()
+    ) -> None:
+        self.training = training
+        self.fleet = Fleet.of_log(history)
+        self._phones = columns(self.fleet)
+        self._everyone = np.ones(len(self.fleet), bool)
+        self._vectors: Floats = np.zeros((len(self.fleet), training.dim))
+        start = random_vectors(
+            history.n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
+        )
+        plain = mechanism("identity", n_apps=history.n_apps, d=training.dim)
+        optimiser = OPTIMISERS[training.optimiser](training.rate)
+        self._server = Server(start, training.model, optimiser, plain, apps)
+
+    @property
+    def broadcast(self) -> Broadcast:
+        return self._server.broadcast
+
+    def play(self) -> None:
+        """One round: every ``solve_every``-th the phones solve, then the server takes a step."""
+        now = terms(self.broadcast, np.float64)
+        solving = self.broadcast.round % self.training.solve_every == 0
+
+        def gradient(first: int, last: int) -> Floats:
+            total: Floats = summed(
+                first, last, self._phones, now, self._vectors, self._everyone, solving
+            )[0]
+            return total
+
+        sums = in_ranges(len(self.fleet), gradient, size=_RANGE)
+        self._server.step_along(np.sum(np.asarray(sums), axis=0))
+
+    def user_vectors(self) -> Floats:
+        """Those of all phones, solved against the app vectors in hand."""
+        found = np.zeros_like(self._vectors)
+        now = terms(self.broadcast, np.float64)
+        in_ranges(
+            len(self.fleet),
+            lambda first, last: solved(first, last, self._phones, now, found, self._everyone),
+            size=_RANGE,
+        )
+        if not np.isfinite(found).all():
+            raise FloatingPointError(
+                f"round {self.broadcast.round} gives user vectors that are not finite. Lower the "
+                f"learning rate."
+            )
+        return found
+
+
+class LabSeqMF(SeqMF):
+    """`SeqMF`, trained by compiled rounds."""
+
+    def fit(self, history: LaunchLog) -> None:
+        rounds = Rounds(history, self.training, self.seed)
+        for done in range(self.training.rounds):
+            rounds.play()
+            self.progress(done + 1, self.training.rounds)
+        self.take(rounds)
+
+    def take(self, rounds: Rounds) -> None:
+        """Predict with what these rounds have come to."""
+        self.app_vectors = rounds.broadcast.app_vectors
+        self.user_vectors = rounds.user_vectors()
