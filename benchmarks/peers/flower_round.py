@@ -22,6 +22,7 @@ os.environ |= {
 }
 
 import numpy as np
+
 from phone import gradient, harmony
 
 ROUNDS = 4  # the first is a warm-up

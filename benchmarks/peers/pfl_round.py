@@ -22,6 +22,7 @@ from pfl.data.sampling import get_user_sampler
 from pfl.metrics import Metrics
 from pfl.model.base import Model
 from pfl.stats import MappedVectorStatistics
+
 from phone import gradient, harmony
 
 ROUNDS = 8  # the first is a warm-up
