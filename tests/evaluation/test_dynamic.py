@@ -20,15 +20,12 @@ from nextapp.evaluation.dynamic import (
     Federation,
     Refitted,
     Schedule,
-    SeqMFOnFleet,
     Stream,
     play,
     start_vectors,
-    trained,
 )
-from nextapp.fleet.columns import Fleet
+from nextapp.experiments.rounds import LabSeqMF
 from nextapp.predictors import SROnDevice, Training
-from nextapp.predictors.factorised import phones, train
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import Server, adam, sgd
@@ -38,6 +35,12 @@ MINUTE = 60_000
 GAP = 15 * MINUTE
 TRAINING = Training(ModelSettings(lam=0.2, alpha=0.01, gamma=0.7), dim=3, scale=0.4, rounds=2)
 SCHEDULE = Schedule(q_every=2, q_rounds=2)
+
+
+def trained(log: LaunchLog, training: Training, seed: int) -> np.ndarray:
+    model = LabSeqMF(training, seed)
+    model.fit(log)
+    return model.app_vectors
 
 
 def random_log(rng, n_users=5, n_apps=7) -> LaunchLog:
@@ -193,7 +196,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
 def test_a_stream_is_its_phones_one_by_one(seed, preset, regime, source):
     stream = stream_of(random_log(np.random.default_rng([seed, 1])), preset)
     n_users = stream.cycles.whole.n_users
-    app_vectors, _ = trained(Fleet.of_log(stream.cycles.before(1)), TRAINING, seed)
+    app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
     start = start_vectors(n_users, TRAINING, seed, "random")
     options = {"harmony": {"epsilon": 2.0, "clip": 0.1, "k": 4}}.get(source, {})
     if source not in (FROZEN, ZERO):
@@ -254,35 +257,22 @@ def test_the_future_changes_nothing(seed, preset):
         whole, cycle = stream.cycles.whole, stream.cycles.cycle
         if change:
             whole.app[cycle == len(stream.cycles) - 1] = 1
-        app_vectors, _ = trained(Fleet.of_log(stream.cycles.before(1)), TRAINING, seed)
+        app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
         start = start_vectors(whole.n_users, TRAINING, seed, "random")
         plain = mechanism("identity", n_apps=whole.n_apps, d=3)
         models = [
             Federation("x", TRAINING, app_vectors, start, "full", SCHEDULE, adam(0.1), plain, seed),
             Refitted(SROnDevice()),
-            Refitted(SeqMFOnFleet(TRAINING, seed)),
+            Refitted(LabSeqMF(TRAINING, seed)),
         ]
         figures.append(play(stream, models, ["HR@3"]))
     assert np.array_equal(figures[0][:, :-1], figures[1][:, :-1], equal_nan=True)
     assert not np.array_equal(figures[0][:, -1], figures[1][:, -1], equal_nan=True)
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "sgd"])
-def test_training_on_a_fleet_is_training_on_its_phones(seed, optimiser):
-    log = random_log(np.random.default_rng([seed, 4]))
-    training = Training(
-        TRAINING.model, dim=3, scale=0.4, rounds=5, solve_every=2, rate=0.02, optimiser=optimiser
-    )
-    devices = phones(log)
-    broadcast = train(devices, log.n_apps, training, seed)
-    app_vectors, user_vectors = trained(Fleet.of_log(log), training, seed)
-    np.testing.assert_allclose(app_vectors, broadcast.app_vectors, rtol=1e-9)
-    np.testing.assert_allclose(user_vectors, [each.user_vector for each in devices], rtol=1e-9)
-
-
 def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
     stream = stream_of(random_log(np.random.default_rng([seed, 5])), "honest")
-    app_vectors, _ = trained(Fleet.of_log(stream.cycles.before(1)), TRAINING, seed)
+    app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
     start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "zero")
     made = [
         Federation(name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed)
@@ -362,7 +352,7 @@ def test_one_cycle_is_not_enough():
 
 def test_no_noise_fed_with_zeros_is_the_control_of_zero_gradients(seed):
     stream = stream_of(random_log(np.random.default_rng([seed, 6])), "honest")
-    app_vectors, _ = trained(Fleet.of_log(stream.cycles.before(1)), TRAINING, seed)
+    app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
     start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "random")
     plain = mechanism("identity", n_apps=stream.cycles.whole.n_apps, d=3)
     arguments = (TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5))

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from nextapp.data.cycles import Cycles
-from nextapp.data.log import LaunchLog
 from nextapp.evaluation.intervals import DRAWS, interval
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
@@ -28,7 +27,7 @@ from nextapp.fleet.stepping import columns, solved, terms
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors
+from nextapp.server import Optimiser, Server
 from nextapp.wire import Broadcast, Floats
 
 Regime = Literal["full", "rare", "global"]
@@ -302,51 +301,6 @@ def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floa
         return np.zeros((n_users, training.dim))
     generator = KeyedBits(seed, purpose="p").generator()
     return generator.normal(0.0, training.scale, (n_users, training.dim))
-
-
-def trained(
-    fleet: Fleet,
-    training: Training,
-    seed: int,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[Floats, Floats]:
-    """App and user vectors by federated rounds over all phones of a fleet.
-
-    `nextapp.predictors.factorised.train` for columns of phones.
-    """
-    plain = mechanism("identity", n_apps=fleet.n_apps, d=training.dim)
-    start = random_vectors(
-        fleet.n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
-    )
-    server = Server(start, training.model, OPTIMISERS[training.optimiser](training.rate), plain)
-    user_vectors = np.zeros((len(fleet), training.dim))
-    everyone = np.ones(len(fleet), bool)
-    for done in range(training.rounds):
-        sums = aggregated(
-            fleet,
-            server.broadcast,
-            plain,
-            seed,
-            user_vectors,
-            everyone,
-            solving=done % training.solve_every == 0,
-        )
-        server.step_along(sums.true_sum)
-        progress(done + 1, training.rounds)
-    t, phones = terms(server.broadcast, np.float64), columns(fleet)
-    in_ranges(
-        len(fleet), lambda first, last: solved(first, last, phones, t, user_vectors, everyone)
-    )
-    return server.broadcast.app_vectors, user_vectors
-
-
-class SeqMFOnFleet(SeqMF):
-    """`SeqMF` (or MF) fitted by the fleet's loops: quick enough to be fitted anew every cycle."""
-
-    def fit(self, history: LaunchLog) -> None:
-        self.app_vectors, self.user_vectors = trained(
-            Fleet.of_log(history), self.training, self.seed, self.progress
-        )
 
 
 def play(

@@ -26,13 +26,12 @@ from nextapp.evaluation.dynamic import (
     Refitted,
     Regime,
     Schedule,
-    SeqMFOnFleet,
     Source,
     Stream,
     play,
     start_vectors,
-    trained,
 )
+from nextapp.experiments.rounds import LabSeqMF
 from nextapp.experiments.settings import (
     MF,
     MODELS,
@@ -42,7 +41,6 @@ from nextapp.experiments.settings import (
     typed,
     versions,
 )
-from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import PLAYED
 from nextapp.names import unknown
 from nextapp.predictors import Training, frozen, without_sequence
@@ -425,7 +423,7 @@ def _fitted(experiment: DynamicExperiment, seed: int) -> Iterator[Model]:
     }
     for name in experiment.models:
         if name in TRAINED:
-            yield Refitted(SeqMFOnFleet(trainings[name], seed, name))
+            yield Refitted(LabSeqMF(trainings[name], seed, name))
 
 
 def _pretrained(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
@@ -434,7 +432,9 @@ def _pretrained(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Flo
         generator = KeyedBits(seed, purpose="Q").generator()
         return random_vectors(cycles.whole.n_apps, training.dim, training.scale, generator)
     seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
-    return trained(Fleet.of_log(seen), training, seed)[0]
+    model = LabSeqMF(training, seed)
+    model.fit(seen)
+    return model.app_vectors
 
 
 def _plain(app_vectors: Floats) -> Mechanism:
