@@ -29,11 +29,12 @@ person takes up something new. And within a session the last app gets an offset,
 the largest has a lead where most launches are repeats.
 Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
-    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w = κ / (2κ + n(j→·))
+    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w/(1 − w) = f·κ/(κ + n(j→·))
     Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks;
-`Crowd.cells` has share and rest, docs/crowd.md why it is so.
+`Crowd.cells` has share and rest, docs/crowd.md why it is so. The phone learns f, what the crowd is
+worth to it, by its hits (`Trust`): one for the first place, one for the order of the others.
 
 docs/predictor.md has figures, ablations, and how the constants came about.
 """
@@ -76,6 +77,9 @@ FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
 CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
 CROWD_SHARE = 0.9
+CROWD_ODDS = 1.0, 0.0, 0.2, 3.0, 10.0  # f, what the crowd's odds are multiplied by; 1 is usual
+TRUST_FADE, TRUST_START = 0.9995, 4.0  # of the hits by which f is chosen
+FIRST_LEAD = 1e-3  # of the first place, where the order of the others has another app there
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
@@ -95,9 +99,11 @@ N_PLACES = NEW + 1
 _BUCKET = np.searchsorted(PLACE_ENDS, np.arange(MAX_APPS), side="right")
 _FIRST = np.array((0, *PLACE_ENDS[:-1]))
 _OFFSETS = np.array(AGAIN)
+_ODDS = np.array(CROWD_ODDS)
 _KIND = np.array([0, 1, 2] + [3] * (NEW - 3) + [4])  # for rhythm: places 0, 1, 2, further, new
 N_KINDS = 5
 N_HOURS, HOUR_SECONDS = 8, 3 * 3600.0
+_ABOVE = 1.0 + 1e-9  # what is above another by rounding alone is not above it
 N_SINCE = 20  # doublings of a second; the last stands for six days and more
 
 
@@ -190,6 +196,39 @@ class _View(NamedTuple):
     since: npt.NDArray[np.intp]  # (n_known,)
 
 
+class Trust:
+    """What the crowd is worth to one phone: which f of `CROWD_ODDS` has been right most often.
+
+    Chosen apart for the first place, by hits at 1, and for the order of the others, by hits at 3
+    and at 5. With h the hits of an f and h₁ those of f = 1, it is the f with the largest
+
+        Σ(h − h₁) − √(4 + Σ(h − h₁)²),
+
+    if that is above 0, and 1 if none is: another f than the usual must have paid by more than one
+    standard error. The sums fade over 2,000 launches.
+    """
+
+    def __init__(self) -> None:
+        self.gain = np.zeros((2, len(CROWD_ODDS)))  # rows: first place, order of the others
+        self.squares = np.zeros((2, len(CROWD_ODDS)))
+
+    @property
+    def odds(self) -> tuple[float, float]:
+        """f for the first place, and for the order of the others."""
+        beyond = self.gain - np.sqrt(TRUST_START + self.squares)
+        beyond[:, 0] = 0.0
+        first, others = beyond.argmax(axis=1).tolist()
+        return CROWD_ODDS[first], CROWD_ODDS[others]
+
+    def learn(self, hits: Floats) -> None:
+        """A launch, by its `crowd_hits`."""
+        better = hits - hits[:, :1]
+        self.gain *= TRUST_FADE
+        self.gain += better
+        self.squares *= TRUST_FADE
+        self.squares += better * better
+
+
 _BY_APP = (
     "_count", "_lately", "_launched", "_in_session", "_place", "_lesson_of", "_errors_of",
 )  # fmt: skip
@@ -234,6 +273,7 @@ class Habits:
         self._trials = np.zeros(N_SINCE)
         self._again = np.zeros(len(AGAIN))  # hits of each offset
         self._again[0] = AGAIN_START
+        self._trust = Trust()
         self._view: _View | None = None
 
     @property
@@ -269,6 +309,8 @@ class Habits:
         if self._slot:
             view = self._seen_from(when)
             if slot is not None:
+                if self._crowd is not None:
+                    self._learn_trust(self._crowd, view, slot)
                 self._learn(view, slot)
             if not view.opening:
                 self._count_again(view, slot)
@@ -301,6 +343,15 @@ class Habits:
                 corrections[number] += (
                     self.weights.lesson * step * error / np.sqrt(1.0 + errors[number])
                 )
+
+    def _learn_trust(self, crowd: Crowd, view: _View, slot: int) -> None:
+        """How each way to weigh the crowd would have ranked the app among those known."""
+        scores = view.scores
+        if view.offset:
+            scores = scores.copy()
+            scores[self._slot[self._last_apps[0]]] += view.offset
+        cells = crowd.cells(np.array(list(self._slot), np.int64), self._last_apps[0])
+        self._trust.learn(crowd_hits(scores, slot, *cells, self.n_after, self.n_launches))
 
     def _lessons(self, n: int) -> tuple[list[Floats], list[Floats]]:
         """The corrections that apply now, and their squared errors: for each app, after the last
@@ -467,6 +518,11 @@ class Habits:
         return scores
 
     @property
+    def trust(self) -> tuple[float, float]:
+        """By what the crowd's odds are multiplied: for the first place, for the others' order."""
+        return self._trust.odds
+
+    @property
     def n_launches(self) -> float:
         """Launches seen, fading."""
         return self._total
@@ -481,7 +537,7 @@ class Habits:
         cells = crowd.cells(
             np.array(apps, np.int64), self._last_apps[0] if self._last_apps else None
         )
-        return mixed_with_crowd(scores, *cells, self.n_after, self.n_launches)
+        return mixed_with_crowd(scores, *cells, self.n_after, self.n_launches, self._trust.odds)
 
     def explain(
         self,
@@ -659,6 +715,7 @@ class Habits:
             "hits": self._hits,
             "trials": self._trials,
             "again": self._again,
+            "trust": np.array([self._trust.gain, self._trust.squares]),
             "hours": self._hours[:, :n],
         }
         tensors |= {name[1:]: getattr(self, name)[:n] for name in _BY_APP}
@@ -699,6 +756,8 @@ class Habits:
         self._kinds = tuple(tensors["kinds"].tolist())
         for name in ("mix", "squares", "places", "rhythm", "hits", "trials", "again"):
             getattr(self, f"_{name}")[...] = tensors[name]
+        if "trust" in tensors:  # older states have none
+            self._trust.gain[...], self._trust.squares[...] = tensors["trust"]
         for name in _BY_APP:
             getattr(self, name)[:n] = tensors[name[1:]]
         self._hours[:, :n] = tensors["hours"]
@@ -726,20 +785,64 @@ def mixed_with_crowd(
     rest: float | Floats,
     n_after: float | Floats,
     n_launches: float | Floats,
+    odds: tuple[float, float] | Floats = (1.0, 1.0),
 ) -> Floats:
     """A phone's scores and what `Crowd.cells` says of the same candidates as one score, log P.
 
     The formula stands at the top. Candidates are the last axis; `rest`, `n_after` and `n_launches`
-    have one number for each of the others.
+    have one number for each of the others, `odds` two, as `Trust.odds`. The app that the first of
+    them puts first comes first; all others are scored by the second.
     """
-    weight = CROWD_WEIGHT / (2 * CROWD_WEIGHT + np.asarray(n_after)[..., None])
+    own, expected = _own_and_expected(scores, popular, share, rest, n_launches)
+    first, others = np.moveaxis(_crowd_weight(odds, n_after), -1, 0)[..., None]
+    mixed: Floats = np.log((1.0 - others) * own + others * expected)
+    if (first != others).any():
+        best = ((1.0 - first) * own + first * expected).argmax(axis=-1)[..., None]
+        there, highest = np.take_along_axis(mixed, best, -1), mixed.max(axis=-1, keepdims=True)
+        lifted = np.where((there < highest) & (first != others), highest + FIRST_LEAD, there)
+        np.put_along_axis(mixed, best, lifted, -1)
+    return mixed
+
+
+def crowd_hits(
+    scores: Floats,
+    place: int | npt.NDArray[np.integer],
+    popular: Floats,
+    share: Floats,
+    rest: float | Floats,
+    n_after: float | Floats,
+    n_launches: float | Floats,
+) -> Floats:
+    """(…, 2, n_odds): whether each of `CROWD_ODDS` would have put the candidate at `place` first;
+    and whether among three, plus whether among five. Arguments as of `mixed_with_crowd`."""
+    own, expected = (
+        each[..., None, :]
+        for each in _own_and_expected(scores, popular, share, rest, n_launches)
+    )
+    weight = _crowd_weight(_ODDS, n_after)[..., None]
+    likely = (1.0 - weight) * own + weight * expected  # (…, n_odds, n_candidates)
+    launched = np.take_along_axis(likely, np.asarray(place)[..., None, None], -1)
+    above = (likely > launched * _ABOVE).sum(axis=-1)
+    hits: Floats = np.stack([above < 1, (above < 3) + 1.0 * (above < 5)], axis=-2)
+    return hits
+
+
+def _own_and_expected(
+    scores: Floats, popular: Floats, share: Floats, rest: float | Floats, n_launches: float | Floats
+) -> tuple[Floats, Floats]:
     seen, silent = np.asarray(n_launches)[..., None], np.asarray(rest)[..., None]
-    own = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    own: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
     own /= own.sum(axis=-1, keepdims=True)
     filled = (seen * own + CROWD_WEIGHT * popular) / (seen + CROWD_WEIGHT)
-    expected = CROWD_SHARE * (share + silent * filled) + (1.0 - CROWD_SHARE) * filled
-    mixed: Floats = np.log((1.0 - weight) * own + weight * expected)
-    return mixed
+    expected: Floats = CROWD_SHARE * (share + silent * filled) + (1.0 - CROWD_SHARE) * filled
+    return own, expected
+
+
+def _crowd_weight(odds: tuple[float, float] | Floats, n_after: float | Floats) -> Floats:
+    """w, for each of the odds on the last axis."""
+    told = CROWD_WEIGHT * np.asarray(odds)
+    weight: Floats = told / (told + CROWD_WEIGHT + np.asarray(n_after)[..., None])
+    return weight
 
 
 def _hour(when: float) -> int:

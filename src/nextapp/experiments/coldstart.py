@@ -25,7 +25,7 @@ from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments.settings import versions
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tallied
-from nextapp.habits import Habits, mixed_with_crowd
+from nextapp.habits import Habits, Trust, crowd_hits, mixed_with_crowd
 from nextapp.names import unknown
 from nextapp.privacy import FrequencyOracle, mechanism
 from nextapp.randomness import KeyedBits
@@ -41,6 +41,7 @@ CANDIDATES = ("own", "catalogue")
 
 _AT_ONCE = 20_000  # synthetic phones made at a time
 _DRAWS_AT_ONCE = 64
+_LEAST_TOLD = 1e-9  # below, the crowd says nothing of the apps known
 
 
 @dataclass(frozen=True)
@@ -210,13 +211,15 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
 class Passed:
     """One phone's own predictions, launch by launch, before any crowd is mixed in.
 
-    ``scores`` (n_launches, n_candidates); ``target`` the place of the app launched; ``last`` the
+    ``scores`` and ``known``, whether the phone has launched it before, are (n_launches,
+    n_candidates); ``target`` the place of the app launched; ``last`` the
     app before it, −1 for none; ``after`` how often the phone saw anything follow that app, ``seen``
     its launches so far, both fading as in `Habits`.
     """
 
     candidates: np.ndarray[Any, np.dtype[np.int64]]
     scores: Floats
+    known: np.ndarray[Any, np.dtype[np.bool_]]
     target: np.ndarray[Any, np.dtype[np.intp]]
     last: np.ndarray[Any, np.dtype[np.int64]]
     after: Floats
@@ -231,17 +234,18 @@ def passed(
     """One phone from its first launch on; `seconds` says how many launches count."""
     habits = Habits()
     n = len(seconds)
-    scores = np.zeros((n, len(candidates)))
+    scores, known = np.zeros((n, len(candidates))), np.zeros((n, len(candidates)), bool)
     after, seen, last = np.zeros(n), np.zeros(n), np.full(n, -1)
     target = np.searchsorted(candidates, apps[:n])
     for launch in range(n):
         when = float(seconds[launch])
         scores[launch] = habits.scores(candidates, when)
+        known[launch] = np.isin(candidates, habits.apps)
         after[launch], seen[launch] = habits.n_after, habits.n_launches
         if launch:
             last[launch] = apps[launch - 1]
         habits.observe(int(apps[launch]), when)
-    return Passed(candidates, scores, target, last, after, seen)
+    return Passed(candidates, scores, known, target, last, after, seen)
 
 
 def marked(one: Passed, crowd: Crowd | None) -> Floats:
@@ -253,7 +257,8 @@ def marked(one: Passed, crowd: Crowd | None) -> Floats:
             crowd.cells(one.candidates, last if last >= 0 else None) for last in lasts.tolist()
         ]
         popular, share, rest = (np.array(each)[which] for each in zip(*cells, strict=True))
-        scores = mixed_with_crowd(scores, popular, share, rest, one.after, one.seen)
+        odds = _trusted(one, popular, share, rest)
+        scores = mixed_with_crowd(scores, popular, share, rest, one.after, one.seen, odds)
     own = np.take_along_axis(scores, one.target[:, None], axis=1)
     better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
@@ -262,6 +267,39 @@ def marked(one: Passed, crowd: Crowd | None) -> Floats:
         some = hits[first:last]
         found.append(some.mean(axis=0) if len(some) else np.full(len(CUTOFFS), np.nan))
     return np.concatenate(found)
+
+
+def _trusted(one: Passed, popular: Floats, share: Floats, rest: Floats) -> Floats:
+    """(n_launches, 2): `Trust.odds` at each launch, learnt from those before it.
+
+    A phone learns among the apps it knows; what the crowd says of them follows from what it says of
+    all candidates.
+    """
+    n = len(one.target)
+    odds, trust = np.empty((n, 2)), Trust()
+    learns = np.flatnonzero(one.known[np.arange(n), one.target])
+    known = one.known[learns]
+    likes = np.where(known, popular[learns], 0.0)
+    total = likes.sum(axis=1)
+    told, silent = np.where(known, share[learns], 0.0), rest[learns] * total
+    weight = told.sum(axis=1) + silent
+    heard = weight >= _LEAST_TOLD
+    weight = np.where(heard, weight, 1.0)
+    hits = crowd_hits(
+        np.where(known, one.scores[learns], -np.inf),
+        one.target[learns],
+        likes / total[:, None],
+        np.where(heard[:, None], told / weight[:, None], 0.0),
+        np.where(heard, silent / weight, 1.0),
+        one.after[learns],
+        one.seen[learns],
+    )
+    learnt = dict(zip(learns.tolist(), hits, strict=True))
+    for launch in range(n):
+        odds[launch] = trust.odds
+        if launch in learnt:
+            trust.learn(learnt[launch])
+    return odds
 
 
 def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:

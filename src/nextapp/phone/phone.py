@@ -548,13 +548,13 @@ class _Memory:
         """Let the habits learn what waits, and the device predict by them."""
         if self.device.habits is not None:
             return
+        self.habits.crowd = self._crowd
         if self._unlearnt:
             for number, when in self._unlearnt:
                 if number in self.names:
                     self.habits.observe(number, when)
             self._unlearnt.clear()
             self.learnt = self.last
-        self.habits.crowd = self._crowd
         self.device.habits = self.habits
 
     def forget_old_apps(self) -> None:

@@ -35,6 +35,9 @@ _AFTER_PRIOR, _LONGER_PRIOR = habits.AFTER_PRIOR, habits.LONGER_PRIOR
 _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
 _CROWD_WEIGHT, _CROWD_SHARE = habits.CROWD_WEIGHT, habits.CROWD_SHARE
+_ODDS, _N_ODDS = np.array(habits.CROWD_ODDS), len(habits.CROWD_ODDS)
+_TRUST_FADE, _TRUST_START = habits.TRUST_FADE, habits.TRUST_START
+_FIRST_LEAD, _ABOVE, _LEAST = habits.FIRST_LEAD, 1.0 + 1e-9, 1e-9
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -77,6 +80,7 @@ class Phone(NamedTuple):
     used: npt.NDArray[np.int64]  # (2, contexts): when last, by launch number
     keys: npt.NDArray[np.int64]  # (2, contexts)
     again: Floats
+    trust: Floats  # (2, 2, n_odds): gain, squares
     features: Floats
     scores: Floats
     popular: Floats
@@ -156,6 +160,8 @@ def _answers(
         k = candidate_starts[v + 1] - candidate_starts[v]
         first, end = streams.starts[v], streams.starts[v + 1]
         crowded = len(crowd.popular) > 0
+        cells = slice(crowd.share_starts[v], crowd.share_starts[v + 1]) if crowded else slice(0, 0)
+        told = crowd.share[cells].reshape((k, k) if crowded else (0, 0))
         phone = _new_phone(k, end - first, start)
         slots = (
             Dict.empty(types.int64, types.int64),
@@ -171,18 +177,17 @@ def _answers(
                 scores[cell : cell + k] = phone.scores
                 _finish(phone, again, scores[cell : cell + k])
                 if crowded:
-                    cells = slice(crowd.share_starts[v], crowd.share_starts[v + 1])
                     _mix_crowd(
-                        phone,
-                        crowd.popular[own],
-                        crowd.share[cells].reshape(k, k),
-                        crowd.rest[own],
-                        scores[cell : cell + k],
+                        phone, crowd.popular[own], told, crowd.rest[own], scores[cell : cell + k]
                     )
                 cell += k
             if phone.whole[_KNOWN] > 0 and (opening or not looked):
                 moment = when if opening else phone.real[_LAST_TIME]
                 _look(phone, slots, moment, opening, start)
+            if crowded and phone.known[app]:
+                _learn_trust(
+                    phone, crowd.popular[own], told, crowd.rest[own], app, 0.0 if opening else again
+                )
             _observe(phone, slots, app, when, opening, rate, lesson, start)
         mixes[v] = phone.mix
 
@@ -220,6 +225,7 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
         np.zeros((2, contexts), np.int64),
         np.zeros((2, contexts), np.int64),
         again,
+        np.zeros((2, 2, _N_ODDS)),
         np.zeros((_N, k)),
         np.zeros(k),
         np.zeros(k),
@@ -409,10 +415,6 @@ def _count_again(phone: Phone, app: int) -> None:
 def _mix_crowd(phone: Phone, popular: Floats, share: Floats, rest: Floats, scores: Floats) -> None:
     """`habits.mixed_with_crowd`, in place."""
     last = phone.recent[0]
-    n_after = 0.0
-    if last >= 0 and phone.known[last]:
-        n_after = phone.after[last].sum()
-    weight = _CROWD_WEIGHT / (2 * _CROWD_WEIGHT + n_after)
     own = np.exp(scores - scores.max())
     own /= own.sum()
     seen = phone.real[_TOTAL]
@@ -421,7 +423,75 @@ def _mix_crowd(phone: Phone, popular: Floats, share: Floats, rest: Floats, score
     if last >= 0:
         told = share[last] + rest[last] * filled
         expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
+    first, others = _trusted(phone, 0), _trusted(phone, 1)
+    weight = _crowd_weight(phone, others)
     scores[:] = np.log((1.0 - weight) * own + weight * expected)
+    if first != others:
+        weight = _crowd_weight(phone, first)
+        best = np.argmax((1.0 - weight) * own + weight * expected)
+        highest = scores.max()
+        if scores[best] < highest:
+            scores[best] = highest + _FIRST_LEAD
+
+
+@compiled
+def _crowd_weight(phone: Phone, number: int) -> float:
+    last = phone.recent[0]
+    n_after = 0.0
+    if last >= 0 and phone.known[last]:
+        n_after = phone.after[last].sum()
+    told = _CROWD_WEIGHT * _ODDS[number]
+    return told / (told + _CROWD_WEIGHT + n_after)
+
+
+@compiled
+def _trusted(phone: Phone, row: int) -> int:
+    """`Trust.odds`: which of them, for the first place or for the order of the others."""
+    best, most = 0, 0.0
+    for number in range(1, _N_ODDS):
+        beyond = phone.trust[0, row, number] - math.sqrt(
+            _TRUST_START + phone.trust[1, row, number]
+        )
+        if beyond > most:
+            best, most = number, beyond
+    return best
+
+
+@compiled
+def _learn_trust(
+    phone: Phone, popular: Floats, share: Floats, rest: Floats, app: int, again: float
+) -> None:
+    """`Habits._learn_trust`; the cells among the apps known follow from those of all candidates."""
+    last, known = phone.recent[0], phone.known
+    own = phone.scores.copy()
+    _finish(phone, again, own)
+    own[~known] = -np.inf
+    own = np.exp(own - own.max())
+    own /= own.sum()
+    total = popular[known].sum()
+    weight = share[last][known].sum() + rest[last] * total
+    seen = phone.real[_TOTAL]
+    filled = (seen * own + _CROWD_WEIGHT * popular / total) / (seen + _CROWD_WEIGHT)
+    told = filled
+    if weight >= _LEAST:
+        told = share[last] / weight + rest[last] * total / weight * filled
+    expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
+    usual = np.zeros(2)
+    for number in range(_N_ODDS):
+        weight = _crowd_weight(phone, number)
+        likely = (1.0 - weight) * own + weight * expected
+        above = 0
+        for i in range(len(known)):
+            if known[i] and likely[i] > likely[app] * _ABOVE:
+                above += 1
+        hits = np.array([1.0 * (above < 1), 1.0 * (above < 3) + 1.0 * (above < 5)])
+        if number == 0:
+            usual = hits
+        for row in range(2):
+            better = hits[row] - usual[row]
+            gain, squares = phone.trust[0, row], phone.trust[1, row]
+            gain[number] = gain[number] * _TRUST_FADE + better
+            squares[number] = squares[number] * _TRUST_FADE + better * better
 
 
 @compiled
