@@ -3,8 +3,8 @@
     python benchmarks/habits_speed.py
 
 The list is what stock Android offers (the AOSP reference predictor): move to the front, take the
-first five. Medians of 2,000 launches of 30 apps, best of several runs; then the compiled form on a
-whole log.
+first five. Medians of 2,000 launches of 30 apps, best of several runs, without a crowd and with one
+of 2,000 apps; then the compiled form on a whole log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from nextapp.data import Split, read
 from nextapp.evaluation import exam, preset_named
 from nextapp.habits import Habits
 from nextapp.predictors import NextApp
+from nextapp.wire import Crowd
 
+N_CROWD = 2000
 N_APPS, N_LAUNCHES, RUNS = 30, 2000, 5
 
 
@@ -40,6 +42,19 @@ class WithHabits(Habits):
     def predict(self) -> list[int]:
         known = self.apps
         return [known[place] for place in np.argsort(-self.scores(known))[:5].tolist()]
+
+
+class WithCrowd(WithHabits):
+    def __init__(self) -> None:
+        super().__init__()
+        rng = np.random.default_rng(1)
+        n_each = 64
+        self.crowd = Crowd(
+            rng.dirichlet(np.ones(N_CROWD)),
+            np.arange(N_CROWD + 1) * n_each,
+            np.concatenate([rng.choice(N_CROWD, n_each, replace=False) for _ in range(N_CROWD)]),
+            rng.dirichlet(np.ones(n_each), N_CROWD).ravel(),
+        )
 
 
 def launches(seed: int) -> list[tuple[int, float]]:
@@ -67,7 +82,7 @@ def microseconds(phone: RecentlyUsed | WithHabits, told: list[tuple[int, float]]
 
 def main() -> None:
     told = launches(0)
-    for maker in (RecentlyUsed, WithHabits):
+    for maker in (RecentlyUsed, WithHabits, WithCrowd):
         best = np.min([microseconds(maker(), told) for _ in range(RUNS)], axis=0)
         print(f"{maker.__name__:13} predict {best[0]:6.1f} µs   observe {best[1]:6.1f} µs")
     alone = []

@@ -29,8 +29,8 @@ person takes up something new. And within a session the last app gets an offset,
 the largest has a lead where most launches are repeats.
 Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
 
-    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i)),   w/(1 − w) = f·κ/(κ + n(j→·))
-    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   κ = 3
+    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   w = fκ / (fκ + κ + n(j→·)),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks;
 `Crowd.cells` has share and rest, docs/crowd.md why it is so. The phone learns f, what the crowd is
@@ -78,7 +78,7 @@ HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
 CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
 CROWD_SHARE = 0.9
 CROWD_ODDS = 1.0, 0.0, 0.2, 3.0, 10.0  # f, what the crowd's odds are multiplied by; 1 is usual
-TRUST_FADE, TRUST_START = 0.9995, 4.0  # of the hits by which f is chosen
+TRUST_FADE, TRUST_START = 0.9995, (1.0, 4.0)  # of the hits by which f is chosen, see `Trust`
 FIRST_LEAD = 1e-3  # of the first place, where the order of the others has another app there
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
@@ -100,6 +100,7 @@ _BUCKET = np.searchsorted(PLACE_ENDS, np.arange(MAX_APPS), side="right")
 _FIRST = np.array((0, *PLACE_ENDS[:-1]))
 _OFFSETS = np.array(AGAIN)
 _ODDS = np.array(CROWD_ODDS)
+_START = np.array(TRUST_START)[:, None]
 _KIND = np.array([0, 1, 2] + [3] * (NEW - 3) + [4])  # for rhythm: places 0, 1, 2, further, new
 N_KINDS = 5
 N_HOURS, HOUR_SECONDS = 8, 3 * 3600.0
@@ -202,10 +203,11 @@ class Trust:
     Chosen apart for the first place, by hits at 1, and for the order of the others, by hits at 3
     and at 5. With h the hits of an f and h₁ those of f = 1, it is the f with the largest
 
-        Σ(h − h₁) − √(4 + Σ(h − h₁)²),
+        Σ(h − h₁) − √(s + Σ(h − h₁)²),
 
     if that is above 0, and 1 if none is: another f than the usual must have paid by more than one
-    standard error. The sums fade over 2,000 launches.
+    standard error. The sums fade over 2,000 launches; s, the square of the largest h, stands for
+    one launch to begin with.
     """
 
     def __init__(self) -> None:
@@ -215,7 +217,7 @@ class Trust:
     @property
     def odds(self) -> tuple[float, float]:
         """f for the first place, and for the order of the others."""
-        beyond = self.gain - np.sqrt(TRUST_START + self.squares)
+        beyond = self.gain - np.sqrt(_START + self.squares)
         beyond[:, 0] = 0.0
         first, others = beyond.argmax(axis=1).tolist()
         return CROWD_ODDS[first], CROWD_ODDS[others]
@@ -816,8 +818,7 @@ def crowd_hits(
     """(…, 2, n_odds): whether each of `CROWD_ODDS` would have put the candidate at `place` first;
     and whether among three, plus whether among five. Arguments as of `mixed_with_crowd`."""
     own, expected = (
-        each[..., None, :]
-        for each in _own_and_expected(scores, popular, share, rest, n_launches)
+        each[..., None, :] for each in _own_and_expected(scores, popular, share, rest, n_launches)
     )
     weight = _crowd_weight(_ODDS, n_after)[..., None]
     likely = (1.0 - weight) * own + weight * expected  # (…, n_odds, n_candidates)

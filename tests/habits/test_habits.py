@@ -11,8 +11,18 @@ import numpy as np
 import pytest
 
 from nextapp import habits
-from nextapp.habits import DEFAULT, STATISTICS, Habits, Weights, without
-from nextapp.wire import WireError
+from nextapp.habits import (
+    CROWD_ODDS,
+    DEFAULT,
+    STATISTICS,
+    Habits,
+    Trust,
+    Weights,
+    crowd_hits,
+    mixed_with_crowd,
+    without,
+)
+from nextapp.wire import Crowd, WireError, pack, unpack
 
 N_APPS = 7
 
@@ -432,3 +442,92 @@ def test_a_prediction_takes_well_under_a_thousandth_of_a_second(rng):
         phone.scores(range(30))
         best = min(best, time.perf_counter() - start)
     assert best < 2e-3
+
+
+def crowd_of(follows: dict[int, int], n_apps: int, share: float = 1.0) -> Crowd:
+    """A crowd that names one follower of each app."""
+    has = [last in follows for last in range(n_apps)]
+    return Crowd(
+        np.full(n_apps, 1 / n_apps),
+        np.concatenate([[0], np.cumsum(has)]),
+        np.array([follows[last] for last in range(n_apps) if last in follows]),
+        np.full(sum(has), share),
+    )
+
+
+def test_hits_of_every_way_to_weigh_the_crowd_by_brute_force(rng):
+    n, seen, n_after = 7, 12.0, 4.0
+    scores, place = rng.normal(0, 1, n), 3
+    popular, share = rng.dirichlet(np.ones(n)), 0.6 * rng.dirichlet(np.full(n, 0.3))
+    found = crowd_hits(scores, place, popular, share, 0.4, n_after, seen)
+    own = np.exp(scores) / np.exp(scores).sum()
+    filled = (seen * own + 3 * popular) / (seen + 3)
+    expected = 0.9 * (share + 0.4 * filled) + 0.1 * filled
+    for number, factor in enumerate(CROWD_ODDS):
+        odds = factor * 3 / (3 + n_after)
+        likely = (own + odds * expected) / (1 + odds)
+        order = np.argsort(-likely).tolist()
+        rank = order.index(place)
+        assert found[:, number].tolist() == [rank < 1, (rank < 3) + (rank < 5)]
+
+
+def test_another_weight_must_have_paid_by_more_than_a_standard_error():
+    trust = Trust()
+    assert trust.odds == (1.0, 1.0)
+    paid = np.zeros((2, len(CROWD_ODDS)))
+    paid[0, CROWD_ODDS.index(3.0)] = 1.0  # right at 1 where the usual weight was wrong
+    taken = []
+    for _ in range(3):
+        trust.learn(paid)
+        taken.append(trust.odds)
+    # n hits more against a standard error of √(1 + n): 1 < √2, 2 > √3
+    assert taken == [(1.0, 1.0), (3.0, 1.0), (3.0, 1.0)]
+
+
+def test_a_phone_like_the_crowd_listens_more_and_one_unlike_it_less(rng):
+    n_apps = 20
+    crowds, own = ({app: (app + step) % n_apps for app in range(n_apps)} for step in (1, 3))
+    favoured = np.array([0.3, 0.2, 0.15] + [0.35 / (n_apps - 3)] * (n_apps - 3))
+    trusts = []
+    for habit in (crowds, own):
+        phone, app = Habits(), 0
+        phone.crowd = crowd_of(crowds, n_apps, 0.3)
+        for step in range(400):
+            phone.observe(app, 1e9 + 60.0 * step)
+            often = rng.random() < 0.35
+            app = habit[app] if often else int(rng.choice(n_apps, p=favoured))
+        trusts.append(phone.trust)
+    assert min(trusts[0]) >= 1.0
+    assert max(trusts[0]) > 1.0
+    assert max(trusts[1]) <= 1.0
+    assert min(trusts[1]) < 1.0
+
+
+def test_the_first_place_and_the_order_of_the_others_are_weighed_apart():
+    own, popular = np.log([0.4, 0.35, 0.15, 0.1]), np.full(4, 0.25)
+    share = np.array([0.0, 0.3, 0.0, 0.7])
+    by = {
+        odds: mixed_with_crowd(own, popular, share, 0.0, 0.0, 10.0, odds)
+        for odds in ((0.0, 0.0), (10.0, 10.0), (10.0, 0.0), (0.0, 10.0))
+    }
+    order = {odds: np.argsort(-scores).tolist() for odds, scores in by.items()}
+    assert order[0.0, 0.0] == [0, 1, 2, 3]
+    assert order[10.0, 10.0] == [3, 1, 0, 2]
+    assert order[10.0, 0.0] == [3, 0, 1, 2]
+    assert order[0.0, 10.0] == [0, 3, 1, 2]
+    np.testing.assert_array_equal(by[10.0, 0.0][:3], by[0.0, 0.0][:3])
+
+
+def test_the_trust_is_kept_and_a_state_from_before_it_starts_anew(launches):
+    phone = Habits()
+    phone.crowd = crowd_of({app: (app + 1) % 9 for app in range(9)}, 9)
+    for app, when in launches:
+        phone.observe(app, when)
+    back = Habits.from_bytes(phone.to_bytes())
+    assert back.to_bytes() == phone.to_bytes()
+    tensors, words = unpack(phone.to_bytes())
+    assert np.abs(tensors["trust"]).sum() > 0
+    del tensors["trust"]
+    older = Habits.from_bytes(pack(tensors, words))
+    assert older.trust == (1.0, 1.0)
+    np.testing.assert_array_equal(older.scores(range(9)), back.scores(range(9)))

@@ -60,6 +60,39 @@ def test_the_compiled_form_is_habits_to_the_tenth_digit(rng, preset, crowded):
         )
 
 
+def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
+    """Half of the phones go round one circle now and then, the others round another."""
+    n_users, n_each, n_apps = 6, 240, 8
+    apps = rng.integers(0, n_apps, (n_users, n_each))
+    for user, walk in enumerate(apps):
+        for step in range(1, n_each):
+            if rng.random() < 0.4:
+                walk[step] = (walk[step - 1] + (1 if user < 4 else 3)) % n_apps
+    log = LaunchLog.from_columns(
+        np.repeat(np.arange(n_users), n_each), apps.ravel(),
+        np.tile(1_500_000_000_000 + 60_000 * np.arange(n_each), n_users),
+        [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
+    )  # fmt: skip
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("authors"))
+    predictor = NextApp(crowd=pooled)
+    predictor.fit(test.history)
+    trusts = set()
+    for user in range(n_users):
+        phone = Habits()
+        phone.crowd = predictor.crowd
+        mine = test.history.user == user
+        for app, when in zip(test.history.app[mine], test.history.time[mine] / 1000, strict=True):
+            phone.observe(int(app), float(when))
+        trusts.add(phone.trust)
+    assert len(trusts) > 2
+    assert any(first != others for first, others in trusts)
+    for chunk in test.chunks:
+        expected = one_by_one(test, chunk.questions, crowd=predictor.crowd)
+        np.testing.assert_allclose(
+            predictor.score(chunk.questions), expected, rtol=1e-10, atol=1e-10
+        )
+
+
 @pytest.mark.parametrize("ingredient", ["recency", "transitions", "lesson", "adaptation"])
 def test_the_same_with_ingredients_switched_off(rng, ingredient):
     test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))

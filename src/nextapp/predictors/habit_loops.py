@@ -36,7 +36,7 @@ _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
 _CROWD_WEIGHT, _CROWD_SHARE = habits.CROWD_WEIGHT, habits.CROWD_SHARE
 _ODDS, _N_ODDS = np.array(habits.CROWD_ODDS), len(habits.CROWD_ODDS)
-_TRUST_FADE, _TRUST_START = habits.TRUST_FADE, habits.TRUST_START
+_TRUST_FADE, _TRUST_START = habits.TRUST_FADE, np.array(habits.TRUST_START)
 _FIRST_LEAD, _ABOVE, _LEAST = habits.FIRST_LEAD, 1.0 + 1e-9, 1e-9
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
@@ -441,7 +441,7 @@ def _crowd_weight(phone: Phone, number: int) -> float:
     if last >= 0 and phone.known[last]:
         n_after = phone.after[last].sum()
     told = _CROWD_WEIGHT * _ODDS[number]
-    return told / (told + _CROWD_WEIGHT + n_after)
+    return float(told / (told + _CROWD_WEIGHT + n_after))
 
 
 @compiled
@@ -449,9 +449,7 @@ def _trusted(phone: Phone, row: int) -> int:
     """`Trust.odds`: which of them, for the first place or for the order of the others."""
     best, most = 0, 0.0
     for number in range(1, _N_ODDS):
-        beyond = phone.trust[0, row, number] - math.sqrt(
-            _TRUST_START + phone.trust[1, row, number]
-        )
+        beyond = phone.trust[0, row, number] - math.sqrt(_TRUST_START + phone.trust[1, row, number])
         if beyond > most:
             best, most = number, beyond
     return best
