@@ -13,7 +13,7 @@ demo: $(READY)
 	$(BIN)/nextapp demo --out demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 check: $(READY)
 	$(BIN)/ruff format --check .
@@ -43,7 +43,7 @@ $(FLOWER)/.ready: pyproject.toml constraints-flower.txt
 lowest:
 	$(PYTHON) -m venv --clear .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --constraint constraints-lowest.txt -e '.[dev]'
-	.venv-lowest/bin/python -m pytest
+	.venv-lowest/bin/python -m pytest -n 2
 
 bench: $(READY)
 	$(BIN)/python benchmarks/evaluate_speed.py

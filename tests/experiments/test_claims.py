@@ -30,7 +30,8 @@ def gap(low, high, n_users=30):
     ("rule", "gaps", "verdict"),
     [
         (beats, [gap(0.01, 0.05)], CONFIRMED),
-        (beats, [gap(0.01, 0.05), gap(0.001, 0.002)], CONFIRMED),
+        (beats, [gap(0.001, 0.05), gap(0.001, 0.006)], CONFIRMED),
+        (beats, [gap(0.01, 0.05), gap(0.001, 0.002)], NOT_CONFIRMED),  # sure, and worth nothing
         (beats, [gap(-0.01, 0.05)], CANNOT_TELL),
         (beats, [gap(0.01, 0.05), gap(-0.01, 0.05)], CANNOT_TELL),
         (beats, [gap(-0.05, -0.01)], NOT_CONFIRMED),

@@ -2,8 +2,9 @@
 
 Every rule looks at differences with paired 95 % intervals over users:
 
-    beats       confirmed when every interval lies above 0; not confirmed when one of them leaves no
-                room for a gain of `WORTH` or more; else the size of the data does not tell
+    beats       not confirmed when one interval leaves no room for a gain of `WORTH` or more, be it
+                ever so surely above 0; else confirmed when every interval lies above 0; else the
+                size of the data does not tell
     holds level confirmed when every interval lies above −`LEVEL`; not confirmed when one of them
                 lies below it; else it does not tell
     is alike    confirmed when every interval lies within ±`LEVEL`; not confirmed when one lies
@@ -77,7 +78,9 @@ class Finding(NamedTuple):
 
 
 def beats(gaps: Sequence[Gap], worth: float = WORTH) -> Finding:
-    return _judged(gaps, lambda gap: gap.low > 0, lambda gap: gap.high < worth)
+    return _judged(
+        gaps, lambda gap: gap.low > 0 and gap.high >= worth, lambda gap: gap.high < worth
+    )
 
 
 def holds_level(gaps: Sequence[Gap], within: float = LEVEL) -> Finding:

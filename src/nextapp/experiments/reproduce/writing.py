@@ -219,8 +219,9 @@ def _rules() -> str:
 <p>All rules look at differences between two series on the same users, with 95 % intervals from a
 bootstrap over users (and seeds, where there are several).</p>
 <dl>
-<dt>beats</dt><dd>confirmed when every interval lies above 0; not confirmed when one of them leaves
-no room for a gain of {claims.WORTH} or more.</dd>
+<dt>beats</dt><dd>confirmed when every interval lies above 0 and leaves room for a gain of
+{claims.WORTH}; not
+confirmed when one leaves no such room, even if it lies above 0</dd>
 <dt>holds level</dt><dd>confirmed when every interval lies above −{claims.LEVEL} (or the margin
 named); not confirmed when one lies wholly below it.</dd>
 <dt>is alike</dt><dd>confirmed when every interval lies within ±{claims.LEVEL}; not confirmed when
