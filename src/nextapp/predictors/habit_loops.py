@@ -449,7 +449,8 @@ def _trusted(phone: Phone, row: int) -> int:
     """`Trust.odds`: which of them, for the first place or for the order of the others."""
     best, most = 0, 0.0
     for number in range(1, _N_ODDS):
-        beyond = phone.trust[0, row, number] - math.sqrt(_TRUST_START + phone.trust[1, row, number])
+        noise = math.sqrt(_TRUST_START[row] + phone.trust[1, row, number])
+        beyond = phone.trust[0, row, number] - noise
         if beyond > most:
             best, most = number, beyond
     return best
