@@ -213,6 +213,35 @@ def test_a_damaged_model_is_refused(run, tmp_path):
     assert "checksum" in run("predict", "m", "--history", "-", stdin="app-0001\n", code=1)
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("predict gone.safetensors --history quick.toml", "there is no file gone.safetensors."),
+        ("coldstart synthetic:phones=10 --oracle codebook", "codebook reports gradients"),
+        ("coldstart synthetic:phones=10 --oracle foo", "unknown oracle 'foo'. Known: subset, had"),
+        ("simulate --phones 10 --mechanism subset --epsilon 1", "subset reports shares"),
+        ("simulate --phones 10 --mechanism foo", "unknown mechanism 'foo'. Known: identity"),
+        ("serve --data new --apps 9", "give --mechanism"),
+        ("serve --data new --mechanism codebook --epsilon 1 --clip 1", "needs a catalogue"),
+        ("serve --data new --mechanism codebook --apps gone.txt", "there is no file 'gone.txt'"),
+        ("serve --data new --apps 9 --mechanism subset --epsilon 1 --clip 1", "Known: epsilon, q"),
+        ("serve --data new --mechanism subset --epsilon 1 --start gone", "gone/settings.json"),
+    ],
+)
+def test_what_is_refused_is_one_clear_line_and_leaves_nothing_behind(run, tmp_path, command, says):
+    text = run(*command.split(), code=1)
+    assert says in text
+    assert "Errno" not in text
+    assert {file.name for file in tmp_path.iterdir()} == {"quick.toml"}
+
+
+@pytest.mark.parametrize("command", ["evaluate", "dynamic"])
+def test_the_help_names_every_model(run, command):
+    text = run(command, "--help").replace("│", " ")
+    for name in ("seqmf-frozen", "nextapp"):
+        assert f" {name}" in text
+
+
 def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, monkeypatch):
     from nextapp.experiments import demo
 

@@ -31,6 +31,30 @@ def test_dynamic_prints_a_row_a_series_and_writes_what_it_found(tmp_path):
     assert result["series"]["harmony"]["epsilon_spent"] == 2.0  # Q moves once, after cycle 3
 
 
+def test_the_forms_of_nextapp_can_be_played(tmp_path):
+    out = tmp_path / "out.json"
+    models = "nextapp,nextapp-alone,nextapp-taste"
+    found = runner.invoke(
+        app,
+        [
+            "dynamic",
+            SOURCE,
+            "--cycles",
+            "4",
+            "--models",
+            models,
+            "--seeds",
+            "2",
+            "--json",
+            str(out),
+        ],
+    )
+    assert found.exit_code == 0, found.output
+    series = json.loads(out.read_text())["series"]
+    assert series["nextapp-alone"]["seeds"] == [0]
+    assert series["nextapp-taste"]["seeds"] == [0, 1]  # SeqMF's start depends on the seed
+
+
 def test_settings_of_a_file_are_overridden_by_options(tmp_path):
     toml, out = tmp_path / "dynamic.toml", tmp_path / "out.json"
     toml.write_text('cycles = "days"\nmodels = []\nseeds = 2\n[seqmf]\ndim = 3\n')

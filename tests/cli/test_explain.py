@@ -46,6 +46,47 @@ def test_a_launch_of_a_log_is_explained_and_told(run):
     assert "Launched was app-" in text
 
 
+def test_the_crowds_part_shows_unless_it_is_left_out(run, tmp_path):
+    """Another phone always goes from a to c: that speaks for c here, where c came once after a."""
+    rows = ["who,at,what"]
+    rows += [f"one,{100 * step},{app}" for step, app in enumerate("abacaba")]
+    rows += [f"two,{100 * step + 1},{'ca'[step % 2]}" for step in range(100)]
+    (tmp_path / "log.csv").write_text("\n".join(rows) + "\n")
+    columns = ("--user-column", "who", "--time-column", "at", "--app-column", "what")
+    asked = ("log.csv", *columns, "--user", "one", "--json", "why.json")
+    run(*asked)
+    parts = {app["app"]: app for app in json.loads((tmp_path / "why.json").read_text())["apps"]}
+    assert parts["c"]["speaks"]["crowd"] > parts["b"]["speaks"]["crowd"]
+    run(*asked, "--alone")
+    apps = json.loads((tmp_path / "why.json").read_text())["apps"]
+    assert "crowd" not in apps[0]["speaks"]
+
+
+def test_the_crowd_of_a_launch_is_that_before_it(run, tmp_path):
+    """What others do later must not change the reasons."""
+    early = "user_id,timestamp,app_name\n" + "".join(
+        f"one,{100 * step},{app}\n" for step, app in enumerate("abacaba")
+    )
+    (tmp_path / "early.csv").write_text(early)
+    (tmp_path / "late.csv").write_text(early + "two,9000,a\ntwo,9100,c\ntwo,9200,a\n")
+    found = []
+    for name in ("early.csv", "late.csv"):
+        run(name, "--user", "one", "--launch", 6, "--json", "why.json")
+        found.append(json.loads((tmp_path / "why.json").read_text())["apps"])
+    assert found[0] == found[1]
+
+
+def test_of_launches_without_times_no_time_is_told(run, tmp_path):
+    """Bug: seconds and a date of 1970 were told that nobody had given."""
+    (tmp_path / "names.txt").write_text("mail\nmaps\nchat\nmaps\nmail\n")
+    text = run("--history", "names.txt", "--json", "why.json")
+    for word in ("1970", "seconds", "ago", "time of day"):
+        assert word not in text
+    result = json.loads((tmp_path / "why.json").read_text())
+    assert result["when"] is None
+    assert not {"seconds", "hour"} & result["apps"][0]["evidence"].keys()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from typer.testing import CliRunner
 
+from nextapp.cli.commands import app
 from nextapp.federation.certificates import development
 from nextapp.federation.flower import launching
 from nextapp.federation.flower.identity import node_key
@@ -144,3 +146,20 @@ def _runs(pid):
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except FileNotFoundError:
         return False
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["up", "--apps", "9"],
+        ["run", "--superlink", "127.0.0.1:1", "--insecure", "--apps", "9"],
+        ["gateway", "--superlink", "127.0.0.1:1", "--insecure", "--host", "192.0.2.1"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_what_is_refused_leaves_no_folder(tmp_path, command):
+    """No mechanism, or an address that is not of this machine (192.0.2.1 is of nobody's)."""
+    found = CliRunner().invoke(app, ["federation", *command, "--data", str(tmp_path / "new")])
+    assert found.exit_code == 1
+    assert "give --mechanism" in found.output or "cannot be listened on" in found.output
+    assert list(tmp_path.iterdir()) == []

@@ -90,7 +90,7 @@ def evaluate(
     split: options.SplitText = None,
     preset: options.PresetName = None,
     models: Annotated[
-        str | None, typer.Option(help=f"Default: {','.join(MODELS)}.", show_default=False)
+        str | None, typer.Option(help=f"Default: {', '.join(MODELS)}.", show_default=False)
     ] = None,
     tune: Annotated[
         int | None,
@@ -205,7 +205,7 @@ def predict(
     n: Annotated[int, typer.Option("-n", min=1, help="How many apps to name.")] = 5,
     json: options.JsonFile = None,
 ) -> None:
-    """Name the apps a phone with this history will most likely launch next."""
+    """Name the apps a phone with this history will most likely launch next, by SeqMF."""
     with screen.clear_errors():
         file = Path(history)
         text = sys.stdin.read() if history == "-" else file.read_text(encoding="utf-8")

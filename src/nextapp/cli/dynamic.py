@@ -38,12 +38,12 @@ def dynamic(
     ] = None,
     regimes: Annotated[
         str | None,
-        typer.Option(help="Of full,rare,global; '' for none. Default: all.", show_default=False),
+        typer.Option(help="Of full, rare, global; '' for none. Default: all.", show_default=False),
     ] = None,
     models: Annotated[
         str | None,
         typer.Option(
-            help=f"Fitted anew each cycle, of {','.join(MODELS)}. Default: sr-od.",
+            help=f"Fitted anew each cycle, of {', '.join(MODELS)}. Default: sr-od.",
             show_default=False,
         ),
     ] = None,
@@ -51,7 +51,7 @@ def dynamic(
         str | None,
         typer.Option(
             help="Played beside the controls none, frozen and zero: "
-            f"{','.join(experiments.PRIVATE)}, or all. Default: none are.",
+            f"{', '.join(experiments.PRIVATE)}, or all. Default: none are.",
             show_default=False,
         ),
     ] = None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.table import Table
@@ -13,12 +15,15 @@ from rich.text import Text
 
 from nextapp.cli import options, screen
 from nextapp.data import LaunchLog, collapsed
-from nextapp.experiments.modelfile import launches_in
+from nextapp.experiments.modelfile import has_times, launches_in
 from nextapp.habits import Habits, Reason
 from nextapp.names import unknown
+from nextapp.predictors import pooled
+from nextapp.wire import Crowd
 
 _LEAST = 0.05  # of a score: less is not worth a word
 _CHOICES = 3  # statistics that a sentence names
+_OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
 def explain(
@@ -48,26 +53,57 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone", help="Leave out what the phones of the log know together (nextapp-alone)."
+        ),
+    ] = False,
     n: Annotated[int, typer.Option("-n", min=1, help="How many apps to explain.")] = 5,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
+    user_column: options.UserColumn = None,
+    time_column: options.TimeColumn = None,
+    app_column: options.AppColumn = None,
+    time_unit: options.TimeUnit = "s",
+    skip_bad_rows: options.SkipBadRows = False,
 ) -> None:
-    """Tell for one prediction which statistic of the phone spoke for which app."""
+    """Tell for one prediction which statistic of the phone spoke for which app.
+
+    It is that of the model nextapp: of a log, with what all its phones knew together before.
+    """
     with screen.clear_errors():
         if (source is None) == (history is None):
             raise ValueError("give either a log or --history.")
         if history is not None:
             text = sys.stdin.read() if history == "-" else Path(history).read_text("utf-8")
-            launches, name = launches_in(text), "this phone"
+            asked = Asked("this phone", launches_in(text), timed=has_times(text))
         else:
-            launches, name = _launches_of(options.read_log(str(source), seed), user)
-        result = explained(launches, launch, n)
-        _show(name, result)
+            log = options.read_log(
+                str(source), seed, user_column, time_column, app_column, time_unit, skip_bad_rows
+            )
+            asked = _asked_of(log, user, alone=alone)
+        result = explained(asked, launch, n)
+        _show(asked.name, result)
         screen.write_json(json, result)
 
 
-def _launches_of(log: LaunchLog, user: str | None) -> tuple[list[tuple[str, float]], str]:
-    """The launches of one user, without 3-second repeats."""
+class Asked(NamedTuple):
+    """A phone's launches, oldest first; ``timed`` says whether their times are its own.
+
+    ``crowd`` gives what all phones knew together before a moment in seconds, their apps being
+    numbered as in ``catalogue``.
+    """
+
+    name: str
+    launches: list[tuple[str, float]]
+    timed: bool = True
+    catalogue: tuple[str, ...] = ()
+    crowd: Callable[[float], Crowd] | None = None
+
+
+def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
+    """One user of a log, without 3-second repeats."""
     if user is None:
         user = log.users[int(log.user[0])] if len(log) else ""
     if user not in log.users:
@@ -76,34 +112,44 @@ def _launches_of(log: LaunchLog, user: str | None) -> tuple[list[tuple[str, floa
     code = log.users.index(user)
     rows = slice(*log.starts[code : code + 2].tolist())
     launches = zip(log.app[rows].tolist(), (log.time[rows] / 1000).tolist(), strict=True)
-    return [(log.apps[app], when) for app, when in launches], user
+    return Asked(
+        user,
+        [(log.apps[app], when) for app, when in launches],
+        catalogue=log.apps,
+        crowd=None if alone else lambda moment: pooled(log.where(log.time / 1000 < moment)),
+    )
 
 
-def explained(launches: list[tuple[str, float]], launch: int | None, n: int) -> dict[str, Any]:
-    """The n likeliest apps after these launches, or before number `launch`, with their reasons."""
-    target = None
+def explained(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
+    """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
+    launches, target, when = asked.launches, None, math.inf
     if launch is not None:
         if not 2 <= launch <= len(launches):
             raise ValueError(
                 f"launch must be from 2 to {len(launches)}, the launches of this user, "
                 f"got {launch}: before the first nothing is known."
             )
-        target = launches[launch - 1][0]
-        when = launches[launch - 1][1]
+        target, when = launches[launch - 1]
         launches = launches[: launch - 1]
     if not launches:
         raise ValueError("there is no launch to learn from: give at least one.")
     habits = Habits()
-    numbers: dict[str, int] = {}
+    numbers = {app: number for number, app in enumerate(asked.catalogue)}
     for app, time in launches:
         habits.observe(numbers.setdefault(app, len(numbers)), time)
+    if asked.crowd is not None:
+        habits.crowd = asked.crowd(when)
     names = list(numbers)
-    reasons = habits.explain(range(len(names)), when if target is not None else None)
+    own = list(dict.fromkeys(numbers[app] for app, _ in launches))
+    reasons = habits.explain(own, None if target is None else when)
+    if not asked.timed:
+        reasons = [_without_times(reason) for reason in reasons]
     places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
+    last, last_time = launches[-1]
     return {
         "n_launches": len(launches),
-        "last": launches[-1][0],
-        "when": datetime.fromtimestamp(launches[-1][1], UTC).isoformat(),
+        "last": last,
+        "when": datetime.fromtimestamp(last_time, UTC).isoformat() if asked.timed else None,
         "apps": [
             {
                 "app": names[reason.app],
@@ -111,7 +157,7 @@ def explained(launches: list[tuple[str, float]], launch: int | None, n: int) -> 
                 "score": reason.score,
                 "speaks": reason.speaks,
                 "evidence": reason.evidence,
-                "words": words(reason, launches[-1][0]),
+                "words": words(reason, last),
             }
             for reason in reasons[:n]
         ],
@@ -120,11 +166,18 @@ def explained(launches: list[tuple[str, float]], launch: int | None, n: int) -> 
     }
 
 
+def _without_times(reason: Reason) -> Reason:
+    """The reason without evidence that rests on times: they were made up."""
+    evidence = {name: seen for name, seen in reason.evidence.items() if name not in _OF_TIMES}
+    return reason._replace(evidence=evidence)
+
+
 def words(reason: Reason, last: str) -> str:
     """The strongest reasons as a sentence."""
-    strongest = sorted(reason.speaks.items(), key=lambda item: -abs(item[1]))[:_CHOICES]
-    told = {name: _told(name, reason.evidence, last) for name, _ in strongest}
+    told = {name: _told(name, reason.evidence, last) for name in reason.speaks}
+    strongest = sorted(reason.speaks.items(), key=lambda item: -abs(item[1]))
     speaking = [(name, part) for name, part in strongest if abs(part) >= _LEAST and told[name]]
+    speaking = speaking[:_CHOICES]
     if not speaking:
         return "nothing sets it apart."
     pieces = []
@@ -148,8 +201,8 @@ def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
         "after-4": f"came {seen['after-4']:.1f} times after the last four apps",
         "place": f"place {seen['place'] + 1:.0f} in the list by last use",
         "rhythm": "how far back this person has just been going in that list",
-        "since": f"last launched {_span(seen['seconds'])} ago",
-        "hour": f"{seen['hour']:.1f} launches at this time of day",
+        "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
+        "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
         "session": f"{seen['session']:.0f} times in this session",
         "lesson": "what was predicted wrongly after these apps before",
         "again": "how often the same app is launched again",
@@ -167,8 +220,12 @@ def _span(seconds: float) -> str:
 
 def _show(name: str, result: dict[str, Any]) -> None:
     screen.out.print(
-        f"[bold]{name}[/]: {result['n_launches']:,} launches, the last of them {result['last']} "
-        f"at {result['when']}",
+        f"[bold]{name}[/]: {result['n_launches']:,} launches, the last of them {result['last']}"
+        + (
+            f" at {result['when']}"
+            if result["when"]
+            else "; without times, they count as one session"
+        ),
         highlight=False,
     )
     spoken = [

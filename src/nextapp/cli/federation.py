@@ -88,7 +88,6 @@ def up(
         from nextapp.federation.flower.loopback import Loopback
 
         coordinator = data / "coordinator"
-        coordinator.mkdir(parents=True, exist_ok=True)
         given = _given(
             coordinator, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip,
             goal=goal, minimum=minimum, deadline=deadline,
@@ -182,12 +181,12 @@ def gateway(
             options |= {"ssl_certfile": cert, "ssl_keyfile": key}
         if trust_proxy is not None:
             options |= {"proxy_headers": True, "forwarded_allow_ips": trust_proxy}
+        listening = embedded.listening(host, port)
         data.mkdir(parents=True, exist_ok=True)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         with embedded.held(data):
             vault = Vault(data / "vault.sqlite")
-            listening = embedded.listening(host, port)
             bound = listening.getsockname()[1]
             _say(f"http{'s' if cert else ''}://{in_url(host)}:{bound}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
@@ -227,7 +226,6 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        data.mkdir(parents=True, exist_ok=True)
         given = _given(
             data, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip, goal=goal,
             minimum=minimum, deadline=deadline,

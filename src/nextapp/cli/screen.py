@@ -31,11 +31,17 @@ def clear_errors() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, WireError, FloatingPointError) as error:
-        err.print(f"[bold red]error[/] {_escaped(str(error))}", soft_wrap=True)
+        err.print(f"[bold red]error[/] {_escaped(_in_words(error))}", soft_wrap=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
         err.print("[bold]stopped[/]")
         raise typer.Exit(130) from None
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"there is no file {error.filename}."
+    return str(error)
 
 
 def _escaped(text: str) -> str:

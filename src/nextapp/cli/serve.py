@@ -101,6 +101,7 @@ def serve(
         catalogue = catalogue_of(apps if apps is not None else given.pop("apps", None))
         if (cert is None) != (key is None):
             raise ValueError("TLS needs both --cert and --key.")
+        embedded.settings_for(data, given, catalogue, start)  # refused: no folder is left behind
         data.mkdir(parents=True, exist_ok=True)
         with embedded.held(data):
             federation, made = embedded.made(
@@ -154,6 +155,11 @@ def catalogue_of(apps: Any) -> tuple[str, ...] | None:
     elif str(apps).isascii() and str(apps).isdigit():
         names = [f"app-{number:04d}" for number in range(int(apps))]
     else:
+        if not Path(str(apps)).is_file():
+            raise ValueError(
+                f"apps must name a file with one app name a line, or be a number of apps; there "
+                f"is no file {str(apps)!r}."
+            )
         lines = Path(str(apps)).read_text(encoding="utf-8").splitlines()
         names = [line.strip() for line in lines if line.strip()]
     if not names or len(set(names)) < len(names):

@@ -27,7 +27,7 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tallied
 from nextapp.habits import Habits, Trust, crowd_hits, mixed_with_crowd
 from nextapp.names import unknown
-from nextapp.privacy import FrequencyOracle, mechanism
+from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Floats
 
@@ -65,6 +65,13 @@ class ColdStart:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.oracle not in ORACLES:
+            if self.oracle in MECHANISMS:
+                raise ValueError(
+                    f"{self.oracle} reports gradients; a prior is learnt by the frequency oracles "
+                    f"{' and '.join(ORACLES)}."
+                )
+            raise ValueError(unknown("oracle", self.oracle, ORACLES))
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -77,12 +84,7 @@ class ColdStart:
 
     def made(self, epsilon: float, n_apps: int) -> FrequencyOracle:
         """The oracle at this ε."""
-        found = mechanism(self.oracle, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
-        if not isinstance(found, FrequencyOracle):
-            raise ValueError(
-                f"{self.oracle} reports gradients; a prior is learnt by 'subset' or 'hadamard'."
-            )
-        return found
+        return ORACLES[self.oracle](epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
 
     @property
     def synthetic(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -35,6 +35,7 @@ from nextapp.experiments.rounds import LabSeqMF
 from nextapp.experiments.settings import (
     MF,
     MODELS,
+    VARIANTS,
     Experiment,
     training_from,
     training_values,
@@ -43,7 +44,7 @@ from nextapp.experiments.settings import (
 )
 from nextapp.fleet.reporting import PLAYED
 from nextapp.names import unknown
-from nextapp.predictors import Training, frozen, without_sequence
+from nextapp.predictors import Training, without_sequence
 from nextapp.privacy import Mechanism, ShorterThan, mechanism, private_quantile
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, random_vectors
@@ -59,7 +60,7 @@ STUDIED = (
     "laplace", "harmony", "kashin", "qharmony-paper", "qharmony",  # the paper's
     "duchi", "hybrid", "simhash", "privunit", "codebook",
 )  # fmt: skip
-TRAINED = ("mf", "seqmf", "seqmf-frozen")  # models whose figures depend on the seed
+TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")  # their figures depend on the seed
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
@@ -133,7 +134,7 @@ class DynamicExperiment:
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             ("regime", self.regimes, REGIMES),
-            ("model", self.models, MODELS),
+            ("model", self.models, (*MODELS, *VARIANTS)),
             ("mechanism", self.mechanisms, PRIVATE),
             ("metric", self.metrics, METRICS),
             ("pretraining", (self.pretraining,), PRETRAINING),
@@ -358,7 +359,9 @@ def run(
     whole = collapsed(log, inclusive=preset.collapse_inclusive)
     cycles = Cycling.parse(experiment.cycles).cut(whole)
     stream = Stream(cycles, preset)
-    players: list[tuple[int, Model]] = [(experiment.seed, each) for each in _counting(experiment)]
+    counting = [name for name in experiment.models if name not in TRAINED]  # one seed is enough
+    trained = [name for name in experiment.models if name in TRAINED]
+    players = [(experiment.seed, each) for each in _refitted(experiment, counting, experiment.seed)]
     clips: dict[tuple[str, int], float] = {}
     answered = np.zeros(whole.n_users, bool)
     for number in range(experiment.seeds):
@@ -381,7 +384,7 @@ def run(
                 if experiment.noise:
                     alone = made(name + ZEROS, "full", source, fed_with_zeros=True)
                     players.append((seed, alone))
-        players += [(seed, each) for each in _fitted(experiment, seed)]
+        players += [(seed, each) for each in _refitted(experiment, trained, seed)]
     models = [model for _, model in players]
     values = play(
         stream, models, experiment.metrics, lambda done, total: report("cycle", done, total)
@@ -407,23 +410,14 @@ def run(
     )
 
 
-def _counting(experiment: DynamicExperiment) -> Iterator[Model]:
-    """Models that draw nothing: one seed is enough."""
-    names = tuple(name for name in experiment.models if name not in TRAINED)
-    if names:
-        static = Experiment(experiment.data, models=names, seed=experiment.seed)
-        yield from (Refitted(predictor) for predictor in static.predictors())
-
-
-def _fitted(experiment: DynamicExperiment, seed: int) -> Iterator[Model]:
-    trainings = {
-        "mf": experiment.mf,
-        "seqmf": experiment.seqmf,
-        "seqmf-frozen": frozen(experiment.seqmf),
-    }
-    for name in experiment.models:
-        if name in TRAINED:
-            yield Refitted(LabSeqMF(trainings[name], seed, name))
+def _refitted(experiment: DynamicExperiment, names: Sequence[str], seed: int) -> list[Model]:
+    """These models of the static environment, fitted anew each cycle."""
+    if not names:
+        return []
+    static = Experiment(
+        experiment.data, models=tuple(names), seed=seed, seqmf=experiment.seqmf, mf=experiment.mf
+    )
+    return [Refitted(predictor) for predictor in static.predictors()]
 
 
 def _pretrained(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:

@@ -21,6 +21,7 @@ from nextapp.server import write_atomically
 from nextapp.wire import Broadcast
 
 PAUSE = 10.0  # seconds between launches of a history without times
+NAMING = ("app_name", "item_id")  # columns that name the app
 
 
 def train(log: LaunchLog, experiment: Experiment, out: Path, report: Report) -> dict[str, Any]:
@@ -88,9 +89,8 @@ def launches_in(history: str) -> list[tuple[str, float]]:
     With a header that names app_name (or item_id) it is CSV; `timestamp` may be ISO or epoch
     seconds. Without one, every line is an app's name, all in one session.
     """
-    lines = [line for line in history.splitlines() if line.strip()]
-    header = [word.strip() for word in lines[0].split(",")] if lines else []
-    app = next((word for word in ("app_name", "item_id") if word in header), None)
+    lines, header = _lines_and_header(history)
+    app = next((word for word in NAMING if word in header), None)
     if app is None:
         return [(line.strip(), PAUSE * number) for number, line in enumerate(lines)]
     found = []
@@ -109,6 +109,17 @@ def launches_in(history: str) -> list[tuple[str, float]]:
             f"a history is that of one phone, got {len(users)} different user_id: keep one."
         )
     return found
+
+
+def has_times(history: str) -> bool:
+    """Whether a history says when its launches were; else `launches_in` makes times up."""
+    _, header = _lines_and_header(history)
+    return "timestamp" in header and any(word in header for word in NAMING)
+
+
+def _lines_and_header(history: str) -> tuple[list[str], list[str]]:
+    lines = [line for line in history.splitlines() if line.strip()]
+    return lines, [word.strip() for word in lines[0].split(",")] if lines else []
 
 
 def _seconds(text: str, row: int) -> float:

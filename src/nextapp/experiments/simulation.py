@@ -30,13 +30,15 @@ from nextapp.fleet.participation import Attendance, Participation, outcomes, tal
 from nextapp.fleet.reporting import Sums, aggregated
 from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.fleet.stepping import columns, solved, terms
+from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
-from nextapp.privacy import Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, ORACLES, Mechanism, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors, write_atomically
 from nextapp.wire import Broadcast, Floats, pack, unpack
 
 PUBLIC_PHONES = 400  # synthetic phones of another seed, from which the default clip is taken
+REPORT_GRADIENTS = tuple(name for name in MECHANISMS if name not in ORACLES)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,14 @@ class Settings:
                 f"a cohort of {self.participation.cohort:,} is larger than the fleet of "
                 f"{self.phones:,} phones."
             )
+        if self.mechanism in ORACLES:
+            raise ValueError(
+                f"{self.mechanism} reports shares of transitions, not gradients, so there is no "
+                f"step on the app vectors to simulate: `nextapp coldstart` says what such reports "
+                f"are worth."
+            )
+        if self.mechanism not in MECHANISMS:
+            raise ValueError(unknown("mechanism", self.mechanism, REPORT_GRADIENTS))
         if self.mechanism == "identity" and self.epsilon is not None:
             raise ValueError("the mechanism 'identity' has no epsilon: it protects nothing.")
         if self.mechanism != "identity" and self.epsilon is None:

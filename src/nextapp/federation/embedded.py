@@ -134,8 +134,8 @@ def founded(
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
+    settings = settings_for(folder, given, apps, start)
     if path.exists():
-        settings = changed(FederationSettings.read(path), given)
         coordinator = Coordinator.resumed(
             checkpoints, settings.loaded_learner, minimum=settings.minimum
         )
@@ -146,21 +146,39 @@ def founded(
                 f"leave --apps out, or start in another folder."
             )
     else:
-        settings = settings_of(given)
         if start is not None:
             return _continued(start, settings, folder, apps), settings
-        if apps is None:
-            raise ValueError(
-                "a new federation needs a catalogue: --apps FILE with one app name a line, or "
-                "--apps N for apps that are known by number."
-            )
         coordinator = Coordinator.started(
-            settings.new_learner(apps), checkpoints, minimum=settings.minimum
+            settings.new_learner(_needed(apps)), checkpoints, minimum=settings.minimum
         )
     settings.write(path)
     if skip_to is not None:
         coordinator.skip_to(skip_to)
     return coordinator, settings
+
+
+def settings_for(
+    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None, start: Path | None
+) -> FederationSettings:
+    """The settings under which `founded` would go on or begin; it writes nothing."""
+    path = folder / "settings.json"
+    if path.exists():
+        return changed(FederationSettings.read(path), given)
+    settings = settings_of(given)
+    if start is not None:
+        FederationSettings.read(start / "settings.json")
+    else:
+        _needed(apps)
+    return settings
+
+
+def _needed(apps: tuple[str, ...] | None) -> tuple[str, ...]:
+    if apps is None:
+        raise ValueError(
+            "a new federation needs a catalogue: --apps FILE with one app name a line, or "
+            "--apps N for apps that are known by number."
+        )
+    return apps
 
 
 def _continued(

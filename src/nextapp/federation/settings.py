@@ -161,8 +161,8 @@ def settings_of(values: Mapping[str, Any]) -> FederationSettings:
     for needed in ("mechanism", "epsilon"):
         if needed not in values:
             raise ValueError(
-                f"the settings name no {needed}: it decides what a phone gives away and has no "
-                f"default."
+                f"the settings name no {needed}: give --{needed}. It decides what a phone gives "
+                f"away and has no default."
             )
     typed = {key: _typed(key, value, str(known[key])) for key, value in values.items()}
     if "model" in typed:

@@ -14,11 +14,11 @@ and need no clip.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from nextapp.names import unknown
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.guarantee import Guarantee
@@ -41,6 +41,7 @@ from nextapp.wire import Broadcast, WireError
 
 __all__ = [
     "MECHANISMS",
+    "ORACLES",
     "FiniteMechanism",
     "FrequencyOracle",
     "Guarantee",
@@ -71,6 +72,9 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         Hadamard,
     )
 }
+ORACLES: Mapping[str, type[FrequencyOracle]] = {
+    name: kind for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyOracle)
+}
 
 
 def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
@@ -83,15 +87,16 @@ def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
     4.5
     """
     if name not in MECHANISMS:
-        raise ValueError(f"unknown mechanism {name!r}{_nearest(name, MECHANISMS)}.")
+        raise ValueError(unknown("mechanism", name, MECHANISMS))
     kind = MECHANISMS[name]
-    known = inspect.signature(kind).parameters
+    parameters = inspect.signature(kind).parameters
+    known = {word: parameters[word] for word in parameters if word not in ("n_apps", "d")}
     for option in options:
         if option not in known:
-            raise TypeError(f"{name} has no option {option!r}{_nearest(option, known)}.")
+            raise ValueError(f"{name}: {unknown('option', option, known)}")
     for word, parameter in known.items():
-        if parameter.default is inspect.Parameter.empty and word not in {"n_apps", "d", *options}:
-            raise TypeError(f"{name} needs {word}: {_NEEDED[word]}")
+        if parameter.default is inspect.Parameter.empty and word not in options:
+            raise ValueError(f"{name} needs {word}: {_NEEDED[word]}")
     return kind(n_apps=n_apps, d=d, **options)
 
 
@@ -107,7 +112,7 @@ def requested(broadcast: Broadcast) -> Mechanism:
         return mechanism(
             request.mechanism,
             n_apps=broadcast.n_apps,
-            d=broadcast.n_apps + 1 if _reports_shares(request.mechanism) else broadcast.dim,
+            d=broadcast.n_apps + 1 if request.mechanism in ORACLES else broadcast.dim,
             epsilon=request.epsilon,
             **options,
         )
@@ -115,16 +120,7 @@ def requested(broadcast: Broadcast) -> Mechanism:
         raise WireError(f"the broadcast asks for a report that cannot be made: {error}") from error
 
 
-def _reports_shares(name: str) -> bool:
-    return name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyOracle)
-
-
 _NEEDED = {
     "epsilon": "the privacy budget of one whole report. There is no default.",
     "clip": "the public radius to which gradients are clipped, a constant or a private_quantile.",
 }
-
-
-def _nearest(word: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    return (f"; did you mean {close[0]!r}?" if close else "") + f" Known: {', '.join(known)}"
