@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
-.PHONY: demo test check light flower bench bench-serve bench-peers peers lowest clean
+.PHONY: demo test check light flower bench bench-crowd bench-serve bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -52,6 +52,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check
+
+# What a crowd is worth to new phones, by the way it is learnt; long.
+bench-crowd: $(READY)
+	$(BIN)/python benchmarks/crowd_compare.py --phones 1000,10000,100000 --epsilon 1,4.5 --new 120
 
 # Load, kills and nonsense against a server on loopback; ten minutes.
 bench-serve: $(READY)

@@ -1,7 +1,8 @@
 """A phone in plain Python: no NumPy, nothing of nextapp. Written from docs/protocol.md alone.
 
 It shows that the protocol page is enough to write a client in another language, and how much there
-is to write: the two file formats, two equations, and one of the mechanisms harmony and codebook.
+is to write: the two file formats; for app vectors two equations and one of the mechanisms harmony
+and codebook; for the crowd the shares of a history and subset.
 
     python examples/other_client.py --server http://127.0.0.1:8443 --code ABCD-… --history a,b,a
 
@@ -101,6 +102,16 @@ def gradient(history: list[int], Q: list[list[float]], settings: dict):
             F[i][r] += D[i] * weight * Q[j][r]
             F[j][r] += D[i] * weight * Q[i][r]
     return p, F
+
+
+def shares(history: list[int], n_apps: int) -> list[list[float]]:
+    """How much of the phone's weight each transition (j, i) has, and each launch (j, n_apps)."""
+    F = [[0.0] * (n_apps + 1) for _ in range(n_apps)]
+    for (j, i), n in Counter(pairwise(history)).items():
+        F[j][i] = (1.0 - 0.05) * (n / (len(history) - 1))
+    for j, n in Counter(history).items():
+        F[j][n_apps] = 0.05 * (n / len(history))
+    return F
 
 
 def dot(x: list[float], y: list[float]) -> float:
@@ -208,6 +219,86 @@ def codebook(F: list[list[float]], request: dict, bits) -> bytes:
     return packed([seed, j], [64, b])
 
 
+def subset(F: list[list[float]], request: dict, bits) -> bytes:
+    """F: the shares of `shares`, which stand where a gradient stands in the others."""
+    share = [value for row in F for value in row]
+    D, epsilon = len(share), request["epsilon"]
+    q, t = request["options"].get("q"), request["options"].get("t")
+    if q is None:
+        q, t = geometry(epsilon, D)
+    block, s = points(q, t), points(q, t - 1)
+    h = -(-D // block)
+    gain = (exp_from_below(epsilon, 1) - 1) * s
+    threshold = min(math.floor(W * gain / (gain + h * block)), W - 1)
+    pick, coin = bits.next(), bits.next()
+    place, other = below(bits, s), below(bits, h * block)
+    reach, cell = 0, None
+    for candidate, value in enumerate(share):
+        reach += math.floor(value * 2**52)
+        if cell is None and reach > pick >> 12:
+            cell = candidate
+    scattered = (cell or 0) * scattering(D) % D
+    v, u = vector(scattered // h, q, t), vector(place, q, t - 1)
+    lead = v.index(1)
+    u.insert(lead, 0)
+    u[lead] = -sum(a * b for a, b in zip(u, v, strict=True)) % q
+    favoured_one = scattered % h * block + number(u, q)
+    output = favoured_one if cell is not None and coin < threshold else other
+    return packed([output], [(h * block - 1).bit_length()])
+
+
+def geometry(epsilon: float, D: int) -> tuple[int, int]:
+    """q and t: the pair with the least variance, of equals the first."""
+    pairs = [(2, 2)]
+    for q in [q for q in range(2, 252) if all(q % p for p in range(2, q))]:
+        for t in range(3, 25):
+            if q**t > 2**24:
+                break
+            pairs.append((q, t))
+            if points(q, t) >= D:
+                break
+
+    def variance(pair: tuple[int, int]) -> float:
+        q, t = pair
+        h, s = -(-D // points(q, t)), points(q, t - 1)
+        n, overlap = h * points(q, t), points(q, t - 2) / s
+        excess = math.expm1(min(epsilon, 64.0)) * s
+        kept = excess / (excess + n)
+        inside = kept * overlap / h + (1 - kept) * s / n
+        square = inside * (1 - overlap) ** 2 + (1 / h - inside) * overlap**2
+        return (square - (inside - overlap / h) ** 2) / (kept * (1 - overlap)) ** 2
+
+    return min(pairs, key=variance)
+
+
+def points(q: int, t: int) -> int:
+    return (q**t - 1) // (q - 1)
+
+
+def vector(point: int, q: int, t: int) -> list[int]:
+    """The point of this number: zeros, a 1, then digits in base q, the highest first."""
+    n_digits = max(k for k in range(t) if points(q, k) <= point)
+    rest = point - points(q, n_digits)
+    digits = [rest // q**place % q for place in reversed(range(n_digits))]
+    return [0] * (t - 1 - n_digits) + [1, *digits]
+
+
+def number(u: list[int], q: int) -> int:
+    """The number of the point that u is a multiple of."""
+    lead = next(place for place, entry in enumerate(u) if entry)
+    inverse, rest = pow(u[lead], -1, q), 0
+    for entry in u[lead + 1 :]:
+        rest = rest * q + entry * inverse % q
+    return points(q, len(u) - 1 - lead) + rest
+
+
+def scattering(D: int) -> int:
+    step = max(1, int(0.6180339887498949 * D))
+    while math.gcd(step, D) > 1:
+        step -= 1
+    return step
+
+
 def favoured(epsilon: float, m: int) -> int:
     """k: how many codewords are favoured."""
     z = [-12 + 24 * i / 4800 for i in range(4801)]
@@ -250,7 +341,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
     return a, b, c, d
 
 
-MECHANISMS = {"harmony": harmony, "codebook": codebook}
+MECHANISMS = {"harmony": harmony, "codebook": codebook, "subset": subset}
 
 
 # HTTP
@@ -279,8 +370,11 @@ def main() -> None:
     broadcast = read_broadcast(data)
     rows = {name: row for row, name in enumerate(broadcast["apps"])}
     history = [rows[name] for name in given.history.split(",") if name in rows]
-    _, F = gradient(history, broadcast["Q"], broadcast["settings"])
     request = broadcast["request"]
+    if request["mechanism"] == "subset":
+        F = shares(history, len(broadcast["Q"]))
+    else:
+        _, F = gradient(history, broadcast["Q"], broadcast["settings"])
     payload = MECHANISMS[request["mechanism"]](F, request, SystemWords())
     report = report_bytes(request["mechanism"], broadcast["round"], payload)
     answer = call("/v1/report", report, Authorization=f"Bearer {token}")

@@ -18,14 +18,13 @@ from pathlib import Path
 import numpy as np
 
 from nextapp.privacy import FrequencyOracle
-from nextapp.server import write_atomically
+from nextapp.server import RoundServer, write_atomically
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import (
     Broadcast,
     Crowd,
     Floats,
     ModelSettings,
-    Report,
     ReportRequest,
     WireError,
     pack,
@@ -47,12 +46,14 @@ _BIN = 0.1
 _LOWEST, _HIGHEST = -6.0, 60.0  # in standard errors; above, an entry is left as it is
 
 
-class CrowdServer:
+class CrowdServer(RoundServer):
     """Adds up reports of shares over all rounds and publishes what they tell as a `Crowd`.
 
-    The same front as `nextapp.server.Server`. The app vectors of its broadcasts are those given,
+    The same front as `nextapp.server.Server`; the app vectors of its broadcasts are those given,
     untouched; without any they are zeros.
     """
+
+    mechanism: FrequencyOracle
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class CrowdServer:
         settings: ModelSettings | None = None,
         popularity: float = POPULARITY,
     ) -> None:
+        super().__init__()
         n_apps = mechanism.n_apps
         if mechanism.d != n_apps + 1:
             raise ValueError(
@@ -77,33 +79,6 @@ class CrowdServer:
         self.broadcast = Broadcast(0, vectors, settings or ModelSettings(), apps, request)
         self.total = np.zeros((n_apps, n_apps + 1))
         self.n_reports_in_all = 0
-        self._reports: list[Report] = []
-
-    @property
-    def n_reports(self) -> int:
-        """Reports collected in the round at hand."""
-        return len(self._reports)
-
-    def collect(self, report: Report) -> None:
-        """Take a report for the round at hand; another round's or mechanism's is refused."""
-        if report.round != self.broadcast.round:
-            raise WireError(
-                f"the report is for round {report.round}, the round at hand is "
-                f"{self.broadcast.round}: fetch the current broadcast and report again."
-            )
-        self.mechanism.check(report)
-        self._reports.append(report)
-
-    def step(self) -> Broadcast:
-        """Close the round: what its reports tell joins what was told before."""
-        if not self._reports:
-            raise RuntimeError(
-                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
-            )
-        total = len(self._reports) * self.mechanism.decode(self._reports)
-        broadcast = self.step_along(total, len(self._reports))
-        self._reports = []
-        return broadcast
 
     def step_along(self, total: Floats, n_reports: int) -> Broadcast:
         """Close the round with a sum of estimates (n_apps, n_apps + 1) of `n_reports` reports."""
@@ -129,11 +104,7 @@ class CrowdServer:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; a crash at any instant leaves the one before it intact."""
-        if self._reports:
-            raise RuntimeError(
-                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
-                f"yet and would be lost: call step() before save()."
-            )
+        self._check_nothing_is_lost()
         words = {
             "kind": "nextapp crowd checkpoint",
             "round": str(self.broadcast.round),

@@ -7,9 +7,11 @@ last (n_last,)  the apps that w's rows stand for
     P(i | j, u) = softmax_i q_iᵀ(p + r_j)
     L = − Σ_ji w_ji log P(i | j, u) + λ/2 ‖p‖²
 
-SeqMF's q_iᵀq_j is the same whichever of i and j came first; q_iᵀr_j is not. It is trained by the
-same rounds: a phone solves p for itself and sends the slope of L in Q and R, which a server adds
-up and follows. docs/decisions/0008-what-the-crowd-tells.md says how it fares.
+SeqMF's q_iᵀq_j is the same whichever of i and j came first; q_iᵀr_j is not. This module has the
+phone's side, the user solve and the slope of L in Q and R, a matrix that any gradient mechanism can
+encode. The rounds around it are in benchmarks/crowd_compare.py only, which adds codebook's noise by
+its normal limit; it is no name for --models.
+docs/decisions/0008-what-the-crowd-tells.md says how it fares.
 """
 
 from __future__ import annotations

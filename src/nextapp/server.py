@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -108,8 +109,58 @@ def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Gener
     return generator.normal(0.0, scale, (n_apps, d))
 
 
-class Server:
-    """Collects the reports of a round, takes one step on Q, publishes the next broadcast."""
+class RoundServer(ABC):
+    """What all servers do with the reports of a round: check them, keep them, add them up."""
+
+    broadcast: Broadcast
+    mechanism: Mechanism
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+
+    @property
+    def n_reports(self) -> int:
+        """Reports collected in the round at hand."""
+        return len(self._reports)
+
+    def collect(self, report: Report) -> None:
+        """Take a report for the round at hand.
+
+        A `WireError` for one of another round or mechanism, or that no phone can have drawn.
+        """
+        if report.round != self.broadcast.round:
+            raise WireError(
+                f"the report is for round {report.round}, the round at hand is "
+                f"{self.broadcast.round}: fetch the current broadcast and report again."
+            )
+        self.mechanism.check(report)
+        self._reports.append(report)
+
+    def step(self) -> Broadcast:
+        """Close the round with what its reports tell, and publish the next broadcast."""
+        if not self._reports:
+            raise RuntimeError(
+                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
+            )
+        total = len(self._reports) * self.mechanism.decode(self._reports)
+        broadcast = self.step_along(total, len(self._reports))
+        self._reports = []
+        return broadcast
+
+    @abstractmethod
+    def step_along(self, total: Floats, n_reports: int) -> Broadcast:
+        """Close the round with a sum of reports (n_apps, d) that was reduced elsewhere."""
+
+    def _check_nothing_is_lost(self) -> None:
+        if self._reports:
+            raise RuntimeError(
+                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
+                f"yet and would be lost: call step() before save()."
+            )
+
+
+class Server(RoundServer):
+    """Takes one optimiser step on Q a round along the reports, eqs. (11) and (13)."""
 
     def __init__(
         self,
@@ -121,42 +172,11 @@ class Server:
         request: ReportRequest | None = None,
         crowd: Crowd | None = None,
     ) -> None:
+        super().__init__()
         self.broadcast = Broadcast(0, app_vectors, settings, apps, request, crowd)
         self.optimiser = optimiser
         self.mechanism = mechanism
         self._state = optimiser.start(app_vectors)
-        self._reports: list[Report] = []
-
-    @property
-    def n_reports(self) -> int:
-        """Reports collected in the round at hand."""
-        return len(self._reports)
-
-    def collect(self, report: Report) -> None:
-        """Take a report for the round at hand; another round's or mechanism's is refused."""
-        if report.round != self.broadcast.round:
-            raise WireError(
-                f"the report is for round {report.round}, the round at hand is "
-                f"{self.broadcast.round}: fetch the current broadcast and report again."
-            )
-        if report.mechanism != self.mechanism.name:
-            raise WireError(
-                f"this server takes reports of {self.mechanism.name!r}, "
-                f"got one of {report.mechanism!r}."
-            )
-        self._reports.append(report)
-
-    def step(self) -> Broadcast:
-        """Close the round: one optimiser step along the reports, eqs. (11) and (13)."""
-        if not self._reports:
-            raise RuntimeError(
-                f"round {self.broadcast.round} has no reports; a step without any would only "
-                f"shrink the app vectors."
-            )
-        total = len(self._reports) * self.mechanism.decode(self._reports)
-        broadcast = self.step_along(total, len(self._reports))
-        self._reports = []
-        return broadcast
 
     def step_along(self, total: Floats, n_reports: int | None = None) -> Broadcast:
         """Close the round with a sum of gradients (n_apps, d) that was reduced elsewhere.
@@ -187,11 +207,7 @@ class Server:
 
         Reports of the round at hand are not part of it: they belong to their phones until the step.
         """
-        if self._reports:
-            raise RuntimeError(
-                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
-                f"yet and would be lost: call step() before save()."
-            )
+        self._check_nothing_is_lost()
         tensors = {"app_vectors": self.broadcast.app_vectors}
         tensors |= {f"optimiser.{name}": value for name, value in self._state.items()}
         words = {

@@ -96,14 +96,44 @@ def test_another_client_draws_the_same_reports_from_the_same_words(mechanism):
         assert other.report_bytes(mechanism, one["round"], payload).hex() == one["report"]
 
 
+def test_another_client_draws_the_same_reports_of_the_crowd():
+    some = [one for one in vectors("reports.json") if one["request"]["mechanism"] == "subset"]
+    assert len(some) == 18
+    designs = {(one["constants"]["q"], one["constants"]["t"]) for one in some}
+    assert {(2, 2), (89, 3), (5, 3)} < designs
+    for one in some:
+        F = [[0.0] * (one["n_apps"] + 1) for _ in range(one["n_apps"])]
+        for row, column, share in one["shares"]:
+            F[row][column] = share
+        words = GivenWords(one["words"])
+        payload = other.subset(F, one["request"], words)
+        assert payload.hex() == one["payload"]
+        assert not words.left
+        assert other.report_bytes("subset", one["round"], payload).hex() == one["report"]
+
+
+def test_another_client_reports_the_same_of_a_history():
+    expected = vectors("shares.json")
+    F = other.shares(expected["history"], expected["n_apps"])
+    assert expected["shares"] == F
+    for one in expected["reports"]:
+        words = GivenWords(one["words"])
+        payload = other.subset(F, expected["request"], words)
+        assert other.report_bytes("subset", expected["round"], payload).hex() == one["report"]
+        assert not words.left
+
+
 def test_bad_reports_are_refused():
     for one in vectors("bad-reports.json"):
         with pytest.raises(WireError):
             Report.from_bytes(bytes.fromhex(one["report"]))
 
 
-def test_another_client_joins_a_round(tmp_path):
-    with ServerProcess(tmp_path, goal=2, minimum=1) as server:
+@pytest.mark.parametrize(
+    "settings", [{}, {"mechanism": "subset", "epsilon": 4.5, "clip": None}], ids=["Q", "crowd"]
+)
+def test_another_client_joins_a_round(tmp_path, settings):
+    with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:
         command = [
             sys.executable, str(ROOT / "examples" / "other_client.py"),
             "--server", f"http://127.0.0.1:{server.port}", "--code", server.code(1),

@@ -346,7 +346,14 @@ def test_the_state_is_bounded(rng):
         phone.observe(app, 1e9 + 30.0 * t)
     assert len(phone.apps) == habits.MAX_APPS
     assert all(len(contexts) == habits.MAX_CONTEXTS for contexts in phone._longer)
-    assert len(phone.to_bytes()) < 4 << 20
+    assert len(phone.to_bytes()) < 3 << 20
+
+
+def test_the_state_of_a_usual_phone_is_small(rng):
+    phone = Habits()
+    for t, app in enumerate(rng.integers(0, 30, 2600).tolist()):
+        phone.observe(app, 1e9 + 30.0 * t)
+    assert len(phone.to_bytes()) < 512 << 10
 
 
 def test_a_forgotten_app_is_as_if_never_launched(launches):

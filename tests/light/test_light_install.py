@@ -10,16 +10,22 @@ import sys
 
 import pytest
 
-LAB = ("polars", "numba", "scipy", "typer", "rich", "matplotlib", "optuna")
+LAB = (
+    "polars", "numba", "scipy", "typer", "rich", "matplotlib", "optuna", "starlette", "uvicorn",
+    "ray", "flwr", "cryptography",
+)  # fmt: skip
 PHONE = (
     "nextapp",
     "nextapp.wire",
     "nextapp.model",
+    "nextapp.shares",
+    "nextapp.directed",
     "nextapp.habits",
     "nextapp.randomness",
     "nextapp.privacy",
     "nextapp.device",
     "nextapp.server",
+    "nextapp.crowd",
     "nextapp.phone",
 )
 

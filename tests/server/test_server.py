@@ -115,6 +115,19 @@ def test_a_report_of_another_round_or_mechanism_is_refused(server):
     assert server.n_reports == 0
 
 
+@pytest.mark.parametrize("name", ["identity", "laplace", "harmony", "codebook"])
+def test_a_report_that_no_phone_can_have_drawn_is_refused_when_it_comes(rng, name):
+    options = {} if name == "identity" else {"epsilon": 2.0, "clip": 1.0}
+    made = mechanism(name, n_apps=4, d=2, **options)
+    server = Server(rng.normal(size=(4, 2)), ModelSettings(), adam(0.1), made)
+    report = report_for(server, rng.normal(size=(4, 2)))
+    with pytest.raises(WireError):
+        server.collect(Report(name, 0, report.payload + b"\0"))
+    assert server.n_reports == 0
+    server.collect(report)
+    assert server.step().round == 1
+
+
 def test_a_round_without_reports_changes_nothing(server):
     before = server.broadcast
     with pytest.raises(RuntimeError, match="no reports"):

@@ -15,10 +15,15 @@ import numpy as np
 from nextapp.device import Device
 from nextapp.privacy import mechanism, requested
 from nextapp.privacy.codewords import table
+from nextapp.shares import transition_shares
 from nextapp.wire import Broadcast, Crowd, ModelSettings, Report, ReportRequest
 
 FOLDER = Path(__file__).parent
 HISTORY = [2, 0, 1, 2, 2, 0, 4, 2, 0, 1]
+CONSTANTS = (
+    "k", "b", "m", "q", "t", "n_blocks", "block", "n_favoured", "n_outputs", "scattering",
+    "floor", "threshold",
+)  # fmt: skip
 APPS = ("browser", "camera", "chat", "clock", "Müsli ☕")
 
 
@@ -97,6 +102,32 @@ def gradient_vector() -> dict:
     }
 
 
+def shares_vector() -> dict:
+    """From a history to shares, and on to a report of the crowd."""
+    read = broadcast(ReportRequest("subset", 4.5))
+    device = Device()
+    for number, app in enumerate(HISTORY):
+        device.observe(app, 60.0 * number)
+    vector = {
+        "round": read.round,
+        "history": HISTORY,
+        "n_apps": read.n_apps,
+        "request": {"mechanism": "subset", "epsilon": 4.5, "clip": None, "options": {}},
+        "shares": transition_shares(np.array(HISTORY), read.n_apps).dense().tolist(),
+        "reports": [],
+    }
+    for first in range(0, 200, 20):
+        bits = PublicWords(first)
+        report = device.report(read, requested(read), bits)
+        vector["reports"].append(
+            {
+                "words": [word(i) for i in range(bits.first, bits.next_)],
+                "report": report.to_bytes().hex(),
+            }
+        )
+    return vector
+
+
 def dense_gradient(read: Broadcast, device: Device) -> np.ndarray:
     plain = mechanism("identity", n_apps=read.n_apps, d=read.dim)
     report = device.report(read, plain, PublicWords(), allow_unsafe=True)
@@ -104,7 +135,7 @@ def dense_gradient(read: Broadcast, device: Device) -> np.ndarray:
 
 
 def report_vectors() -> list[dict]:
-    """Gradient and words in, payload and report out, for every mechanism that phones may send."""
+    """Gradient or shares and words in, report out, for every mechanism that phones may send."""
     small = np.array([[(word(2000 + i) % 2001 - 1000) / 512 for i in range(12)]]).reshape(4, 3)
     long = np.array([(word(3000 + i) % 2001 - 1000) / 16384 for i in range(60)]).reshape(20, 3)
     cases = [
@@ -114,9 +145,17 @@ def report_vectors() -> list[dict]:
         ("codebook", 0 * small, 4.5, 1.0, {}), ("simhash", small, 4.5, 1.0, {}),
         ("kashin", small, 4.5, 1.0, {}), ("duchi", small, 2.0, 1.0, {}),
     ]  # fmt: skip
+    few, many, unsure = shares_of(4), shares_of(87), shares_of(6) / 4
+    cases += [
+        (name, F, epsilon, None, options)
+        for name, options in (("subset", {}), ("hadamard", {}), ("subset", {"q": 5, "t": 3}))
+        for F, epsilon in ((few, 4.5), (many, 4.5), (many, 1.0), (unsure, 2.0))
+        if not options or F is not many
+    ]
     vectors = []
     for number, (name, F, epsilon, clip, options) in enumerate(cases):
-        m = mechanism(name, n_apps=len(F), d=3, epsilon=epsilon, clip=clip, **options)
+        radius = {} if clip is None else {"clip": clip}
+        m = mechanism(name, n_apps=len(F), d=F.shape[1], epsilon=epsilon, **radius, **options)
         for repeat in range(3):
             bits = PublicWords(100 * number + 20 * repeat)
             report = m.encode(F, bits, round=number)
@@ -125,13 +164,13 @@ def report_vectors() -> list[dict]:
                     "request": {
                         "mechanism": name, "epsilon": epsilon, "clip": clip, "options": options,
                     },
-                    "gradient": F.tolist(),
+                    **written(F, shares=clip is None),
                     "first_word": bits.first,
                     "words_taken": bits.next_ - bits.first,
                     "words": [word(i) for i in range(bits.first, bits.next_)],
                     "constants": {
                         key: getattr(m, key)
-                        for key in ("k", "b", "m", "floor", "threshold") if hasattr(m, key)
+                        for key in CONSTANTS if hasattr(m, key)
                     },
                     "round": number,
                     "payload": report.payload.hex(),
@@ -139,6 +178,20 @@ def report_vectors() -> list[dict]:
                 }
             )  # fmt: skip
     return vectors
+
+
+def shares_of(n_apps: int) -> np.ndarray:
+    """Shares of a phone of twelve launches, in units of 1/1024, so that they are exact."""
+    history = [word(4000 + i) % n_apps for i in range(12)]
+    return np.floor(1024 * transition_shares(np.array(history), n_apps).dense()) / 1024
+
+
+def written(F: np.ndarray, *, shares: bool) -> dict:
+    """A gradient in full; shares by their cells, [row, column, share]."""
+    if not shares:
+        return {"gradient": F.tolist()}
+    cells = [[int(j), int(i), float(F[j, i])] for j, i in zip(*np.nonzero(F), strict=True)]
+    return {"n_apps": len(F), "shares": cells}
 
 
 def bad_reports() -> list[dict]:
@@ -160,6 +213,7 @@ def texts() -> dict[str, str]:
     values = {
         "broadcasts.json": {name: read_values(data) for name, data in broadcasts().items()},
         "gradient.json": gradient_vector(),
+        "shares.json": shares_vector(),
         "reports.json": report_vectors(),
         "bad-reports.json": bad_reports(),
         "gaussian-table.json": {

@@ -60,13 +60,6 @@ class Exam:
         return len(self.rows) - len(self.sessions) + 1
 
     @cached_property
-    def target_rows(self) -> Indices:
-        """The launches asked for: all of a session but its first."""
-        asked = np.ones(len(self.rows), bool)
-        asked[self.sessions[:-1]] = False
-        return self.rows[asked]
-
-    @cached_property
     def prediction_session(self) -> Indices:
         return np.repeat(np.arange(len(self.sessions) - 1), np.diff(self.sessions) - 1)
 

@@ -40,7 +40,6 @@ WITHOUT, OPEN = "without", "non-private"
 CANDIDATES = ("own", "catalogue")
 
 _AT_ONCE = 20_000  # synthetic phones made at a time
-_DRAWS_AT_ONCE = 64
 _LEAST_TOLD = 1e-9  # below, the crowd says nothing of the apps known
 
 

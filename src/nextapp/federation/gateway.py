@@ -268,7 +268,6 @@ class Gateway:
 
     async def _enrol(self, request: Request) -> Response:
         address = request.client.host if request.client else ""
-        wait = self._addresses.take(address, self._clock(), 0.0)
         try:
             code = _code_in(await _read(dict(request.scope["headers"]), request.receive, 4096))
             token = await asyncio.to_thread(self.vault.enrol, code, self._clock())

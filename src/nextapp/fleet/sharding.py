@@ -7,7 +7,6 @@ A `Recipe` says where a shard's phones come from: synthetic parameters, or files
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -120,12 +119,6 @@ def recipes_in(folder: Path) -> list[Recipe]:
                 f"with phone {after['first']}."
             )
     return [Recipe(about["first"], about["last"], folder=folder) for about in abouts]
-
-
-def streamed(shards: list[Recipe]) -> Iterator[Fleet]:
-    """The shards one at a time; only one is in memory."""
-    for recipe in shards:
-        yield recipe.made()
 
 
 def _name(first_phone: int) -> str:

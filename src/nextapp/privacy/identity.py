@@ -75,6 +75,9 @@ class Identity(Mechanism):
                 total += np.array(lefts).T @ np.array(rights)
         return total / len(reports)
 
+    def check(self, report: Report) -> None:
+        self._parts(report)
+
     def log_prob(self, report: Report, F: Gradient) -> float:
         """0 for the report of F itself, −∞ for any other."""
         return 0.0 if np.array_equal(self.decode([report]), self.clipped(F)) else -math.inf

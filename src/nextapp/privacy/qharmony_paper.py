@@ -94,6 +94,9 @@ class QHarmonyPaper(Mechanism):
         with np.errstate(over="ignore"):  # one hostile f_max can make the whole update infinite
             return self._shaped(f_max.max() / z_max * S if z_max else np.zeros(self.D))
 
+    def check(self, report: Report) -> None:
+        self._parts([report])
+
     def log_prob(self, report: Report, F: Gradient) -> float:
         positions, signs, sent = self._parts([report])
         f_max, f = self._normalised(F)
