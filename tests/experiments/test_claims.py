@@ -115,12 +115,15 @@ def test_one_metric_short_of_the_claim_is_enough_to_lose_it():
 
 
 def stream(values, **others):
-    """A dynamic result in which each series lies ±.004 around its value."""
+    """A dynamic result in which each series lies ±.004 around its value, in every hit rate."""
     return {
         "cycles": [{"n_users_asked": 0}, {"n_users_asked": 50}],
         "differences": {
             first: {
-                second: {"mean": a - b, "low": a - b - 0.004, "high": a - b + 0.004}
+                second: {
+                    metric: {"mean": a - b, "low": a - b - 0.004, "high": a - b + 0.004}
+                    for metric in ("HR@1", "HR@3", "HR@5")
+                }
                 for second, b in values.items()
                 if second != first
             }
@@ -167,21 +170,72 @@ def test_a_budget_is_what_a_phone_spends_in_all():
     assert "in the clear f_max" in finding.evidence
 
 
-def test_the_number_of_phones_is_enough_or_not():
-    def result(qharmony, codebook):
-        return {
-            "answer": {"none": 300, "qharmony-paper": qharmony, "codebook": codebook},
-            "largest_tried": {"none": 900, "qharmony-paper": 900, "codebook": 900},
-            "settings": {"phones": [100, 300, 900]},
-        }
+CLEAR, NONE_LEFT, WIDE = (0.01, 0.03), (-0.03, 0.004), (-0.01, 0.03)
 
-    assert judged(BY_NAME["phones-qharmony"], result(300, None)).verdict == CONFIRMED
-    assert judged(BY_NAME["phones-qharmony"], result(900, 300)).verdict == NOT_CONFIRMED
-    assert judged(BY_NAME["phones-qharmony"], result(None, 300)).evidence == (
-        "qharmony-paper not up to 900"
+
+def fleets(phones=(100, 300, 900), **gains):
+    """A result in which each mechanism gains (low, high) over a control in every fleet.
+
+    ``gains`` are those over frozen, zero and noise.
+    """
+    return {
+        "mechanisms": {
+            name.replace("_", "-"): {
+                "phones": list(phones),
+                **{
+                    f"gain_over_{control}": {
+                        "mean": [(low + high) / 2] * len(phones),
+                        "low": [low] * len(phones),
+                        "high": [high] * len(phones),
+                    }
+                    for control, (low, high) in zip(("frozen", "zero", "noise"), three, strict=True)
+                },
+            }
+            for name, three in {"none": (CLEAR,) * 3, **gains}.items()
+        },
+        "settings": {"phones": list(phones), "seeds": 5, "sample": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("three", "verdict"),
+    [
+        ((CLEAR, CLEAR, CLEAR), CONFIRMED),
+        ((WIDE, CLEAR, CLEAR), CANNOT_TELL),  # not sure of a gain is not sure of none
+        ((CLEAR, CLEAR, WIDE), CANNOT_TELL),
+        ((CLEAR, CLEAR, NONE_LEFT), NOT_CONFIRMED),
+        ((WIDE, NONE_LEFT, CLEAR), NOT_CONFIRMED),
+        ((CLEAR, CLEAR, (0.001, 0.002)), NOT_CONFIRMED),  # sure, and worth nothing
+    ],
+)
+def test_the_number_of_phones_is_enough_or_not_or_open(three, verdict):
+    assert judged(BY_NAME["phones-qharmony"], fleets(qharmony_paper=three)).verdict == verdict
+    assert judged(BY_NAME["phones-any"], fleets(codebook=three)).verdict == verdict
+
+
+def test_one_private_mechanism_is_enough_and_all_must_be_ruled_out():
+    clear, wide, out = (CLEAR,) * 3, (WIDE,) * 3, (NONE_LEFT,) * 3
+    for mechanisms, verdict in (
+        ({"qharmony_paper": clear, "laplace": out, "codebook": out}, NOT_CONFIRMED),
+        ({"qharmony_paper": out, "laplace": out, "codebook": wide}, CANNOT_TELL),
+        ({"qharmony_paper": out, "laplace": out, "codebook": clear}, CONFIRMED),
+    ):
+        assert judged(BY_NAME["phones-any"], fleets(**mechanisms)).verdict == verdict
+    for name in ("phones-any", "phones-qharmony"):
+        assert judged(BY_NAME[name], fleets()) == (CANNOT_TELL, "not played")
+
+
+def test_phones_are_counted_where_the_paper_stands():
+    """292 phones: the fleet of 300 is asked, neither that of 100 nor that of 900."""
+    result = fleets(qharmony_paper=(WIDE, CLEAR, CLEAR))
+    frozen = result["mechanisms"]["qharmony-paper"]["gain_over_frozen"]
+    frozen["low"], frozen["high"] = [-0.03, 0.01, -0.03], [-0.01, 0.03, -0.01]
+    assert judged(BY_NAME["phones-qharmony"], result).verdict == CONFIRMED
+    small = fleets(phones=(50, 100), qharmony_paper=(WIDE, CLEAR, CLEAR))
+    assert judged(BY_NAME["phones-qharmony"], small) == (
+        CANNOT_TELL,
+        "qharmony-paper − frozen at 100 phones +0.010 (-0.010 to +0.030)",
     )
-    assert judged(BY_NAME["phones-any"], result(None, 300)).verdict == CONFIRMED
-    assert judged(BY_NAME["phones-any"], result(300, None)).verdict == NOT_CONFIRMED
 
 
 def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
@@ -223,6 +277,13 @@ def test_nextapp_is_asked_about_where_it_was_played():
     stream_ = stream(values, series=dict.fromkeys(values))
     assert BY_NAME["fig3-nextapp"].is_put(stream_)
     assert judged(BY_NAME["fig3-nextapp"], stream_).verdict == CONFIRMED
+    lost = stream(values, series=dict.fromkeys(values))
+    lost["differences"]["nextapp"]["sr-od"]["HR@1"] = {"mean": -0.05, "low": -0.06, "high": -0.04}
+    finding = judged(BY_NAME["fig3-nextapp"], lost)
+    assert finding.verdict == NOT_CONFIRMED
+    assert "nextapp − sr-od, HR@1 -0.050 (-0.060 to -0.040)" in finding.evidence
+    del stream_["differences"]["nextapp"]["full"]["HR@3"]  # settings that do not measure it
+    assert judged(BY_NAME["fig3-nextapp"], stream_).verdict == CANNOT_TELL
     assert not BY_NAME["fig3-nextapp"].is_put(stream({"full": 0.9}, series={"full": None}))
     assert BY_NAME["fig3-global"].is_put({"problem": "too few days"})
 

@@ -11,7 +11,6 @@ from nextapp.experiments.phones_needed import (
     PhonesNeededResult,
     _World,
     run,
-    study,
 )
 from nextapp.predictors import Training
 from nextapp.wire import ModelSettings
@@ -145,7 +144,3 @@ def test_a_small_study_runs_through_and_comes_out_the_same(seed):
 def test_a_study_that_makes_no_sense_is_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         PhonesNeeded(**{"epsilon": 1.0, **changes})
-
-
-def test_the_quick_study_is_small():
-    assert max(study(4.5, 87, quick=True).phones) < max(study(4.5, 87).phones)

@@ -56,10 +56,6 @@ NONE = "none"
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(name for name in PLAYED if name != "identity")
-STUDIED = (
-    "laplace", "harmony", "kashin", "qharmony-paper", "qharmony",  # the paper's
-    "duchi", "hybrid", "simhash", "privunit", "codebook",
-)  # fmt: skip
 TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")  # their figures depend on the seed
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
@@ -188,29 +184,6 @@ class DynamicExperiment:
         return values
 
 
-def regimes_study(data: str, *, quick: bool = False) -> DynamicExperiment:
-    """Figures 3 and 4: the regimes beside SR-od and what else is counted on a phone."""
-    return DynamicExperiment(
-        data, models=("mru", "mfu", "sr", "sr-od", "mf"), seeds=1 if quick else 3
-    )
-
-
-def privacy_study(data: str, *, quick: bool = False) -> DynamicExperiment:
-    """Figures 5 and 6: every mechanism in the regime Full beside the three controls.
-
-    Quick, it has one seed and, on App Usage, not the two mechanisms that have to be played bit by
-    bit: kashin and duchi.
-    """
-    slow = ("kashin", "duchi") if quick and is_app_usage(data) else ()
-    return DynamicExperiment(
-        data,
-        regimes=(),
-        models=(),
-        mechanisms=tuple(name for name in STUDIED if name not in slow),
-        seeds=1 if quick else 3 if is_app_usage(data) else 5,
-    )
-
-
 def is_app_usage(source: str) -> bool:
     """Whether the source is the App Usage trace or its twin, by its name."""
     return (
@@ -318,7 +291,10 @@ class DynamicResult:
             "series": {name: self._series(name) for name in names},
             "differences": {
                 first: {
-                    second: _point(courses.overall(first, "HR@5", second))
+                    second: {
+                        metric: _point(courses.overall(first, metric, second))
+                        for metric in courses.wanted
+                    }
                     for second in names
                     if second != first
                 }

@@ -105,32 +105,6 @@ class PhonesNeeded:
         return values | {"training": training_values(self.training)}
 
 
-def study(epsilon: float, apps: int, *, quick: bool = False) -> PhonesNeeded:
-    """The question at a catalogue and an ε of the paper, in full or in a few seconds.
-
-    In full, mechanisms that differ: harmony reports as qharmony does, privunit is hardly other than
-    codebook, duchi worse than the others at once.
-    """
-    if not quick:
-        alike = ("harmony", "privunit", "duchi")
-        return PhonesNeeded(
-            epsilon,
-            mechanisms=tuple(name for name in MECHANISMS if name not in alike),
-            apps=apps,
-        )
-    return PhonesNeeded(
-        epsilon,
-        phones=(300, 3_000),
-        mechanisms=("laplace", "qharmony", "qharmony-paper", "codebook"),
-        apps=apps,
-        rounds=5,
-        rates=(0.01, 0.03),
-        seeds=4,
-        sample=200,
-        validation=300,
-    )
-
-
 class _World:
     """The phones of one seed: a fleet of any size up to the largest, and phones outside it."""
 

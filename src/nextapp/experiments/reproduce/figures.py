@@ -155,18 +155,18 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
         name
         for name in result["series"]
         if all(
-            name != reference and result["differences"][name][reference]["mean"] is not None
+            name != reference and result["differences"][name][reference]["HR@5"]["mean"] is not None
             for reference in references
         )
     ]
-    names.sort(key=lambda name: result["differences"][name][references[0]]["mean"])
+    names.sort(key=lambda name: result["differences"][name][references[0]]["HR@5"]["mean"])
     with mpl.rc_context(STYLE):
         size = (10.5, 0.34 * len(names) + 1.3)
         figure = Figure(figsize=size, layout="constrained")
         panels = np.atleast_1d(figure.subplots(1, len(references), sharey=True))
         for panel, reference in zip(panels, references, strict=True):
             for place, name in enumerate(names):
-                gap = result["differences"][name][reference]
+                gap = result["differences"][name][reference]["HR@5"]
                 color = ACCENT if name in OURS else INK
                 panel.plot([gap["low"], gap["high"]], [place] * 2, color=color, lw=2.2)
                 sure = gap["low"] > 0 or gap["high"] < 0

@@ -178,21 +178,20 @@ def _dynamic_page(record: Record) -> str:
         f"preset {escape(settings['preset'])}; "
         f"intervals: {escape(str(result['intervals']))}.</p>"
     )
-    head = "<th>series</th><th>HR@5, mean over cycles</th><th>95 % interval</th>"
+    metrics = [metric for metric in METRICS if metric in settings["metrics"]]
+    head = "<th>series</th>" + "".join(f"<th>{metric}</th>" for metric in metrics)
     private = any(row["privacy"] for row in result["series"].values())
     head += "<th>ε a report</th><th>most ε a phone spends</th><th>promise</th>" if private else ""
     rows = []
     for name, row in result["series"].items():
-        mean = row["over_cycles"]["HR@5"]
-        cells = (
-            f"<td>{number(mean['mean'])}</td><td>{number(mean['low'])}–{number(mean['high'])}</td>"
-        )
+        cells = "".join(_mean_cell(row["over_cycles"][metric], shares=True) for metric in metrics)
         if private:
             cells += _spent(row["privacy"])
         rows.append(f"<tr><th scope=row>{escape(figures.label(name))}</th>{cells}</tr>")
     return (
         f"{said}<div class=wide><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        f"<tbody>{''.join(rows)}</tbody></table></div><p class=note>Mean over cycles, and below it "
+        f"its 95 % interval.</p>"
     )
 
 

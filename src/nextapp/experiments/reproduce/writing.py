@@ -25,7 +25,6 @@ from nextapp.server import write_atomically
 Records = Mapping[str, Mapping[str, Any]]
 
 _MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
-_ANSWER = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: CANNOT_TELL}
 _CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
 
 
@@ -210,7 +209,7 @@ def _verdict_table(judged: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _badge(verdict: str, of_paper: bool) -> str:
-    word = verdict if of_paper else _ANSWER[verdict]
+    word = verdict if of_paper else claims.ANSWERS[verdict]
     return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {word}</span>"
 
 
@@ -255,18 +254,13 @@ def _part(
 def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
     """The paper's finding and ours."""
     mine = [row for row in judged if row["part"] == part]
-    if part == "fig2":
-        return (
-            "<figcaption>The paper: activity by day is unbalanced (left); rearranged into cycles, "
-            "the number of active users is almost the same in every cycle (right). Here: as the "
-            "deviations in the panels say.</figcaption>"
-        )
     lines = "".join(
         f"<li>{_asked(row)} Here: {escape(row['evidence'])}: "
-        f"<b>{row['verdict'] if row['of_paper'] else _ANSWER[row['verdict']]}</b>.</li>"
+        f"<b>{row['verdict'] if row['of_paper'] else claims.ANSWERS[row['verdict']]}</b>.</li>"
         for row in mine
     )
-    return f"<figcaption>Bands are 95 % intervals.<ul>{lines}</ul></figcaption>" if lines else ""
+    bands = "Bands, where there are any, are 95 % intervals."
+    return f"<figcaption>{bands}<ul>{lines}</ul></figcaption>" if lines else ""
 
 
 def _asked(row: Mapping[str, Any]) -> str:
