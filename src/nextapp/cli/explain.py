@@ -134,11 +134,11 @@ def explained(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
     if not launches:
         raise ValueError("there is no launch to learn from: give at least one.")
     habits = Habits()
+    if asked.crowd is not None:  # there from the start: the phone learns what it is worth
+        habits.crowd = asked.crowd(when)
     numbers = {app: number for number, app in enumerate(asked.catalogue)}
     for app, time in launches:
         habits.observe(numbers.setdefault(app, len(numbers)), time)
-    if asked.crowd is not None:
-        habits.crowd = asked.crowd(when)
     names = list(numbers)
     own = list(dict.fromkeys(numbers[app] for app, _ in launches))
     reasons = habits.explain(own, None if target is None else when)
