@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -63,6 +64,7 @@ class CrowdServer(RoundServer):
         app_vectors: Floats | None = None,
         settings: ModelSettings | None = None,
         popularity: float = POPULARITY,
+        options: Mapping[str, int | float | str] | None = None,
     ) -> None:
         super().__init__()
         n_apps = mechanism.n_apps
@@ -74,7 +76,8 @@ class CrowdServer(RoundServer):
         check_popularity(popularity)
         self.mechanism = mechanism
         self.popularity = popularity
-        request = ReportRequest(mechanism.name, mechanism.epsilon)
+        self.options = dict(options or {})  # what phones must be told to make the same mechanism
+        request = ReportRequest(mechanism.name, mechanism.epsilon, options=self.options)
         vectors = np.zeros((n_apps, 1)) if app_vectors is None else app_vectors
         self.broadcast = Broadcast(0, vectors, settings or ModelSettings(), apps, request)
         self.total = np.zeros((n_apps, n_apps + 1))
@@ -111,6 +114,7 @@ class CrowdServer(RoundServer):
             "settings": json.dumps(asdict(self.broadcast.settings)),
             "apps": json.dumps(self.broadcast.apps),
             "mechanism": repr(self.mechanism),
+            "options": json.dumps(self.options),
             "popularity": repr(self.popularity),
             "n_reports": str(self.n_reports_in_all),
         }
@@ -134,6 +138,7 @@ class CrowdServer(RoundServer):
             app_vectors=np.array(tensors["app_vectors"]),
             settings=settings_from(json.loads(words["settings"])),
             popularity=float(words["popularity"]),
+            options=json.loads(words.get("options", "{}")),
         )
         server.total = np.array(tensors["total"])
         server.n_reports_in_all = int(words["n_reports"])

@@ -105,6 +105,20 @@ def test_what_the_server_publishes_travels_and_asks_for_the_next_report(rng):
     assert np.array_equal(broadcast.crowd.share, server.broadcast.crowd.share)
 
 
+def test_phones_are_told_the_options_of_the_mechanism(tmp_path):
+    told = {"q": 5, "t": 3}
+    oracle = mechanism("subset", epsilon=2.0, n_apps=4, d=5, **told)
+    path = tmp_path / "crowd"
+    CrowdServer(oracle, options=told).save(path)
+    asked = requested(CrowdServer.load(path, oracle).broadcast)
+    assert (asked.q, asked.t) == (5, 3)
+    assert (asked.q, asked.t) != _geometry(mechanism("subset", epsilon=2.0, n_apps=4, d=5))
+
+
+def _geometry(oracle):
+    return oracle.q, oracle.t
+
+
 def test_without_noise_the_crowd_is_the_conditional_distribution():
     """By hand: 0→1 three times, 0→0 once, 1→0 once; 2 is never left."""
     shares = np.zeros((3, 4))

@@ -71,7 +71,11 @@ class FederationSettings:
         if self.of_the_crowd:
             vectors = None if start is None else start.app_vectors
             return CrowdServer(
-                self._oracle(len(apps)), apps, app_vectors=vectors, settings=self.model
+                self._oracle(len(apps)),
+                apps,
+                app_vectors=vectors,
+                settings=self.model,
+                options=self.options,
             )
         if start is not None and start.dim == self.dim:
             vectors = start.app_vectors
