@@ -796,7 +796,8 @@ def mixed_with_crowd(
     them puts first comes first; all others are scored by the second.
     """
     own, expected = _own_and_expected(scores, popular, share, rest, n_launches)
-    first, others = np.moveaxis(_crowd_weight(odds, n_after), -1, 0)[..., None]
+    weight = _crowd_weight(odds, n_after)
+    first, others = weight[..., :1], weight[..., 1:]
     mixed: Floats = np.log((1.0 - others) * own + others * expected)
     if (first != others).any():
         best = ((1.0 - first) * own + first * expected).argmax(axis=-1)[..., None]
@@ -822,9 +823,14 @@ def crowd_hits(
     )
     weight = _crowd_weight(_ODDS, n_after)[..., None]
     likely = (1.0 - weight) * own + weight * expected  # (…, n_odds, n_candidates)
-    launched = np.take_along_axis(likely, np.asarray(place)[..., None, None], -1)
+    if isinstance(place, int):
+        launched = likely[..., place : place + 1]
+    else:
+        launched = np.take_along_axis(likely, np.asarray(place)[..., None, None], -1)
     above = (likely > launched * _ABOVE).sum(axis=-1)
-    hits: Floats = np.stack([above < 1, (above < 3) + 1.0 * (above < 5)], axis=-2)
+    hits: Floats = np.empty((*above.shape[:-1], 2, above.shape[-1]))
+    hits[..., 0, :] = above < 1
+    hits[..., 1, :] = (above < 3) + 1.0 * (above < 5)
     return hits
 
 
