@@ -101,10 +101,7 @@ def evaluate(
         ),
     ] = None,
     settings: options.SettingsFile = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False),
-    ] = None,
+    seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
     user_column: options.UserColumn = None,
     time_column: options.TimeColumn = None,

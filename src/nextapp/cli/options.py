@@ -22,6 +22,9 @@ JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the result to this file.", show_default=False)
 ]
 Seed = Annotated[int, typer.Option(help="Of everything that is drawn.")]
+OverridingSeed = Annotated[
+    int | None, typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False)
+]  # where a settings file may name one
 SettingsFile = Annotated[
     Path | None,
     typer.Option("--settings", help="A TOML file; options override it.", show_default=False),

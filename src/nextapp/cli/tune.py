@@ -62,10 +62,7 @@ def tune(
     split: options.SplitText = None,
     preset: options.PresetName = None,
     settings: options.SettingsFile = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False),
-    ] = None,
+    seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
     user_column: options.UserColumn = None,
     time_column: options.TimeColumn = None,
