@@ -113,16 +113,23 @@ class NextApp:
     def _crowd_cells(self, questions: Questions) -> CrowdCells:
         starts = questions.candidate_starts
         if self.crowd is None:
-            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp))
+            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp), 0.0)
         popular = np.empty(len(questions.candidates))
         rest = np.empty(len(questions.candidates))
         shares = []
         for first, end in pairwise(starts.tolist()):
             own = questions.candidates[first:end]
             for place, last in enumerate(own.tolist()):
-                popular[first:end], share, rest[first + place] = self.crowd.cells(own, last)
+                popular[first:end], share = self.crowd.cells(own, last)
+                rest[first + place] = self.crowd.again(last, 1.0) - share[place]
                 shares.append(share)
-        return CrowdCells(popular, np.concatenate(shares), rest, table_starts(questions))
+        return CrowdCells(
+            popular,
+            np.concatenate(shares),
+            rest,
+            table_starts(questions),
+            self.crowd.average_again,
+        )
 
 
 def pooled(history: LaunchLog) -> Crowd:
