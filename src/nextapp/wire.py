@@ -149,9 +149,7 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
-    def cells(
-        self, candidates: npt.NDArray[np.integer], last: int | None
-    ) -> tuple[Floats, Floats]:
+    def cells(self, candidates: npt.NDArray[np.integer], last: int | None) -> tuple[Floats, Floats]:
         """What the crowd says of these candidates: P(i), and share(i | last) of what comes next.
 
         Shares are of all that comes after `last` on any phone, so those of a phone's apps sum to 1

@@ -1,7 +1,7 @@
 """Ways to predict the next app, behind one protocol."""
 
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.habitual import NextApp, pooled
+from nextapp.predictors.habitual import NextApp, online_scores, pooled
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -18,6 +18,7 @@ __all__ = [
     "SeqMF",
     "Training",
     "frozen",
+    "online_scores",
     "pooled",
     "without_sequence",
 ]

@@ -92,7 +92,8 @@ class Streams(NamedTuple):
     """What the phones of a chunk of questions saw, in the order they saw it.
 
     Phone v saw the launches ``starts[v]:starts[v + 1]``. Where ``asked`` holds, the scores before
-    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction.
+    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; as of the
+    launch before it, or ``timed`` as of the moment of the launch itself, as a phone knows its clock.
     """
 
     starts: Indices
@@ -100,6 +101,7 @@ class Streams(NamedTuple):
     seconds: Floats
     asked: npt.NDArray[np.bool_]
     cell: Indices
+    timed: bool = False
 
 
 class CrowdCells(NamedTuple):
@@ -126,20 +128,29 @@ class Told(NamedTuple):
     average: float
 
 
+class Learnt(NamedTuple):
+    """The weights that phones end with, (n_phones, …); fields as of `habits.Weights`."""
+
+    mix: Floats  # (…, 2, n_statistics): within, opening
+    again: Floats
+    gate: Floats
+
+
 def answers(
     streams: Streams,
     candidate_starts: Indices,
     n_cells: int,
     weights: habits.Weights,
     crowd: CrowdCells,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Learnt]:
     """The scores of `Habits` for every prediction asked of these phones, one cell a candidate; and
-    the weights that each phone ends with, (n_phones, 2, n_statistics)."""
+    the weights that each phone ends with."""
     width = np.diff(candidate_starts)
     if len(width) and width.max() >= _CODES:
         raise ValueError(f"a phone can have {_CODES - 1} apps at most, got {width.max()}.")
     scores = np.empty(n_cells)
-    mixes = np.empty((len(width), 2, _N))
+    n = len(width)
+    learnt = Learnt(np.empty((n, 2, _N)), np.empty((n, len(weights.again))), np.empty((n, 2)))
     _answers(
         streams,
         candidate_starts,
@@ -150,9 +161,9 @@ def answers(
         np.array(weights.gate),
         crowd,
         scores,
-        mixes,
+        learnt,
     )
-    return scores, mixes
+    return scores, learnt
 
 
 @compiled
@@ -166,7 +177,7 @@ def _answers(
     gate: Floats,
     crowd: CrowdCells,
     scores: Floats,
-    mixes: Floats,
+    learnt: Learnt,
 ) -> None:
     for v in range(len(candidate_starts) - 1):
         own = slice(candidate_starts[v], candidate_starts[v + 1])
@@ -190,16 +201,20 @@ def _answers(
         for row in range(first, end):
             app, when = streams.launches[row], streams.seconds[row]
             opening = when - phone.real[_LAST_TIME] > _SESSION_GAP
+            moment = when if opening else phone.real[_LAST_TIME]
             looked = streams.asked[row]
             if looked:
-                _look(phone, told, slots, phone.real[_LAST_TIME], False, start)
-                _predict(phone, told, scores[cell : cell + k])
+                opens = opening and streams.timed
+                _look(phone, told, slots, moment if opens else phone.real[_LAST_TIME], opens, start)
+                _predict(phone, told, opens, scores[cell : cell + k])
+                looked = opens == opening
                 cell += k
-            if phone.whole[_KNOWN] > 0 and (opening or not looked):
-                moment = when if opening else phone.real[_LAST_TIME]
+            if phone.whole[_KNOWN] > 0 and not looked:
                 _look(phone, told, slots, moment, opening, start)
             _observe(phone, told, slots, app, when, opening, rate, lesson, start)
-        mixes[v] = phone.mix
+        learnt.mix[v] = phone.mix
+        learnt.again[v] = phone.again[0]
+        learnt.gate[v] = phone.gate[0]
 
 
 @compiled
@@ -388,6 +403,8 @@ def _by_crowd(phone: Phone, told: Told, opening: bool) -> None:
     k = len(phone.known)
     last = -1 if opening else _last_known(phone)
     before = phone.recent[0]
+    if before < 0:
+        return
     again = told.share[last, last] if last >= 0 else 0.0
     room = max(1.0 - again, _LEAST_ROOM)
     total, shares = 0.0, 0.0
@@ -464,10 +481,10 @@ def _gate(phone: Phone) -> tuple[float, float]:
 
 
 @compiled
-def _predict(phone: Phone, told: Told, scores: Floats) -> None:
-    """`Habits.scores` within a session, for all candidates."""
+def _predict(phone: Phone, told: Told, opening: bool, scores: Floats) -> None:
+    """`Habits.scores` of all candidates, after a look."""
     k, n = len(scores), phone.whole[_KNOWN]
-    last = _last_known(phone)
+    last = -1 if opening else _last_known(phone)
     scores[:] = phone.scores
     if last >= 0 and k == 1:
         scores[0] = 0.0
