@@ -110,9 +110,9 @@ class Weights:
 
     A weight of exactly 0 switches its statistic off for good. ``again`` are v, the weights of "the
     same again" (none: the sum alone ranks the last app), ``gate`` are g, those of what the crowd
-    is worth. ``rate`` is the step with which all of them move (0: they stay), ``lesson`` scales that
-    of the corrections. ``taste`` is the
-    weight of the SeqMF score, in standard deviations over the candidates; it stays as it is.
+    is worth. ``rate`` is the step with which all of them move (0: they stay), ``lesson`` scales
+    that of the corrections. ``taste`` is the weight of the SeqMF score, in standard deviations
+    over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]
@@ -650,7 +650,7 @@ class Habits:
         )
         ahead = readily
         if len(scores) > 1:
-            ahead = float(scores[last]) - _log_sum(np.delete(scores, last))
+            ahead = float(scores[last]) - _log_sum_of_others(scores, last)
         evidence = (ahead, readily, 1.0)
         if not self.weights.again:
             return evidence, _logistic(ahead)
@@ -696,15 +696,12 @@ class Habits:
 
     def _score_of_new(self, view: _View, n_new: int) -> float:
         """Apps never launched here, n_new of them, share P(new) among all, or among the others."""
-        places, scores = self._places, view.scores
-        n_all = float(places.sum())
-        if view.last >= 0:
-            n_all -= float(places[0])
-            scores = np.delete(scores, view.last)
-        if not len(scores):
+        places, last = self._places, view.last
+        if len(self._slot) <= (last >= 0):
             return 0.0
+        n_all = float(places.sum()) - (float(places[0]) if last >= 0 else 0.0)
         new = float(places[NEW]) / n_all
-        return _log_sum(scores) + math.log(new / (1.0 - new) / n_new)
+        return _log_sum_of_others(view.scores, last) + math.log(new / (1.0 - new) / n_new)
 
     def _evidence(self, app: int, view: _View) -> dict[str, float]:
         """The counts behind the statistics."""
@@ -809,11 +806,11 @@ class Habits:
 
 def softmax_of_others(scores: Floats, last: int) -> Floats:
     """Softmax over all but `last`, which has 0; over all where it is -1."""
-    shifted = scores - scores.max()
+    chances: Floats = scores.copy()
     if last >= 0:
-        shifted = scores - np.delete(scores, last).max()
-        shifted[last] = -math.inf
-    chances: Floats = np.exp(shifted)
+        chances[last] = -math.inf
+    chances -= chances.max()
+    np.exp(chances, out=chances)
     chances /= chances.sum()
     return chances
 
@@ -859,9 +856,14 @@ def _log_odds(chance: float) -> float:
     return math.log(chance / (1.0 - chance))
 
 
-def _log_sum(scores: Floats) -> float:
-    highest = float(scores.max())
-    return highest + math.log(float(np.exp(scores - highest).sum()))
+def _log_sum_of_others(scores: Floats, last: int) -> float:
+    """log Σ e^s over all but `last`; over all where it is -1."""
+    others = scores.copy()
+    if last >= 0:
+        others[last] = -math.inf
+    highest = float(others.max())
+    others -= highest
+    return highest + math.log(float(np.exp(others, out=others).sum()))
 
 
 def _hour(when: float) -> int:

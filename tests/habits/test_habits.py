@@ -26,7 +26,7 @@ N_APPS = 7
 
 
 def only(statistic: str) -> Weights:
-    """One statistic with the weight 1, nothing learnt: the score is the statistic, but for a constant."""
+    """One statistic with the weight 1, nothing learnt: scores differ as the statistic does."""
     one = tuple(1.0 if name == statistic else 0.0 for name in STATISTICS)
     return Weights(one, one, rate=0.0, lesson=0.0, again=())
 
@@ -247,8 +247,8 @@ def test_a_lesson_is_the_error_by_its_size():
 
 
 def test_new_apps_share_what_is_new(launches):
-    """P(new) by hand: launches of a new app, fading, from a prior of .5, among all but the first; or
-    among those that did not repeat the one before, if the last app is known to come again or not."""
+    """P(new) by hand: launches of a new app, fading, from a prior of .5, among all but the first;
+    within a session among those that were not of the same app again."""
     phone = fed(launches)
     share = np.exp(phone.scores([*range(N_APPS), 100, 101, 102], launches[-1][1] + 1000.0))
     apps = [app for app, _ in launches]

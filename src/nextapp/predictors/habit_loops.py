@@ -93,7 +93,7 @@ class Streams(NamedTuple):
 
     Phone v saw the launches ``starts[v]:starts[v + 1]``. Where ``asked`` holds, the scores before
     the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; as of the
-    launch before it, or ``timed`` as of the moment of the launch itself, as a phone knows its clock.
+    launch before it, or ``timed`` as of the moment of the launch itself: a phone knows its clock.
     """
 
     starts: Indices
