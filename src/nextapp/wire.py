@@ -184,8 +184,10 @@ class Crowd:
     def _repeats(self) -> tuple[Floats, Floats, float]:
         row = np.repeat(np.arange(self.n_apps), np.diff(self.starts))
         same = row == self.following
-        share = np.bincount(row[same], self.share[same], minlength=self.n_apps)
-        known = np.bincount(row, self.share, minlength=self.n_apps)
+        share: Floats = np.zeros(self.n_apps)
+        np.add.at(share, row[same], self.share[same])
+        known: Floats = np.zeros(self.n_apps)
+        np.add.at(known, row, self.share)
         told = float(self.popularity @ known)
         average = float(self.popularity @ share) / told if told > 0 else 0.5
         return share, np.maximum(1.0 - known, 0.0), average

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import Split
+from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
 from nextapp.experiments.rounds import LabSeqMF
 from nextapp.habits import ABLATIONS, DEFAULT, without
@@ -21,6 +21,7 @@ from nextapp.predictors import (
     MRU,
     SR,
     NextApp,
+    Oracle,
     Predictor,
     Random,
     SROnDevice,
@@ -40,6 +41,8 @@ VARIANTS = (
     "nextapp-taste",
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
+ORACLE = "oracle"  # measured when named: what anyone could reach on synthetic data
+KNOWN = (*MODELS, *VARIANTS, ORACLE)
 TASTE = 0.3  # weight of SeqMF's score in nextapp-taste, in standard deviations
 _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
@@ -72,8 +75,9 @@ class Experiment:
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
         for name in self.models:
-            if name not in (*MODELS, *VARIANTS):
-                raise ValueError(unknown("model", name, (*MODELS, *VARIANTS)))
+            if name not in KNOWN:
+                raise ValueError(unknown("model", name, KNOWN))
+        check_oracle(self.models, self.data)
         if len(set(self.models)) < len(self.models):
             raise ValueError(f"a model can stand in the table once, got {', '.join(self.models)}.")
         if not 0 <= self.seed < 1 << 64:
@@ -108,6 +112,7 @@ class Experiment:
             "seqmf-frozen": lambda: LabSeqMF(
                 frozen(self.seqmf), self.seed, "seqmf-frozen", progress
             ),
+            ORACLE: lambda: Oracle(synthetic.parse(self.data), self.seed),
             "nextapp": lambda: NextApp(crowd=pooled),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
             "nextapp-taste": lambda: NextApp(
@@ -121,6 +126,14 @@ class Experiment:
             name = f"nextapp-no-{ingredient}"
             makers[name] = partial(NextApp, without(ingredient), name, crowd=pooled)
         return [makers[name]() for name in self.models]
+
+
+def check_oracle(models: tuple[str, ...], data: str) -> None:
+    """The oracle knows by which odds synthetic phones draw, and nothing of any other log."""
+    if ORACLE in models and not data.startswith("synthetic:"):
+        raise ValueError(
+            f"oracle knows only synthetic data, such as synthetic:lsapp, got {data!r}."
+        )
 
 
 def training_values(training: Training) -> dict[str, Any]:

@@ -521,7 +521,8 @@ def _softmax_of_others(scores: Floats, those: npt.NDArray[np.bool_], last: int) 
     for i in range(len(scores)):
         if those[i] and i != last:
             chances[i] = math.exp(scores[i] - highest)
-    return chances / chances.sum()
+    chances /= chances.sum()
+    return chances
 
 
 @compiled
