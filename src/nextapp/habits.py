@@ -82,6 +82,8 @@ HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
 CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
 CROWD_REACH = 0.5  # how far what it says of apps not at hand goes to those that are: 0 not, 1 all
 AGAIN_PRIOR = 5.0  # κ of how readily an app is launched again
+AGAIN_LEAN = 0.4  # log-odds by which another app must be ahead where most launches are repeats
+FIRST_LEAD = 1e-6  # of the last app, where it comes first by that
 LEAST_CHANCE = 0.01  # of the same again, and of something else, before they become log-odds
 LEAST_ROOM = 1e-9  # what the crowd leaves to other apps than the last, at least
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
@@ -511,7 +513,14 @@ class Habits:
             others *= 1.0 - view.again
             others[last] = view.again
         chances: Floats = np.log(others)
+        if last >= 0 and self.weights.again and self._repeats_mostly():
+            best = float(chances.max())
+            if best > chances[last] > best - AGAIN_LEAN:
+                chances[last] = best + FIRST_LEAD
         return chances
+
+    def _repeats_mostly(self) -> bool:
+        return bool(2.0 * self._places[0] > self._places.sum())
 
     @property
     def crowd_weight(self) -> float:

@@ -592,3 +592,26 @@ def test_a_state_of_other_statistics_is_refused(launches):
     tensors["mix"] = tensors["mix"][:, :-1]
     with pytest.raises(WireError, match="mix of other statistics"):
         Habits.from_bytes(pack(tensors, words))
+
+
+def test_where_most_launches_are_repeats_another_app_must_be_well_ahead(rng):
+    """Of two phones with the same weights the one that mostly repeats sticks to the last app."""
+    leans, ahead = [], []
+    for repeats in (0.65, 0.3):
+        apps = [0]
+        for _ in range(400):
+            apps.append(apps[-1] if rng.random() < repeats else int(rng.integers(0, 6)))
+        phone = fed([(app, 1e9 + 20.0 * t) for t, app in enumerate(apps)])
+        for again in np.linspace(-3, 3, 61):  # from "never again" to "always"
+            phone._again[0] = 0.0, 0.0, again
+            phone._view = None
+            scores = phone.scores(range(6))
+            stated = 1 / (1 + math.exp(-again))
+            others = np.delete(scores, apps[-1])
+            behind = float(others.max()) - math.log(stated)
+            if 0.0 < behind < habits.AGAIN_LEAN:
+                (leans if repeats > 0.5 else ahead).append(scores.argmax() == apps[-1])
+    assert leans
+    assert all(leans)
+    assert ahead
+    assert not any(ahead)

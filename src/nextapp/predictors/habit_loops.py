@@ -36,6 +36,7 @@ _CROWD_WEIGHT, _CROWD_REACH = habits.CROWD_WEIGHT, habits.CROWD_REACH
 _AGAIN_PRIOR, _LEAST_CHANCE, _LEAST_ROOM = (
     habits.AGAIN_PRIOR, habits.LEAST_CHANCE, habits.LEAST_ROOM,
 )  # fmt: skip
+_AGAIN_LEAN, _FIRST_LEAD = habits.AGAIN_LEAN, habits.FIRST_LEAD
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -509,6 +510,10 @@ def _predict(phone: Phone, told: Told, opening: bool, scores: Floats) -> None:
         own *= 1.0 - again
         own[last] = again
     scores[:] = np.log(own)
+    if last >= 0 and phone.again.shape[1] > 0 and 2.0 * phone.places[0] > phone.places.sum():
+        best = scores.max()
+        if best > scores[last] > best - _AGAIN_LEAN:
+            scores[last] = best + _FIRST_LEAD
 
 
 @compiled
