@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nextapp.directed import probabilities
 from nextapp.privacy import FrequencyOracle
 from nextapp.server import RoundServer, write_atomically
 from nextapp.shares import POPULARITY, check_popularity
@@ -43,6 +44,7 @@ LEAST_SUPPORT = 10
 """Reports that must be expected to favour a cell by chance alone before any are believed."""
 
 _ITERATIONS = 100
+_LONG_RUN = 50  # launches after which P(app) no longer changes
 _BIN = 0.1
 _LOWEST, _HIGHEST = -6.0, 60.0  # in standard errors; above, an entry is left as it is
 
@@ -232,3 +234,30 @@ def shrunk(estimate: Floats, error: float) -> Floats:
     return np.asarray(
         error * (np.interp(z, middle, expected) + np.maximum(estimate / error - _HIGHEST, 0.0))
     )
+
+
+def crowd_of_vectors(
+    coming: Floats, before: Floats, sharpness: float = 1.0, taste: Floats | None = None
+) -> Crowd:
+    """What vectors of apps as they come next, and as they came before, tell; (n_apps, d) each.
+
+        P(i | j) = softmax_i β q_iᵀ(p + r_j)
+        P(i)     = Σ_j P(j) P(i | j), where such launches lead in the long run
+
+    q are the rows of `coming`, r those of `before`: Q and R of `nextapp.directed`, or both Q of
+    SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. As in `crowd_from` the
+    `MOST_FOLLOWERS` likeliest followers of an app are told.
+    """
+    n_apps, d = coming.shape
+    p = np.zeros(d) if taste is None else taste
+    rows = probabilities(sharpness * coming, before, p, np.arange(n_apps))
+    told = np.full(n_apps, 1.0 / n_apps)
+    for _ in range(_LONG_RUN):
+        told = told @ rows
+    told = 0.99 * told + 0.01 / n_apps
+    best = np.argsort(-rows, axis=1, kind="stable")[:, :MOST_FOLLOWERS]
+    kept = np.zeros(rows.shape, bool)
+    np.put_along_axis(kept, best, True, axis=1)
+    kept &= rows >= LEAST_SHARE
+    starts = np.append(0, np.cumsum(kept.sum(axis=1))).astype(np.int64)
+    return Crowd(told / told.sum(), starts, np.nonzero(kept)[1].astype(np.int64), rows[kept])
