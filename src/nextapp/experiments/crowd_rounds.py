@@ -83,8 +83,8 @@ class Plan:
         return crowd_of_vectors(vectors, vectors, self.sharpness)
 
 
-# By rehearsals: for the directed model λ = 10 did best of 0.1, 0.3, 1 and 10, and d = 32 of 4, 8, 16
-# and 32 (64 a little better at twice the work); for SeqMF nothing beat its usual settings.
+# By rehearsals: for the directed model λ = 10 did best of 0.1 to 10, and d = 32 of 4 to 32 (64 is a
+# little better at twice the work); for SeqMF nothing beat its usual settings.
 MODELS = {"seqmf": ModelSettings(), "directed": ModelSettings(lam=10.0)}
 DIMS = {"seqmf": 16, "directed": 32}
 SHARPNESSES = {"seqmf": (0.0, 1.0, 3.0, 10.0, 30.0), "directed": (0.0, 0.5, 1.0, 2.0)}
@@ -118,7 +118,7 @@ def trained(
     mode = mode or ("exact" if epsilon is None or len(fleet) <= MOST_EXACT else "law")
     broadcast, optimiser = _start(plan, fleet.n_apps, seed), adam(plan.rate)
     state = optimiser.start(broadcast.app_vectors)
-    for cohort in _cohorts(plan, fleet, once=epsilon is not None):
+    for cohort in cohorts(plan, fleet, once=epsilon is not None):
         if len(cohort) == 0:
             continue
         sums = aggregated(
@@ -150,7 +150,7 @@ def _slope(plan: Plan, broadcast: Broadcast, mean: Floats, n_reports: int) -> Fl
     return mean + plan.model.lam / n_reports * broadcast.app_vectors
 
 
-def _cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
+def cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
     """The phones of each round; `once`: no phone is in two of them."""
     n = len(fleet)
     if once:
