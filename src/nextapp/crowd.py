@@ -245,8 +245,9 @@ def crowd_of_vectors(
         P(i)     = Σ_j P(j) P(i | j), where such launches lead in the long run
 
     q are the rows of `coming`, r those of `before`: Q and R of `nextapp.directed`, or both Q of
-    SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. As in `crowd_from` the
-    `MOST_FOLLOWERS` likeliest followers of an app are told.
+    SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. The `MOST_FOLLOWERS`
+    likeliest followers of an app are told, by what they have above the likeliest that is not: so a
+    flat row tells nothing, however long the catalogue.
     """
     n_apps, d = coming.shape
     p = np.zeros(d) if taste is None else taste
@@ -255,9 +256,9 @@ def crowd_of_vectors(
     for _ in range(_LONG_RUN):
         told = told @ rows
     told = 0.99 * told + 0.01 / n_apps
-    best = np.argsort(-rows, axis=1, kind="stable")[:, :MOST_FOLLOWERS]
-    kept = np.zeros(rows.shape, bool)
-    np.put_along_axis(kept, best, True, axis=1)
-    kept &= rows >= LEAST_SHARE
+    if n_apps > MOST_FOLLOWERS:
+        untold = np.partition(rows, n_apps - MOST_FOLLOWERS - 1, axis=1)
+        rows = rows - untold[:, n_apps - MOST_FOLLOWERS - 1, None]
+    kept = rows >= LEAST_SHARE
     starts = np.append(0, np.cumsum(kept.sum(axis=1))).astype(np.int64)
     return Crowd(told / told.sum(), starts, np.nonzero(kept)[1].astype(np.int64), rows[kept])

@@ -34,14 +34,16 @@ def test_popularity_is_where_the_rows_lead(rng):
     np.testing.assert_allclose(crowd.popularity, expected, atol=2e-3)
 
 
-def test_without_sharpness_nothing_is_told(rng):
-    crowd = crowd_of_vectors(rng.normal(size=(5, 2)), rng.normal(size=(5, 2)), 0.0)
-    np.testing.assert_allclose(crowd.after(3), np.full(5, 0.2))
-    np.testing.assert_allclose(crowd.popularity, np.full(5, 0.2))
+@pytest.mark.parametrize("n_apps", [5, MOST_FOLLOWERS + 9])
+def test_without_sharpness_nothing_is_told(rng, n_apps):
+    crowd = crowd_of_vectors(rng.normal(size=(n_apps, 2)), rng.normal(size=(n_apps, 2)), 0.0)
+    np.testing.assert_allclose(crowd.after(3), np.full(n_apps, 1 / n_apps))
+    np.testing.assert_allclose(crowd.popularity, np.full(n_apps, 1 / n_apps))
+    assert len(crowd.share) == (25 if n_apps == 5 else 0)
 
 
 @pytest.mark.parametrize("sharpness", [0.1, 3.0])
-def test_only_the_likeliest_followers_travel(rng, sharpness):
+def test_the_likeliest_followers_are_told_by_what_they_have_above_the_others(rng, sharpness):
     n_apps = MOST_FOLLOWERS + 30
     coming, before = rng.normal(size=(n_apps, 4)), rng.normal(size=(n_apps, 4))
     crowd = crowd_of_vectors(coming, before, sharpness)
@@ -49,7 +51,8 @@ def test_only_the_likeliest_followers_travel(rng, sharpness):
     for last in (0, n_apps - 1):
         row = slice(crowd.starts[last], crowd.starts[last + 1])
         weights = np.exp(scores[last])
-        share = weights / weights.sum()
-        told = [i for i in np.argsort(-share)[:MOST_FOLLOWERS] if share[i] >= LEAST_SHARE]
-        assert crowd.following[row].tolist() == sorted(told)
-        np.testing.assert_allclose(crowd.share[row], share[sorted(told)])
+        best = np.argsort(-weights)
+        above = (weights - weights[best[MOST_FOLLOWERS]]) / weights.sum()
+        told = sorted(i for i in best[:MOST_FOLLOWERS] if above[i] >= LEAST_SHARE)
+        assert crowd.following[row].tolist() == told
+        np.testing.assert_allclose(crowd.share[row], above[told])

@@ -90,11 +90,11 @@ DIMS = {"seqmf": 16, "directed": 32}
 SHARPNESSES = {"seqmf": (0.0, 1.0, 3.0, 10.0, 30.0), "directed": (0.0, 0.5, 1.0, 2.0)}
 STEPS = {
     "seqmf": ((20, 0.003), (20, 0.01), (20, 0.03), (20, 0.1), (60, 0.003), (60, 0.01), (60, 0.03)),
-    "directed": ((20, 0.03), (20, 0.1), (60, 0.03), (60, 0.1), (150, 0.03)),
+    "directed": ((20, 0.03), (60, 0.03), (60, 0.1), (150, 0.03)),
 }
 """Rounds and learning rates that a rehearsal tries."""
 
-PLAIN = {"seqmf": Plan("seqmf", 20, 0.03, 1.0), "directed": Plan("directed", 60, 0.1, 2.0)}
+PLAIN = {"seqmf": Plan("seqmf", 20, 0.03, 3.0), "directed": Plan("directed", 60, 0.03, 2.0)}
 """Plans for plain gradients, as rehearsals on synthetic phones chose them."""
 
 Worth = Callable[[Crowd], float]
