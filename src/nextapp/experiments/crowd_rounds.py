@@ -35,9 +35,11 @@ SCALE = 0.1  # of the vectors at the start
 MOST_EXACT = 20_000
 """Phones whose reports are played one by one; of more the sum is drawn from its law."""
 
-_AT_ONCE = 500  # phones in a round of plain gradients
 STAND_INS = 2_000  # phones of a rehearsal
-_REHEARSING = 128  # of them in one of its rounds, at most
+# Phones in a round of plain gradients and of a rehearsal, times apps: 500 and 128 for 87 apps, and
+# fewer for longer catalogues, where each takes longer.
+_PLAIN_CELLS, _REHEARSAL_CELLS = 43_500, 11_136
+_FEWEST = 16
 _NORMS = 100  # stand-ins whose gradients give the clip
 
 
@@ -157,7 +159,7 @@ def cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
         bounds = np.linspace(0, n, plan.rounds + 1).astype(int).tolist()
         yield from (fleet.shard(bounds[k], bounds[k + 1]) for k in range(plan.rounds))
         return
-    size = min(n, _AT_ONCE)
+    size = min(n, max(_FEWEST, _PLAIN_CELLS // fleet.n_apps))
     for number in range(plan.rounds):
         first = number * size % (n - size + 1)
         yield fleet.shard(first, first + size)
@@ -230,7 +232,7 @@ def _rehearsal(
     plain = mechanism("identity", n_apps=shape[0], d=shape[1], clip=plan.clip)
     draws = KeyedBits(seed, purpose="rehearse").generator()
     state = optimiser.start(broadcast.app_vectors)
-    size = min(in_a_round, _REHEARSING)
+    size = min(in_a_round, max(_FEWEST, _REHEARSAL_CELLS // n_apps), len(stand_ins))
     for number in range(plan.rounds):
         first = number * size % (len(stand_ins) - size + 1)
         some = stand_ins.shard(first, first + size)
