@@ -183,17 +183,19 @@ def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, se
 
 
 def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
-    """Trained by a plan that was rehearsed on synthetic phones which are in no crowd."""
-    parameters = synthetic.fleet_parameters(1, crowd.n_apps)
-    if settings.synthetic:
-        parameters = replace(synthetic.parse(settings.data), phones=1)
-    plan = _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
+    """Private gradients by a plan that was rehearsed on synthetic phones which are in no crowd."""
+    plan = crowd_rounds.PLAIN[settings.oracle]
+    if epsilon is not None:
+        parameters = synthetic.fleet_parameters(1, crowd.n_apps)
+        if settings.synthetic:
+            parameters = replace(synthetic.parse(settings.data), phones=1)
+        plan = _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
     return plan.crowd(crowd_rounds.trained(plan, crowd, epsilon, seed))
 
 
 @functools.lru_cache
 def _rehearsed(
-    way: str, n_phones: int, parameters: synthetic.Parameters, epsilon: float | None, seed: int
+    way: str, n_phones: int, parameters: synthetic.Parameters, epsilon: float, seed: int
 ) -> crowd_rounds.Plan:
     other = int(KeyedBits(seed, purpose="public").words(1)[0] >> np.uint64(1))
     worth = worth_to(new_phones(parameters, other, crowd_rounds.STAND_INS, _REHEARSING))
