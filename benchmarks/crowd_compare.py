@@ -158,7 +158,8 @@ def figures(values):
 def row(way, size, epsilon, learnt, rates, rival):
     """One line of the result: HR gained over no crowd, and over the rival's crowd."""
     seeds = sorted(rates)
-    gain = np.concatenate([rates[seed][way, size, epsilon] - rates[seed][None] for seed in seeds])
+    gains = [rates[seed][way, size, epsilon] - rates[seed][None] for seed in seeds]
+    gain = np.concatenate(gains)
     found = {
         "way": way,
         "phones": size,
@@ -167,6 +168,7 @@ def row(way, size, epsilon, learnt, rates, rival):
         "n_new": len(gain),
         "played": learnt.mode(size, epsilon) if way in crowd_rounds.WAYS else "exact",
         "gain": figures(gain),
+        "gain_by_seed": [each.mean(axis=0).tolist() for each in gains],
     }
     plan = way.removesuffix("+p")
     if plan in crowd_rounds.WAYS:
@@ -189,13 +191,14 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=300)
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, help="the result as Markdown")
     given = parser.parse_args()
     sizes = [int(each) for each in given.phones.split(",")]
     epsilons = [None, *(float(each) for each in given.epsilon.split(","))]
     seeds = [int(each) for each in given.seeds.split(",")]
     ways = given.ways.split(",")
     learnt = Learnt(given.cache, synthetic.fleet_parameters(1, given.apps), given.exact_up_to)
-    result = {"settings": {**vars(given), "cache": "", "json": ""}, "rows": []}
+    result = {"settings": {**vars(given), "cache": "", "json": "", "table": ""}, "rows": []}
     phones, rates = {}, {}
     for seed in seeds:
         phones[seed] = new_phones(learnt.parameters, seed, NEW_FROM, given.new)
@@ -227,6 +230,39 @@ def main() -> None:
         print(flush=True, end="")
         if given.json:
             given.json.write_text(json.dumps(result, indent=1))
+        if given.table:
+            given.table.write_text(table(result["rows"], ways))
+
+
+def table(rows, ways) -> str:
+    """Gains of all ways, then what stands between the directed model and subset."""
+    found = {(each["phones"], each["epsilon"], each["way"]): each for each in rows}
+    heads = ["phones", "ε", *ways, "directed − subset"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    before = None
+    for size, epsilon in dict.fromkeys((each["phones"], each["epsilon"]) for each in rows):
+        cells = [
+            f"{size:,}" if size != before else "",
+            "none" if epsilon is None else f"{epsilon:g}",
+        ]
+        before = size
+        for way in ways:
+            one = found.get((size, epsilon, way))
+            cells.append(" / ".join(short(each["mean"]) for each in one["gain"]) if one else "")
+        apart = found.get((size, epsilon, "directed"), {}).get("minus_subset", [])
+        cells.append(
+            " / ".join(
+                f"{short(x['mean'])} ({short(x['low'])} to {short(x['high'])})" for x in apart
+            )
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def short(value) -> str:
+    """Three digits with a sign, as the pages write them."""
+    digits = f"{abs(value):.3f}"[1:]
+    return f"{'−' if value < 0 else '+'}{digits}" if digits != ".000" else "±.000"
 
 
 def words(found, sign="+") -> str:
