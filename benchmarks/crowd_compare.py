@@ -49,7 +49,7 @@ def hits(phones, crowds):
     return {
         name: np.array(
             [
-                marked(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
+                marked(*one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
                 for number, one in enumerate(phones)
             ]
         )
@@ -122,7 +122,7 @@ class Learnt:
         Q = plan.sharpness * Q
         crowds = []
         for one in phones:
-            history = one.candidates[one.target[:OWN_LAUNCHES]]
+            history = one.apps[:OWN_LAUNCHES]
             phone = directed.transitions_of(history, len(Q))
             p = directed.user_vector(Q, R, phone, OWN_LAMBDA)
             crowds.append(crowd_of_vectors(Q, R, 1.0, p))

@@ -20,9 +20,10 @@ from nextapp import habits
 from nextapp.data import LaunchLog, Split, collapsed, read
 from nextapp.evaluation import Exam, exam, mark, preset_named
 from nextapp.experiments.settings import Experiment
-from nextapp.predictors import NextApp
+from nextapp.predictors import NextApp, pooled
 
 ROUNDS = 4
+FITTED = ("within", "opening", "again", "gate")
 SEED = 101  # of synthetic logs; figures are taken from other seeds
 
 
@@ -31,25 +32,33 @@ def training_part(source: str) -> LaunchLog:
     return split.cut(collapsed(read(source, seed=SEED))).history
 
 
-def learnt(test: Exam, weights: habits.Weights) -> np.ndarray:
-    """(2, n_statistics): the mean over phones of the weights they end with."""
-    predictor = NextApp(weights)
+def learnt(test: Exam, weights: habits.Weights) -> list[np.ndarray]:
+    """The means over phones of the weights they end with: within, opening, again, gate."""
+    predictor = NextApp(weights, crowd=pooled)
     predictor.fit(test.history)
-    return np.concatenate([predictor.answers(chunk.questions)[1] for chunk in test.chunks]).mean(0)
+    ends = [predictor.answers(chunk.questions)[1] for chunk in test.chunks]
+    mix, again, gate = (np.concatenate(each).mean(axis=0) for each in zip(*ends, strict=True))
+    return [*mix, again, gate]
 
 
 def fitted(tests: list[Exam]) -> habits.Weights:
     weights = habits.DEFAULT
     for _ in range(ROUNDS):
-        within, opening = np.mean([learnt(test, weights) for test in tests], axis=0)
-        weights = replace(weights, within=tuple(within), opening=tuple(opening))
+        found = zip(*(learnt(test, weights) for test in tests), strict=True)
+        means = (tuple(np.mean(each, axis=0).tolist()) for each in found)
+        weights = replace(weights, **dict(zip(FITTED, means, strict=True)))
     return weights
 
 
 def hit_rates(test: Exam, weights: habits.Weights) -> str:
-    predictor = NextApp(weights)
+    predictor = NextApp(weights, crowd=pooled)
     predictor.fit(test.history)
     return " / ".join(f"{value:.3f}" for value in mark(test, predictor)[0].mean(axis=0)[:3])
+
+
+def _written(weight: float) -> float:
+    """Two digits; never 0, which would switch a statistic off."""
+    return round(weight, 2) or float(np.copysign(0.01, weight))
 
 
 def main() -> None:
@@ -59,8 +68,8 @@ def main() -> None:
     last_fifth = Split.parse("fraction:0.8,0,0.2")
     tests = [exam(training_part(source), last_fifth, preset_named("paper")) for source in sources]
     start = fitted(tests)
-    for name in ("within", "opening"):
-        print(name, "=", tuple(round(float(weight), 2) for weight in getattr(start, name)))
+    for name in FITTED:
+        print(name, "=", tuple(_written(weight) for weight in getattr(start, name)))
     if len(tests) > 1:
         for number, (source, test) in enumerate(zip(sources, tests, strict=True)):
             others = fitted(tests[:number] + tests[number + 1 :])

@@ -14,27 +14,31 @@ brought up to date at every launch. Each gives every app i a number φ(i), in th
     session     log(1 + launches of i in the session so far)
     lesson      what the mix got wrong before: a correction for i, for i after the last app, and for
                 i after the one before it, learnt by its errors
+    crowd       log(½ + ½ P_crowd(i | j) / P_crowd(i)); of the last app how much more readily the
+                crowd launches it again than other apps, in log-odds. 0 where there is no `Crowd`
 
-and the score is their sum, each times its weight. The weights start from shipped constants and move
-on the phone: after every launch one AdaGrad step down the slope of −log P(app), P the softmax of
-the scores. There are two sets of them, one for launches within a session and one for those that
+and the score s(i) is their sum, each times its weight. The weights start from shipped constants and
+move on the phone: after every launch one AdaGrad step down the slope of −log P(app), P the softmax
+of the scores. There are two sets of them, one for launches within a session and one for those that
 open a session.
 
 A context backs off halfway to what is known without it:
 b₁ = P0·e^(place/2), b₂ = P0·e^(φ₁/2), b₄ = P0·e^(φ₂/2 + φ₁/4).
 
-Two things are settled outside the sum. Apps never launched here share P(new), how readily this
-person takes up something new. And within a session the last app gets an offset, the one of
-`AGAIN` with which "the same again or the best of the others" would have been right most often;
-the largest has a lead where most launches are repeats.
-Where a `Crowd` is at hand it is mixed in at the end, own = softmax(score):
+Within a session the next app is found in two steps. Is it the last one, j, again?
 
-    P(i) = (1 − w)·own(i) + w·(.9·(share(i | j) + rest·Q(i)) + .1·Q(i))
-    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   w = fκ / (fκ + κ + n(j→·)),   κ = 3
+    P(j) = σ(v₁·(s(j) − log Σ e^s) + v₂·log-odds((n(j→j) + κ·r(j)) / (n(j→·) + κ)) + v₃)
 
-so that own counts take over as they grow, and where the crowd is silent the phone speaks;
-`Crowd.cells` has share and rest, docs/crowd.md why it is so. The phone learns f, what the crowd is
-worth to it, by its hits (`Trust`): one for the first place, one for the order of the others.
+Σ over all others, r(j) what the crowd says of it, or how often this person repeats at all. And if
+not, which of the others? With own = softmax(s) over them, and where a `Crowd` is at hand,
+
+    P(i) = (1 − P(j)) · ((1 − w)·own(i) + w·(c·share(i | j) + rest·Q(i)))
+    Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   w = σ(g₁ + g₂·log(κ / (κ + n(j→·)))),   κ = 3
+
+so that own counts take over as they grow, and where the crowd is silent the phone speaks; c and
+rest are in `_told`, docs/crowd.md says why it is so. v and g move like the weights, each down the
+slope of its own loss. Apps never launched here share P(new), how readily this person takes up
+something new. A launch that opens a session is found in one step: all apps are "others".
 
 docs/predictor.md has figures, ablations, and how the constants came about.
 """
@@ -57,7 +61,7 @@ SESSION_GAP = 15 * 60.0
 
 STATISTICS = (
     "frequency", "lately", "after-1", "after-2", "after-4",
-    "place", "rhythm", "since", "hour", "session", "lesson",
+    "place", "rhythm", "since", "hour", "session", "lesson", "crowd",
 )  # fmt: skip
 GROUPS = {
     "transitions": ("after-1", "after-2", "after-4", "lesson"),
@@ -66,7 +70,7 @@ GROUPS = {
 }
 (
     _FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4,
-    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON,
+    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON, _CROWD,
 ) = range(len(STATISTICS))  # fmt: skip
 
 # How fast each statistic fades, per launch that it counts.
@@ -76,18 +80,14 @@ AFTER_FADE, AFTER_2_FADE, AFTER_4_FADE, HOUR_FADE = 0.97, 0.95, 0.95, 0.97
 FREQUENCY_PRIOR, LATELY_PRIOR, AFTER_PRIOR, LONGER_PRIOR = 3.0, 5.0, 3.0, 0.5
 HOUR_PRIOR, RHYTHM_PRIOR, SINCE_PRIOR, PLACE_PRIOR = 20.0, 10.0, 5.0, 0.5
 CROWD_WEIGHT = 3.0  # κ: how many launches what the crowd says weighs
-CROWD_SHARE = 0.9
-CROWD_ODDS = 1.0, 0.0, 0.2, 3.0, 10.0  # f, what the crowd's odds are multiplied by; 1 is usual
-TRUST_FADE, TRUST_START = 0.9995, (1.0, 4.0)  # of the hits by which f is chosen, see `Trust`
-FIRST_LEAD = 1e-3  # of the first place, where the order of the others has another app there
+CROWD_REACH = 0.5  # how far what it says of apps not at hand goes to those that are: 0 not, 1 all
+AGAIN_PRIOR = 5.0  # κ of how readily an app is launched again
+LEAST_CHANCE = 0.01  # of the same again, and of something else, before they become log-odds
+LEAST_ROOM = 1e-9  # what the crowd leaves to other apps than the last, at least
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
 LESSON_STEPS = 0.1, 0.3, 0.1  # of the corrections: for i, after the last app, after the one before
 LESSON_FADE = 0.999  # of their sums of squared errors
-
-AGAIN = 0.0, -0.2, 0.2, -0.4, 0.4, 0.7, 1.0, 1.5, 3.0  # offsets of the last app to choose from
-AGAIN_FADE, AGAIN_START = 0.999, 2.0  # hits of an offset fade; no offset starts ahead by these
-AGAIN_LEAN = 10.0  # hits by which the largest leads where most launches repeat the app before
 
 MAX_APPS = 256  # the app unused for longest gives way
 MAX_CONTEXTS = 2048  # of each longer kind; the context unused for longest gives way
@@ -98,13 +98,9 @@ NEW = len(PLACE_ENDS)  # the place of an app never launched before
 N_PLACES = NEW + 1
 _BUCKET = np.searchsorted(PLACE_ENDS, np.arange(MAX_APPS), side="right")
 _FIRST = np.array((0, *PLACE_ENDS[:-1]))
-_OFFSETS = np.array(AGAIN)
-_ODDS = np.array(CROWD_ODDS)
-_START = np.array(TRUST_START)[:, None]
 _KIND = np.array([0, 1, 2] + [3] * (NEW - 3) + [4])  # for rhythm: places 0, 1, 2, further, new
 N_KINDS = 5
 N_HOURS, HOUR_SECONDS = 8, 3 * 3600.0
-_ABOVE = 1.0 + 1e-9  # what is above another by rounding alone is not above it
 N_SINCE = 20  # doublings of a second; the last stands for six days and more
 
 
@@ -112,17 +108,19 @@ N_SINCE = 20  # doublings of a second; the last stands for six days and more
 class Weights:
     """The start of the mix: a weight for each of `STATISTICS`, by set.
 
-    A weight of exactly 0 switches its statistic off for good. ``rate`` is the step with which the
-    weights move (0: they stay), ``lesson`` scales that of the corrections, ``again`` the offset of
-    the last app (0: none). ``taste`` is the
-    weight of the SeqMF score, in standard deviations over the candidates; it stays as it is.
+    A weight of exactly 0 switches its statistic off for good. ``again`` are v, the weights of "the
+    same again" (none: the sum alone ranks the last app), ``gate`` are g, those of what the crowd
+    is worth. ``rate`` is the step with which all of them move (0: they stay), ``lesson`` scales
+    that of the corrections. ``taste`` is the weight of the SeqMF score, in standard deviations
+    over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]
     opening: tuple[float, ...]
+    again: tuple[float, ...] = (0.5, 0.5, 0.0)
+    gate: tuple[float, ...] = (0.0, 1.0)
     rate: float = 0.05
     lesson: float = 1.0
-    again: float = 1.0
     taste: float = 0.0
 
     def __post_init__(self) -> None:
@@ -132,14 +130,22 @@ class Weights:
                     f"{name} must hold {len(STATISTICS)} weights, for {', '.join(STATISTICS)}; "
                     f"got {len(getattr(self, name))}."
                 )
-        numbers = (*self.within, *self.opening, self.rate, self.lesson, self.again, self.taste)
+        if len(self.again) not in (0, 3) or len(self.gate) != 2:
+            raise ValueError(
+                f"again must hold 3 weights or none, and gate 2; got {len(self.again)} and "
+                f"{len(self.gate)}."
+            )
+        numbers = (
+            *self.within, *self.opening, *self.again, *self.gate,
+            self.rate, self.lesson, self.taste,
+        )  # fmt: skip
         if not all(math.isfinite(number) for number in numbers) or min(self.rate, self.lesson) < 0:
             raise ValueError("weights must be finite, and rate and lesson >= 0.")
 
 
 DEFAULT = Weights(
-    within=(0.25, -0.05, 0.29, 0.14, 0.29, 0.48, 0.01, 0.21, 0.22, 0.02, 0.79),
-    opening=(0.54, -0.15, 0.16, 0.13, 0.28, 0.20, 0.04, 0.15, 0.07, 0.05, 0.77),
+    within=(0.25, -0.05, 0.29, 0.14, 0.29, 0.48, 0.01, 0.21, 0.22, 0.02, 0.79, 0.3),
+    opening=(0.54, -0.15, 0.16, 0.13, 0.28, 0.20, 0.04, 0.15, 0.07, 0.05, 0.77, 0.3),
 )
 ABLATIONS = (*STATISTICS, "again", "adaptation", *GROUPS)
 
@@ -147,8 +153,8 @@ ABLATIONS = (*STATISTICS, "again", "adaptation", *GROUPS)
 def without(*names: str, weights: Weights = DEFAULT) -> Weights:
     """The weights with these ingredients switched off.
 
-    Names of `STATISTICS`; of groups of them (`GROUPS`); ``again``; or ``adaptation``, which keeps
-    the weights where they start.
+    Names of `STATISTICS`; of groups of them (`GROUPS`); ``again``, the step of its own for the last
+    app; or ``adaptation``, which keeps the weights where they start.
     """
     off: set[str] = set()
     for name in names:
@@ -167,7 +173,7 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
         opening=kept(weights.opening),
         rate=0.0 if "adaptation" in off else weights.rate,
         lesson=0.0 if "lesson" in off else weights.lesson,
-        again=0.0 if "again" in off else weights.again,
+        again=() if "again" in off else weights.again,
     )
 
 
@@ -175,8 +181,8 @@ class Reason(NamedTuple):
     """Why an app stands where it stands.
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
-    candidate; ``evidence`` the counts behind them. ``share`` is the softmax over the candidates,
-    without the offset of the last app, which only sets the order.
+    candidate; ``evidence`` the counts behind them. ``score`` is log P among the candidates and
+    ``share`` is P.
     """
 
     app: int
@@ -193,42 +199,10 @@ class _View(NamedTuple):
     when: float
     features: Floats  # (n_statistics, n_known)
     scores: Floats  # (n_known,): the sum
-    offset: float  # of the last app, beyond the sum
+    last: int  # the last app's slot; -1: all are others, as where the launch opens a session
+    evidence: tuple[float, ...]  # what v weigh; empty where there is nothing to weigh
+    again: float  # P(j), given that
     since: npt.NDArray[np.intp]  # (n_known,)
-
-
-class Trust:
-    """What the crowd is worth to one phone: which f of `CROWD_ODDS` has been right most often.
-
-    Chosen apart for the first place, by hits at 1, and for the order of the others, by hits at 3
-    and at 5. With h the hits of an f and h₁ those of f = 1, it is the f with the largest
-
-        Σ(h − h₁) − √(s + Σ(h − h₁)²),
-
-    if that is above 0, and 1 if none is: another f than the usual must have paid by more than one
-    standard error. The sums fade over 2,000 launches; s, the square of the largest h, stands for
-    one launch to begin with.
-    """
-
-    def __init__(self) -> None:
-        self.gain = np.zeros((2, len(CROWD_ODDS)))  # rows: first place, order of the others
-        self.squares = np.zeros((2, len(CROWD_ODDS)))
-
-    @property
-    def odds(self) -> tuple[float, float]:
-        """f for the first place, and for the order of the others."""
-        beyond = self.gain - np.sqrt(_START + self.squares)
-        beyond[:, 0] = 0.0
-        first, others = beyond.argmax(axis=1).tolist()
-        return CROWD_ODDS[first], CROWD_ODDS[others]
-
-    def learn(self, hits: Floats) -> None:
-        """A launch, by its `crowd_hits`."""
-        better = hits - hits[:, :1]
-        self.gain *= TRUST_FADE
-        self.gain += better
-        self.squares *= TRUST_FADE
-        self.squares += better * better
 
 
 _BY_APP = (
@@ -273,9 +247,9 @@ class Habits:
         self._rhythm = np.zeros((N_KINDS * N_KINDS, N_PLACES))
         self._hits = np.zeros(N_SINCE)
         self._trials = np.zeros(N_SINCE)
-        self._again = np.zeros(len(AGAIN))  # hits of each offset
-        self._again[0] = AGAIN_START
-        self._trust = Trust()
+        self._again = np.array([weights.again, [GRADIENT_START] * len(weights.again)])
+        self._gate = np.array([weights.gate, [GRADIENT_START] * len(weights.gate)])
+        self._told: tuple[Floats, Floats] | None = None  # of the known apps, by the crowd
         self._view: _View | None = None
 
     @property
@@ -286,6 +260,7 @@ class Habits:
     @crowd.setter
     def crowd(self, crowd: Crowd | None) -> None:
         self._crowd = crowd
+        self._told = None
         self._view = None
 
     @property
@@ -310,12 +285,11 @@ class Habits:
         slot = self._slot.get(app)
         if self._slot:
             view = self._seen_from(when)
+            if self.weights.rate:
+                self._learn_again(view, slot)
+                self._learn_gate(view, slot)
             if slot is not None:
-                if self._crowd is not None:
-                    self._learn_trust(self._crowd, view, slot)
                 self._learn(view, slot)
-            if not view.opening:
-                self._count_again(view, slot)
             self._count_transition(view, app, slot)
         if slot is None:
             slot = self._new_slot(app)
@@ -346,14 +320,27 @@ class Habits:
                     self.weights.lesson * step * error / np.sqrt(1.0 + errors[number])
                 )
 
-    def _learn_trust(self, crowd: Crowd, view: _View, slot: int) -> None:
-        """How each way to weigh the crowd would have ranked the app among those known."""
-        scores = view.scores
-        if view.offset:
-            scores = scores.copy()
-            scores[self._slot[self._last_apps[0]]] += view.offset
-        cells = crowd.cells(np.array(list(self._slot), np.int64), self._last_apps[0])
-        self._trust.learn(crowd_hits(scores, slot, *cells, self.n_after, self.n_launches))
+    def _learn_again(self, view: _View, slot: int | None) -> None:
+        """One step of v down the slope of −log P(j), or of −log(1 − P(j))."""
+        if view.evidence and self.weights.again:
+            error = float(slot == view.last) - view.again
+            _step(self._again, error * np.array(view.evidence), self.weights.rate)
+
+    def _learn_gate(self, view: _View, slot: int | None) -> None:
+        """One step of g down the slope of −log P(app), given that it is one of the known others."""
+        if self._told is None or view.last < 0 or slot in (None, view.last) or len(self._slot) < 3:
+            return
+        own = softmax_of_others(view.scores, view.last)
+        told = told_of_others(own, *self._told, view.last, self._total)
+        weight, evidence = self._gate_now()
+        mixed = (1.0 - weight) * own[slot] + weight * told[slot]
+        slope = (told[slot] - own[slot]) / mixed * weight * (1.0 - weight)
+        _step(self._gate, slope * evidence, self.weights.rate)
+
+    def _gate_now(self) -> tuple[float, Floats]:
+        """w, and what g weigh."""
+        evidence = np.array([1.0, math.log(CROWD_WEIGHT / (CROWD_WEIGHT + self.n_after))])
+        return _logistic(float(self._gate[0] @ evidence)), evidence
 
     def _lessons(self, n: int) -> tuple[list[Floats], list[Floats]]:
         """The corrections that apply now, and their squared errors: for each app, after the last
@@ -367,19 +354,6 @@ class Habits:
             corrections.append(self._lesson[back, slot, :n])
             errors.append(self._errors[back, slot, :n])
         return corrections, errors
-
-    def _count_again(self, view: _View, slot: int | None) -> None:
-        """Which offsets of the last app would have put the launch first."""
-        last = self._slot.get(self._last_apps[0])
-        if last is None or len(self._slot) < 2:
-            return
-        others = view.scores.copy()
-        others[last] = -math.inf
-        best = int(others.argmax())
-        self._again *= AGAIN_FADE
-        if slot in (last, best):
-            same = view.scores[last] + _OFFSETS > others[best]
-            self._again += same == (slot == last)
 
     def _count_transition(self, view: _View, app: int, slot: int | None) -> None:
         """The launch seen from the one before: contexts, places, times since."""
@@ -444,6 +418,7 @@ class Habits:
             self._resize(2 * slot)
         self._slot[app] = slot
         self._place[slot] = slot
+        self._told = None
         return slot
 
     def forget(self, app: int) -> None:
@@ -463,7 +438,7 @@ class Habits:
         for contexts in self._longer:
             for followers in contexts.values():
                 followers.pop(app, None)
-        self._view = None
+        self._told = self._view = None
 
     def _resize(self, room: int) -> None:
         self._rearrange(list(range(len(self._count))), room)
@@ -493,36 +468,55 @@ class Habits:
         when: float | None = None,
         taste: Floats | None = None,
     ) -> Floats:
-        """How likely each candidate is next: log-odds but for a constant, higher is better.
+        """How likely each candidate is next, log P; higher is better.
 
         Within a session the statistics are as of the last launch. With a ``when`` more than 15
         minutes later they are as of then, and the launch would open a session. ``taste`` are the
-        SeqMF light scores of the candidates.
+        SeqMF light scores of the candidates; with them the scores are log P but for a constant.
         """
         apps = np.asarray(candidates, np.int64).tolist()
-        scores: Floats = np.empty(len(apps))
         if not apps:
-            return scores
+            return np.empty(0)
         view = self._seen_from(when)
-        slots = [self._slot.get(app, -1) for app in apps]
-        known = np.array(slots)
-        if self._slot:
-            scores[:] = view.scores[known]
-            if view.offset:
-                scores[known == self._slot[self._last_apps[0]]] += view.offset
-        n_new = slots.count(-1)
-        if n_new:
-            scores[known < 0] = self._score_of_new(view, n_new)
+        scores = self._chances(view, apps, self._sums(view, apps), crowded=True)
         if taste is not None and self.weights.taste:
             scores += self.weights.taste * _standardised(taste)
-        if self._crowd is not None:
-            scores = self._mixed(self._crowd, apps, scores)
         return scores
 
+    def _sums(self, view: _View, apps: list[int]) -> Floats:
+        """s of each candidate; those never launched share P(new)."""
+        known = np.array([self._slot.get(app, -1) for app in apps])
+        new = known < 0
+        n_new = int(np.count_nonzero(new))
+        sums: Floats = view.scores[known] if self._slot else np.zeros(len(apps))
+        if n_new:
+            sums[new] = self._score_of_new(view, n_new)
+        return sums
+
+    def _chances(self, view: _View, apps: list[int], sums: Floats, *, crowded: bool) -> Floats:
+        """log P of each candidate, with or without what the crowd says of the others."""
+        last = -1
+        if view.last >= 0 and self._last_apps[0] in apps:
+            last = apps.index(self._last_apps[0])
+            if len(apps) == 1:
+                return np.zeros(1)
+        others = softmax_of_others(sums, last)
+        if crowded and self._crowd is not None:
+            weight, _ = self._gate_now()
+            before = self._last_apps[0] if self._last_apps else None
+            popular, share = self._crowd.cells(np.array(apps, np.int64), before)
+            told = told_of_others(others, popular, share, last, self._total)
+            others = (1.0 - weight) * others + weight * told
+        if last >= 0:
+            others *= 1.0 - view.again
+            others[last] = view.again
+        chances: Floats = np.log(others)
+        return chances
+
     @property
-    def trust(self) -> tuple[float, float]:
-        """By what the crowd's odds are multiplied: for the first place, for the others' order."""
-        return self._trust.odds
+    def crowd_weight(self) -> float:
+        """w: what the crowd is worth now, from 0 to 1."""
+        return self._gate_now()[0]
 
     @property
     def n_launches(self) -> float:
@@ -534,12 +528,6 @@ class Habits:
         """How often any app was seen right after the last one, fading."""
         last = self._slot.get(self._last_apps[0]) if self._last_apps else None
         return 0.0 if last is None else float(self._after[last].sum())
-
-    def _mixed(self, crowd: Crowd, apps: list[int], scores: Floats) -> Floats:
-        cells = crowd.cells(
-            np.array(apps, np.int64), self._last_apps[0] if self._last_apps else None
-        )
-        return mixed_with_crowd(scores, *cells, self.n_after, self.n_launches, self._trust.odds)
 
     def explain(
         self,
@@ -555,25 +543,27 @@ class Habits:
         mix = self._mix[int(view.opening)]
         names = [*STATISTICS, "again", "new"]
         parts = np.zeros((len(apps), len(names)))
-        n_new = sum(app not in self._slot for app in apps)
-        for row, app in zip(parts, apps, strict=True):
+        sums = self._sums(view, apps)
+        for row, app, score in zip(parts, apps, sums.tolist(), strict=True):
             slot = self._slot.get(app)
             if slot is None:
-                row[-1] = self._score_of_new(view, n_new)
+                row[-1] = score
             else:
                 row[: len(mix)] = mix * view.features[:, slot]
-                row[-2] = view.offset * (app == self._last_apps[0])
+        own = self._chances(view, apps, sums, crowded=False)
+        if view.last >= 0 and len(apps) > 1 and self._last_apps[0] in apps:
+            last = apps.index(self._last_apps[0])
+            other = 0 if last else 1
+            parts[last, -2] = own[last] - sums[last] - (own[other] - sums[other])
+        total = self._chances(view, apps, sums, crowded=True)
+        parts[:, _CROWD] += total - own
+        share = np.exp(total)
         if taste is not None and self.weights.taste:
             names.append("taste")
             parts = np.column_stack([parts, self.weights.taste * _standardised(taste)])
-        if self._crowd is not None:
-            names.append("crowd")
-            own = parts.sum(axis=1)
-            parts = np.column_stack([parts, self._mixed(self._crowd, apps, own) - own])
-        total = parts.sum(axis=1)
-        likely = total - parts[:, names.index("again")]
-        share = np.exp(likely - likely.max())
-        share /= share.sum()
+            total = total + parts[:, -1]
+            share = np.exp(total - total.max())
+            share /= share.sum()
         speaks = parts - parts.mean(axis=0)  # those of a new app's one part are the others' mean
         evidence = [self._evidence(app, view) for app in apps]
         return [
@@ -621,10 +611,50 @@ class Habits:
         features[_HOUR] = np.log1p(hour / (HOUR_PRIOR * popular))
         if not opening:
             features[_SESSION] = np.log1p(self._in_session[:n])
-        offset = 0.0
-        if not opening and last is not None and n > 1:
-            offset = self.weights.again * self._best_offset()
-        return _View(opening, when, features, self._mix[int(opening)] @ features, offset, since)
+        other = -1 if opening or last is None else last
+        if self._crowd is not None:
+            self._told = self._told_of_known(self._crowd)
+            if self._any[_CROWD]:
+                features[_CROWD] = self._by_crowd(self._crowd, *self._told, other)
+        scores = self._mix[int(opening)] @ features
+        evidence, again = self._again_now(scores, other)
+        return _View(opening, when, features, scores, other, evidence, again, since)
+
+    def _told_of_known(self, crowd: Crowd) -> tuple[Floats, Floats]:
+        """Popularity of the known apps, and their share of what comes after the last one."""
+        last = self._last_apps[0] if self._last_apps else None
+        return crowd.cells(np.array(list(self._slot), np.int64), last)
+
+    def _by_crowd(self, crowd: Crowd, popular: Floats, share: Floats, last: int) -> Floats:
+        """The statistic "crowd"."""
+        again = float(share[last]) if last >= 0 else 0.0
+        room = max(1.0 - again, LEAST_ROOM)
+        total = float(popular.sum()) - (float(popular[last]) if last >= 0 else 0.0)
+        silent = max(0.0, 1.0 - (float(share.sum()) - again) / room)
+        lift: Floats = np.log(0.5 + 0.5 * (share / popular * (total / room) + silent))
+        if last >= 0:
+            usual = crowd.average_again
+            lift[last] = _log_odds(crowd.again(self._last_apps[0], usual)) - _log_odds(usual)
+        return lift
+
+    def _again_now(self, scores: Floats, last: int) -> tuple[tuple[float, ...], float]:
+        """What v weigh, and P(j)."""
+        if last < 0:
+            return (), 0.0
+        usual = float(self._places[0] / self._places.sum())
+        if self._crowd is not None:
+            usual = self._crowd.again(self._last_apps[0], usual)
+        row = self._after[last]
+        readily = _log_odds(
+            (float(row[last]) + AGAIN_PRIOR * usual) / (float(row.sum()) + AGAIN_PRIOR)
+        )
+        ahead = readily
+        if len(scores) > 1:
+            ahead = float(scores[last]) - _log_sum_of_others(scores, last)
+        evidence = (ahead, readily, 1.0)
+        if not self.weights.again:
+            return evidence, _logistic(ahead)
+        return evidence, _logistic(float(self._again[0] @ evidence))
 
     def _back_off(self, features: Floats, popular: Floats) -> None:
         """After-2 and after-4: only apps that followed the context have anything to say."""
@@ -643,12 +673,6 @@ class Habits:
                     lift += 0.25 * features[_AFTER_1, slot]
                 back = popular[slot] * math.exp(lift)
                 features[here, slot] = math.log1p(count / (LONGER_PRIOR * back))
-
-    def _best_offset(self) -> float:
-        hits = self._again.tolist()
-        if 2.0 * self._places[0] > self._places.sum():
-            hits[-1] += AGAIN_LEAN
-        return AGAIN[hits.index(max(hits))]
 
     def _by_place(self, n: int) -> tuple[Floats, Floats]:
         """Place and rhythm of each place, for n known apps."""
@@ -671,13 +695,13 @@ class Habits:
         return 1.0 / (len(self._slot) + 1.0)
 
     def _score_of_new(self, view: _View, n_new: int) -> float:
-        """Apps never launched here, n_new of them, share P(new) among all."""
-        if not self._slot:
+        """Apps never launched here, n_new of them, share P(new) among all, or among the others."""
+        places, last = self._places, view.last
+        if len(self._slot) <= (last >= 0):
             return 0.0
-        new = float(self._places[NEW] / self._places.sum())
-        highest = float(view.scores.max())
-        known = highest + math.log(float(np.exp(view.scores - highest).sum()))
-        return known + math.log(new / (1.0 - new) / n_new)
+        n_all = float(places.sum()) - (float(places[0]) if last >= 0 else 0.0)
+        new = float(places[NEW]) / n_all
+        return _log_sum_of_others(view.scores, last) + math.log(new / (1.0 - new) / n_new)
 
     def _evidence(self, app: int, view: _View) -> dict[str, float]:
         """The counts behind the statistics."""
@@ -717,7 +741,7 @@ class Habits:
             "hits": self._hits,
             "trials": self._trials,
             "again": self._again,
-            "trust": np.array([self._trust.gain, self._trust.squares]),
+            "gate": self._gate,
             "hours": self._hours[:, :n],
         }
         tensors |= {name[1:]: getattr(self, name)[:n] for name in _BY_APP}
@@ -740,8 +764,8 @@ class Habits:
             raise WireError(f"expected nextapp habits, got {words.get('kind')!r}.")
         try:
             values = json.loads(words["weights"])
-            within, opening = (tuple(values.pop(name)) for name in ("within", "opening"))
-            habits = cls(Weights(within, opening, **values))
+            several = ("within", "opening", "again", "gate")
+            habits = cls(Weights(**values | {name: tuple(values[name]) for name in several}))
             habits._restore(tensors)
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise WireError(f"habits that cannot be read: {error}") from error
@@ -756,10 +780,10 @@ class Habits:
         self._last_apps = tensors["last_apps"].tolist()
         self._last_time, self._total = tensors["times"].tolist()
         self._kinds = tuple(tensors["kinds"].tolist())
-        for name in ("mix", "squares", "places", "rhythm", "hits", "trials", "again"):
+        for name in ("mix", "squares", "places", "rhythm", "hits", "trials", "again", "gate"):
+            if tensors[name].shape != getattr(self, f"_{name}").shape:
+                raise ValueError(f"{name} of other statistics than these.")
             getattr(self, f"_{name}")[...] = tensors[name]
-        if "trust" in tensors:  # older states have none
-            self._trust.gain[...], self._trust.squares[...] = tensors["trust"]
         for name in _BY_APP:
             getattr(self, name)[:n] = tensors[name[1:]]
         self._hours[:, :n] = tensors["hours"]
@@ -780,76 +804,66 @@ class Habits:
                 start = end
 
 
-def mixed_with_crowd(
-    scores: Floats,
-    popular: Floats,
-    share: Floats,
-    rest: float | Floats,
-    n_after: float | Floats,
-    n_launches: float | Floats,
-    odds: tuple[float, float] | Floats = (1.0, 1.0),
-) -> Floats:
-    """A phone's scores and what `Crowd.cells` says of the same candidates as one score, log P.
+def softmax_of_others(scores: Floats, last: int) -> Floats:
+    """Softmax over all but `last`, which has 0; over all where it is -1."""
+    chances: Floats = scores.copy()
+    if last >= 0:
+        chances[last] = -math.inf
+    chances -= chances.max()
+    np.exp(chances, out=chances)
+    chances /= chances.sum()
+    return chances
 
-    The formula stands at the top. Candidates are the last axis; `rest`, `n_after` and `n_launches`
-    have one number for each of the others, `odds` two, as `Trust.odds`. The app that the first of
-    them puts first comes first; all others are scored by the second.
+
+def told_of_others(
+    own: Floats, popular: Floats, share: Floats, last: int, n_launches: float
+) -> Floats:
+    """What the crowd expects of all but `last`, of all where it is -1: a distribution.
+
+        c·share(i) + rest·Q(i),   c = (room / Σ share)^½ / room,   rest = 1 − c·Σ share
+
+    Σ over the others, room = 1 − share(last). Shares are those among all phones, many of which have
+    apps that this one has not; what they do with those it may do with its own, or not: halfway.
     """
-    own, expected = _own_and_expected(scores, popular, share, rest, n_launches)
-    weight = _crowd_weight(odds, n_after)
-    first, others = weight[..., :1], weight[..., 1:]
-    mixed: Floats = np.log((1.0 - others) * own + others * expected)
-    if (first != others).any():
-        best = ((1.0 - first) * own + first * expected).argmax(axis=-1)[..., None]
-        there, highest = np.take_along_axis(mixed, best, -1), mixed.max(axis=-1, keepdims=True)
-        lifted = np.where((there < highest) & (first != others), highest + FIRST_LEAD, there)
-        np.put_along_axis(mixed, best, lifted, -1)
-    return mixed
-
-
-def crowd_hits(
-    scores: Floats,
-    place: int | npt.NDArray[np.integer],
-    popular: Floats,
-    share: Floats,
-    rest: float | Floats,
-    n_after: float | Floats,
-    n_launches: float | Floats,
-) -> Floats:
-    """(…, 2, n_odds): whether each of `CROWD_ODDS` would have put the candidate at `place` first;
-    and whether among three, plus whether among five. Arguments as of `mixed_with_crowd`."""
-    own, expected = (
-        each[..., None, :] for each in _own_and_expected(scores, popular, share, rest, n_launches)
+    room = 1.0
+    if last >= 0:
+        room = max(1.0 - float(share[last]), LEAST_ROOM)
+        share, popular = share.copy(), popular.copy()
+        share[last] = popular[last] = 0.0
+    covered = float(share.sum()) / room
+    reach = covered**-CROWD_REACH if 0.0 < covered < 1.0 else 1.0
+    rest = max(0.0, 1.0 - reach * covered)
+    filled = (n_launches * own + CROWD_WEIGHT * popular / popular.sum()) / (
+        n_launches + CROWD_WEIGHT
     )
-    weight = _crowd_weight(_ODDS, n_after)[..., None]
-    likely = (1.0 - weight) * own + weight * expected  # (…, n_odds, n_candidates)
-    if isinstance(place, int):
-        launched = likely[..., place : place + 1]
-    else:
-        launched = np.take_along_axis(likely, np.asarray(place)[..., None, None], -1)
-    above = (likely > launched * _ABOVE).sum(axis=-1)
-    hits: Floats = np.empty((*above.shape[:-1], 2, above.shape[-1]))
-    hits[..., 0, :] = above < 1
-    hits[..., 1, :] = (above < 3) + 1.0 * (above < 5)
-    return hits
+    told: Floats = reach / room * share + rest * filled
+    return told
 
 
-def _own_and_expected(
-    scores: Floats, popular: Floats, share: Floats, rest: float | Floats, n_launches: float | Floats
-) -> tuple[Floats, Floats]:
-    seen, silent = np.asarray(n_launches)[..., None], np.asarray(rest)[..., None]
-    own: Floats = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    own /= own.sum(axis=-1, keepdims=True)
-    filled = (seen * own + CROWD_WEIGHT * popular) / (seen + CROWD_WEIGHT)
-    expected: Floats = CROWD_SHARE * (share + silent * filled) + (1.0 - CROWD_SHARE) * filled
-    return own, expected
+def _step(moving: Floats, slope: Floats, rate: float) -> None:
+    """AdaGrad, up the slope: `moving` holds weights and their sums of squares."""
+    weights, squares = moving
+    squares += slope * slope
+    weights += rate * slope / np.sqrt(squares)
 
 
-def _crowd_weight(odds: tuple[float, float] | Floats, n_after: float | Floats) -> Floats:
-    """w, for each of the odds on the last axis."""
-    told = CROWD_WEIGHT * np.asarray(odds)
-    weight: Floats = told / (told + CROWD_WEIGHT + np.asarray(n_after)[..., None])
-    return weight
+def _logistic(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+def _log_odds(chance: float) -> float:
+    chance = min(max(chance, LEAST_CHANCE), 1.0 - LEAST_CHANCE)
+    return math.log(chance / (1.0 - chance))
+
+
+def _log_sum_of_others(scores: Floats, last: int) -> float:
+    """log Σ e^s over all but `last`; over all where it is -1."""
+    others = scores.copy()
+    if last >= 0:
+        others[last] = -math.inf
+    highest = float(others.max())
+    others -= highest
+    return highest + math.log(float(np.exp(others, out=others).sum()))
 
 
 def _hour(when: float) -> int:

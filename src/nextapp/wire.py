@@ -149,33 +149,48 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
-    def cells(
-        self, candidates: npt.NDArray[np.integer], last: int | None
-    ) -> tuple[Floats, Floats, float]:
-        """What the crowd says of these candidates after `last`: popular, share, rest.
+    def cells(self, candidates: npt.NDArray[np.integer], last: int | None) -> tuple[Floats, Floats]:
+        """What the crowd says of these candidates: P(i), and share(i | last) of what comes next.
 
-            popular(i) = P(i)/ΣP,   share(i) = share(i | j)/S,   rest = (1 − Σ_all share) ΣP/S
-
-        Σ runs over the candidates and S is such that Σ share + rest = 1: P(next | last) where only
-        candidates can come, and the part of it that the crowd does not resolve. After an unknown
-        app, or None, that is all of it. Apps beyond the catalogue have no popularity and no share.
+        Shares are of all that comes after `last` on any phone, so those of a phone's apps sum to 1
+        or less. After an unknown app, or None, they are 0, as are those of apps beyond the
+        catalogue; a popularity is never quite 0.
         """
         candidates = np.asarray(candidates, np.int64)
         known = candidates < self.n_apps
         place = np.where(known, candidates, 0)
         popular = np.where(known, self.popularity[place], 0.0) + _LEAST_POPULARITY
-        total = float(popular.sum())
-        share, rest = np.zeros(len(candidates)), 1.0
+        share = np.zeros(len(candidates))
         if last is not None and 0 <= last < self.n_apps:
             row = slice(self.starts[last], self.starts[last + 1])
             dense = np.zeros(self.n_apps)
             dense[self.following[row]] = self.share[row]
             share = np.where(known, dense[place], 0.0)
-            rest = max(0.0, 1.0 - float(self.share[row].sum()))
-        weight = float(share.sum()) + rest * total
-        if weight < _LEAST_POPULARITY:  # none of the candidates was ever seen there
-            return popular / total, np.zeros(len(candidates)), 1.0
-        return popular / total, share / weight, rest * total / weight
+        return popular, share
+
+    def again(self, last: int | None, usual: float) -> float:
+        """How readily `last` is launched again; what is not known of it is as usual."""
+        if last is None or not 0 <= last < self.n_apps:
+            return usual
+        share, rest, _ = self._repeats
+        return float(share[last]) + float(rest[last]) * usual
+
+    @property
+    def average_again(self) -> float:
+        """How readily the last app is launched again, over all that is known."""
+        return self._repeats[2]
+
+    @cached_property
+    def _repeats(self) -> tuple[Floats, Floats, float]:
+        row = np.repeat(np.arange(self.n_apps), np.diff(self.starts))
+        same = row == self.following
+        share: Floats = np.zeros(self.n_apps)
+        np.add.at(share, row[same], self.share[same])
+        known: Floats = np.zeros(self.n_apps)
+        np.add.at(known, row, self.share)
+        told = float(self.popularity @ known)
+        average = float(self.popularity @ share) / told if told > 0 else 0.5
+        return share, np.maximum(1.0 - known, 0.0), average
 
     def after(self, last: int | None) -> Floats:
         """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""

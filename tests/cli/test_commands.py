@@ -76,6 +76,14 @@ def test_the_same_seed_gives_the_same_figures(run, tmp_path):
     assert found[0] == found[1]
 
 
+def test_the_oracle_stands_beside_the_models_it_is_named_with(run, tmp_path):
+    text = run("evaluate", SMALL, "--models", "mru,sr-od,oracle", "--seed", 4, "--json", "r.json")
+    assert "oracle" in text
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert list(result["oracle_minus"]) == ["mru", "sr-od"]
+    assert all(gap["HR@5"]["low"] > 0 for gap in result["oracle_minus"].values())
+
+
 def test_tuning_is_on_the_way_and_its_choice_in_the_result(run, tmp_path):
     run("evaluate", SMALL, "--models", "mf,seqmf", "--tune", 2, "--json", "r.json")
     result = json.loads((tmp_path / "r.json").read_text())
@@ -96,6 +104,8 @@ def test_options_override_the_settings_file(run, tmp_path):
         (["evaluate", "no-such.csv"], "no-such.csv"),
         (["evaluate", SMALL, "--models", "seqfm"], "did you mean 'seqmf'"),
         (["evaluate", SMALL, "--preset", "fair"], "preset must be one of"),
+        (["evaluate", "log.csv", "--models", "oracle"], "oracle knows only synthetic data"),
+        (["dynamic", "log.csv", "--models", "oracle"], "oracle knows only synthetic data"),
         (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),
         (["evaluate", "synthetic:phone=3"], "phones"),
         (["evaluate", SMALL, "--settings", "none.toml"], "none.toml"),

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
-from nextapp.experiments.coldstart import BINS, OPEN, WITHOUT, ColdStart, marked, passed, run
+from nextapp.experiments.coldstart import BINS, OPEN, WITHOUT, ColdStart, marked, run
 from nextapp.habits import Habits
 from nextapp.wire import Crowd
 
@@ -59,7 +59,8 @@ def test_the_same_seed_gives_the_same_result_and_another_another(rng):
 
 
 def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
-    apps, seconds = rng.integers(0, 5, 30), np.arange(30) * 100.0
+    apps = rng.integers(0, 5, 30)
+    seconds = 1e9 + np.cumsum(rng.choice([100.0, 2000.0], 30))
     crowd = Crowd(
         np.full(6, 1 / 6), np.array([0, 2, 2, 3, 3, 3, 3]), np.array([1, 2, 4]),
         np.array([0.7, 0.2, 0.9]),
@@ -74,7 +75,7 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         above, level = int((scores > own).sum()), int((scores == own).sum())
         hits.append([min(max((n - above) / level, 0.0), 1.0) for n in (1, 3, 5)])
         habits.observe(app, when)
-    found = marked(passed(apps, seconds, candidates), crowd).reshape(-1, 3)
+    found = marked(apps, seconds, candidates, crowd).reshape(-1, 3)
     np.testing.assert_allclose(found[0], np.mean(hits[:10], axis=0), atol=1e-12)
     np.testing.assert_allclose(found[-1], np.mean(hits[10:50], axis=0), atol=1e-12)
     assert np.isnan(found[3]).all()

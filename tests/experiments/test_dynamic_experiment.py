@@ -44,6 +44,16 @@ def test_there_is_always_something_to_compare_with(log):
     assert series["mru"]["delta"]["reference"] == "none"
 
 
+def test_the_oracle_is_above_all_in_every_cycle(log):
+    """What it knows does not depend on what was learnt, nor on the seeds of the others."""
+    experiment = small(regimes=(), models=("mru", "sr-od", "oracle"), seeds=2)
+    series = run(experiment, log).as_json()["series"]
+    assert series["oracle"]["seeds"] == [3]
+    for name in ("mru", "sr-od", "full"):
+        pairs = zip(series["oracle"]["HR@5"]["mean"], series[name]["HR@5"]["mean"], strict=True)
+        assert all(highest > other for highest, other in pairs)
+
+
 def test_settings_come_back_from_toml():
     experiment = small(
         mechanisms=("harmony", "codebook"),

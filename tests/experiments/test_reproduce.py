@@ -263,6 +263,30 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
     )
 
 
+def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
+    reproduced, files, small_settings, tmp_path
+):
+    real = json.loads((reproduced[0] / "results.json").read_text())["parts"]
+    assert "oracle" not in real["table1"]["result"]["presets"]["honest"]["models"]
+    assert "oracle" not in real["fig3"]["result"]["series"]
+    for name in ("table1", "fig3"):
+        text = (small_settings / f"{name}.toml").read_text()
+        text = text.replace("synthetic:lsapp", "synthetic:lsapp,phones=40")
+        (tmp_path / f"{name}.toml").write_text(text)
+    records = {}
+    for name in ("table1", "fig3"):
+        part = plan.part(name, quick=True, seed=2, files={}, folder=tmp_path)
+        records[name] = running.record_of(part, players.played(part, tmp_path, silent), 0.0)
+    for found in records["table1"]["result"]["presets"].values():
+        models = found["models"]
+        assert all(models["oracle"]["HR@5"] > models[name]["HR@5"] for name in ("mru", "sr-od"))
+    means = {name: row["over_cycles"] for name, row in records["fig3"]["result"]["series"].items()}
+    assert all(means["oracle"]["HR@5"]["mean"] > means[name]["HR@5"]["mean"] for name in means
+               if name != "oracle")  # fmt: skip
+    text = writing.write(tmp_path / "out", records).read_text(encoding="utf-8")
+    assert "oracle is no rival and not ranked" in text
+
+
 def test_settings_travel_with_the_package():
     """Every part has its file, with the paper's numbers in it; pyproject ships the same folder."""
     assert {path.stem for path in plan.settings_folder().glob("*.toml")} == set(plan.PARTS)

@@ -45,6 +45,7 @@ def test_mf_never_sees_the_sequence():
         ({"data": "x", "models": ["seqfm"]}, "did you mean 'seqmf'"),
         ({"data": "x", "models": []}, "at least one"),
         ({"data": "x", "models": ["mru", "mru"]}, "once"),
+        ({"data": "x", "models": ["oracle"]}, "oracle knows only synthetic data, .* got 'x'"),
         ({"data": "x", "preset": "fair"}, "preset must be one of"),
         ({"data": "x", "split": "half"}, "a split is written"),
         ({"data": "x", "seed": -1}, "seed must be"),

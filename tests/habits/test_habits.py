@@ -12,14 +12,12 @@ import pytest
 
 from nextapp import habits
 from nextapp.habits import (
-    CROWD_ODDS,
     DEFAULT,
     STATISTICS,
     Habits,
-    Trust,
     Weights,
-    crowd_hits,
-    mixed_with_crowd,
+    softmax_of_others,
+    told_of_others,
     without,
 )
 from nextapp.wire import Crowd, WireError, pack, unpack
@@ -28,9 +26,14 @@ N_APPS = 7
 
 
 def only(statistic: str) -> Weights:
-    """One statistic with the weight 1, nothing learnt: the score is the statistic."""
+    """One statistic with the weight 1, nothing learnt: scores differ as the statistic does."""
     one = tuple(1.0 if name == statistic else 0.0 for name in STATISTICS)
-    return Weights(one, one, rate=0.0, lesson=0.0, again=0.0)
+    return Weights(one, one, rate=0.0, lesson=0.0, again=())
+
+
+def level(scores) -> np.ndarray:
+    """Scores are log P: what they mean is in their differences."""
+    return np.asarray(scores) - np.mean(scores)
 
 
 def fed(launches, weights: Weights = DEFAULT) -> Habits:
@@ -80,14 +83,14 @@ def test_frequency_and_lately(launches):
     prior = popularity(apps)
     expected = [math.log(p) for p in prior]
     np.testing.assert_allclose(
-        fed(launches, only("frequency")).scores(range(N_APPS)), expected, rtol=1e-10
+        level(fed(launches, only("frequency")).scores(range(N_APPS))), level(expected), rtol=1e-9
     )
     expected = [
         math.log(1 + faded([app == i for app in apps], 0.95) / (5.0 * prior[i]))
         for i in range(N_APPS)
     ]
     np.testing.assert_allclose(
-        fed(launches, only("lately")).scores(range(N_APPS)), expected, rtol=1e-10
+        level(fed(launches, only("lately")).scores(range(N_APPS))), level(expected), rtol=1e-9
     )
 
 
@@ -112,20 +115,21 @@ def test_transitions_back_off(launches):
     assert max(four) > 0
     for statistic, expected in (("after-1", one), ("after-2", two), ("after-4", four)):
         found = fed(launches, only(statistic)).scores(range(N_APPS))
-        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
 
 def test_after_1_backs_off_to_the_place(launches):
     """With place in the mix, b = P0·e^(place/2): after-1 is what is left without it."""
     weights = tuple(1.0 if name in ("after-1", "place") else 0.0 for name in STATISTICS)
-    both = fed(launches, Weights(weights, weights, 0.0, 0.0, 0.0)).scores(range(N_APPS))
-    place = fed(launches, only("place")).scores(range(N_APPS))
+    both = fed(launches, Weights(weights, weights, (), rate=0.0, lesson=0.0)).scores(range(N_APPS))
+    phone = fed(launches, only("place"))
+    place = phone._seen_from(None).features[STATISTICS.index("place")]
     apps = [app for app, _ in launches]
     expected = [
         math.log(1 + n / (3.0 * p * math.exp(at / 2)))
         for n, p, at in zip(followers(apps, 1, 0.97), popularity(apps), place, strict=True)
     ]
-    np.testing.assert_allclose(both - place, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(level(both - place), level(expected), rtol=1e-9, atol=1e-12)
 
 
 def test_place_and_rhythm(launches):
@@ -143,14 +147,14 @@ def test_place_and_rhythm(launches):
     now = places(apps)
     expected = [math.log(N_APPS * share[b]) for b in now]  # each of the first places is one app
     found = fed(launches, only("place")).scores(range(N_APPS))
-    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    np.testing.assert_allclose(level(found), level(expected), rtol=1e-9)
     # kinds[t] is that of launch t; the first launch of all has none yet, and counts as new
     kinds = [4, 4, *kinds[1:]]
     seen = [came[t - 1] for t in range(1, len(apps)) if kinds[t - 1 : t + 1] == kinds[-2:]]
     at = [faded([b == c for c in seen], 0.999) for b in range(new + 1)]
     expected = [math.log((at[b] / share[b] + 10) / (sum(at) + 10)) for b in now]
     found = fed(launches, only("rhythm")).scores(range(N_APPS))
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
 
 def test_since_counts_hits_and_trials_by_doublings(launches):
@@ -177,7 +181,7 @@ def test_since_counts_hits_and_trials_by_doublings(launches):
         for b in (doublings(now - last[i]) for i in range(N_APPS))
     ]
     found = fed(launches, only("since")).scores(range(N_APPS))
-    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
 
 
 def test_hour_and_session(launches):
@@ -189,15 +193,17 @@ def test_hour_and_session(launches):
         for i, p in enumerate(popularity(apps))
     ]
     found = fed(launches, only("hour")).scores(range(N_APPS))
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(level(found), level(expected), rtol=1e-9, atol=1e-12)
     session = []
     for (app, when), (_, before) in zip(launches[1:], launches[:-1], strict=True):
         session = [app] if when - before > 900 else [*session, app]
     expected = [math.log(1 + session.count(i)) for i in range(N_APPS)]
     phone = fed(launches, only("session"))
-    np.testing.assert_allclose(phone.scores(range(N_APPS)), expected, atol=1e-12)
-    assert not phone.scores(range(N_APPS), when=now + 901).any()  # it would be another session
-    np.testing.assert_allclose(phone.scores(range(N_APPS), when=now + 899), expected, atol=1e-12)
+    for when in (None, now + 899):
+        found = phone.scores(range(N_APPS), when=when)
+        np.testing.assert_allclose(level(found), level(expected), atol=1e-12)
+    another = phone.scores(range(N_APPS), when=now + 901)  # it would be another session
+    np.testing.assert_allclose(level(another), 0.0, atol=1e-12)
 
 
 def test_the_weights_move_down_the_slope_of_the_loss():
@@ -205,7 +211,7 @@ def test_the_weights_move_down_the_slope_of_the_loss():
     told = [(3, 1e9), (5, 1e9 + 20)]
 
     def log_share(weights: Weights) -> float:
-        scores = fed(told, replace(weights, rate=0.0, lesson=0.0, again=0.0)).scores([3, 5])
+        scores = fed(told, replace(weights, rate=0.0, lesson=0.0, again=())).scores([3, 5])
         return float(scores[0] - np.log(np.exp(scores).sum()))
 
     step = 1e-5
@@ -228,7 +234,7 @@ def test_the_weights_move_down_the_slope_of_the_loss():
 def test_a_lesson_is_the_error_by_its_size():
     """After a, b, a each correction is its step times error / √(1 + error²), by hand."""
     told = [(0, 1e9), (1, 1e9 + 20)]
-    scores = fed(told, replace(DEFAULT, again=0.0)).scores([0, 1])
+    scores = fed(told, replace(DEFAULT, again=())).scores([0, 1])
     share = np.exp(scores) / np.exp(scores).sum()
     error = np.array([1.0, 0.0]) - share
     # only the correction of the app itself applies whatever was launched before
@@ -236,22 +242,26 @@ def test_a_lesson_is_the_error_by_its_size():
     even = np.array([1.0, 0.0]) - 0.5  # with lessons alone both apps were level before
     found = phone.scores([0, 1])
     # after (0, then 1): the last app is 0, and no correction after 0 or after 1-before-0 was learnt
-    np.testing.assert_allclose(found, 0.1 * even / np.sqrt(1 + even**2), rtol=1e-12)
+    np.testing.assert_allclose(level(found), 0.1 * even / np.sqrt(1 + even**2), rtol=1e-9)
     assert np.sign(error).tolist() == np.sign(even).tolist()
 
 
 def test_new_apps_share_what_is_new(launches):
-    """P(new) by hand: launches of a new app among all but the first, fading, from a prior of .5."""
-    phone = fed(launches, replace(DEFAULT, again=0.0))
-    scores = phone.scores([*range(N_APPS), 100, 101, 102])
-    share = np.exp(scores - scores.max())
-    share /= share.sum()
+    """P(new) by hand: launches of a new app, fading, from a prior of .5, among all but the first;
+    within a session among those that were not of the same app again."""
+    phone = fed(launches)
+    share = np.exp(phone.scores([*range(N_APPS), 100, 101, 102], launches[-1][1] + 1000.0))
     apps = [app for app, _ in launches]
     firsts = [apps[t] not in apps[:t] for t in range(1, len(apps))]
     prior = 0.5 * 0.999 ** len(firsts)
     new = faded(firsts, 0.999) + prior
     total = faded([True] * len(firsts), 0.999) + 17 * prior
     assert share[N_APPS:].sum() == pytest.approx(new / total, rel=1e-10)
+    repeats = [apps[t] == apps[t - 1] for t in range(1, len(apps))]
+    others = total - faded(repeats, 0.999) - prior
+    within = np.exp(phone.scores([*range(N_APPS), 100, 101, 102]))
+    other = 1.0 - within[apps[-1]]
+    assert within[N_APPS:].sum() / other == pytest.approx(new / others, rel=1e-10)
     assert share[N_APPS] == pytest.approx(share[N_APPS + 2], rel=1e-12)
 
 
@@ -397,7 +407,7 @@ def test_what_is_switched_off_has_no_say(launches):
         spoken = fed(launches, off).explain(range(N_APPS))
         for reason in spoken:
             for statistic in names & set(reason.speaks):
-                assert reason.speaks[statistic] == 0.0
+                assert reason.speaks[statistic] == pytest.approx(0.0, abs=1e-12)
     assert fed(launches, without("adaptation")).mix() == dict(
         zip(STATISTICS, DEFAULT.within, strict=True)
     )
@@ -411,7 +421,7 @@ def test_taste_counts_in_standard_deviations(launches):
 
 
 def test_a_phone_that_knows_nothing_has_no_opinion():
-    assert Habits().scores([3, 1, 4]).tolist() == [0.0, 0.0, 0.0]
+    np.testing.assert_allclose(Habits().scores([3, 1, 4]), math.log(1 / 3))
     assert Habits().scores([]).shape == (0,)
     assert Habits().explain([]) == []
 
@@ -428,8 +438,12 @@ def test_nonsense_is_refused(app, when):
 
 
 def test_weights_are_checked():
-    with pytest.raises(ValueError, match="must hold 11 weights"):
+    with pytest.raises(ValueError, match="must hold 12 weights"):
         Weights((1.0,), (1.0,))
+    with pytest.raises(
+        ValueError, match="again must hold 3 weights or none, and gate 2; got 1 and 2"
+    ):
+        replace(DEFAULT, again=(1.0,))
     with pytest.raises(ValueError, match="finite"):
         replace(DEFAULT, rate=-1.0)
     with pytest.raises(ValueError, match="did you mean 'recency'"):
@@ -462,40 +476,93 @@ def crowd_of(follows: dict[int, int], n_apps: int, share: float = 1.0) -> Crowd:
     )
 
 
-def test_hits_of_every_way_to_weigh_the_crowd_by_brute_force(rng):
-    n, seen, n_after = 7, 12.0, 4.0
-    scores, place = rng.normal(0, 1, n), 3
-    popular, share = rng.dirichlet(np.ones(n)), 0.6 * rng.dirichlet(np.full(n, 0.3))
-    found = crowd_hits(scores, place, popular, share, 0.4, n_after, seen)
-    own = np.exp(scores) / np.exp(scores).sum()
-    filled = (seen * own + 3 * popular) / (seen + 3)
-    expected = 0.9 * (share + 0.4 * filled) + 0.1 * filled
-    for number, factor in enumerate(CROWD_ODDS):
-        odds = factor * 3 / (3 + n_after)
-        likely = (own + odds * expected) / (1 + odds)
-        order = np.argsort(-likely).tolist()
-        rank = order.index(place)
-        assert found[:, number].tolist() == [rank < 1, (rank < 3) + (rank < 5)]
+def test_what_the_crowd_tells_of_the_others_by_hand():
+    own = softmax_of_others(np.log([0.2, 0.3, 0.1, 0.4]), 3)
+    np.testing.assert_allclose(own, [1 / 3, 1 / 2, 1 / 6, 0.0])
+    share, popular = np.array([0.0, 0.1, 0.02, 0.4]), np.array([0.1, 0.2, 0.1, 0.5])
+    told = told_of_others(own, popular, share, 3, 7.0)
+    # .6 is left to others, .12 of it speaks of apps at hand: covered .2, told as √.2
+    filled = (7 * own + 3 * np.array([0.25, 0.5, 0.25, 0.0])) / 10
+    expected = math.sqrt(0.2) * share[:3] / 0.12
+    np.testing.assert_allclose(told[:3], expected + (1 - math.sqrt(0.2)) * filled[:3])
+    assert told[3] == 0.0
+    assert told.sum() == pytest.approx(1.0)
+    silent = told_of_others(own, popular, np.zeros(4), 3, 7.0)
+    np.testing.assert_allclose(silent, filled)
 
 
-def test_another_weight_must_have_paid_by_more_than_a_standard_error():
-    trust = Trust()
-    assert trust.odds == (1.0, 1.0)
-    paid = np.zeros((2, len(CROWD_ODDS)))
-    paid[0, CROWD_ODDS.index(3.0)] = 1.0  # right at 1 where the usual weight was wrong
-    taken = []
-    for _ in range(3):
-        trust.learn(paid)
-        taken.append(trust.odds)
-    # n hits more against a standard error of √(1 + n): 1 < √2, 2 > √3
-    assert taken == [(1.0, 1.0), (3.0, 1.0), (3.0, 1.0)]
+def test_the_statistic_of_the_crowd_by_hand(launches):
+    """log(½ + ½ P(i | j) / P(i)) among the others; of the last app its log-odds above the usual."""
+    phone = fed(launches, only("crowd"))
+    last = launches[-1][0]
+    n = N_APPS + 1
+    shares = np.array([0.05 * (1 + i % 3) for i in range(n)])
+    starts = np.arange(n + 1) * n
+    popularity = np.arange(1.0, n + 1) / np.arange(1.0, n + 1).sum()
+    phone.crowd = Crowd(popularity, starts, np.tile(np.arange(n), n), np.tile(shares, n))
+    others = [i for i in range(N_APPS) if i != last]
+    room, covered = 1 - shares[last], shares[others].sum()
+    likely = popularity[others] / popularity[others].sum()
+    told = shares[others] / room + (1 - covered / room) * likely
+    average = float(popularity @ shares / shares.sum())
+    again = shares[last] + (1 - shares.sum()) * average
+    expected = np.empty(N_APPS)
+    expected[others] = np.log(0.5 + 0.5 * told / likely)
+    expected[last] = math.log(again / (1 - again)) - math.log(average / (1 - average))
+    np.testing.assert_allclose(phone._seen_from(None).features[-1], expected, atol=1e-12)
+
+
+def test_the_same_again_by_hand(launches):
+    phone = fed(launches, replace(DEFAULT, again=(0.4, 0.7, -0.2), rate=0.0))
+    apps = [app for app, _ in launches]
+    last = apps[-1]
+    repeats = [apps[t] == apps[t - 1] for t in range(1, len(apps))]
+    prior = 0.5 * 0.999 ** len(repeats)
+    usual = (faded(repeats, 0.999) + prior) / (faded([True] * len(repeats), 0.999) + 17 * prior)
+    after = followers(apps, 1, 0.97)
+    chance = (after[last] + 5 * usual) / (sum(after) + 5)
+    sums = fed(launches, replace(DEFAULT, again=(), rate=0.0)).scores(range(N_APPS))
+    ahead = sums[last] - np.log(np.exp(np.delete(sums, last)).sum())
+    logit = 0.4 * ahead + 0.7 * math.log(chance / (1 - chance)) - 0.2
+    scores = phone.scores(range(N_APPS))
+    assert math.exp(scores[last]) == pytest.approx(1 / (1 + math.exp(-logit)), rel=1e-10)
+    others = np.delete(scores, last)
+    np.testing.assert_allclose(level(others), level(np.delete(sums, last)), atol=1e-10)
+
+
+@pytest.mark.parametrize("follows", ["same", "other"])
+def test_again_and_gate_move_down_the_slope_of_the_loss(launches, follows):
+    """By finite differences of log P of what came, as the phone itself states it."""
+    crowd = crowd_of({app: (app + 2) % N_APPS for app in range(N_APPS)}, N_APPS, 0.6)
+    last, now = launches[-1]
+    app = last if follows == "same" else (last + 2) % N_APPS
+
+    def state(again, gate) -> Habits:
+        told = fed(launches, replace(DEFAULT, again=tuple(again), gate=tuple(gate), rate=0.0))
+        told.crowd = crowd
+        return told
+
+    for name, start in (("again", DEFAULT.again), ("gate", DEFAULT.gate)):
+        moving = state(DEFAULT.again, DEFAULT.gate)
+        moving.weights = replace(moving.weights, rate=0.05)
+        moving.observe(app, now + 10.0)
+        moved = getattr(moving, f"_{name}")[0]
+        for number in range(len(start)):
+            ways = []
+            for sign in (1, -1):
+                other = {"again": list(DEFAULT.again), "gate": list(DEFAULT.gate)}
+                other[name][number] += sign * 1e-5
+                ways.append(float(state(**other).scores(range(N_APPS))[app]))
+            slope = (ways[0] - ways[1]) / 2e-5
+            expected = start[number] + 0.05 * slope / math.sqrt(1 + slope**2)
+            assert moved[number] == pytest.approx(expected, abs=1e-7)
 
 
 def test_a_phone_like_the_crowd_listens_more_and_one_unlike_it_less(rng):
     n_apps = 20
     crowds, own = ({app: (app + step) % n_apps for app in range(n_apps)} for step in (1, 3))
     favoured = np.array([0.3, 0.2, 0.15] + [0.35 / (n_apps - 3)] * (n_apps - 3))
-    trusts = []
+    weights = []
     for habit in (crowds, own):
         phone, app = Habits(), 0
         phone.crowd = crowd_of(crowds, n_apps, 0.3)
@@ -503,38 +570,25 @@ def test_a_phone_like_the_crowd_listens_more_and_one_unlike_it_less(rng):
             phone.observe(app, 1e9 + 60.0 * step)
             often = rng.random() < 0.35
             app = habit[app] if often else int(rng.choice(n_apps, p=favoured))
-        trusts.append(phone.trust)
-    assert min(trusts[0]) >= 1.0
-    assert max(trusts[0]) > 1.0
-    assert max(trusts[1]) <= 1.0
-    assert min(trusts[1]) < 1.0
+        weights.append(phone._gate[0, 0])
+    assert weights[0] > DEFAULT.gate[0] > weights[1]
 
 
-def test_the_first_place_and_the_order_of_the_others_are_weighed_apart():
-    own, popular = np.log([0.4, 0.35, 0.15, 0.1]), np.full(4, 0.25)
-    share = np.array([0.0, 0.3, 0.0, 0.7])
-    by = {
-        odds: mixed_with_crowd(own, popular, share, 0.0, 0.0, 10.0, odds)
-        for odds in ((0.0, 0.0), (10.0, 10.0), (10.0, 0.0), (0.0, 10.0))
-    }
-    order = {odds: np.argsort(-scores).tolist() for odds, scores in by.items()}
-    assert order[0.0, 0.0] == [0, 1, 2, 3]
-    assert order[10.0, 10.0] == [3, 1, 0, 2]
-    assert order[10.0, 0.0] == [3, 0, 1, 2]
-    assert order[0.0, 10.0] == [0, 3, 1, 2]
-    np.testing.assert_array_equal(by[10.0, 0.0][:3], by[0.0, 0.0][:3])
-
-
-def test_the_trust_is_kept_and_a_state_from_before_it_starts_anew(launches):
+def test_what_is_learnt_of_the_crowd_is_kept(launches):
     phone = Habits()
     phone.crowd = crowd_of({app: (app + 1) % 9 for app in range(9)}, 9)
     for app, when in launches:
         phone.observe(app, when)
     back = Habits.from_bytes(phone.to_bytes())
+    back.crowd = phone.crowd
     assert back.to_bytes() == phone.to_bytes()
-    tensors, words = unpack(phone.to_bytes())
-    assert np.abs(tensors["trust"]).sum() > 0
-    del tensors["trust"]
-    older = Habits.from_bytes(pack(tensors, words))
-    assert older.trust == (1.0, 1.0)
-    np.testing.assert_array_equal(older.scores(range(9)), back.scores(range(9)))
+    assert back.crowd_weight == phone.crowd_weight != Habits().crowd_weight
+    np.testing.assert_array_equal(back.scores(range(9)), phone.scores(range(9)))
+
+
+def test_a_state_of_other_statistics_is_refused(launches):
+    """A phone then learns anew from the launches in its store."""
+    tensors, words = unpack(fed(launches).to_bytes())
+    tensors["mix"] = tensors["mix"][:, :-1]
+    with pytest.raises(WireError, match="mix of other statistics"):
+        Habits.from_bytes(pack(tensors, words))

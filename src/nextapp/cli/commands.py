@@ -90,7 +90,12 @@ def evaluate(
     split: options.SplitText = None,
     preset: options.PresetName = None,
     models: Annotated[
-        str | None, typer.Option(help=f"Default: {', '.join(MODELS)}.", show_default=False)
+        str | None,
+        typer.Option(
+            help=f"Default: {', '.join(MODELS)}. On synthetic data also oracle, which knows the "
+            "odds they are drawn by: what anyone could reach.",
+            show_default=False,
+        ),
     ] = None,
     tune: Annotated[
         int | None,

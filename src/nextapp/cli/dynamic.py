@@ -43,7 +43,8 @@ def dynamic(
     models: Annotated[
         str | None,
         typer.Option(
-            help=f"Fitted anew each cycle, of {', '.join(MODELS)}. Default: sr-od.",
+            help=f"Fitted anew each cycle, of {', '.join(MODELS)}, and oracle on synthetic data. "
+            "Default: sr-od.",
             show_default=False,
         ),
     ] = None,

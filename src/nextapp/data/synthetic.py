@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from nextapp.randomness.compiled import (
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
+Mask = npt.NDArray[np.bool_]
 
 _DAY = 86_400  # all times in the kernels are whole seconds since the log's first midnight
 _SESSION_GAP = 901  # more than 15 minutes
@@ -361,16 +363,21 @@ def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
     It holds the phones from number `first` on, as they are in the log of all of them.
     """
     starts, app, time = _rows(parameters, seed, first, parameters.phones)
-    midnight = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
     n_phones = len(starts) - 1
     return LaunchLog(
         np.repeat(np.arange(n_phones, dtype=np.int32), np.diff(starts)),
         app,
-        1_000 * (time + int(midnight.timestamp())),
+        1_000 * (time + _midnight(parameters)),
         tuple(f"phone-{phone:04d}" for phone in range(first, parameters.phones)),
         tuple(f"app-{code:04d}" for code in range(parameters.apps)),
         (f"synthetic twin, not the data: {n_phones:,} phones made with seed {seed}",),
     )
+
+
+def _midnight(parameters: Parameters) -> int:
+    """The log's first, in seconds since 1970."""
+    start = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
+    return int(start.timestamp())
 
 
 def histories(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes]:
@@ -383,10 +390,7 @@ def histories(parameters: Parameters, seed: int, first: int, stop: int) -> tuple
 
 
 def _rows(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes, Times]:
-    if not 0 <= first < stop <= parameters.phones:
-        raise ValueError(
-            f"phones {first} to {stop - 1} are not among the {parameters.phones} there are."
-        )
+    _check_phones(parameters, first, stop)
     crowd, phones = _crowd(parameters, seed), traits(parameters, seed, first, stop)
     key = np.uint64(seed)
     n_phones = stop - first
@@ -409,6 +413,45 @@ def _rows(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Who
     return starts, app, time
 
 
+def _check_phones(parameters: Parameters, first: int, stop: int) -> None:
+    if not 0 <= first < stop <= parameters.phones:
+        raise ValueError(
+            f"phones {first} to {stop - 1} are not among the {parameters.phones} there are."
+        )
+
+
+class Chances(NamedTuple):
+    """What a phone was about to launch, row by row of its log, given all that is hidden.
+
+    ``odds[row, k]`` is the chance of ``apps[k]`` just before the row was drawn, if a launch it was;
+    what was drawn is ``apps[launched[row]]``. An echo is no launch: it repeats the row before it.
+    """
+
+    apps: Whole  # (n_apps of the phone,)
+    odds: Floats  # (n_rows, n_apps of the phone)
+    launched: Whole  # (n_rows,)
+    time: Times  # (n_rows,), in milliseconds since 1970
+    echo: Mask  # (n_rows,)
+
+
+def chances(parameters: Parameters, seed: int, phones: Iterable[int]) -> Iterator[Chances]:
+    """The chances of each of these phones, exact: those by which `make` draws."""
+    crowd, key = _crowd(parameters, seed), np.uint64(seed)
+    place = np.full(parameters.apps, -1, np.int64)
+    for phone in phones:
+        _check_phones(parameters, phone, phone + 1)
+        one = traits(parameters, seed, phone, phone + 1)
+        n_rows = _clock(0, key, crowd, one, np.empty(0, np.int64), np.empty(0, np.int8))
+        time, kind = np.empty(n_rows, np.int64), np.empty(n_rows, np.int8)
+        app, odds = np.empty(n_rows, np.int32), np.empty((n_rows, one.n_apps[0]))
+        _clock(0, key, crowd, one, time, kind)
+        own = _launch(0, key, crowd, one, time, kind, app, place, odds)
+        place[own] = np.arange(len(own))
+        launched = place[app]
+        place[own] = -1
+        yield Chances(own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO)
+
+
 @compiled
 def _count(first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, counts: Whole) -> None:
     nowhere, no_kinds = np.empty(0, np.int64), np.empty(0, np.int8)
@@ -428,11 +471,12 @@ def _fill(
     app: Codes,
 ) -> None:
     place = np.full(crowd.favourites.shape[1], -1, np.int64)  # where an app stands on the phone
+    no_odds = np.empty((0, 0))
     for phone in range(first, stop):
         rows = slice(starts[phone], starts[phone + 1])
         kind = np.empty(starts[phone + 1] - starts[phone], np.int8)
         _clock(phone, seed, crowd, phones, time[rows], kind)
-        _launch(phone, seed, crowd, phones, time[rows], kind, app[rows], place)
+        _launch(phone, seed, crowd, phones, time[rows], kind, app[rows], place, no_odds)
 
 
 @compiled
@@ -501,8 +545,12 @@ def _launch(
     kind: Kinds,
     app: Codes,
     place: Whole,
-) -> None:
-    """What a phone launches at the given times. `place` is -1 everywhere before and after."""
+    odds: Floats,
+) -> Whole:
+    """What a phone launches at the given times, and its apps. Writes the odds that have room.
+
+    `place` is -1 everywhere before and after.
+    """
     bits = stream(seed, phones.first + phone, 1, _LAUNCHES)
     own, arrival = _install(phone, bits, crowd, phones, place)
     taste = np.cumsum(np.arange(1, len(own) + 1) ** -phones.taste[phone])
@@ -516,6 +564,11 @@ def _launch(
         if kind[row] == _OPENING:
             n_recent = 0
             swap = _drift(bits, crowd, liking, swap, time[row])
+        if row < len(odds):
+            _weigh(
+                odds[row], crowd, own, arrival, taste, liking, habit[now], own_habit[now], now,
+                recent[:n_recent], time[row],
+            )  # fmt: skip
         if kind[row] == _OPENING or (
             kind[row] == _LAUNCH and uniform(bits) >= crowd.repeat[own[now]]
         ):
@@ -534,6 +587,7 @@ def _launch(
         app[row] = own[now]
     for k in range(len(own)):
         place[own[k]] = -1
+    return own
 
 
 @compiled
@@ -628,3 +682,85 @@ def _liked(
         if arrival[k] <= now and uniform(bits) >= crowd.distaste[away]:
             return k
     return 0
+
+
+@compiled
+def _weigh(
+    odds: Floats,
+    crowd: _Crowd,
+    own: Whole,
+    arrival: Whole,
+    taste: Floats,
+    liking: Whole,
+    habit: Whole,
+    own_habit: int,
+    now: int,
+    recent: Whole,
+    time: int,
+) -> None:
+    """Write the chance with which `_launch` draws each app of the phone after the app `now`."""
+    odds[:] = 0.0
+    left = 1.0  # the chance of what is not settled yet
+    by_taste = 0.0  # of that, what gives way to taste
+    if len(recent) > 0:
+        repeat = crowd.repeat[own[now]]
+        odds[now] += repeat
+        left -= repeat
+
+        share = left * crowd.habit[own[now]]
+        left -= share
+        for rank in range(2):
+            part = share * (_SECOND if rank == 1 else 1.0 - _SECOND)
+            by_taste += _give(odds, arrival, habit[rank], part, time)
+
+        share = left * crowd.returning
+        left -= share
+        for depth in range(1, len(recent)):
+            part = share * (1.0 - crowd.returning_depth)
+            share -= part
+            by_taste += _give(odds, arrival, recent[depth], part, time)
+        by_taste += share  # further back than the session goes
+
+        share = left * crowd.own_habit
+        left -= share
+        by_taste += _give(odds, arrival, own_habit, share, time)
+    by_taste += left
+    _spread(odds, by_taste, crowd, own, arrival, taste, liking, time)
+
+
+@compiled
+def _give(odds: Floats, arrival: Whole, app: int, chance: float, now: int) -> float:
+    """Give an app its chance; returns the chance where the app is not on the phone by now."""
+    if app < 0 or arrival[app] > now:
+        return chance
+    odds[app] += chance
+    return 0.0
+
+
+@compiled
+def _spread(
+    odds: Floats,
+    chance: float,
+    crowd: _Crowd,
+    own: Whole,
+    arrival: Whole,
+    taste: Floats,
+    liking: Whole,
+    now: int,
+) -> None:
+    """Add the chance over the apps as `_liked` draws them: 16 tries, then the app liked first."""
+    hour = now % _DAY // 3600
+    taken = np.zeros(len(own))  # the chance that one try ends with an app
+    for rank in range(len(own)):
+        k = liking[rank]
+        if arrival[k] <= now:
+            mass = taste[rank] - (taste[rank - 1] if rank > 0 else 0.0)
+            away = (hour - crowd.hour[own[k]]) % 24
+            taken[k] = mass / taste[-1] * (1.0 - crowd.distaste[away])
+    refused = 1.0 - taken.sum()
+    reached, tries = 1.0, 0.0  # the chance that a try is reached; the mean number of tries
+    for _ in range(_TRIES):
+        tries += reached
+        reached *= refused
+    odds += chance * tries * taken
+    odds[0] += chance * reached

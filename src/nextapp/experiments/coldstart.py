@@ -1,9 +1,9 @@
 """New phones: how well they predict from their first launch on, with and without the crowd.
 
 A part of the users are new phones, the others the crowd. Every new phone predicts each of its
-launches before it sees it, by `nextapp.habits`; each prior from the crowd is mixed into the same
-predictions, so that nothing but the prior differs. Priors are non-private, or learnt from one
-report a phone at a total ε: through a frequency oracle, or by gradients (`crowd_rounds`).
+launches before it sees it, by `nextapp.habits`, once with each prior from the crowd, so that
+nothing but the prior differs. Priors are non-private, or learnt from one report a phone at a total
+ε: through a frequency oracle, or by gradients (`crowd_rounds`).
 
 On synthetic phones the crowd is a fleet of any size and the new phones are those with the next
 numbers.
@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,8 +28,8 @@ from nextapp.experiments import crowd_rounds
 from nextapp.experiments.settings import versions
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tallied
-from nextapp.habits import Habits, Trust, crowd_hits, mixed_with_crowd
 from nextapp.names import unknown
+from nextapp.predictors import online_scores
 from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle, Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Floats
@@ -46,7 +46,6 @@ WAYS = (*ORACLES, *crowd_rounds.WAYS)
 
 _AT_ONCE = 20_000  # synthetic phones made at a time
 _REHEARSING = 150  # new phones that stand in when the training of vectors is rehearsed
-_LEAST_TOLD = 1e-9  # below, the crowd says nothing of the apps known
 
 
 @dataclass(frozen=True)
@@ -125,19 +124,14 @@ def run(
         draws, about = list(_held_out(settings, whole)), _about_log(settings, whole)
     names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
     by_user: dict[int, list[Floats]] = {}
-    passes: dict[int, Passed] = {}
     for number, draw in enumerate(draws):
         priors = [None, *learnt(settings, draw.crowd, number, report)]
         for place, user in enumerate(draw.users):
             report(f"draw {number + 1} of {len(draws)}: new phones", place, len(draw.users))
-            if user not in passes:
-                candidates = (
-                    np.unique(draw.apps[place])
-                    if settings.candidates == "own"
-                    else np.arange(draw.crowd.n_apps)
-                )
-                passes[user] = passed(draw.apps[place], draw.seconds[place], candidates)
-            marks = [marked(passes[user], prior) for prior in priors]
+            apps, seconds = draw.apps[place], draw.seconds[place]
+            own = settings.candidates == "own"
+            candidates = np.unique(apps) if own else np.arange(draw.crowd.n_apps)
+            marks = [marked(apps, seconds, candidates, prior) for prior in priors]
             by_user.setdefault(user, []).append(np.array(marks))
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
     return {
@@ -202,7 +196,15 @@ def _rehearsed(
     return crowd_rounds.rehearsed(way, n_phones, parameters, epsilon, other, worth)
 
 
-def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) -> list[Passed]:
+class NewPhone(NamedTuple):
+    """Launches in order, the seconds of those that count, and the apps that compete."""
+
+    apps: np.ndarray[Any, np.dtype[np.int64]]
+    seconds: Floats
+    candidates: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) -> list[NewPhone]:
     """Synthetic phones from number `first` on, over the headline's launches if they have them."""
     log = collapsed(synthetic.make(replace(parameters, phones=first + n), seed, first))
     found = []
@@ -210,14 +212,14 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
         if end - start >= HEADLINE[1]:
             apps = log.app[start:end].astype(np.int64)
             seconds = log.time[start : start + HEADLINE[1]] / 1000.0
-            found.append(passed(apps, seconds, np.unique(apps)))
+            found.append(NewPhone(apps, seconds, np.unique(apps)))
     return found
 
 
-def worth_to(phones: Sequence[Passed]) -> crowd_rounds.Worth:
+def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
     """Of a crowd: the mean of HR@1, HR@3 and HR@5 of these phones over the headline's launches."""
     return lambda crowd: float(
-        np.mean([marked(one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
+        np.mean([marked(*one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
     )
 
 
@@ -267,61 +269,17 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Passed:
-    """One phone's own predictions, launch by launch, before any crowd is mixed in.
-
-    ``scores`` and ``known``, whether the phone has launched it before, are (n_launches,
-    n_candidates); ``target`` the place of the app launched; ``last`` the
-    app before it, −1 for none; ``after`` how often the phone saw anything follow that app, ``seen``
-    its launches so far, both fading as in `Habits`.
-    """
-
-    candidates: np.ndarray[Any, np.dtype[np.int64]]
-    scores: Floats
-    known: np.ndarray[Any, np.dtype[np.bool_]]
-    target: np.ndarray[Any, np.dtype[np.intp]]
-    last: np.ndarray[Any, np.dtype[np.int64]]
-    after: Floats
-    seen: Floats
-
-
-def passed(
+def marked(
     apps: np.ndarray[Any, np.dtype[np.int64]],
     seconds: Floats,
     candidates: np.ndarray[Any, np.dtype[np.int64]],
-) -> Passed:
-    """One phone from its first launch on; `seconds` says how many launches count."""
-    habits = Habits()
-    n = len(seconds)
-    scores, known = np.zeros((n, len(candidates))), np.zeros((n, len(candidates)), bool)
-    after, seen, last = np.zeros(n), np.zeros(n), np.full(n, -1)
-    target = np.searchsorted(candidates, apps[:n])
-    for launch in range(n):
-        when = float(seconds[launch])
-        scores[launch] = habits.scores(candidates, when)
-        known[launch] = np.isin(candidates, habits.apps)
-        after[launch], seen[launch] = habits.n_after, habits.n_launches
-        if launch:
-            last[launch] = apps[launch - 1]
-        habits.observe(int(apps[launch]), when)
-    return Passed(candidates, scores, known, target, last, after, seen)
+    crowd: Crowd | None,
+) -> Floats:
+    """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none.
 
-
-def marked(one: Passed, crowd: Crowd | None) -> Floats:
-    """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none."""
-    scores = one.scores
-    if crowd is not None:
-        lasts, which = np.unique(one.last, return_inverse=True)
-        cells = [
-            crowd.cells(one.candidates, last if last >= 0 else None) for last in lasts.tolist()
-        ]
-        popular, share, rest = (np.array(each)[which] for each in zip(*cells, strict=True))
-        odds = _trusted(one, popular, share, rest)
-        scores = mixed_with_crowd(scores, popular, share, rest, one.after, one.seen, odds)
-    own = np.take_along_axis(scores, one.target[:, None], axis=1)
-    better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
-    hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
+    `seconds` says how many launches count.
+    """
+    hits = hits_online(apps, seconds, candidates, crowd)
     found = []
     for first, last in (*BINS, HEADLINE):
         some = hits[first:last]
@@ -329,37 +287,18 @@ def marked(one: Passed, crowd: Crowd | None) -> Floats:
     return np.concatenate(found)
 
 
-def _trusted(one: Passed, popular: Floats, share: Floats, rest: Floats) -> Floats:
-    """(n_launches, 2): `Trust.odds` at each launch, learnt from those before it.
-
-    A phone learns among the apps it knows; what the crowd says of them follows from what it says of
-    all candidates.
-    """
-    n = len(one.target)
-    odds, trust = np.empty((n, 2)), Trust()
-    learns = np.flatnonzero(one.known[np.arange(n), one.target])
-    known = one.known[learns]
-    likes = np.where(known, popular[learns], 0.0)
-    total = likes.sum(axis=1)
-    told, silent = np.where(known, share[learns], 0.0), rest[learns] * total
-    weight = told.sum(axis=1) + silent
-    heard = weight >= _LEAST_TOLD
-    weight = np.where(heard, weight, 1.0)
-    hits = crowd_hits(
-        np.where(known, one.scores[learns], -np.inf),
-        one.target[learns],
-        likes / total[:, None],
-        np.where(heard[:, None], told / weight[:, None], 0.0),
-        np.where(heard, silent / weight, 1.0),
-        one.after[learns],
-        one.seen[learns],
-    )
-    learnt = dict(zip(learns.tolist(), hits, strict=True))
-    for launch in range(n):
-        odds[launch] = trust.odds
-        if launch in learnt:
-            trust.learn(learnt[launch])
-    return odds
+def hits_online(
+    apps: np.ndarray[Any, np.dtype[np.int64]],
+    seconds: Floats,
+    candidates: np.ndarray[Any, np.dtype[np.int64]],
+    crowd: Crowd | None,
+) -> Floats:
+    """(n_launches, cutoffs): whether each launch was among the first; ties by expectation."""
+    scores = online_scores(apps, seconds, candidates, crowd)
+    target = np.searchsorted(candidates, apps[: len(seconds)])
+    own = np.take_along_axis(scores, target[:, None], axis=1)
+    better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
+    return metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
 
 
 def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:

@@ -33,10 +33,10 @@ from nextapp.evaluation.dynamic import (
 )
 from nextapp.experiments.rounds import LabSeqMF
 from nextapp.experiments.settings import (
+    KNOWN,
     MF,
-    MODELS,
-    VARIANTS,
     Experiment,
+    check_oracle,
     training_from,
     training_values,
     typed,
@@ -131,7 +131,7 @@ class DynamicExperiment:
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             ("regime", self.regimes, REGIMES),
-            ("model", self.models, (*MODELS, *VARIANTS)),
+            ("model", self.models, KNOWN),
             ("mechanism", self.mechanisms, PRIVATE),
             ("metric", self.metrics, METRICS),
             ("pretraining", (self.pretraining,), PRETRAINING),
@@ -144,6 +144,7 @@ class DynamicExperiment:
                     raise ValueError(unknown(kind, name, all_known))
             if len(set(names)) < len(names):
                 raise ValueError(f"a {kind} can be played once, got {', '.join(names)}.")
+        check_oracle(self.models, self.data)
         if "HR@5" not in self.metrics:
             object.__setattr__(self, "metrics", ("HR@5", *self.metrics))
         if not (math.isfinite(self.epsilon) and self.epsilon > 0):

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import Split
+from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
 from nextapp.experiments import crowd_rounds
 from nextapp.experiments.rounds import LabSeqMF
@@ -22,6 +22,7 @@ from nextapp.predictors import (
     MRU,
     SR,
     NextApp,
+    Oracle,
     Predictor,
     Random,
     SROnDevice,
@@ -42,6 +43,8 @@ VARIANTS = (
     *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
+ORACLE = "oracle"  # measured when named: what anyone could reach on synthetic data
+KNOWN = (*MODELS, *VARIANTS, ORACLE)
 TASTE = 0.3  # weight of SeqMF's score in nextapp-taste, in standard deviations
 _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
@@ -74,8 +77,9 @@ class Experiment:
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
         for name in self.models:
-            if name not in (*MODELS, *VARIANTS):
-                raise ValueError(unknown("model", name, (*MODELS, *VARIANTS)))
+            if name not in KNOWN:
+                raise ValueError(unknown("model", name, KNOWN))
+        check_oracle(self.models, self.data)
         if len(set(self.models)) < len(self.models):
             raise ValueError(f"a model can stand in the table once, got {', '.join(self.models)}.")
         if not 0 <= self.seed < 1 << 64:
@@ -110,6 +114,7 @@ class Experiment:
             "seqmf-frozen": lambda: LabSeqMF(
                 frozen(self.seqmf), self.seed, "seqmf-frozen", progress
             ),
+            ORACLE: lambda: Oracle(synthetic.parse(self.data), self.seed),
             "nextapp": lambda: NextApp(crowd=pooled),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
             "nextapp-taste": lambda: NextApp(
@@ -126,6 +131,14 @@ class Experiment:
             name = f"nextapp-no-{ingredient}"
             makers[name] = partial(NextApp, without(ingredient), name, crowd=pooled)
         return [makers[name]() for name in self.models]
+
+
+def check_oracle(models: tuple[str, ...], data: str) -> None:
+    """The oracle knows by which odds synthetic phones draw, and nothing of any other log."""
+    if ORACLE in models and not data.startswith("synthetic:"):
+        raise ValueError(
+            f"oracle knows only synthetic data, such as synthetic:lsapp, got {data!r}."
+        )
 
 
 def training_values(training: Training) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import Evaluation, evaluate, exam, preset_named
-from nextapp.experiments.settings import Experiment, versions
+from nextapp.experiments.settings import ORACLE, Experiment, versions
 from nextapp.experiments.tuning import TUNED, chosen_settings
 
 Report = Callable[[str, int, int], None]
@@ -26,7 +26,7 @@ class StaticResult:
     def as_json(self) -> dict[str, Any]:
         summary = self.evaluation.summary()
         names = [mark.name for mark in self.evaluation.marks]
-        for model in ("seqmf", "nextapp"):
+        for model in ("seqmf", "nextapp", ORACLE):
             if model in names:
                 summary[f"{model}_minus"] = {
                     name: self.evaluation.difference(model, name) for name in names if name != model

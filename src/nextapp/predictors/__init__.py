@@ -1,7 +1,8 @@
 """Ways to predict the next app, behind one protocol."""
 
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.habitual import NextApp, pooled
+from nextapp.predictors.habitual import NextApp, online_scores, pooled
+from nextapp.predictors.oracle import Oracle
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -10,6 +11,7 @@ __all__ = [
     "MRU",
     "SR",
     "NextApp",
+    "Oracle",
     "Predictor",
     "Question",
     "Questions",
@@ -18,6 +20,7 @@ __all__ = [
     "SeqMF",
     "Training",
     "frozen",
+    "online_scores",
     "pooled",
     "without_sequence",
 ]

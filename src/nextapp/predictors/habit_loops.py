@@ -22,10 +22,8 @@ from nextapp.wire import Floats
 _N = len(habits.STATISTICS)
 (
     _FREQUENCY, _LATELY, _AFTER_1, _AFTER_2, _AFTER_4,
-    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON,
+    _PLACE, _RHYTHM, _SINCE, _HOUR, _SESSION, _LESSON, _CROWD,
 ) = range(_N)  # fmt: skip
-_OFFSETS = np.array(habits.AGAIN)
-_AGAIN_FADE, _AGAIN_START, _AGAIN_LEAN = habits.AGAIN_FADE, habits.AGAIN_START, habits.AGAIN_LEAN
 _FREQUENCY_FADE, _LATELY_FADE = habits.FREQUENCY_FADE, habits.LATELY_FADE
 _PLACE_FADE, _SINCE_FADE = habits.PLACE_FADE, habits.SINCE_FADE
 _AFTER_FADE, _HOUR_FADE = habits.AFTER_FADE, habits.HOUR_FADE
@@ -34,10 +32,10 @@ _FREQUENCY_PRIOR, _LATELY_PRIOR = habits.FREQUENCY_PRIOR, habits.LATELY_PRIOR
 _AFTER_PRIOR, _LONGER_PRIOR = habits.AFTER_PRIOR, habits.LONGER_PRIOR
 _HOUR_PRIOR, _RHYTHM_PRIOR = habits.HOUR_PRIOR, habits.RHYTHM_PRIOR
 _SINCE_PRIOR, _PLACE_PRIOR = habits.SINCE_PRIOR, habits.PLACE_PRIOR
-_CROWD_WEIGHT, _CROWD_SHARE = habits.CROWD_WEIGHT, habits.CROWD_SHARE
-_ODDS, _N_ODDS = np.array(habits.CROWD_ODDS), len(habits.CROWD_ODDS)
-_TRUST_FADE, _TRUST_START = habits.TRUST_FADE, np.array(habits.TRUST_START)
-_FIRST_LEAD, _ABOVE, _LEAST = habits.FIRST_LEAD, 1.0 + 1e-9, 1e-9
+_CROWD_WEIGHT, _CROWD_REACH = habits.CROWD_WEIGHT, habits.CROWD_REACH
+_AGAIN_PRIOR, _LEAST_CHANCE, _LEAST_ROOM = (
+    habits.AGAIN_PRIOR, habits.LEAST_CHANCE, habits.LEAST_ROOM,
+)  # fmt: skip
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -79,8 +77,9 @@ class Phone(NamedTuple):
     longer: Floats  # (2, contexts, k)
     used: npt.NDArray[np.int64]  # (2, contexts): when last, by launch number
     keys: npt.NDArray[np.int64]  # (2, contexts)
-    again: Floats
-    trust: Floats  # (2, 2, n_odds): gain, squares
+    again: Floats  # (2, 3): v and their squares; (2, 0) where that step is switched off
+    gate: Floats  # (2, 2): g and their squares
+    evidence: Floats  # (3,): what v weigh
     features: Floats
     scores: Floats
     popular: Floats
@@ -93,7 +92,8 @@ class Streams(NamedTuple):
     """What the phones of a chunk of questions saw, in the order they saw it.
 
     Phone v saw the launches ``starts[v]:starts[v + 1]``. Where ``asked`` holds, the scores before
-    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction.
+    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; as of the
+    launch before it, or ``timed`` as of the moment of the launch itself: a phone knows its clock.
     """
 
     starts: Indices
@@ -101,18 +101,39 @@ class Streams(NamedTuple):
     seconds: Floats
     asked: npt.NDArray[np.bool_]
     cell: Indices
+    timed: bool = False
 
 
 class CrowdCells(NamedTuple):
     """`Crowd.cells` for the candidates of a chunk, each of a phone's candidates being the last app.
 
-    ``share`` has k x k cells a phone. All are empty where there is no crowd.
+    ``share`` has k x k cells a phone; ``rest`` is what the crowd does not know of what comes after
+    each candidate, ``average`` how readily it launches an app again. All are empty where there is
+    no crowd.
     """
 
     popular: Floats
     share: Floats
     rest: Floats
     share_starts: Indices
+    average: float
+
+
+class Told(NamedTuple):
+    """The part of `CrowdCells` that one phone uses; k = 0 where there is no crowd."""
+
+    popular: Floats
+    share: Floats  # (k, k)
+    rest: Floats
+    average: float
+
+
+class Learnt(NamedTuple):
+    """The weights that phones end with, (n_phones, …); fields as of `habits.Weights`."""
+
+    mix: Floats  # (…, 2, n_statistics): within, opening
+    again: Floats
+    gate: Floats
 
 
 def answers(
@@ -121,26 +142,28 @@ def answers(
     n_cells: int,
     weights: habits.Weights,
     crowd: CrowdCells,
-) -> tuple[Floats, Floats]:
+) -> tuple[Floats, Learnt]:
     """The scores of `Habits` for every prediction asked of these phones, one cell a candidate; and
-    the weights that each phone ends with, (n_phones, 2, n_statistics)."""
+    the weights that each phone ends with."""
     width = np.diff(candidate_starts)
     if len(width) and width.max() >= _CODES:
         raise ValueError(f"a phone can have {_CODES - 1} apps at most, got {width.max()}.")
     scores = np.empty(n_cells)
-    mixes = np.empty((len(width), 2, _N))
+    n = len(width)
+    learnt = Learnt(np.empty((n, 2, _N)), np.empty((n, len(weights.again))), np.empty((n, 2)))
     _answers(
         streams,
         candidate_starts,
         np.array([weights.within, weights.opening]),
         weights.rate,
         weights.lesson,
-        weights.again,
+        np.array(weights.again),
+        np.array(weights.gate),
         crowd,
         scores,
-        mixes,
+        learnt,
     )
-    return scores, mixes
+    return scores, learnt
 
 
 @compiled
@@ -150,10 +173,11 @@ def _answers(
     start: Floats,
     rate: float,
     lesson: float,
-    again: float,
+    again: Floats,
+    gate: Floats,
     crowd: CrowdCells,
     scores: Floats,
-    mixes: Floats,
+    learnt: Learnt,
 ) -> None:
     for v in range(len(candidate_starts) - 1):
         own = slice(candidate_starts[v], candidate_starts[v + 1])
@@ -161,8 +185,14 @@ def _answers(
         first, end = streams.starts[v], streams.starts[v + 1]
         crowded = len(crowd.popular) > 0
         cells = slice(crowd.share_starts[v], crowd.share_starts[v + 1]) if crowded else slice(0, 0)
-        told = crowd.share[cells].reshape((k, k) if crowded else (0, 0))
-        phone = _new_phone(k, end - first, start)
+        those = own if crowded else slice(0, 0)
+        told = Told(
+            crowd.popular[those],
+            crowd.share[cells].reshape((k, k) if crowded else (0, 0)),
+            crowd.rest[those],
+            crowd.average,
+        )
+        phone = _new_phone(k, end - first, start, again, gate)
         slots = (
             Dict.empty(types.int64, types.int64),
             Dict.empty(types.int64, types.int64),
@@ -171,34 +201,27 @@ def _answers(
         for row in range(first, end):
             app, when = streams.launches[row], streams.seconds[row]
             opening = when - phone.real[_LAST_TIME] > _SESSION_GAP
+            moment = when if opening else phone.real[_LAST_TIME]
             looked = streams.asked[row]
             if looked:
-                _look(phone, slots, phone.real[_LAST_TIME], False, start)
-                scores[cell : cell + k] = phone.scores
-                _finish(phone, again, scores[cell : cell + k])
-                if crowded:
-                    _mix_crowd(
-                        phone, crowd.popular[own], told, crowd.rest[own], scores[cell : cell + k]
-                    )
+                opens = opening and streams.timed
+                _look(phone, told, slots, moment if opens else phone.real[_LAST_TIME], opens, start)
+                _predict(phone, told, opens, scores[cell : cell + k])
+                looked = opens == opening
                 cell += k
-            if phone.whole[_KNOWN] > 0 and (opening or not looked):
-                moment = when if opening else phone.real[_LAST_TIME]
-                _look(phone, slots, moment, opening, start)
-            if crowded and phone.known[app]:
-                _learn_trust(
-                    phone, crowd.popular[own], told, crowd.rest[own], app, 0.0 if opening else again
-                )
-            _observe(phone, slots, app, when, opening, rate, lesson, start)
-        mixes[v] = phone.mix
+            if phone.whole[_KNOWN] > 0 and not looked:
+                _look(phone, told, slots, moment, opening, start)
+            _observe(phone, told, slots, app, when, opening, rate, lesson, start)
+        learnt.mix[v] = phone.mix
+        learnt.again[v] = phone.again[0]
+        learnt.gate[v] = phone.gate[0]
 
 
 @compiled
-def _new_phone(k: int, n: int, start: Floats) -> Phone:
+def _new_phone(k: int, n: int, start: Floats, again: Floats, gate: Floats) -> Phone:
     contexts = min(_MAX_CONTEXTS, n)
     whole = np.zeros(4, np.int64)
     whole[_KIND_1], whole[_KIND_2] = _N_KINDS - 1, _N_KINDS - 1
-    again = np.zeros(len(_OFFSETS))
-    again[0] = _AGAIN_START
     return Phone(
         whole,
         np.zeros(2),
@@ -224,8 +247,9 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
         np.zeros((2, contexts, k)),
         np.zeros((2, contexts), np.int64),
         np.zeros((2, contexts), np.int64),
-        again,
-        np.zeros((2, 2, _N_ODDS)),
+        _moving(again),
+        _moving(gate),
+        np.zeros(3),
         np.zeros((_N, k)),
         np.zeros(k),
         np.zeros(k),
@@ -233,6 +257,13 @@ def _new_phone(k: int, n: int, start: Floats) -> Phone:
         np.zeros(k, np.int64),
         np.zeros(k),
     )
+
+
+@compiled
+def _moving(start: Floats) -> Floats:
+    moving = np.full((2, len(start)), _GRADIENT_START)
+    moving[0] = start
+    return moving
 
 
 @compiled
@@ -263,6 +294,7 @@ def _context(recent: npt.NDArray[np.int64], order: int) -> int:
 @compiled
 def _look(
     phone: Phone,
+    told: Told,
     slots: Any,
     when: float,
     opening: bool,
@@ -310,6 +342,8 @@ def _look(
         features[_LESSON] = phone.lesson_of
         for back in range(_n_lessons(phone)):
             features[_LESSON] += phone.lesson[back, phone.recent[back]]
+    if len(told.popular) > 0 and (start[0, _CROWD] != 0.0 or start[1, _CROWD] != 0.0):
+        _by_crowd(phone, told, opening)
     scores[:] = 0.0
     for f in range(_N):
         weight = mix[f]
@@ -364,138 +398,193 @@ def _back_off(phone: Phone, slots: Any) -> None:
 
 
 @compiled
-def _finish(phone: Phone, again: float, scores: Floats) -> None:
-    """What `Habits.scores` settles outside the sum: the offset of the last app, apps unknown."""
+def _by_crowd(phone: Phone, told: Told, opening: bool) -> None:
+    """`Habits._by_crowd`."""
+    k = len(phone.known)
+    last = -1 if opening else _last_known(phone)
+    before = phone.recent[0]
+    if before < 0:
+        return
+    again = told.share[last, last] if last >= 0 else 0.0
+    room = max(1.0 - again, _LEAST_ROOM)
+    total, shares = 0.0, 0.0
+    for i in range(k):
+        if phone.known[i]:
+            total += told.popular[i]
+            shares += told.share[before, i]
+    if last >= 0:
+        total -= told.popular[last]
+    silent = max(0.0, 1.0 - (shares - again) / room)
+    for i in range(k):
+        if phone.known[i]:
+            ratio = told.share[before, i] / told.popular[i] * (total / room) + silent
+            phone.features[_CROWD, i] = math.log(0.5 + 0.5 * ratio)
+    if last >= 0:
+        likely = again + told.rest[last] * told.average
+        phone.features[_CROWD, last] = _log_odds(likely) - _log_odds(told.average)
+
+
+@compiled
+def _last_known(phone: Phone) -> int:
+    last = phone.recent[0]
+    return int(last) if last >= 0 and phone.known[last] else -1
+
+
+@compiled
+def _log_odds(chance: float) -> float:
+    chance = min(max(chance, _LEAST_CHANCE), 1.0 - _LEAST_CHANCE)
+    return math.log(chance / (1.0 - chance))
+
+
+@compiled
+def _log_sum_of_others(phone: Phone, scores: Floats, last: int) -> float:
+    """log Σ e^s over the known apps but the last."""
+    highest = -np.inf
+    for i in range(len(scores)):
+        if phone.known[i] and i != last:
+            highest = max(highest, scores[i])
+    total = 0.0
+    for i in range(len(scores)):
+        if phone.known[i] and i != last:
+            total += math.exp(scores[i] - highest)
+    return highest + math.log(total)
+
+
+@compiled
+def _again(phone: Phone, told: Told, last: int) -> float:
+    """`Habits._again_now`: fills the evidence, returns P(j)."""
+    usual = phone.places[0] / phone.places.sum()
+    if len(told.popular) > 0:
+        usual = told.share[last, last] + told.rest[last] * usual
+    seen, all_seen = phone.after[last, last], phone.after[last].sum()
+    readily = _log_odds((seen + _AGAIN_PRIOR * usual) / (all_seen + _AGAIN_PRIOR))
+    ahead = readily
+    if phone.whole[_KNOWN] > 1:
+        ahead = phone.scores[last] - _log_sum_of_others(phone, phone.scores, last)
+    phone.evidence[0], phone.evidence[1], phone.evidence[2] = ahead, readily, 1.0
+    logit = ahead
+    if phone.again.shape[1] > 0:
+        logit = 0.0
+        for f in range(3):
+            logit += phone.again[0, f] * phone.evidence[f]
+    return 1.0 / (1.0 + math.exp(-logit))
+
+
+@compiled
+def _gate(phone: Phone) -> tuple[float, float]:
+    """`Habits._gate_now`: w, and the second of what g weigh."""
+    last, n_after = _last_known(phone), 0.0
+    if last >= 0:
+        n_after = phone.after[last].sum()
+    grown = math.log(_CROWD_WEIGHT / (_CROWD_WEIGHT + n_after))
+    return 1.0 / (1.0 + math.exp(-(phone.gate[0, 0] + phone.gate[0, 1] * grown))), grown
+
+
+@compiled
+def _predict(phone: Phone, told: Told, opening: bool, scores: Floats) -> None:
+    """`Habits.scores` of all candidates, after a look."""
     k, n = len(scores), phone.whole[_KNOWN]
-    if n == 0:
-        scores[:] = 0.0
+    last = -1 if opening else _last_known(phone)
+    scores[:] = phone.scores
+    if last >= 0 and k == 1:
+        scores[0] = 0.0
         return
     if n < k:
-        highest = -np.inf
-        for i in range(k):
-            if phone.known[i]:
-                highest = max(highest, scores[i])
-        total = 0.0
-        for i in range(k):
-            if phone.known[i]:
-                total += math.exp(scores[i] - highest)
-        new = phone.places[_NEW] / phone.places.sum()
-        score = highest + math.log(total) + math.log(new / (1.0 - new) / (k - n))
+        score, n_others = 0.0, n - 1 if last >= 0 else n
+        if n_others > 0:
+            among = phone.places.sum() - (phone.places[0] if last >= 0 else 0.0)
+            new = phone.places[_NEW] / among
+            score = _log_sum_of_others(phone, scores, last)
+            score += math.log(new / (1.0 - new) / (k - n))
         for i in range(k):
             if not phone.known[i]:
                 scores[i] = score
-    last = phone.recent[0]
-    if n > 1 and last >= 0 and phone.known[last]:
-        best = int(np.argmax(phone.again))
-        largest = len(_OFFSETS) - 1
-        if 2.0 * phone.places[0] > phone.places.sum() and (
-            best == largest or phone.again[largest] + _AGAIN_LEAN > phone.again[best]
-        ):
-            best = largest
-        scores[last] += again * _OFFSETS[best]
-
-
-@compiled
-def _count_again(phone: Phone, app: int) -> None:
-    last = phone.recent[0]
-    if phone.whole[_KNOWN] < 2 or last < 0 or not phone.known[last]:
-        return
-    best = -1
-    for i in range(len(phone.known)):
-        if phone.known[i] and i != last and (best < 0 or phone.scores[i] > phone.scores[best]):
-            best = i
-    for number in range(len(_OFFSETS)):
-        phone.again[number] *= _AGAIN_FADE
-        same = phone.scores[last] + _OFFSETS[number] > phone.scores[best]
-        if (same and app == last) or (not same and app == best):
-            phone.again[number] += 1.0
-
-
-@compiled
-def _mix_crowd(phone: Phone, popular: Floats, share: Floats, rest: Floats, scores: Floats) -> None:
-    """`habits.mixed_with_crowd`, in place."""
-    last = phone.recent[0]
-    own = np.exp(scores - scores.max())
-    own /= own.sum()
-    seen = phone.real[_TOTAL]
-    filled = (seen * own + _CROWD_WEIGHT * popular) / (seen + _CROWD_WEIGHT)
-    expected = filled
+    everyone = np.ones(k, np.bool_)
+    own = _softmax_of_others(scores, everyone, last)
+    if len(told.popular) > 0:
+        weight, _ = _gate(phone)
+        own = (1.0 - weight) * own + weight * _told_of_others(phone, told, own, everyone, last)
     if last >= 0:
-        told = share[last] + rest[last] * filled
-        expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
-    first, others = _trusted(phone, 0), _trusted(phone, 1)
-    weight = _crowd_weight(phone, others)
-    scores[:] = np.log((1.0 - weight) * own + weight * expected)
-    if first != others:
-        weight = _crowd_weight(phone, first)
-        best = np.argmax((1.0 - weight) * own + weight * expected)
-        highest = scores.max()
-        if scores[best] < highest:
-            scores[best] = highest + _FIRST_LEAD
+        again = _again(phone, told, last)
+        own *= 1.0 - again
+        own[last] = again
+    scores[:] = np.log(own)
 
 
 @compiled
-def _crowd_weight(phone: Phone, number: int) -> float:
-    last = phone.recent[0]
-    n_after = 0.0
-    if last >= 0 and phone.known[last]:
-        n_after = phone.after[last].sum()
-    told = _CROWD_WEIGHT * _ODDS[number]
-    return float(told / (told + _CROWD_WEIGHT + n_after))
+def _softmax_of_others(scores: Floats, those: npt.NDArray[np.bool_], last: int) -> Floats:
+    chances = np.zeros(len(scores))
+    highest = -np.inf
+    for i in range(len(scores)):
+        if those[i] and i != last:
+            highest = max(highest, scores[i])
+    for i in range(len(scores)):
+        if those[i] and i != last:
+            chances[i] = math.exp(scores[i] - highest)
+    chances /= chances.sum()
+    return chances
 
 
 @compiled
-def _trusted(phone: Phone, row: int) -> int:
-    """`Trust.odds`: which of them, for the first place or for the order of the others."""
-    best, most = 0, 0.0
-    for number in range(1, _N_ODDS):
-        noise = math.sqrt(_TRUST_START[row] + phone.trust[1, row, number])
-        beyond = phone.trust[0, row, number] - noise
-        if beyond > most:
-            best, most = number, beyond
-    return best
+def _told_of_others(
+    phone: Phone, told: Told, own: Floats, those: npt.NDArray[np.bool_], last: int
+) -> Floats:
+    """`habits.told_of_others`, among `those`."""
+    before, seen = phone.recent[0], phone.real[_TOTAL]
+    room = 1.0
+    if last >= 0:
+        room = max(1.0 - told.share[last, last], _LEAST_ROOM)
+    covered, total = 0.0, 0.0
+    for i in range(len(own)):
+        if those[i] and i != last:
+            total += told.popular[i]
+            if before >= 0:
+                covered += told.share[before, i] / room
+    reach = covered**-_CROWD_REACH if 0.0 < covered < 1.0 else 1.0
+    rest = max(0.0, 1.0 - reach * covered)
+    expected = np.zeros(len(own))
+    for i in range(len(own)):
+        if those[i] and i != last:
+            filled = (seen * own[i] + _CROWD_WEIGHT * told.popular[i] / total) / (
+                seen + _CROWD_WEIGHT
+            )
+            share = told.share[before, i] if before >= 0 else 0.0
+            expected[i] = reach / room * share + rest * filled
+    return expected
 
 
 @compiled
-def _learn_trust(
-    phone: Phone, popular: Floats, share: Floats, rest: Floats, app: int, again: float
-) -> None:
-    """`Habits._learn_trust`; the cells among the apps known follow from those of all candidates."""
-    last, known = phone.recent[0], phone.known
-    own = phone.scores.copy()
-    _finish(phone, again, own)
-    own[~known] = -np.inf
-    own = np.exp(own - own.max())
-    own /= own.sum()
-    total = popular[known].sum()
-    weight = share[last][known].sum() + rest[last] * total
-    seen = phone.real[_TOTAL]
-    filled = (seen * own + _CROWD_WEIGHT * popular / total) / (seen + _CROWD_WEIGHT)
-    told = filled
-    if weight >= _LEAST:
-        told = share[last] / weight + rest[last] * total / weight * filled
-    expected = _CROWD_SHARE * told + (1.0 - _CROWD_SHARE) * filled
-    usual = np.zeros(2)
-    for number in range(_N_ODDS):
-        weight = _crowd_weight(phone, number)
-        likely = (1.0 - weight) * own + weight * expected
-        above = 0
-        for i in range(len(known)):
-            if known[i] and likely[i] > likely[app] * _ABOVE:
-                above += 1
-        hits = np.array([1.0 * (above < 1), 1.0 * (above < 3) + 1.0 * (above < 5)])
-        if number == 0:
-            usual = hits
-        for row in range(2):
-            better = hits[row] - usual[row]
-            gain, squares = phone.trust[0, row], phone.trust[1, row]
-            gain[number] = gain[number] * _TRUST_FADE + better
-            squares[number] = squares[number] * _TRUST_FADE + better * better
+def _learn_again_and_gate(phone: Phone, told: Told, app: int, rate: float) -> None:
+    """`Habits._learn_again` and `Habits._learn_gate`."""
+    last = _last_known(phone)
+    if last < 0:
+        return
+    if phone.again.shape[1] > 0:
+        again = _again(phone, told, last)
+        error = (1.0 if app == last else 0.0) - again
+        for f in range(3):
+            _step(phone.again, f, error * phone.evidence[f], rate)
+    if len(told.popular) == 0 or app == last or not phone.known[app] or phone.whole[_KNOWN] < 3:
+        return
+    own = _softmax_of_others(phone.scores, phone.known, last)
+    expected = _told_of_others(phone, told, own, phone.known, last)
+    weight, grown = _gate(phone)
+    mixed = (1.0 - weight) * own[app] + weight * expected[app]
+    slope = (expected[app] - own[app]) / mixed * weight * (1.0 - weight)
+    _step(phone.gate, 0, slope, rate)
+    _step(phone.gate, 1, slope * grown, rate)
+
+
+@compiled
+def _step(moving: Floats, f: int, slope: float, rate: float) -> None:
+    moving[1, f] += slope * slope
+    moving[0, f] += rate * slope / math.sqrt(moving[1, f])
 
 
 @compiled
 def _observe(
     phone: Phone,
+    told: Told,
     slots: Any,
     app: int,
     when: float,
@@ -508,10 +597,10 @@ def _observe(
     whole, real, recent = phone.whole, phone.real, phone.recent
     k = len(phone.known)
     if whole[_KNOWN] > 0:
+        if rate > 0.0 and not opening:
+            _learn_again_and_gate(phone, told, app, rate)
         if phone.known[app]:
             _learn(phone, app, 1 if opening else 0, rate, lesson, start)
-        if not opening:
-            _count_again(phone, app)
         _count_transition(phone, slots, app)
     if not phone.known[app]:
         if whole[_KNOWN] == _MAX_APPS:

@@ -10,9 +10,8 @@ import numpy as np
 from nextapp import habits
 from nextapp.data.log import LaunchLog
 from nextapp.habits import Weights
-from nextapp.predictors.habit_loops import CrowdCells, Streams, answers
-from nextapp.predictors.questions import Predictor, Questions
-from nextapp.predictors.scoring import table_starts
+from nextapp.predictors.habit_loops import CrowdCells, Learnt, Streams, answers
+from nextapp.predictors.questions import Indices, Predictor, Questions
 from nextapp.wire import Crowd, Floats
 
 NAME = "nextapp"
@@ -54,14 +53,14 @@ class NextApp:
             scores += self.weights.taste * _standardised(questions, self.taste.score(questions))
         return scores
 
-    def answers(self, questions: Questions) -> tuple[Floats, Floats]:
-        """The scores without taste, and the weights each phone ends with, (n_users, 2, …)."""
+    def answers(self, questions: Questions) -> tuple[Floats, Learnt]:
+        """The scores without taste, and the weights each phone ends with."""
         return answers(
             self._streams(questions),
             questions.candidate_starts,
             int(questions.cell_starts[-1]),
             self.weights,
-            self._crowd_cells(questions),
+            crowd_cells(self.crowd, questions.candidates, questions.candidate_starts),
         )
 
     def _streams(self, questions: Questions) -> Streams:
@@ -110,19 +109,45 @@ class NextApp:
             cell=questions.cell_starts[first_session],
         )
 
-    def _crowd_cells(self, questions: Questions) -> CrowdCells:
-        starts = questions.candidate_starts
-        if self.crowd is None:
-            return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp))
-        popular = np.empty(len(questions.candidates))
-        rest = np.empty(len(questions.candidates))
-        shares = []
-        for first, end in pairwise(starts.tolist()):
-            own = questions.candidates[first:end]
-            for place, last in enumerate(own.tolist()):
-                popular[first:end], share, rest[first + place] = self.crowd.cells(own, last)
-                shares.append(share)
-        return CrowdCells(popular, np.concatenate(shares), rest, table_starts(questions))
+
+def crowd_cells(crowd: Crowd | None, candidates: Indices, starts: Indices) -> CrowdCells:
+    """What the crowd says of the candidates of phones, those of phone v from starts[v] on."""
+    if crowd is None:
+        return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp), 0.0)
+    popular, rest = np.empty(len(candidates)), np.empty(len(candidates))
+    shares = []
+    for first, end in pairwise(starts.tolist()):
+        own = candidates[first:end]
+        for place, last in enumerate(own.tolist()):
+            popular[first:end], share = crowd.cells(own, last)
+            rest[first + place] = crowd.again(last, 1.0) - share[place]
+            shares.append(share)
+    squares = np.concatenate([[0], np.cumsum(np.diff(starts) ** 2)])
+    return CrowdCells(popular, np.concatenate(shares), rest, squares, crowd.average_again)
+
+
+def online_scores(
+    apps: Indices,
+    seconds: Floats,
+    candidates: Indices,
+    crowd: Crowd | None = None,
+    weights: Weights = habits.DEFAULT,
+) -> Floats:
+    """(n_launches, n_candidates): one phone from its first launch on, each launch predicted at its
+    moment and before it is seen. Candidates ascend, and hold every app launched."""
+    starts = np.array([0, len(candidates)])
+    streams = Streams(
+        starts=np.array([0, len(seconds)]),
+        launches=np.searchsorted(candidates, apps[: len(seconds)]),
+        seconds=seconds,
+        asked=np.ones(len(seconds), bool),
+        cell=np.zeros(1, np.intp),
+        timed=True,
+    )
+    n_cells = len(seconds) * len(candidates)
+    told = crowd_cells(crowd, candidates, starts)
+    scores, _ = answers(streams, starts, n_cells, weights, told)
+    return scores.reshape(len(seconds), len(candidates))
 
 
 def pooled(history: LaunchLog) -> Crowd:

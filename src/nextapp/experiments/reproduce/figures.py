@@ -24,7 +24,8 @@ DRAWN: Any = {**STYLE, "svg.fonttype": "path"}
 
 OURS = ("full", "qharmony-paper", "nextapp")
 CONTROLS = ("frozen", "zero")
-BESIDE = ("random", "mru", "mfu", "sr", "mf", "seqmf", "seqmf-frozen")  # in tables and means only
+# In tables and means only.
+BESIDE = ("random", "mru", "mfu", "sr", "mf", "seqmf", "seqmf-frozen", "oracle")
 _DASHES = (
     "-",
     (0, (6, 2)),
@@ -55,6 +56,7 @@ LABELS = {
     "mfu": "MFU",
     "sr": "SR",
     "mf": "MF",
+    "oracle": "oracle (the ceiling)",
     "duchi": "Duchi",
     "hybrid": "Hybrid",
 }

@@ -17,7 +17,12 @@ from nextapp.experiments.coldstart import ColdStart
 from nextapp.experiments.phones_needed import PhonesNeeded
 from nextapp.experiments.reproduce.plan import Part
 from nextapp.experiments.rounds import LabSeqMF
-from nextapp.experiments.settings import experiment_from, training_from, training_values
+from nextapp.experiments.settings import (
+    ORACLE,
+    experiment_from,
+    training_from,
+    training_values,
+)
 from nextapp.experiments.static import Report, StaticResult
 from nextapp.experiments.tuning import TUNED, chosen_settings
 from nextapp.names import unknown
@@ -72,7 +77,7 @@ def _static(
             "data": part.source.where,
             "split": settings["split"],
             "preset": preset,
-            "models": settings["models"],
+            "models": _models(part),
             "seed": part.seed,
             "tune": settings["tune"],
         }
@@ -141,10 +146,18 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict
     """A figure of the dynamic environment: regimes, or privacy mechanisms."""
     del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
+    if "models" in values:
+        values["models"] = _models(part)
     result = dynamic.run(dynamic.experiment_from(values), log, report).as_json()
     result["settings"]["data"] = part.source.as_values()["where"]
     del result["versions"]
     return result
+
+
+def _models(part: Part) -> list[str]:
+    """Those of the settings, and on a twin what anyone could reach."""
+    models: list[str] = list(part.settings["models"])
+    return [*models, ORACLE] if models and not part.source.real else models
 
 
 def phones(part: Part, report: Report) -> dict[str, Any]:
