@@ -46,12 +46,14 @@ LEAST_SUPPORT = 10
 LEAN = 3.0
 """Entries that are just as expected, added to those seen when their law is fitted."""
 
-_ITERATIONS = 200
+_ITERATIONS = 60
 _BREADTH = 0.11  # of a level of a law, by its size: half the way to the next
 _AS_EXPECTED = 1.0  # the first of the multiples, see `LEAN`
 _MULTIPLES = np.array([_AS_EXPECTED, 0.0, *np.geomspace(0.1, 0.83, 12), *np.geomspace(1.2, 10, 12)])
 _PARTS = np.geomspace(0.005, 1.0, 25)
-_BIN, _STEP = 0.1, 1.2  # transitions this much alike count as one: standard errors, popularity
+_N_SIZES, _RARELY = 15, 0.01
+_BIN, _STEP = 0.2, 1.3  # transitions this much alike count as one: standard errors, popularity
+_LEAST = 1e-12
 
 
 class CrowdServer(RoundServer):
@@ -173,15 +175,16 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
         share(i | j) = max(0, P(i | j) − (1 − ρ(j)) U(i | j))
-        ρ(j) = Σ_i |P(i | j) − U(i | j)| / Σ_i (|P(i | j) − U(i | j)| + s(i | j))
+        ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
     P(i | j) is what `transitions_expected` makes of the reports, s its standard deviation, U(i | j)
-    the usual: i by its popularity (`launches_expected`), repeats (j, j) as they are. So ρ is how
-    surely the reports set a row apart from the usual, and 1 − ρ of the usual is not told: it is
-    left to the phone, which knows itself what it uses and how readily it repeats. Only the
-    `MOST_FOLLOWERS` likeliest followers of an app are told.
+    the usual: i ≠ j by its popularity, a repeat (j, j) as it is. So ρ is how surely the reports set
+    a row apart from the usual, and 1 − ρ of the usual is not told: it is left to the phone, which
+    knows itself what it uses and how readily it repeats. Only the `MOST_FOLLOWERS` likeliest
+    followers of an app are told.
 
-    With σ = 0 nothing is shrunk and ρ = 1.
+    P(app) is first that of `launches_expected`, then that of the transitions found with it, with
+    which they are found again. With σ = 0 nothing is shrunk, and ρ = 1.
     """
     check_popularity(popularity)
     if error == 0:
@@ -190,13 +193,15 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
     if popularity == 1 or len(likes) == 1:
         return _told(likes, np.zeros((len(likes), len(likes))))
     moves = (1.0 - popularity) * _spoken(estimate, error)
+    found, _ = transitions_expected(estimate[:, :-1], error, likes, moves)
+    likes = np.maximum(found.sum(axis=0) + found.sum(axis=1), _LEAST)
+    likes /= likes.sum()
     found, spread = transitions_expected(estimate[:, :-1], error, likes, moves)
     repeats = np.eye(len(likes), dtype=bool)
     usual = np.where(repeats, 0.0, likes)
     usual *= (np.where(repeats, 0.0, found).sum(axis=1) / usual.sum(axis=1))[:, None]
-    beyond = np.where(repeats, 0.0, np.abs(found - usual))
-    resolved = beyond.sum(axis=1)
-    sure = resolved / (resolved + np.where(repeats, 0.0, spread).sum(axis=1))
+    apart = np.where(repeats, 0.0, np.abs(found - usual)).sum(axis=1)
+    sure = apart / (apart + np.where(repeats, 0.0, spread).sum(axis=1))
     told = found - (1.0 - sure)[:, None] * np.where(repeats, found, usual)
     return _told(likes, np.maximum(told, 0.0) / found.sum(axis=1)[:, None])
 
@@ -211,7 +216,7 @@ def _exact(estimate: Floats, popularity: float) -> tuple[Floats, Floats]:
     likes = known[:, :-1].sum(axis=0) if popularity == 0 else known[:, -1]
     n_apps, total = len(likes), float(likes.sum())
     likes = likes / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
-    rows = np.maximum(known[:, :-1].sum(axis=1), 1e-300)
+    rows = np.maximum(known[:, :-1].sum(axis=1), _LEAST)
     return likes, known[:, :-1] / rows[:, None]
 
 
@@ -249,6 +254,7 @@ def launches_expected(estimate: Floats, error: float, popularity: float = POPULA
     mean = _spoken(estimate, error) / n_apps
     levels = np.tile(mean * np.array(multiples), (n_apps, 1))
     found, _ = shrunk(seen, error / math.sqrt(precision), levels, mean=mean)
+    found = np.maximum(found, _LEAST)
     return np.asarray(found / found.sum())
 
 
@@ -257,19 +263,24 @@ def transitions_expected(
 ) -> tuple[Floats, Floats]:
     """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app) and Σπ = `total`.
 
-    A repeat (j, j) is a part of its row. Another transition is a part of its row, or a multiple of
-    what the popularity of its two apps gives it.
+    A repeat (j, j) is a part of its row; another transition is a part of its row, or a multiple of
+    what the popularity of its two apps gives it. Either can also be of any size that noise reaches
+    in fewer than one of a hundred crowds: σ √(2 log(100 n)) and more, for n entries.
     """
     n_apps = len(estimate)
     steps = np.rint(np.log(likes) / math.log(_STEP)).astype(np.int64)
     step, kind = np.unique(steps, return_inverse=True)
     level = _STEP**step / (_STEP**steps).sum()  # P(app), by kind
     row = total * level
+    least = error * math.sqrt(2.0 * math.log(estimate.size / _RARELY))
+    largest = float(estimate.max())
+    sizes = np.geomspace(least, largest, _N_SIZES) if largest > least else np.zeros(0)
     repeats, others = np.eye(n_apps, dtype=bool), ~np.eye(n_apps, dtype=bool)
     found, spread = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
-    parts = row[kind][:, None] * np.append(0.0, _PARTS)
-    found[repeats], spread[repeats] = shrunk(np.diagonal(estimate), error, parts)
-    mean = max(total - float(found[repeats].sum()), 0.01 * total) / others.sum()
+
+    levels = _side_by_side(row[kind][:, None] * np.append(0.0, _PARTS), sizes)
+    found[repeats], spread[repeats] = shrunk(np.diagonal(estimate), error, levels)
+
     bins = np.rint(estimate[others] / (_BIN * error)).astype(np.int64)
     lowest, n_bins = bins.min(), np.ptp(bins) + 1
     pairs = (kind[:, None] * len(level) + kind)[others]
@@ -277,13 +288,20 @@ def transitions_expected(
         pairs * n_bins + (bins - lowest), return_inverse=True, return_counts=True
     )
     last, following = np.divmod(alike // n_bins, len(level))
-    seen = (alike % n_bins + lowest) * (_BIN * error)
+    mean = max(total - float(found[repeats].sum()), 0.01 * total) / len(place)
     expected = row[last] * level[following]
     expected *= mean * len(place) / (count @ expected)
-    levels = np.concatenate([expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS], axis=1)
+    levels = _side_by_side(expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS, sizes)
+    seen = (alike % n_bins + lowest) * (_BIN * error)
     each = shrunk(seen, error, levels, count.astype(float), mean)
     found[others], spread[others] = each[0][place], each[1][place]
     return found, spread
+
+
+def _side_by_side(*levels: Floats) -> Floats:
+    """Columns of levels; those given as one row hold for all entries."""
+    n = len(levels[0])
+    return np.concatenate([np.broadcast_to(each, (n, each.shape[-1])) for each in levels], axis=1)
 
 
 def shrunk(
@@ -329,7 +347,7 @@ def _with_mean(law: Floats, size: Floats) -> Floats:
     """
     beyond = size - 1.0
     low, high = -1.0 / beyond.max(), -1.0 / beyond.min()
-    for _ in range(50):
+    for _ in range(40):
         t = (low + high) / 2
         if law @ (beyond / (1.0 + t * beyond)) > 0:
             low = t
