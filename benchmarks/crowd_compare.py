@@ -11,7 +11,8 @@ sum is drawn from its law (docs/fleet-law.md); the oracles' reports are always p
 
 Each way ends in a `Crowd`, and the same new phones mix each into the same predictions. Figures are
 over launches 10 to 50; intervals are 95 % over new phones, paired, all seeds pooled. --cache keeps
-what was learnt (vectors, tallies, plans), so that measuring anew takes minutes.
+what was learnt (vectors, tallies, plans), so that measuring anew takes minutes; when phones mix a
+crowd in differently, --sharpen chooses the sharpness of the plans anew, which needs no training.
 
     python benchmarks/crowd_compare.py --cache /tmp/crowds --json compare.json
 """
@@ -60,8 +61,9 @@ def hits(phones, crowds):
 class Learnt:
     """What was learnt, kept in a folder: plans, vectors, tallies."""
 
-    def __init__(self, folder, parameters, exact_up_to):
+    def __init__(self, folder, parameters, exact_up_to, sharpen):
         folder.mkdir(parents=True, exist_ok=True)
+        self.sharpen, self._sharpened = sharpen, set()
         self.folder, self.parameters, self.exact_up_to = folder, parameters, exact_up_to
         self.plans = folder / "plans.json"
         self._fleet = None
@@ -77,14 +79,16 @@ class Learnt:
     def plan(self, way, size, epsilon):
         known = json.loads(self.plans.read_text()) if self.plans.exists() else {}
         key = f"{way} {size if epsilon else 'any'} {epsilon}"
-        if key not in known:
+        if key not in known or (self.sharpen and key not in self._sharpened):
             if self._worth is None:
                 first = crowd_rounds.STAND_INS
                 self._worth = worth_to(new_phones(self.parameters, STAND_IN_SEED, first, 150))
+            steps = [(known[key]["rounds"], known[key]["rate"])] if key in known else None
             plan = crowd_rounds.rehearsed(
-                way, size, self.parameters, epsilon, STAND_IN_SEED, self._worth
+                way, size, self.parameters, epsilon, STAND_IN_SEED, self._worth, steps
             )
             known[key] = asdict(plan)
+            self._sharpened.add(key)
             self.plans.write_text(json.dumps(known, indent=1))
         return crowd_rounds.Plan(**known[key])
 
@@ -190,6 +194,7 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=87)
     parser.add_argument("--new", type=int, default=300)
     parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--sharpen", action="store_true", help="choose the sharpness anew")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--table", type=Path, help="the result as Markdown")
     given = parser.parse_args()
@@ -197,7 +202,9 @@ def main() -> None:
     epsilons = [None, *(float(each) for each in given.epsilon.split(","))]
     seeds = [int(each) for each in given.seeds.split(",")]
     ways = given.ways.split(",")
-    learnt = Learnt(given.cache, synthetic.fleet_parameters(1, given.apps), given.exact_up_to)
+    learnt = Learnt(
+        given.cache, synthetic.fleet_parameters(1, given.apps), given.exact_up_to, given.sharpen
+    )
     result = {"settings": {**vars(given), "cache": "", "json": "", "table": ""}, "rows": []}
     phones, rates = {}, {}
     for seed in seeds:

@@ -13,7 +13,7 @@ in for those to be learnt from.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -175,18 +175,20 @@ def rehearsed(
     epsilon: float | None,
     seed: int,
     worth: Worth,
+    steps: Iterable[tuple[int, float]] | None = None,
 ) -> Plan:
     """The plan of `STEPS` and `SHARPNESSES` whose crowd is worth most to phones that stand in.
 
     All phones of a rehearsal are synthetic and of `seed`, which must not be that of the phones to
     be learnt from; so must be those that `worth` asks. The clip is the median length of stand-ins'
     first gradients. A round takes the mean of a few stand-ins' clipped gradients and adds noise of
-    the variance that the reports of n_phones/rounds phones have.
+    the variance that the reports of n_phones/rounds phones have. `steps` are rounds and learning
+    rates to try in place of `STEPS`.
     """
     stand_ins = made_fleet(replace(parameters, phones=STAND_INS), seed)
     clip = None if epsilon is None else _median_length(way, stand_ins, seed)
     best, most = None, -math.inf
-    for rounds, rate in STEPS[way]:
+    for rounds, rate in steps or STEPS[way]:
         if rounds > n_phones:
             continue
         plan = Plan(way, rounds, rate, 1.0, clip)
