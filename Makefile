@@ -55,7 +55,7 @@ bench: $(READY)
 
 # What a crowd is worth to new phones, by the way it is learnt; long.
 bench-crowd: $(READY)
-	$(BIN)/python benchmarks/crowd_compare.py --phones 1000,10000,100000 --epsilon 1,4.5 --new 120
+	$(BIN)/python benchmarks/crowd_compare.py --phones 1000,10000,100000 --cache .bench-crowd
 
 # Load, kills and nonsense against a server on loopback; ten minutes.
 bench-serve: $(READY)

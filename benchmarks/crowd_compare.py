@@ -1,225 +1,282 @@
 """Three ways to learn a prior from many phones, at equal total ε: hit rates of new phones.
 
-    seqmf      the paper's gradients of Q; a phone's prior is softmax(β·light score)
-    directed   gradients of a directed embedding, nextapp.directed; its prior is its P(next | last)
+    seqmf, directed    gradients in rounds, nextapp.experiments.crowd_rounds
     subset, hadamard   one cell a phone through a frequency oracle, nextapp.crowd
 
-Every phone reports once in its life, at its whole ε. The oracles take all reports in one round. The
-gradients are followed over ROUNDS rounds, each by its own share of the phones, through codebook.
-A round's mean gradient is taken over SAMPLE phones and the noise of codebook for the round's
-phones is added from its normal limit (docs/fleet-law.md), so fleets of a million cost what small
-ones do. Figures are over the new phones' launches 10 to 50.
+Every phone reports once in its life, at its whole ε: the oracles take all reports in one round, the
+gradients are followed over the rounds of a plan, each by its own share of the phones. The plan
+(rounds, learning rate, clip, sharpness) of each way, fleet size and ε is rehearsed on synthetic
+phones of another seed. Up to --exact-up-to phones every report of a gradient is played, of more the
+sum is drawn from its law (docs/fleet-law.md); the oracles' reports are always played.
 
-The prior of each way goes into the same mix with the phone's own habits. Synthetic phones.
+Each way ends in a `Crowd`, and the same new phones mix each into the same predictions. Figures are
+over launches 10 to 50; intervals are 95 % over new phones, paired, all seeds pooled. --cache keeps
+what was learnt (vectors, tallies, plans), so that measuring anew takes minutes; when phones mix a
+crowd in differently, --sharpen chooses the sharpness of the plans anew, which needs no training.
 
-    python benchmarks/crowd_compare.py --phones 1000,10000,100000 --epsilon 0.5,1,2,4.5
+    python benchmarks/crowd_compare.py --cache /tmp/crowds --json compare.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import numpy as np
 
-from nextapp import directed, model
-from nextapp.crowd import crowd_from, learnt_crowd
+from nextapp import directed
+from nextapp.crowd import crowd_from, crowd_of_vectors, learnt_crowd
 from nextapp.data import collapsed, synthetic
-from nextapp.experiments.coldstart import HEADLINE, Passed, passed
+from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.experiments import crowd_rounds
+from nextapp.experiments.coldstart import CUTOFFS, marked, new_phones, worth_to
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tallied
-from nextapp.habits import mixed_with_crowd
 from nextapp.privacy import mechanism
-from nextapp.privacy.mechanism import into_ball
-from nextapp.randomness import KeyedBits
-from nextapp.server import adam, random_vectors
-from nextapp.wire import Broadcast, ModelSettings
 
-DIM, ROUNDS, SAMPLE, LAM = 16, 20, 100, 0.1
-BETAS = (1.0, 3.0, 10.0, 30.0)
+STAND_IN_SEED = 1_000_003
+NEW_FROM = 2_000_000  # number of the first new phone: beyond every fleet
+AT_ONCE = 20_000
+OWN_LAMBDA, OWN_LAUNCHES = 1.0, 10  # a phone's own p: its λ, and the launches it is solved from
 
 
-def hit_rates(phones: list[Passed], prior) -> np.ndarray:
-    """HR@1, 3, 5 over the headline launches; prior(phone, launch) gives (popular, share, rest)."""
-    hits = []
-    for number, one in enumerate(phones):
-        for launch in range(HEADLINE[0], min(HEADLINE[1], len(one.target))):
-            scores = one.scores[launch]
-            if prior is not None:
-                cells = prior(number, one, launch)
-                scores = mixed_with_crowd(scores, *cells, one.after[launch], one.seen[launch])
-            target = scores[one.target[launch]]
-            better, equal = int((scores > target).sum()), int((scores == target).sum())
-            hits.append([min(max((n - better) / equal, 0.0), 1.0) for n in (1, 3, 5)])
-    return np.mean(hits, axis=0)
+def hits(phones, crowds):
+    """{name: (n_phones, 3)}: HR@1, 3, 5 of every phone with each crowd; None is no crowd.
 
-
-def told_by(crowd):
-    return lambda number, one, launch: crowd.cells(one.candidates, int(one.last[launch]))
-
-
-def spoken(chances: np.ndarray):
-    return np.full(len(chances), 1 / len(chances)), chances / chances.sum(), 0.0
-
-
-def followed(gradient, start, sample, n_phones, epsilon, seed, rate=0.1):
-    """Adam over ROUNDS rounds of clipped mean gradients with the noise of codebook."""
-    generator = KeyedBits(seed, purpose="compare").generator()
-    optimiser, vectors = adam(rate), start
-    state = optimiser.start(vectors)
-    lengths = [np.linalg.norm(gradient(vectors, each)) for each in sample[:100]]
-    clip = float(np.median(lengths))
-    noise = 0.0
-    if epsilon is not None:
-        m = mechanism("codebook", epsilon=epsilon, n_apps=len(start), d=DIM, clip=clip)
-        noise = clip * math.sqrt(m.variance / start.size / max(1, n_phones // ROUNDS))
-    for number in range(ROUNDS):
-        some = sample[number * SAMPLE : (number + 1) * SAMPLE]
-        mean = np.zeros(start.size)
-        for each in some:
-            flat = gradient(vectors, each).ravel()
-            mean += flat if epsilon is None else clip * into_ball(flat, "l2", clip)
-        step = (mean / len(some) + noise * generator.normal(size=start.size)).reshape(start.shape)
-        vectors, state = optimiser.step(vectors, step, state)
-    return vectors
-
-
-def seqmf_gradient(settings):
-    def gradient(vectors, history):
-        broadcast = Broadcast(0, vectors, settings)
-        stats = model.phone_statistics(history, settings.reading)
-        own, c, c0, h = model.phone_terms(stats, broadcast)
-        p = model.phone_user_vector(own, broadcast.gram, c, c0, h, settings.lam)
-        return model.phone_gradient(stats, vectors, p, c, c0, h).dense()
-
-    return gradient
-
-
-def directed_gradient(vectors, history):
-    Q, R = np.split(vectors, 2)
-    phone = directed.transitions_of(history, len(Q))
-    return directed.gradient(Q, R, directed.user_vector(Q, R, phone, LAM), phone)
-
-
-def seqmf_prior(vectors, settings, histories, beta):
-    broadcast = Broadcast(0, vectors, settings)
-
-    def prior(number, one, launch):
-        stats = model.phone_statistics(histories[number][:launch], settings.reading)
-        own, c, c0, h = model.phone_terms(stats, broadcast)
-        p = model.phone_user_vector(own, broadcast.gram, c, c0, h, settings.lam)
-        scores = beta * vectors[one.candidates] @ (p + vectors[one.last[launch]])
-        return spoken(np.exp(scores - scores.max()))
-
-    return prior
-
-
-def directed_prior(vectors, histories):
-    Q, R = np.split(vectors, 2)
-
-    def prior(number, one, launch):
-        phone = directed.transitions_of(histories[number][:launch], len(Q))
-        p = directed.user_vector(Q, R, phone, LAM)
-        return spoken(
-            directed.probabilities(Q, R, p, one.last[launch : launch + 1])[0][one.candidates]
+    A crowd may be a list, one for each phone.
+    """
+    return {
+        name: np.array(
+            [
+                marked(*one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
+                for number, one in enumerate(phones)
+            ]
         )
-
-    return prior
-
-
-def rates_of(way, size, epsilon, world) -> np.ndarray:
-    """Hit rates of the new phones with the prior that this way gives them."""
-    n_apps, seed, new, histories = world["n_apps"], world["seed"], world["new"], world["histories"]
-    start = KeyedBits(seed, purpose="Q").generator()
-    sample = (world["sample"][:size] * (1 + ROUNDS * SAMPLE // size))[: ROUNDS * SAMPLE]
-    if way == "seqmf":
-        settings = ModelSettings(inference="last")
-        vectors = random_vectors(n_apps, DIM, 0.1, start)
-        vectors = followed(seqmf_gradient(settings), vectors, sample, size, epsilon, seed)
-
-        def at(beta, phones):
-            return hit_rates(phones, seqmf_prior(vectors, settings, histories, beta))
-
-        half = new[: len(new) // 2]  # β is chosen on one half of the new phones
-        return at(max(BETAS, key=lambda beta: at(beta, half)[2]), new)
-    if way == "directed":
-        vectors = random_vectors(2 * n_apps, DIM, 0.1, start)
-        vectors = followed(directed_gradient, vectors, sample, size, epsilon, seed)
-        return hit_rates(new, directed_prior(vectors, histories))
-    fleet = _fleet(world["parameters"], seed, size)
-    if epsilon is None:
-        return hit_rates(new, told_by(crowd_from(mean_shares(fleet), 0.0)))
-    oracle = mechanism(way, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
-    estimate = oracle.estimate(tallied(fleet, oracle, seed), size)
-    return hit_rates(new, told_by(learnt_crowd(oracle, estimate, size)))
+        for name, crowd in crowds.items()
+    }
 
 
-def new_phones(parameters, seed, first):
-    """Phones from number `first` on: their histories, and their own predictions."""
-    log = collapsed(synthetic.make(parameters, seed, first))
-    starts = log.starts
-    long = np.flatnonzero(np.diff(starts) >= HEADLINE[1])
-    histories = [log.app[starts[u] : starts[u + 1]].astype(np.int64) for u in long]
-    times = [log.time[starts[u] : starts[u] + HEADLINE[1]] / 1000.0 for u in long]
-    return histories, [
-        passed(apps, when, np.unique(apps)) for apps, when in zip(histories, times, strict=True)
+class Learnt:
+    """What was learnt, kept in a folder: plans, vectors, tallies."""
+
+    def __init__(self, folder, parameters, exact_up_to, sharpen):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.sharpen, self._sharpened = sharpen, set()
+        self.folder, self.parameters, self.exact_up_to = folder, parameters, exact_up_to
+        self.plans = folder / "plans.json"
+        self._fleet = None
+        self._worth = None
+
+    def fleet(self, size, seed):
+        """The first phones of a world; made once for the largest fleet asked for."""
+        if self._fleet is None or self._fleet[0] != seed or len(self._fleet[1]) < size:
+            self._fleet = None
+            self._fleet = seed, made(self.parameters, seed, size)
+        return self._fleet[1].shard(0, size)
+
+    def plan(self, way, size, epsilon):
+        known = json.loads(self.plans.read_text()) if self.plans.exists() else {}
+        key = f"{way} {size if epsilon else 'any'} {epsilon}"
+        if key not in known or (self.sharpen and key not in self._sharpened):
+            if self._worth is None:
+                first = crowd_rounds.STAND_INS
+                self._worth = worth_to(new_phones(self.parameters, STAND_IN_SEED, first, 150))
+            steps = [(known[key]["rounds"], known[key]["rate"])] if key in known else None
+            plan = crowd_rounds.rehearsed(
+                way, size, self.parameters, epsilon, STAND_IN_SEED, self._worth, steps
+            )
+            known[key] = asdict(plan)
+            self._sharpened.add(key)
+            self.plans.write_text(json.dumps(known, indent=1))
+        return crowd_rounds.Plan(**known[key])
+
+    def found(self, way, size, epsilon, seed):
+        """Vectors, or a tally, or the mean shares; learnt if they are not there."""
+        kept = self.folder / f"{way}-{size}-{epsilon}-{seed}.npy"
+        if kept.exists():
+            return np.load(kept)
+        fleet = self.fleet(size, seed)
+        if way in crowd_rounds.WAYS:
+            plan = self.plan(way, size, epsilon)
+            values = crowd_rounds.trained(
+                plan, fleet, epsilon, seed, mode=self.mode(size, epsilon), threads=1
+            )
+        elif epsilon is None:
+            values = mean_shares(fleet)
+        else:
+            values = tallied(fleet, self.oracle(way, epsilon), seed, threads=1)
+        np.save(kept, values)
+        return values
+
+    def crowd(self, way, size, epsilon, seed):
+        values = self.found(way, size, epsilon, seed)
+        if way in crowd_rounds.WAYS:
+            return self.plan(way, size, epsilon).crowd(values)
+        if epsilon is None:
+            return crowd_from(values, 0.0)
+        oracle = self.oracle(way, epsilon)
+        return learnt_crowd(oracle, oracle.estimate(values, size), size)
+
+    def own_crowds(self, size, epsilon, seed, phones):
+        """The directed model's crowds with each phone's own p, from its first launches."""
+        plan = self.plan("directed", size, epsilon)
+        Q, R = np.split(self.found("directed", size, epsilon, seed), 2)
+        Q = plan.sharpness * Q
+        crowds = []
+        for one in phones:
+            history = one.apps[:OWN_LAUNCHES]
+            phone = directed.transitions_of(history, len(Q))
+            p = directed.user_vector(Q, R, phone, OWN_LAMBDA)
+            crowds.append(crowd_of_vectors(Q, R, 1.0, p))
+        return crowds
+
+    def mode(self, size, epsilon):
+        return "exact" if epsilon is None or size <= self.exact_up_to else "law"
+
+    def oracle(self, way, epsilon):
+        n_apps = self.parameters.apps
+        return mechanism(way, epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
+
+
+def made(parameters, seed, size):
+    shards = []
+    for first in range(0, size, AT_ONCE):
+        some = replace(parameters, phones=min(size, first + AT_ONCE))
+        log = collapsed(synthetic.make(some, seed, first))
+        starts = log.starts.astype(np.int64)
+        shards.append(Fleet.of_histories(starts, log.app, log.n_apps, first))
+    return Fleet.joined(shards)
+
+
+def figures(values):
+    """Mean and 95 % interval of each column, over its rows."""
+    low, high = interval(bootstrap_means(values, 0))
+    return [
+        {"mean": float(m), "low": float(a), "high": float(b)}
+        for m, a, b in zip(values.mean(axis=0), low, high, strict=True)
     ]
+
+
+def row(way, size, epsilon, learnt, rates, rival):
+    """One line of the result: HR gained over no crowd, and over the rival's crowd."""
+    seeds = sorted(rates)
+    gains = [rates[seed][way, size, epsilon] - rates[seed][None] for seed in seeds]
+    gain = np.concatenate(gains)
+    found = {
+        "way": way,
+        "phones": size,
+        "epsilon": epsilon,
+        "seeds": seeds,
+        "n_new": len(gain),
+        "played": learnt.mode(size, epsilon) if way in crowd_rounds.WAYS else "exact",
+        "gain": figures(gain),
+        "gain_by_seed": [each.mean(axis=0).tolist() for each in gains],
+    }
+    plan = way.removesuffix("+p")
+    if plan in crowd_rounds.WAYS:
+        found["plan"] = asdict(learnt.plan(plan, size, epsilon))
+    if all((rival, size, epsilon) in rates[seed] for seed in seeds):
+        other = [rates[s][way, size, epsilon] - rates[s][rival, size, epsilon] for s in seeds]
+        found[f"minus_{rival}"] = figures(np.concatenate(other))
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--phones", default="1000,10000,100000")
-    parser.add_argument("--epsilon", default="0.5,1,2,4.5")
-    parser.add_argument("--apps", type=int, default=87)
-    parser.add_argument("--new", type=int, default=200)
+    parser.add_argument("--phones", default="1000,10000,100000,1000000")
+    parser.add_argument("--epsilon", default="0.5,1,2,4.5", help="besides none")
     parser.add_argument("--ways", default="seqmf,directed,subset,hadamard")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--once-from", type=int, default=1_000_000, help="first seed only")
+    parser.add_argument("--exact-up-to", type=int, default=crowd_rounds.MOST_EXACT)
+    parser.add_argument("--apps", type=int, default=87)
+    parser.add_argument("--new", type=int, default=300)
+    parser.add_argument("--cache", type=Path, required=True)
+    parser.add_argument("--sharpen", action="store_true", help="choose the sharpness anew")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--table", type=Path, help="the result as Markdown")
     given = parser.parse_args()
     sizes = [int(each) for each in given.phones.split(",")]
     epsilons = [None, *(float(each) for each in given.epsilon.split(","))]
-    parameters = synthetic.fleet_parameters(max(sizes) + given.new, given.apps)
-    histories, new = new_phones(parameters, given.seed, max(sizes))
-    begin, apps = synthetic.histories(parameters, given.seed, 0, min(max(sizes), ROUNDS * SAMPLE))
-    sample = [apps[begin[k] : begin[k + 1]].astype(np.int64) for k in range(len(begin) - 1)]
-    world = {
-        "parameters": parameters,
-        "n_apps": given.apps,
-        "seed": given.seed,
-        "new": new,
-        "histories": histories,
-        "sample": [each for each in sample if len(each) > 1],
-    }
-    base = hit_rates(new, None)
-    print(f"{given.apps} apps, {len(new)} new phones, without a crowd: HR@1/3/5 {_words(base)}")
-    print(f"{'way':9s} {'phones':>8s} {'ε':>5s}  HR@1/3/5 gained", flush=True)
-    found = []
+    seeds = [int(each) for each in given.seeds.split(",")]
+    ways = given.ways.split(",")
+    learnt = Learnt(
+        given.cache, synthetic.fleet_parameters(1, given.apps), given.exact_up_to, given.sharpen
+    )
+    result = {"settings": {**vars(given), "cache": "", "json": "", "table": ""}, "rows": []}
+    phones, rates = {}, {}
+    for seed in seeds:
+        phones[seed] = new_phones(learnt.parameters, seed, NEW_FROM, given.new)
+        rates[seed] = hits(phones[seed], {None: None})
+    base = figures(np.concatenate([rates[seed][None] for seed in seeds]))
+    result["without"] = base
+    print(f"{given.apps} apps; without a crowd HR@1/3/5 {words(base, '')}", flush=True)
+    print(f"{'phones':>8s} {'ε':>5s} {'way':10s} HR@1/3/5 gained", flush=True)
     for size in sizes:
-        for way in given.ways.split(","):
+        of = seeds[:1] if size >= given.once_from else seeds
+        for seed in of:
             for epsilon in epsilons:
-                gain = rates_of(way, size, epsilon, world) - base
-                found.append(
-                    {"way": way, "phones": size, "epsilon": epsilon, "gain": gain.tolist()}
-                )
-                print(f"{way:9s} {size:8d} {epsilon or 'none':>5}  {_words(gain, '+')}", flush=True)
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump({"base": base.tolist(), "found": found, "settings": vars(given)}, file)
+                for way in ways:
+                    if way == "hadamard" and epsilon is None and "subset" in ways:
+                        continue  # as subset
+                    crowds = {(way, size, epsilon): learnt.crowd(way, size, epsilon, seed)}
+                    if way == "directed":
+                        own = learnt.own_crowds(size, epsilon, seed, phones[seed])
+                        crowds["directed+p", size, epsilon] = own
+                    rates[seed] |= hits(phones[seed], crowds)
+        some = {seed: rates[seed] for seed in of}
+        for epsilon in epsilons:
+            for way in (*ways, "directed+p"):
+                if (way, size, epsilon) not in rates[of[0]]:
+                    continue
+                found = row(way, size, epsilon, learnt, some, "subset")
+                result["rows"].append(found)
+                print(f"{size:8d} {epsilon or 'none':>5} {way:10s} {words(found['gain'])}")
+        print(flush=True, end="")
+        if given.json:
+            given.json.write_text(json.dumps(result, indent=1))
+        if given.table:
+            given.table.write_text(table(result["rows"], ways))
 
 
-def _fleet(parameters, seed, size):
-    shards = []
-    for first in range(0, size, 50_000):
-        last = min(size, first + 50_000)
-        starts, apps = synthetic.histories(replace(parameters, phones=last), seed, first, last)
-        shards.append(Fleet.of_histories(starts, apps, parameters.apps, first))
-    return Fleet.joined(shards)
+def table(rows, ways) -> str:
+    """Gains of all ways, then what stands between the directed model and subset."""
+    found = {(each["phones"], each["epsilon"], each["way"]): each for each in rows}
+    heads = ["phones", "ε", *ways, "directed − subset"]
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    before = None
+    for size, epsilon in dict.fromkeys((each["phones"], each["epsilon"]) for each in rows):
+        cells = [
+            f"{size:,}" if size != before else "",
+            "none" if epsilon is None else f"{epsilon:g}",
+        ]
+        before = size
+        for way in ways:
+            one = found.get((size, epsilon, way))
+            cells.append(" / ".join(short(each["mean"]) for each in one["gain"]) if one else "")
+        apart = found.get((size, epsilon, "directed"), {}).get("minus_subset", [])
+        cells.append(
+            " / ".join(
+                f"{short(x['mean'])} ({short(x['low'])} to {short(x['high'])})" for x in apart
+            )
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
-def _words(rates, sign="") -> str:
-    return " ".join(f"{rate:{sign}.3f}" for rate in rates)
+def short(value) -> str:
+    """Three digits with a sign, as the pages write them."""
+    digits = f"{abs(value):.3f}"[1:]
+    return f"{'−' if value < 0 else '+'}{digits}" if digits != ".000" else "±.000"
+
+
+def words(found, sign="+") -> str:
+    return "  ".join(
+        f"{one['mean']:{sign}.3f} ({one['low']:{sign}.3f} to {one['high']:{sign}.3f})"
+        for one in found
+    )
 
 
 if __name__ == "__main__":

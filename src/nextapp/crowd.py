@@ -4,8 +4,9 @@
 σ                        standard error of one estimated entry of π
 
 The estimate of π is unbiased and most of it is noise. `shrunk` gives each entry its expected value
-under the distribution of true entries, which is itself fitted to all of them (empirical Bayes);
-`crowd_from` turns the result into P(app) and P(next | last).
+under a law of the true entries that is itself fitted to all of them (empirical Bayes). How popular
+an app is shows in all the entries of its row and its column, so that is known first, and single
+transitions are held against it; `crowd_from` tells what the reports add to it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nextapp.directed import probabilities
 from nextapp.privacy import FrequencyOracle
 from nextapp.server import RoundServer, write_atomically
 from nextapp.shares import POPULARITY, check_popularity
@@ -42,9 +44,18 @@ LEAST_SHARE = 1e-3
 LEAST_SUPPORT = 10
 """Reports that must be expected to favour a cell by chance alone before any are believed."""
 
-_ITERATIONS = 100
-_BIN = 0.1
-_LOWEST, _HIGHEST = -6.0, 60.0  # in standard errors; above, an entry is left as it is
+LEAN = 3.0
+"""Entries that are just as expected, added to those seen when their law is fitted."""
+
+_ITERATIONS = 60
+_BREADTH = 0.11  # of a level of a law, by its size: half the way to the next
+_AS_EXPECTED = 1.0  # the first of the multiples, see `LEAN`
+_MULTIPLES = np.array([_AS_EXPECTED, 0.0, *np.geomspace(0.1, 0.83, 12), *np.geomspace(1.2, 10, 12)])
+_PARTS = np.geomspace(0.005, 1.0, 25)
+_N_SIZES, _RARELY = 15, 0.01
+_BIN, _STEP = 0.2, 1.3  # transitions this much alike count as one: standard errors, popularity
+_LEAST = 1e-12
+_LONG_RUN = 50  # launches after which P(app) no longer changes
 
 
 class CrowdServer(RoundServer):
@@ -153,82 +164,223 @@ def learnt_crowd(
     """What an oracle's estimate of π from this many reports tells.
 
     Nothing, where a cell can expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the
-    noise is then far from normal, and `shrunk` would take it for knowledge.
+    noise is then far from normal, and would be taken for knowledge.
     """
     if n_reports * oracle.n_favoured < LEAST_SUPPORT * oracle.n_outputs:
-        estimate = np.zeros_like(estimate)
-    return crowd_from(estimate, math.sqrt(oracle.cell_variance() / n_reports), popularity)
+        n_apps = oracle.n_apps
+        return _told(np.full(n_apps, 1.0 / n_apps), np.zeros((n_apps, n_apps)))
+    variance = oracle.cell_variance(1.0 / oracle.D)  # that of a cell of average share
+    return crowd_from(estimate, math.sqrt(variance / n_reports), popularity)
 
 
 def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -> Crowd:
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
-        P(i)     ∝ E[π(i, n_apps)]
-        P(i | j) = E[π(j, i)] / Σ_i E[π(j, i)]
+        share(i | j) = max(0, P(i | j) − (1 − ρ(j)) U(i | j)),   i ≠ j
+        share(j | j) = P(j | j)·ρ(j) (1 + ρ(j))/2
+        ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
-    E is `shrunk`, over launches, over repeats (j, j) and over all other transitions. A row that the
-    reports do not resolve comes out flat, and a flat row changes no ranking of a phone. Only the
-    `MOST_FOLLOWERS` likeliest followers of an app are told; what they leave to 1 a phone fills with
-    what it knows itself. With σ = 0 nothing is shrunk.
+    P(i | j) is what `transitions_expected` makes of the reports, s its standard deviation, and
+    U(i | j) the usual, which goes by the popularity of i. So ρ is how surely the reports set a row
+    apart from the usual, and 1 − ρ of the usual is not told: it is left to the phone, which knows
+    itself what it uses. It also knows how readily it repeats, so repeats are told more cautiously
+    still. Only the `MOST_FOLLOWERS` likeliest followers of an app are told.
+
+    P(app) is first that of `launches_expected`, then that of the transitions found with it, with
+    which they are found again. With σ = 0 nothing is shrunk, and ρ = 1.
     """
-    n_apps = len(estimate)
     check_popularity(popularity)
-    told = _shares_of_launches(estimate, error, popularity)
-    repeats = np.eye(n_apps, dtype=bool)
-    known = np.empty((n_apps, n_apps))
-    for kind in (repeats, ~repeats):
-        known[kind] = shrunk(estimate[:, :-1][kind], error)
-    share = known / np.maximum(known.sum(axis=1), 1e-300)[:, None]
-    starts, following, kept = [0], [], []
+    if error == 0:
+        return _told(*_exact(estimate, popularity))
+    likes = launches_expected(estimate, error, popularity)
+    if popularity == 1 or len(likes) == 1:
+        return _told(likes, np.zeros((len(likes), len(likes))))
+    moves = (1.0 - popularity) * _spoken(estimate, error)
+    found, _ = transitions_expected(estimate[:, :-1], error, likes, moves)
+    likes = np.maximum(found.sum(axis=0) + found.sum(axis=1), _LEAST)
+    likes /= likes.sum()
+    found, spread = transitions_expected(estimate[:, :-1], error, likes, moves)
+    repeats = np.eye(len(likes), dtype=bool)
+    usual = np.where(repeats, 0.0, likes)
+    usual *= (np.where(repeats, 0.0, found).sum(axis=1) / usual.sum(axis=1))[:, None]
+    apart = np.where(repeats, 0.0, np.abs(found - usual)).sum(axis=1)
+    sure = apart / (apart + np.where(repeats, 0.0, spread).sum(axis=1))
+    told = np.maximum(found - (1.0 - sure)[:, None] * usual, 0.0)
+    told[repeats] = sure * (1.0 + sure) / 2.0 * found[repeats]
+    return _told(likes, told / found.sum(axis=1)[:, None])
+
+
+def _spoken(estimate: Floats, error: float) -> float:
+    """Σπ, how many of the phones had anything to say: at most as many as the estimate allows."""
+    return min(1.0, max(float(estimate.sum()), 0.0) + 2.0 * error * math.sqrt(estimate.size))
+
+
+def _exact(estimate: Floats, popularity: float) -> tuple[Floats, Floats]:
+    known = np.maximum(estimate, 0.0)
+    likes = known[:, :-1].sum(axis=0) if popularity == 0 else known[:, -1]
+    n_apps, total = len(likes), float(likes.sum())
+    likes = likes / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
+    rows = np.maximum(known[:, :-1].sum(axis=1), _LEAST)
+    return likes, known[:, :-1] / rows[:, None]
+
+
+def _told(likes: Floats, share: Floats) -> Crowd:
+    """The largest shares of a row are told. Every app keeps a little of P(app): a phone may have
+    any."""
+    starts, following, kept = [0], [np.zeros(0, np.int64)], [np.zeros(0)]
     for row in share:
         best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]
         best = np.sort(best[row[best] >= LEAST_SHARE])
         following.append(best)
         kept.append(row[best])
         starts.append(starts[-1] + len(best))
+    likes = 0.99 * likes + 0.01 / len(likes)
     return Crowd(
-        told,
+        likes / likes.sum(),
         np.array(starts, np.int64),
-        np.concatenate(following).astype(np.int64) if n_apps else np.zeros(0, np.int64),
+        np.concatenate(following).astype(np.int64),
         np.concatenate(kept),
     )
 
 
-def _shares_of_launches(estimate: Floats, error: float, popularity: float) -> Floats:
-    """P(app): every app keeps a little, as a phone may have any."""
-    n_apps = len(estimate)
-    if popularity == 0:
-        told = np.maximum(shrunk(estimate[:, :-1].sum(axis=0), error * math.sqrt(n_apps)), 0.0)
-    else:
-        told = np.maximum(shrunk(estimate[:, -1], error), 0.0)
-    total = float(told.sum())
-    told = told / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
-    told = 0.99 * told + 0.01 / n_apps
-    return np.asarray(told / told.sum())
+def launches_expected(estimate: Floats, error: float, popularity: float = POPULARITY) -> Floats:
+    """(n_apps,): P(app), from the column of launches and from the sums of rows and columns.
 
-
-def shrunk(estimate: Floats, error: float) -> Floats:
-    """E[θ | x] for entries x = θ + N(0, error²), θ >= 0, under the law of θ most likely for all x.
-
-    Robbins (1956), Kiefer and Wolfowitz (1956); the law lives on a grid and is found by the EM
-    algorithm on a histogram of x, so that the work does not grow with the number of entries.
+    Rows and columns differ by a phone's first and last launch only, so all three speak of the same;
+    they are weighed by their precision, then `shrunk` towards even shares.
     """
-    if error == 0:
-        return np.maximum(estimate, 0.0)
-    z = np.clip(estimate / error, _LOWEST, _HIGHEST)
-    edges = np.arange(_LOWEST, max(z.max(initial=0.0), 0.0) + 2 * _BIN, _BIN)
-    count = np.histogram(z, edges)[0]
-    middle = (edges[1:] + edges[:-1]) / 2
-    theta = np.append(0.0, np.geomspace(0.05, max(1.0, edges[-1]), 60))
-    likelihood = np.exp(-0.5 * (middle[:, None] - theta) ** 2)  # (bins, grid)
-    law = np.full(len(theta), 1.0 / len(theta))
-    seen = count > 0
-    for _ in range(_ITERATIONS):
-        weight = likelihood[seen] * law
-        weight *= (count[seen] / weight.sum(axis=1))[:, None]
-        law = weight.sum(axis=0) / weight.sum()
-    weight = likelihood * law
-    expected = weight @ theta / np.maximum(weight.sum(axis=1), 1e-300)
-    return np.asarray(
-        error * (np.interp(z, middle, expected) + np.maximum(estimate / error - _HIGHEST, 0.0))
+    n_apps, transitions = len(estimate), 1.0 - popularity
+    moves = (estimate[:, :-1].sum(axis=0) + estimate[:, :-1].sum(axis=1)) / 2
+    spread = (n_apps + 1) / 2  # the variance of `moves`, in that of an entry
+    precision = transitions**2 / spread + popularity**2
+    seen = (transitions * moves / spread + popularity * estimate[:, -1]) / precision
+    multiples = [_AS_EXPECTED, 0.0, *np.geomspace(0.03, 0.8, 15), *np.geomspace(1.2, n_apps, 25)]
+    mean = _spoken(estimate, error) / n_apps
+    levels = np.tile(mean * np.array(multiples), (n_apps, 1))
+    found, _ = shrunk(seen, error / math.sqrt(precision), levels, mean=mean)
+    found = np.maximum(found, _LEAST)
+    return np.asarray(found / found.sum())
+
+
+def transitions_expected(
+    estimate: Floats, error: float, likes: Floats, total: float
+) -> tuple[Floats, Floats]:
+    """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app) and Σπ = `total`.
+
+    A repeat (j, j) is a part of its row; another transition is a part of its row, or a multiple of
+    what the popularity of its two apps gives it. Either can also be of any size that noise reaches
+    in fewer than one of a hundred crowds: σ √(2 log(100 n)) and more, for n entries.
+    """
+    n_apps = len(estimate)
+    steps = np.rint(np.log(likes) / math.log(_STEP)).astype(np.int64)
+    step, kind = np.unique(steps, return_inverse=True)
+    level = _STEP**step / (_STEP**steps).sum()  # P(app), by kind
+    row = total * level
+    least = error * math.sqrt(2.0 * math.log(estimate.size / _RARELY))
+    largest = float(estimate.max())
+    sizes = np.geomspace(least, largest, _N_SIZES) if largest > least else np.zeros(0)
+    repeats, others = np.eye(n_apps, dtype=bool), ~np.eye(n_apps, dtype=bool)
+    found, spread = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
+
+    levels = _side_by_side(row[kind][:, None] * np.append(0.0, _PARTS), sizes)
+    found[repeats], spread[repeats] = shrunk(np.diagonal(estimate), error, levels)
+
+    bins = np.rint(estimate[others] / (_BIN * error)).astype(np.int64)
+    lowest, n_bins = bins.min(), np.ptp(bins) + 1
+    pairs = (kind[:, None] * len(level) + kind)[others]
+    alike, place, count = np.unique(
+        pairs * n_bins + (bins - lowest), return_inverse=True, return_counts=True
     )
+    last, following = np.divmod(alike // n_bins, len(level))
+    mean = max(total - float(found[repeats].sum()), 0.01 * total) / len(place)
+    expected = row[last] * level[following]
+    expected *= mean * len(place) / (count @ expected)
+    levels = _side_by_side(expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS, sizes)
+    seen = (alike % n_bins + lowest) * (_BIN * error)
+    each = shrunk(seen, error, levels, count.astype(float), mean)
+    found[others], spread[others] = each[0][place], each[1][place]
+    return found, spread
+
+
+def _side_by_side(*levels: Floats) -> Floats:
+    """Columns of levels; those given as one row hold for all entries."""
+    n = len(levels[0])
+    return np.concatenate([np.broadcast_to(each, (n, each.shape[-1])) for each in levels], axis=1)
+
+
+def shrunk(
+    seen: Floats,
+    error: float,
+    levels: Floats,
+    count: Floats | None = None,
+    mean: float | None = None,
+) -> tuple[Floats, Floats]:
+    """E[θ | x] and the standard deviation of θ, for entries x = θ + N(0, error²), `count` of each.
+
+    θ is about one of its row of `levels` (n_entries, n_levels): normal, with `_BREADTH` of the
+    level as standard deviation. How often it is which column is what is most likely for all x
+    (Robbins 1956, Kiefer and Wolfowitz 1956), found by the EM algorithm. If `mean` is given, θ has
+    this mean over all entries, and `LEAN` further entries are taken to be of the first column.
+    """
+    weight = np.ones(len(seen)) if count is None else count
+    own = (_BREADTH * levels) ** 2
+    variance = error**2 + own
+    away = seen[:, None] - levels
+    likelihood = -0.5 * (away**2 / variance + np.log(variance))
+    likelihood = np.exp(likelihood - likelihood.max(axis=1, keepdims=True))
+    law = np.full(levels.shape[1], 1.0 / levels.shape[1])
+    size = weight @ levels / weight.sum()
+    for _ in range(_ITERATIONS):
+        law = (weight / (likelihood @ law)) @ likelihood * law
+        if mean is not None:
+            law[0] += LEAN
+            law = _with_mean(law / law.sum(), size / mean)
+        law /= law.sum()
+    posterior = likelihood * law
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    at = levels + own / variance * away  # E[θ | x, level]
+    expected = (posterior * at).sum(axis=1)
+    square = (posterior * ((at - expected[:, None]) ** 2 + own / variance * error**2)).sum(axis=1)
+    return expected, np.sqrt(square)
+
+
+def _with_mean(law: Floats, size: Floats) -> Floats:
+    """The law p that maximises Σ law log p among those with Σ p size = 1.
+
+    p = law/(1 + t(size − 1)),   t such that the mean is 1
+    """
+    beyond = size - 1.0
+    low, high = -1.0 / beyond.max(), -1.0 / beyond.min()
+    for _ in range(40):
+        t = (low + high) / 2
+        if law @ (beyond / (1.0 + t * beyond)) > 0:
+            low = t
+        else:
+            high = t
+    found: Floats = law / (1.0 + t * beyond)
+    return found
+
+
+def crowd_of_vectors(
+    coming: Floats, before: Floats, sharpness: float = 1.0, taste: Floats | None = None
+) -> Crowd:
+    """What vectors of apps as they come next, and as they came before, tell; (n_apps, d) each.
+
+        P(i | j) = softmax_i β q_iᵀ(p + r_j)
+        P(i)     = Σ_j P(j) P(i | j), where such launches lead in the long run
+
+    q are the rows of `coming`, r those of `before`: Q and R of `nextapp.directed`, or both Q of
+    SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. The `MOST_FOLLOWERS`
+    likeliest followers of an app are told, by what they have above the likeliest that is not: so a
+    flat row tells nothing, however long the catalogue.
+    """
+    n_apps, d = coming.shape
+    p = np.zeros(d) if taste is None else taste
+    rows = probabilities(sharpness * coming, before, p, np.arange(n_apps))
+    told = np.full(n_apps, 1.0 / n_apps)
+    for _ in range(_LONG_RUN):
+        told = told @ rows
+    if n_apps > MOST_FOLLOWERS:
+        untold = np.partition(rows, n_apps - MOST_FOLLOWERS - 1, axis=1)
+        rows = rows - untold[:, n_apps - MOST_FOLLOWERS - 1, None]
+    return _told(told, rows)

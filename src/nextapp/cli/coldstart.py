@@ -29,7 +29,11 @@ def coldstart(
         str, typer.Option(help="Total ε of a phone for private priors, parted by commas.")
     ] = EPSILONS,
     oracle: Annotated[
-        str, typer.Option(help="How phones report: subset or hadamard.")
+        str,
+        typer.Option(
+            help="How the prior is learnt: by reports of shares (subset, hadamard) or of gradients "
+            "(seqmf, directed)."
+        ),
     ] = DEFAULT.oracle,
     candidates: Annotated[
         str,

@@ -2,8 +2,8 @@
 
 A part of the users are new phones, the others the crowd. Every new phone predicts each of its
 launches before it sees it, by `nextapp.habits`, once with each prior from the crowd, so that
-nothing but the prior differs. Priors are non-private, or learnt from one
-report a phone through a frequency oracle at a total ε.
+nothing but the prior differs. Priors are non-private, or learnt from one report a phone at a total
+ε: through a frequency oracle, or by gradients (`crowd_rounds`).
 
 On synthetic phones the crowd is a fleet of any size and the new phones are those with the next
 numbers.
@@ -11,10 +11,12 @@ numbers.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +24,13 @@ from nextapp.crowd import crowd_from, learnt_crowd
 from nextapp.data import LaunchLog, collapsed, synthetic
 from nextapp.evaluation import metrics
 from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.experiments import crowd_rounds
 from nextapp.experiments.settings import versions
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tallied
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
-from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle
+from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle, Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Floats
 
@@ -38,8 +41,11 @@ HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
 CANDIDATES = ("own", "catalogue")
+WAYS = (*ORACLES, *crowd_rounds.WAYS)
+"""How a prior is learnt: through a frequency oracle, or by gradients."""
 
 _AT_ONCE = 20_000  # synthetic phones made at a time
+_REHEARSING = 150  # new phones that stand in when the training of vectors is rehearsed
 
 
 @dataclass(frozen=True)
@@ -63,13 +69,14 @@ class ColdStart:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.oracle not in ORACLES:
+        if self.oracle not in WAYS:
             if self.oracle in MECHANISMS:
                 raise ValueError(
                     f"{self.oracle} reports gradients; a prior is learnt by the frequency oracles "
-                    f"{' and '.join(ORACLES)}."
+                    f"{' and '.join(ORACLES)}, or from the gradients of "
+                    f"{' or '.join(crowd_rounds.WAYS)}."
                 )
-            raise ValueError(unknown("oracle", self.oracle, ORACLES))
+            raise ValueError(unknown("oracle", self.oracle, WAYS))
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -80,8 +87,10 @@ class ColdStart:
         for epsilon in self.epsilons:
             self.made(epsilon, 2)
 
-    def made(self, epsilon: float, n_apps: int) -> FrequencyOracle:
-        """The oracle at this ε."""
+    def made(self, epsilon: float, n_apps: int) -> Mechanism:
+        """The mechanism of a phone's report at this ε; gradients are clipped to 1 here."""
+        if self.oracle in crowd_rounds.WAYS:
+            return replace(crowd_rounds.PLAIN[self.oracle], clip=1.0).made(epsilon, n_apps)
         return ORACLES[self.oracle](epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
 
     @property
@@ -132,6 +141,10 @@ def run(
         "bins": [list(each) for each in (*BINS, HEADLINE)],
         "headline": list(HEADLINE),
         "priors": _summary(names, means, settings.seed),
+        "guarantees": {
+            private(epsilon): asdict(settings.made(epsilon, draws[0].crowd.n_apps).guarantee)
+            for epsilon in settings.epsilons
+        },
         "candidates": settings.candidates,
         "seed": settings.seed,
         "settings": asdict(settings),
@@ -145,15 +158,69 @@ def private(epsilon: float) -> str:
 
 def learnt(settings: ColdStart, crowd: Fleet, number: int, report: Report) -> list[Crowd]:
     """The priors: non-private, then one for each ε, every phone reporting once."""
-    report("learning priors", 0, 1 + len(settings.epsilons))
-    found = [crowd_from(mean_shares(crowd), 0.0)]
-    for done, epsilon in enumerate(settings.epsilons, 1):
+    learn = _by_gradients if settings.oracle in crowd_rounds.WAYS else _by_frequencies
+    found = []
+    for done, epsilon in enumerate((None, *settings.epsilons)):
         report("learning priors", done, 1 + len(settings.epsilons))
-        oracle = settings.made(epsilon, crowd.n_apps)
-        tally = tallied(crowd, oracle, settings.seed + number)
-        estimate = oracle.estimate(tally, len(crowd))
-        found.append(learnt_crowd(oracle, estimate, len(crowd)))
+        found.append(learn(settings, crowd, epsilon, settings.seed + number))
     return found
+
+
+def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
+    if epsilon is None:
+        return crowd_from(mean_shares(crowd), 0.0)
+    oracle = settings.made(epsilon, crowd.n_apps)
+    if not isinstance(oracle, FrequencyOracle):
+        raise ValueError(f"{settings.oracle} reports gradients.")
+    estimate = oracle.estimate(tallied(crowd, oracle, seed), len(crowd))
+    return learnt_crowd(oracle, estimate, len(crowd))
+
+
+def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
+    """Private gradients by a plan that was rehearsed on synthetic phones which are in no crowd."""
+    plan = crowd_rounds.PLAIN[settings.oracle]
+    if epsilon is not None:
+        parameters = synthetic.fleet_parameters(1, crowd.n_apps)
+        if settings.synthetic:
+            parameters = replace(synthetic.parse(settings.data), phones=1)
+        plan = _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
+    return plan.crowd(crowd_rounds.trained(plan, crowd, epsilon, seed))
+
+
+@functools.lru_cache
+def _rehearsed(
+    way: str, n_phones: int, parameters: synthetic.Parameters, epsilon: float, seed: int
+) -> crowd_rounds.Plan:
+    other = int(KeyedBits(seed, purpose="public").words(1)[0] >> np.uint64(1))
+    worth = worth_to(new_phones(parameters, other, crowd_rounds.STAND_INS, _REHEARSING))
+    return crowd_rounds.rehearsed(way, n_phones, parameters, epsilon, other, worth)
+
+
+class NewPhone(NamedTuple):
+    """Launches in order, the seconds of those that count, and the apps that compete."""
+
+    apps: np.ndarray[Any, np.dtype[np.int64]]
+    seconds: Floats
+    candidates: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) -> list[NewPhone]:
+    """Synthetic phones from number `first` on, over the headline's launches if they have them."""
+    log = collapsed(synthetic.make(replace(parameters, phones=first + n), seed, first))
+    found = []
+    for start, end in pairwise(log.starts.tolist()):
+        if end - start >= HEADLINE[1]:
+            apps = log.app[start:end].astype(np.int64)
+            seconds = log.time[start : start + HEADLINE[1]] / 1000.0
+            found.append(NewPhone(apps, seconds, np.unique(apps)))
+    return found
+
+
+def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
+    """Of a crowd: the mean of HR@1, HR@3 and HR@5 of these phones over the headline's launches."""
+    return lambda crowd: float(
+        np.mean([marked(*one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
+    )
 
 
 def _held_out(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:

@@ -56,7 +56,8 @@ NONE = "none"
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(name for name in PLAYED if name != "identity")
-TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")  # their figures depend on the seed
+TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste", "nextapp-seqmf", "nextapp-directed")
+"""Their figures depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 

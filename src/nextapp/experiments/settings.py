@@ -13,6 +13,7 @@ from typing import Any
 
 from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
+from nextapp.experiments import crowd_rounds
 from nextapp.experiments.rounds import LabSeqMF
 from nextapp.habits import ABLATIONS, DEFAULT, without
 from nextapp.names import unknown
@@ -34,11 +35,12 @@ from nextapp.predictors.factorised import Progress
 from nextapp.wire import ModelSettings
 
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
-# Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, and with
-# each ingredient switched off.
+# Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, with a crowd
+# learnt by gradients in place of counts, and with each ingredient switched off.
 VARIANTS = (
     "nextapp-alone",
     "nextapp-taste",
+    *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
 ORACLE = "oracle"  # measured when named: what anyone could reach on synthetic data
@@ -122,6 +124,9 @@ class Experiment:
                 pooled,
             ),
         }
+        for way in crowd_rounds.WAYS:
+            learnt = partial(crowd_rounds.crowd_of_log, way, self.seed)
+            makers[f"nextapp-{way}"] = partial(NextApp, name=f"nextapp-{way}", crowd=learnt)
         for ingredient in ABLATIONS:
             name = f"nextapp-no-{ingredient}"
             makers[name] = partial(NextApp, without(ingredient), name, crowd=pooled)

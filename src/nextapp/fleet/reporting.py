@@ -23,6 +23,8 @@ import numpy.typing as npt
 from nextapp.fleet.codes import Codewords, SeedsInCaps, SignsOfProjections
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.corners import Corners
+from nextapp.fleet.directed_steps import directed_gradients
+from nextapp.fleet.directed_steps import terms as directed_terms
 from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
 from nextapp.fleet.frames import SignsOfCoefficients
 from nextapp.fleet.gradients import BALLS, Gradients, Mask, add_up, gradients, into_balls
@@ -36,6 +38,8 @@ from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
 MODES = ("exact", "law")
+GRADIENTS = ("seqmf", "directed")
+"""Models whose gradients a fleet reports: of Q, or of Q and below it R (`nextapp.directed`)."""
 
 _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "identity": AsItIs,
@@ -51,6 +55,7 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "privunit": LeaningVectors,
     "codebook": Codewords,
 }
+_DENSE_ENTRIES = 1 << 18  # of a block of dense gradients, so that it fits the cache
 PLAYED = tuple(_ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
 
@@ -110,6 +115,7 @@ def encoded(
     user_vectors: Floats,
     reporting: Mask,
     *,
+    model: str = "seqmf",
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
@@ -123,17 +129,19 @@ def encoded(
     user_vectors : (n_phones, d)
         Solved anew in place if `solving`, else taken as they are.
     reporting : (n_phones,)
+    model
+        One of `GRADIENTS`; the broadcast's vectors are Q, or for ``directed`` Q and below it R.
     dtype
-        float64, or float32 for the phone's step; what follows it is always float64.
+        float64, or float32 for SeqMF's step; what follows it is always float64.
     """
-    _check(fleet, broadcast, mechanism, user_vectors, reporting)
+    _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
     encoder = _encoder(mechanism)
-    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
+    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype)
     r = _round(seed, fleet, broadcast)
 
     def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
         blocks = []
-        for start, stop in _cut(first, last, encoder.block):
+        for start, stop in _cut(first, last, _block(encoder, broadcast, model)):
             x = made(start, stop)[0]
             blocks.append((x.phones, encoder.encoded(x, r)))
         return blocks
@@ -154,6 +162,7 @@ def aggregated(
     reporting: Mask,
     *,
     mode: str = "exact",
+    model: str = "seqmf",
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
@@ -163,9 +172,10 @@ def aggregated(
     ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
     is far cheaper (docs/fleet-law.md).
     """
-    _check(fleet, broadcast, mechanism, user_vectors, reporting)
-    side = _side(mechanism, mode, background=broadcast.settings.alpha > 0)
-    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype)
+    _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
+    background = model == "seqmf" and broadcast.settings.alpha > 0
+    side = _side(mechanism, mode, background)
+    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype)
     r = _round(seed, fleet, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     vectors = broadcast.app_vectors
@@ -175,7 +185,7 @@ def aggregated(
         state, total = side.nothing(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
         losses, n_reports, n_bytes = 0.0, 0, 0
-        for start, stop in _cut(first, last, side.block):
+        for start, stop in _cut(first, last, _block(side, broadcast, model)):
             x, loss = made(start, stop)
             add_up(x, vectors, total, common)
             side.play(state, x, r)
@@ -198,16 +208,21 @@ def _made(
     mechanism: Mechanism,
     user_vectors: Floats,
     reporting: Mask,
+    model: str,
     solving: bool,
     dtype: npt.DTypeLike,
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
-    columns_, terms_ = columns(fleet), terms(broadcast, dtype)
+    columns_ = columns(fleet)
+    step: Any = gradients
+    terms_: Any = terms(broadcast, dtype)
+    if model == "directed":
+        step, terms_ = directed_gradients, directed_terms(broadcast)
     ball, clip = BALLS[mechanism.ball], mechanism.clip
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 
     def made(first: int, last: int) -> tuple[Gradients, float]:
-        x, loss = gradients(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
+        x, loss = step(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
             raise ValueError(
@@ -219,6 +234,12 @@ def _made(
         return x, float(loss)
 
     return made
+
+
+def _block(side: Side, broadcast: Broadcast, model: str) -> int:
+    """Phones at a time; the gradients of the directed model are dense, so there are fewer."""
+    most = side.block if model == "seqmf" else 1 + _DENSE_ENTRIES // broadcast.app_vectors.size
+    return min(side.block, most)
 
 
 def _in_order(
@@ -268,13 +289,21 @@ def _side(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
 
 
 def _check(
-    fleet: Fleet, broadcast: Broadcast, mechanism: Mechanism, user_vectors: Floats, reporting: Mask
+    fleet: Fleet,
+    broadcast: Broadcast,
+    mechanism: Mechanism,
+    user_vectors: Floats,
+    reporting: Mask,
+    model: str,
 ) -> None:
+    if model not in GRADIENTS:
+        raise ValueError(f"model must be one of {', '.join(GRADIENTS)}, got {model!r}.")
     shape = broadcast.app_vectors.shape
-    if fleet.n_apps > broadcast.n_apps:
+    n_apps = broadcast.n_apps // (2 if model == "directed" else 1)
+    if fleet.n_apps > n_apps:
         raise ValueError(
-            f"the fleet knows {fleet.n_apps} apps, the broadcast has vectors for "
-            f"{broadcast.n_apps}: every app needs a vector."
+            f"the fleet knows {fleet.n_apps} apps, the broadcast has vectors for {n_apps}: every "
+            f"app needs a vector."
         )
     if (mechanism.n_apps, mechanism.d) != shape:
         raise ValueError(
