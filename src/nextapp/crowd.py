@@ -177,14 +177,14 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
         share(i | j) = max(0, P(i | j) − (1 − ρ(j)) U(i | j)),   i ≠ j
-        share(j | j) = P(j | j)·ρ(j) (1 + ρ(j))/2
+        share(j | j) = ρ(j) P(j | j)
         ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
     P(i | j) is what `transitions_expected` makes of the reports, s its standard deviation, and
     U(i | j) the usual, which goes by the popularity of i. So ρ is how surely the reports set a row
     apart from the usual, and 1 − ρ of the usual is not told: it is left to the phone, which knows
-    itself what it uses. It also knows how readily it repeats, so repeats are told more cautiously
-    still. Only the `MOST_FOLLOWERS` likeliest followers of an app are told.
+    itself what it uses, and how readily it repeats. Only the `MOST_FOLLOWERS` likeliest followers
+    of an app are told.
 
     P(app) is first that of `launches_expected`, then that of the transitions found with it, with
     which they are found again. With σ = 0 nothing is shrunk, and ρ = 1.
@@ -206,7 +206,7 @@ def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -
     apart = np.where(repeats, 0.0, np.abs(found - usual)).sum(axis=1)
     sure = apart / (apart + np.where(repeats, 0.0, spread).sum(axis=1))
     told = np.maximum(found - (1.0 - sure)[:, None] * usual, 0.0)
-    told[repeats] = sure * (1.0 + sure) / 2.0 * found[repeats]
+    told[repeats] = sure * found[repeats]
     return _told(likes, told / found.sum(axis=1)[:, None])
 
 
