@@ -205,6 +205,7 @@ class _View(NamedTuple):
     evidence: tuple[float, ...]  # what v weigh; empty where there is nothing to weigh
     again: float  # P(j), given that
     since: npt.NDArray[np.intp]  # (n_known,)
+    told: tuple[Floats, Floats] | None  # `Crowd.cells` of the known apps
 
 
 _BY_APP = (
@@ -251,7 +252,6 @@ class Habits:
         self._trials = np.zeros(N_SINCE)
         self._again = np.array([weights.again, [GRADIENT_START] * len(weights.again)])
         self._gate = np.array([weights.gate, [GRADIENT_START] * len(weights.gate)])
-        self._told: tuple[Floats, Floats] | None = None  # of the known apps, by the crowd
         self._view: _View | None = None
 
     @property
@@ -262,7 +262,6 @@ class Habits:
     @crowd.setter
     def crowd(self, crowd: Crowd | None) -> None:
         self._crowd = crowd
-        self._told = None
         self._view = None
 
     @property
@@ -330,10 +329,10 @@ class Habits:
 
     def _learn_gate(self, view: _View, slot: int | None) -> None:
         """One step of g down the slope of −log P(app), given that it is one of the known others."""
-        if self._told is None or view.last < 0 or slot in (None, view.last) or len(self._slot) < 3:
+        if view.told is None or view.last < 0 or slot in (None, view.last) or len(self._slot) < 3:
             return
         own = softmax_of_others(view.scores, view.last)
-        told = told_of_others(own, *self._told, view.last, self._total)
+        told = told_of_others(own, *view.told, view.last, self._total)
         weight, evidence = self._gate_now()
         mixed = (1.0 - weight) * own[slot] + weight * told[slot]
         slope = (told[slot] - own[slot]) / mixed * weight * (1.0 - weight)
@@ -420,7 +419,6 @@ class Habits:
             self._resize(2 * slot)
         self._slot[app] = slot
         self._place[slot] = slot
-        self._told = None
         return slot
 
     def forget(self, app: int) -> None:
@@ -440,7 +438,7 @@ class Habits:
         for contexts in self._longer:
             for followers in contexts.values():
                 followers.pop(app, None)
-        self._told = self._view = None
+        self._view = None
 
     def _resize(self, room: int) -> None:
         self._rearrange(list(range(len(self._count))), room)
@@ -480,22 +478,34 @@ class Habits:
         if not apps:
             return np.empty(0)
         view = self._seen_from(when)
-        scores = self._chances(view, apps, self._sums(view, apps), crowded=True)
+        slots = self._slots_of(apps)
+        scores = self._chances(view, apps, slots, self._sums(view, slots), crowded=True)
         if taste is not None and self.weights.taste:
             scores += self.weights.taste * _standardised(taste)
         return scores
 
-    def _sums(self, view: _View, apps: list[int]) -> Floats:
+    def _slots_of(self, apps: list[int]) -> npt.NDArray[np.intp]:
+        """-1 for those never launched."""
+        return np.array([self._slot.get(app, -1) for app in apps], np.intp)
+
+    def _sums(self, view: _View, slots: npt.NDArray[np.intp]) -> Floats:
         """s of each candidate; those never launched share P(new)."""
-        known = np.array([self._slot.get(app, -1) for app in apps])
-        new = known < 0
+        new = slots < 0
         n_new = int(np.count_nonzero(new))
-        sums: Floats = view.scores[known] if self._slot else np.zeros(len(apps))
+        sums: Floats = view.scores[slots] if self._slot else np.zeros(len(slots))
         if n_new:
             sums[new] = self._score_of_new(view, n_new)
         return sums
 
-    def _chances(self, view: _View, apps: list[int], sums: Floats, *, crowded: bool) -> Floats:
+    def _chances(
+        self,
+        view: _View,
+        apps: list[int],
+        slots: npt.NDArray[np.intp],
+        sums: Floats,
+        *,
+        crowded: bool,
+    ) -> Floats:
         """log P of each candidate, with or without what the crowd says of the others."""
         last = -1
         if view.last >= 0 and self._last_apps[0] in apps:
@@ -503,10 +513,13 @@ class Habits:
             if len(apps) == 1:
                 return np.zeros(1)
         others = softmax_of_others(sums, last)
-        if crowded and self._crowd is not None:
+        if crowded and self._crowd is not None and view.told is not None:
             weight, _ = self._gate_now()
-            before = self._last_apps[0] if self._last_apps else None
-            popular, share = self._crowd.cells(np.array(apps, np.int64), before)
+            if slots.min() < 0:
+                before = self._last_apps[0] if self._last_apps else None
+                popular, share = self._crowd.cells(np.array(apps, np.int64), before)
+            else:
+                popular, share = view.told[0][slots], view.told[1][slots]
             told = told_of_others(others, popular, share, last, self._total)
             others = (1.0 - weight) * others + weight * told
         if last >= 0:
@@ -552,27 +565,27 @@ class Habits:
         mix = self._mix[int(view.opening)]
         names = [*STATISTICS, "again", "new"]
         parts = np.zeros((len(apps), len(names)))
-        sums = self._sums(view, apps)
+        slots = self._slots_of(apps)
+        sums = self._sums(view, slots)
         for row, app, score in zip(parts, apps, sums.tolist(), strict=True):
             slot = self._slot.get(app)
             if slot is None:
                 row[-1] = score
             else:
                 row[: len(mix)] = mix * view.features[:, slot]
-        own = self._chances(view, apps, sums, crowded=False)
+        own = self._chances(view, apps, slots, sums, crowded=False)
         if view.last >= 0 and len(apps) > 1 and self._last_apps[0] in apps:
             last = apps.index(self._last_apps[0])
             other = 0 if last else 1
             parts[last, -2] = own[last] - sums[last] - (own[other] - sums[other])
-        total = self._chances(view, apps, sums, crowded=True)
+        total = self._chances(view, apps, slots, sums, crowded=True)
         parts[:, _CROWD] += total - own
-        share = np.exp(total)
         if taste is not None and self.weights.taste:
             names.append("taste")
             parts = np.column_stack([parts, self.weights.taste * _standardised(taste)])
             total = total + parts[:, -1]
-            share = np.exp(total - total.max())
-            share /= share.sum()
+        share = np.exp(total - total.max())
+        share /= share.sum()
         speaks = parts - parts.mean(axis=0)  # those of a new app's one part are the others' mean
         evidence = [self._evidence(app, view) for app in apps]
         return [
@@ -621,18 +634,17 @@ class Habits:
         if not opening:
             features[_SESSION] = np.log1p(self._in_session[:n])
         other = -1 if opening or last is None else last
+        told = None
         if self._crowd is not None:
-            self._told = self._told_of_known(self._crowd)
+            told = self._crowd.cells(
+                np.array(list(self._slot), np.int64),
+                self._last_apps[0] if self._last_apps else None,
+            )
             if self._any[_CROWD]:
-                features[_CROWD] = self._by_crowd(self._crowd, *self._told, other)
+                features[_CROWD] = self._by_crowd(self._crowd, *told, other)
         scores = self._mix[int(opening)] @ features
         evidence, again = self._again_now(scores, other)
-        return _View(opening, when, features, scores, other, evidence, again, since)
-
-    def _told_of_known(self, crowd: Crowd) -> tuple[Floats, Floats]:
-        """Popularity of the known apps, and their share of what comes after the last one."""
-        last = self._last_apps[0] if self._last_apps else None
-        return crowd.cells(np.array(list(self._slot), np.int64), last)
+        return _View(opening, when, features, scores, other, evidence, again, since, told)
 
     def _by_crowd(self, crowd: Crowd, popular: Floats, share: Floats, last: int) -> Floats:
         """The statistic "crowd"."""
