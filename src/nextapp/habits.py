@@ -261,8 +261,9 @@ class Habits:
 
     @crowd.setter
     def crowd(self, crowd: Crowd | None) -> None:
-        self._crowd = crowd
-        self._view = None
+        if crowd is not self._crowd:
+            self._crowd = crowd
+            self._view = None
 
     @property
     def apps(self) -> list[int]:
