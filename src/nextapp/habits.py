@@ -588,13 +588,14 @@ class Habits:
         share = np.exp(total - total.max())
         share /= share.sum()
         speaks = parts - parts.mean(axis=0)  # those of a new app's one part are the others' mean
+        silent = () if self._crowd is not None else (_CROWD,)
         evidence = [self._evidence(app, view) for app in apps]
         return [
             Reason(
                 apps[i],
                 float(total[i]),
                 float(share[i]),
-                dict(zip(names, speaks[i].tolist(), strict=True)),
+                {name: float(speaks[i, k]) for k, name in enumerate(names) if k not in silent},
                 evidence[i],
             )
             for i in np.argsort(-total, kind="stable").tolist()
