@@ -371,8 +371,8 @@ def crowd_of_vectors(
 
     q are the rows of `coming`, r those of `before`: Q and R of `nextapp.directed`, or both Q of
     SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. The `MOST_FOLLOWERS`
-    likeliest followers of an app are told, by what they have above the likeliest that is not: so a
-    flat row tells nothing, however long the catalogue.
+    likeliest followers of an app are told, by what they have above the likeliest that is not. With
+    β = 0 every row is flat, and nothing is told.
     """
     n_apps, d = coming.shape
     p = np.zeros(d) if taste is None else taste
@@ -380,7 +380,9 @@ def crowd_of_vectors(
     told = np.full(n_apps, 1.0 / n_apps)
     for _ in range(_LONG_RUN):
         told = told @ rows
-    if n_apps > MOST_FOLLOWERS:
+    if sharpness == 0:
+        rows = np.zeros_like(rows)
+    elif n_apps > MOST_FOLLOWERS:
         untold = np.partition(rows, n_apps - MOST_FOLLOWERS - 1, axis=1)
         rows = rows - untold[:, n_apps - MOST_FOLLOWERS - 1, None]
     return _told(told, rows)

@@ -36,7 +36,7 @@ not, which of the others? With own = softmax(s) over them, and where a `Crowd` i
     Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   w = σ(g₁ + g₂·log(κ / (κ + n(j→·)))),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks; c and
-rest are in `_told`, docs/crowd.md says why it is so. v and g move like the weights, each down the
+rest are in `told_of_others`, docs/crowd.md says why it is so. v and g move like the weights, each down the
 slope of its own loss. Apps never launched here share P(new), how readily this person takes up
 something new. A launch that opens a session is found in one step: all apps are "others".
 
@@ -85,6 +85,8 @@ AGAIN_PRIOR = 5.0  # κ of how readily an app is launched again
 AGAIN_LEAN = 0.4  # log-odds by which another app must be ahead where most launches are repeats
 FIRST_LEAD = 1e-6  # of the last app, where it comes first by that
 LEAST_CHANCE = 0.01  # of the same again, and of something else, before they become log-odds
+LEAST_COUNTED = 1e-100  # a count that has faded for very long
+MOST_LOG_ODDS = 30.0  # of any chance that is learnt
 LEAST_ROOM = 1e-9  # what the crowd leaves to other apps than the last, at least
 LEAST_COUNT = 0.02  # a follower that has faded below is dropped
 GRADIENT_START = 1.0  # AdaGrad's sum of squares starts here
@@ -156,7 +158,8 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
     """The weights with these ingredients switched off.
 
     Names of `STATISTICS`; of groups of them (`GROUPS`); ``again``, the step of its own for the last
-    app; or ``adaptation``, which keeps the weights where they start.
+    app; or ``adaptation``, which keeps the weights where they start. Of the crowd only the statistic
+    goes; for the rest give a phone no `Crowd`.
     """
     off: set[str] = set()
     for name in names:
@@ -183,8 +186,8 @@ class Reason(NamedTuple):
     """Why an app stands where it stands.
 
     ``speaks`` has for each statistic its part of the score, above or below that of the average
-    candidate; ``evidence`` the counts behind them. ``score`` is log P among the candidates and
-    ``share`` is P.
+    candidate; ``evidence`` the counts behind them. ``score`` is that of `Habits.scores`
+    and ``share`` its softmax.
     """
 
     app: int
@@ -333,7 +336,7 @@ class Habits:
         if view.told is None or view.last < 0 or slot in (None, view.last) or len(self._slot) < 3:
             return
         own = softmax_of_others(view.scores, view.last)
-        told = told_of_others(own, *view.told, view.last, self._total)
+        told = told_of_others(own, *view.told, view.last, self._room(view), self._total)
         weight, evidence = self._gate_now()
         mixed = (1.0 - weight) * own[slot] + weight * told[slot]
         slope = (told[slot] - own[slot]) / mixed * weight * (1.0 - weight)
@@ -469,7 +472,8 @@ class Habits:
         when: float | None = None,
         taste: Floats | None = None,
     ) -> Floats:
-        """How likely each candidate is next, log P; higher is better.
+        """How likely each candidate is next, log P; higher is better. The last app may be lifted
+        to the first place (`AGAIN_LEAN`), the others stay as they are.
 
         Within a session the statistics are as of the last launch. With a ``when`` more than 15
         minutes later they are as of then, and the launch would open a session. ``taste`` are the
@@ -521,7 +525,7 @@ class Habits:
                 popular, share = self._crowd.cells(np.array(apps, np.int64), before)
             else:
                 popular, share = view.told[0][slots], view.told[1][slots]
-            told = told_of_others(others, popular, share, last, self._total)
+            told = told_of_others(others, popular, share, last, self._room(view), self._total)
             others = (1.0 - weight) * others + weight * told
         if last >= 0:
             others *= 1.0 - view.again
@@ -533,18 +537,14 @@ class Habits:
                 chances[last] = best + FIRST_LEAD
         return chances
 
+    def _room(self, view: _View) -> float:
+        """What the crowd leaves to other apps than the last one."""
+        if view.told is None or view.last < 0:
+            return 1.0
+        return max(1.0 - float(view.told[1][view.last]), LEAST_ROOM)
+
     def _repeats_mostly(self) -> bool:
         return bool(2.0 * self._places[0] > self._places.sum())
-
-    @property
-    def crowd_weight(self) -> float:
-        """w: what the crowd is worth now, from 0 to 1."""
-        return self._gate_now()[0]
-
-    @property
-    def n_launches(self) -> float:
-        """Launches seen, fading."""
-        return self._total
 
     @property
     def n_after(self) -> float:
@@ -650,10 +650,12 @@ class Habits:
 
     def _by_crowd(self, crowd: Crowd, popular: Floats, share: Floats, last: int) -> Floats:
         """The statistic "crowd"."""
-        again = float(share[last]) if last >= 0 else 0.0
-        room = max(1.0 - again, LEAST_ROOM)
-        total = float(popular.sum()) - (float(popular[last]) if last >= 0 else 0.0)
-        silent = max(0.0, 1.0 - (float(share.sum()) - again) / room)
+        others = np.ones(len(share))
+        if last >= 0:
+            others[last] = 0.0
+        room = max(1.0 - float(share[last]), LEAST_ROOM) if last >= 0 else 1.0
+        total = float(popular @ others)
+        silent = max(0.0, 1.0 - float(share @ others) / room)
         lift: Floats = np.log(0.5 + 0.5 * (share / popular * (total / room) + silent))
         if last >= 0:
             usual = crowd.average_again
@@ -722,9 +724,9 @@ class Habits:
         places, last = self._places, view.last
         if len(self._slot) <= (last >= 0):
             return 0.0
-        n_all = float(places.sum()) - (float(places[0]) if last >= 0 else 0.0)
-        new = float(places[NEW]) / n_all
-        return _log_sum_of_others(view.scores, last) + math.log(new / (1.0 - new) / n_new)
+        seen = float(places[1:NEW].sum() if last >= 0 else places[:NEW].sum())
+        odds = max(float(places[NEW]), LEAST_COUNTED) / max(seen, LEAST_COUNTED)
+        return _log_sum_of_others(view.scores, last) + math.log(odds / n_new)
 
     def _evidence(self, app: int, view: _View) -> dict[str, float]:
         """The counts behind the statistics."""
@@ -839,22 +841,23 @@ def softmax_of_others(scores: Floats, last: int) -> Floats:
 
 
 def told_of_others(
-    own: Floats, popular: Floats, share: Floats, last: int, n_launches: float
+    own: Floats, popular: Floats, share: Floats, last: int, room: float, n_launches: float
 ) -> Floats:
     """What the crowd expects of all but `last`, of all where it is -1: a distribution.
 
         c·share(i) + rest·Q(i),   c = (room / Σ share)^½ / room,   rest = 1 − c·Σ share
 
-    Σ over the others, room = 1 − share(last). Shares are those among all phones, many of which have
-    apps that this one has not; what they do with those it may do with its own, or not: halfway.
+    Σ over the others, `room` what the crowd leaves to them, 1 − share(last). Shares are those among
+    all phones, many of which have apps that this one has not; what they do with those it may do
+    with its own, or not: halfway.
     """
-    room = 1.0
     if last >= 0:
-        room = max(1.0 - float(share[last]), LEAST_ROOM)
         share, popular = share.copy(), popular.copy()
         share[last] = popular[last] = 0.0
     covered = float(share.sum()) / room
-    reach = covered**-CROWD_REACH if 0.0 < covered < 1.0 else 1.0
+    reach = 0.0
+    if covered > 0.0:
+        reach = covered ** (-CROWD_REACH if covered < 1.0 else -1.0)
     rest = max(0.0, 1.0 - reach * covered)
     filled = (n_launches * own + CROWD_WEIGHT * popular / popular.sum()) / (
         n_launches + CROWD_WEIGHT
@@ -871,7 +874,7 @@ def _step(moving: Floats, slope: Floats, rate: float) -> None:
 
 
 def _logistic(x: float) -> float:
-    return 1.0 / (1.0 + math.exp(-x))
+    return 1.0 / (1.0 + math.exp(-min(max(x, -MOST_LOG_ODDS), MOST_LOG_ODDS)))
 
 
 def _log_odds(chance: float) -> float:

@@ -108,8 +108,8 @@ class Crowd:
     """What many phones know together: P(app), and P(next | last) where enough of them spoke.
 
     ``popularity`` (n_apps,) sums to 1. Row j of P(next | last = j) gives the apps
-    ``following[starts[j]:starts[j + 1]]`` their ``share``; what the shares of a row leave to 1 is
-    spread over all apps by popularity.
+    ``following[starts[j]:starts[j + 1]]``, none twice, their ``share``. What the shares of a row
+    leave to 1 is not told: a phone fills it with what it knows itself.
     """
 
     popularity: Floats
@@ -139,6 +139,9 @@ class Crowd:
             )
         if n_cells and not (self.following.min() >= 0 and self.following.max() < n_apps):
             raise ValueError(f"following must hold apps 0 to {n_apps - 1}.")
+        cells = np.repeat(np.arange(n_apps), np.diff(self.starts)) * n_apps + self.following
+        if len(np.unique(cells)) < n_cells:
+            raise ValueError("following must name no app twice in a row.")
         rows = np.add.reduceat(np.append(self.share, 0.0), self.starts[:-1]) * (
             np.diff(self.starts) > 0
         )
@@ -193,7 +196,8 @@ class Crowd:
         return share, np.maximum(1.0 - known, 0.0), average
 
     def after(self, last: int | None) -> Floats:
-        """P(next | last) for all apps, (n_apps,); plain popularity where `last` is not known."""
+        """P(next | last) for all apps, (n_apps,), the rest of a row by popularity; plain popularity
+        where `last` is not known."""
         if last is None or not 0 <= last < self.n_apps:
             return self.popularity
         row = slice(self.starts[last], self.starts[last + 1])

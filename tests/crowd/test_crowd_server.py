@@ -338,6 +338,11 @@ def test_cells_by_hand():
         assert (popular > 0).all()
 
 
+def test_an_app_named_twice_in_a_row_is_refused():
+    with pytest.raises(ValueError, match="name no app twice"):
+        Crowd(np.array([0.5, 0.5]), np.array([0, 2, 2]), np.array([0, 0]), np.array([0.3, 0.4]))
+
+
 def test_how_readily_an_app_is_launched_again_by_hand():
     crowd = Crowd(
         np.array([0.5, 0.3, 0.2]), np.array([0, 2, 2, 3]), np.array([0, 2, 2]),
@@ -368,5 +373,5 @@ def test_a_phone_hears_the_crowd_until_its_own_counts_take_over(rng):
     reasons = told.explain(candidates)
     scores = told.scores(candidates)
     assert [reason.score for reason in reasons] == pytest.approx(sorted(scores, reverse=True))
-    assert "crowd" in reasons[0].speaks
+    assert any(abs(reason.speaks["crowd"]) > 0.01 for reason in reasons)
     assert math.isfinite(sum(reasons[0].speaks.values()))

@@ -76,6 +76,8 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("authors"))
     predictor = NextApp(crowd=pooled)
     predictor.fit(test.history)
+    gates = np.concatenate([predictor.answers(chunk.questions)[1].gate for chunk in test.chunks])
+    assert gates[:4, 0].min() > gates[4:, 0].max()  # those like most of the crowd listen more
     for chunk in test.chunks:
         expected = one_by_one(test, chunk.questions, crowd=predictor.crowd)
         np.testing.assert_allclose(
@@ -83,13 +85,15 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
         )
 
 
-@pytest.mark.parametrize("ingredient", ["recency", "transitions", "lesson", "adaptation", "again"])
+@pytest.mark.parametrize(
+    "ingredient", ["recency", "transitions", "lesson", "adaptation", "again", "crowd", "place"]
+)
 def test_the_same_with_ingredients_switched_off(rng, ingredient):
     test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
-    predictor = NextApp(without(ingredient))
+    predictor = NextApp(without(ingredient), crowd=pooled)
     predictor.fit(test.history)
     for chunk in test.chunks:
-        expected = one_by_one(test, chunk.questions, without(ingredient))
+        expected = one_by_one(test, chunk.questions, without(ingredient), predictor.crowd)
         np.testing.assert_allclose(
             predictor.score(chunk.questions), expected, rtol=1e-10, atol=1e-10
         )

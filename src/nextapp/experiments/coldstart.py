@@ -145,6 +145,11 @@ def run(
             private(epsilon): asdict(settings.made(epsilon, draws[0].crowd.n_apps).guarantee)
             for epsilon in settings.epsilons
         },
+        "plans": {
+            private(epsilon): asdict(_plan(settings, draws[0].crowd, epsilon))
+            for epsilon in settings.epsilons
+            if settings.oracle in crowd_rounds.WAYS
+        },
         "candidates": settings.candidates,
         "seed": settings.seed,
         "settings": asdict(settings),
@@ -177,14 +182,19 @@ def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, se
 
 
 def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
-    """Private gradients by a plan that was rehearsed on synthetic phones which are in no crowd."""
-    plan = crowd_rounds.PLAIN[settings.oracle]
-    if epsilon is not None:
-        parameters = synthetic.fleet_parameters(1, crowd.n_apps)
-        if settings.synthetic:
-            parameters = replace(synthetic.parse(settings.data), phones=1)
-        plan = _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
+    plan = _plan(settings, crowd, epsilon)
     return plan.crowd(crowd_rounds.trained(plan, crowd, epsilon, seed))
+
+
+def _plan(settings: ColdStart, crowd: Fleet, epsilon: float | None) -> crowd_rounds.Plan:
+    """Private gradients go by a plan that was rehearsed on synthetic phones which are in no crowd;
+    where the crowd is synthetic, on phones of the same making."""
+    if epsilon is None:
+        return crowd_rounds.PLAIN[settings.oracle]
+    parameters = synthetic.fleet_parameters(1, crowd.n_apps)
+    if settings.synthetic:
+        parameters = replace(synthetic.parse(settings.data), phones=1)
+    return _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
 
 
 @functools.lru_cache
@@ -235,7 +245,7 @@ def _held_out(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
     bits = KeyedBits(settings.seed, purpose="new").generator()
     for _ in range(settings.draws):
         order = bits.permutation(there)
-        new, rest = np.sort(order[:n_new])[: settings.at_most], np.sort(order[n_new:])
+        new, rest = np.sort(order[:n_new][: settings.at_most]), np.sort(order[n_new:])
         sizes = np.concatenate([[0], np.cumsum(np.diff(starts)[rest])]).astype(np.int64)
         apps = np.concatenate([log.app[starts[user] : starts[user + 1]] for user in rest])
         yield _draw(Fleet.of_histories(sizes, apps, log.n_apps), log, new, settings.launches)

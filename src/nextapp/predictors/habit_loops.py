@@ -37,6 +37,7 @@ _AGAIN_PRIOR, _LEAST_CHANCE, _LEAST_ROOM = (
     habits.AGAIN_PRIOR, habits.LEAST_CHANCE, habits.LEAST_ROOM,
 )  # fmt: skip
 _AGAIN_LEAN, _FIRST_LEAD = habits.AGAIN_LEAN, habits.FIRST_LEAD
+_LEAST_COUNTED, _MOST_LOG_ODDS = habits.LEAST_COUNTED, habits.MOST_LOG_ODDS
 _LEAST_COUNT, _GRADIENT_START = habits.LEAST_COUNT, habits.GRADIENT_START
 _LESSON_STEPS = habits.LESSON_STEPS
 _LESSON_FADE, _SESSION_GAP = habits.LESSON_FADE, habits.SESSION_GAP
@@ -410,12 +411,10 @@ def _by_crowd(phone: Phone, told: Told, opening: bool) -> None:
     room = max(1.0 - again, _LEAST_ROOM)
     total, shares = 0.0, 0.0
     for i in range(k):
-        if phone.known[i]:
+        if phone.known[i] and i != last:
             total += told.popular[i]
             shares += told.share[before, i]
-    if last >= 0:
-        total -= told.popular[last]
-    silent = max(0.0, 1.0 - (shares - again) / room)
+    silent = max(0.0, 1.0 - shares / room)
     for i in range(k):
         if phone.known[i]:
             ratio = told.share[before, i] / told.popular[i] * (total / room) + silent
@@ -468,7 +467,12 @@ def _again(phone: Phone, told: Told, last: int) -> float:
         logit = 0.0
         for f in range(3):
             logit += phone.again[0, f] * phone.evidence[f]
-    return 1.0 / (1.0 + math.exp(-logit))
+    return _logistic(logit)
+
+
+@compiled
+def _logistic(x: float) -> float:
+    return 1.0 / (1.0 + math.exp(-min(max(x, -_MOST_LOG_ODDS), _MOST_LOG_ODDS)))
 
 
 @compiled
@@ -478,7 +482,7 @@ def _gate(phone: Phone) -> tuple[float, float]:
     if last >= 0:
         n_after = phone.after[last].sum()
     grown = math.log(_CROWD_WEIGHT / (_CROWD_WEIGHT + n_after))
-    return 1.0 / (1.0 + math.exp(-(phone.gate[0, 0] + phone.gate[0, 1] * grown))), grown
+    return _logistic(phone.gate[0, 0] + phone.gate[0, 1] * grown), grown
 
 
 @compiled
@@ -493,10 +497,9 @@ def _predict(phone: Phone, told: Told, opening: bool, scores: Floats) -> None:
     if n < k:
         score, n_others = 0.0, n - 1 if last >= 0 else n
         if n_others > 0:
-            among = phone.places.sum() - (phone.places[0] if last >= 0 else 0.0)
-            new = phone.places[_NEW] / among
-            score = _log_sum_of_others(phone, scores, last)
-            score += math.log(new / (1.0 - new) / (k - n))
+            seen = phone.places[1 if last >= 0 else 0 : _NEW].sum()
+            odds = max(phone.places[_NEW], _LEAST_COUNTED) / max(seen, _LEAST_COUNTED)
+            score = _log_sum_of_others(phone, scores, last) + math.log(odds / (k - n))
         for i in range(k):
             if not phone.known[i]:
                 scores[i] = score
@@ -545,7 +548,9 @@ def _told_of_others(
             total += told.popular[i]
             if before >= 0:
                 covered += told.share[before, i] / room
-    reach = covered**-_CROWD_REACH if 0.0 < covered < 1.0 else 1.0
+    reach = 0.0
+    if covered > 0.0:
+        reach = covered ** (-_CROWD_REACH if covered < 1.0 else -1.0)
     rest = max(0.0, 1.0 - reach * covered)
     expected = np.zeros(len(own))
     for i in range(len(own)):

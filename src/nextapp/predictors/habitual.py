@@ -115,7 +115,7 @@ def crowd_cells(crowd: Crowd | None, candidates: Indices, starts: Indices) -> Cr
     if crowd is None:
         return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp), 0.0)
     popular, rest = np.empty(len(candidates)), np.empty(len(candidates))
-    shares = []
+    shares: list[Floats] = [np.zeros(0)]
     for first, end in pairwise(starts.tolist()):
         own = candidates[first:end]
         for place, last in enumerate(own.tolist()):
