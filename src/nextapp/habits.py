@@ -36,9 +36,9 @@ not, which of the others? With own = softmax(s) over them, and where a `Crowd` i
     Q(i) = (n·own(i) + κ·P_crowd(i)) / (n + κ),   w = σ(g₁ + g₂·log(κ / (κ + n(j→·)))),   κ = 3
 
 so that own counts take over as they grow, and where the crowd is silent the phone speaks; c and
-rest are in `told_of_others`, docs/crowd.md says why it is so. v and g move like the weights, each down the
-slope of its own loss. Apps never launched here share P(new), how readily this person takes up
-something new. A launch that opens a session is found in one step: all apps are "others".
+rest are in `told_of_others`, docs/crowd.md says why it is so. v and g move like the weights, each
+down the slope of its own loss. Apps never launched here share P(new), how readily this person takes
+up something new. A launch that opens a session is found in one step: all apps are "others".
 
 docs/predictor.md has figures, ablations, and how the constants came about.
 """
@@ -158,8 +158,8 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
     """The weights with these ingredients switched off.
 
     Names of `STATISTICS`; of groups of them (`GROUPS`); ``again``, the step of its own for the last
-    app; or ``adaptation``, which keeps the weights where they start. Of the crowd only the statistic
-    goes; for the rest give a phone no `Crowd`.
+    app; or ``adaptation``, which keeps the weights where they start. Of the crowd only the
+    statistic goes; for the rest give a phone no `Crowd`.
     """
     off: set[str] = set()
     for name in names:
