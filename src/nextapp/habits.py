@@ -101,7 +101,8 @@ PLACE_ENDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 40, MAX_APPS)
 NEW = len(PLACE_ENDS)  # the place of an app never launched before
 N_PLACES = NEW + 1
 _BUCKET = np.searchsorted(PLACE_ENDS, np.arange(MAX_APPS), side="right")
-_FIRST = np.array((0, *PLACE_ENDS[:-1]))
+_ENDS = np.array((*PLACE_ENDS, 0))
+_FIRST = np.array((0, *PLACE_ENDS[:-1], 0))
 _KIND = np.array([0, 1, 2] + [3] * (NEW - 3) + [4])  # for rhythm: places 0, 1, 2, further, new
 N_KINDS = 5
 N_HOURS, HOUR_SECONDS = 8, 3 * 3600.0
@@ -702,8 +703,7 @@ class Habits:
     def _by_place(self, n: int) -> tuple[Floats, Floats]:
         """Place and rhythm of each place, for n known apps."""
         share = self._places / self._places.sum()
-        ends = np.minimum((*PLACE_ENDS, 0), n)
-        width = np.maximum(ends - np.append(_FIRST, 0), 1)
+        width = np.maximum(np.minimum(_ENDS, n) - _FIRST, 1)
         seen = self._rhythm[self._kinds[1] * N_KINDS + self._kinds[0]]
         rhythm = (seen / share + RHYTHM_PRIOR) / (seen.sum() + RHYTHM_PRIOR)
         return np.log(max(n, 1) * share / width), np.log(rhythm)
