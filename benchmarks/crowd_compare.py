@@ -14,7 +14,7 @@ over launches 10 to 50; intervals are 95 % over new phones, paired, all seeds po
 what was learnt (vectors, tallies, plans), so that measuring anew takes minutes; when phones mix a
 crowd in differently, --sharpen chooses the sharpness of the plans anew, which needs no training.
 
-    python benchmarks/crowd_compare.py --cache /tmp/crowds --json compare.json
+    python benchmarks/crowd_compare.py --cache FOLDER --json compare.json
 """
 
 from __future__ import annotations
