@@ -50,7 +50,7 @@ def hits(phones, crowds):
     return {
         name: np.array(
             [
-                marked(*one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
+                marked(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
                 for number, one in enumerate(phones)
             ]
         )

@@ -210,6 +210,7 @@ class _View(NamedTuple):
     again: float  # P(j), given that
     since: npt.NDArray[np.intp]  # (n_known,)
     told: tuple[Floats, Floats] | None  # `Crowd.cells` of the known apps
+    room: float  # what the crowd leaves to other apps than the last one
 
 
 _BY_APP = (
@@ -312,10 +313,8 @@ class Habits:
         if self.weights.rate:
             number = int(view.opening)
             slope = view.features @ error
-            squares = self._squares[number]
-            squares += slope * slope
-            step = self.weights.rate * slope / np.sqrt(squares)
-            self._mix[number] += step * self._on[number]
+            slope *= self._on[number]
+            _step(self._mix[number], self._squares[number], slope, self.weights.rate)
         if self.weights.lesson:
             squared = error * error
             corrections, errors = self._lessons(len(error))
@@ -330,18 +329,20 @@ class Habits:
         """One step of v down the slope of −log P(j), or of −log(1 − P(j))."""
         if view.evidence and self.weights.again:
             error = float(slot == view.last) - view.again
-            _step(self._again, error * np.array(view.evidence), self.weights.rate)
+            _step(
+                self._again[0], self._again[1], error * np.array(view.evidence), self.weights.rate
+            )
 
     def _learn_gate(self, view: _View, slot: int | None) -> None:
         """One step of g down the slope of −log P(app), given that it is one of the known others."""
         if view.told is None or view.last < 0 or slot in (None, view.last) or len(self._slot) < 3:
             return
         own = softmax_of_others(view.scores, view.last)
-        told = told_of_others(own, *view.told, view.last, self._room(view), self._total)
+        told = told_of_others(own, *view.told, view.last, view.room, self._total)
         weight, evidence = self._gate_now()
         mixed = (1.0 - weight) * own[slot] + weight * told[slot]
         slope = (told[slot] - own[slot]) / mixed * weight * (1.0 - weight)
-        _step(self._gate, slope * evidence, self.weights.rate)
+        _step(self._gate[0], self._gate[1], slope * evidence, self.weights.rate)
 
     def _gate_now(self) -> tuple[float, Floats]:
         """w, and what g weigh."""
@@ -526,7 +527,7 @@ class Habits:
                 popular, share = self._crowd.cells(np.array(apps, np.int64), before)
             else:
                 popular, share = view.told[0][slots], view.told[1][slots]
-            told = told_of_others(others, popular, share, last, self._room(view), self._total)
+            told = told_of_others(others, popular, share, last, view.room, self._total)
             others = (1.0 - weight) * others + weight * told
         if last >= 0:
             others *= 1.0 - view.again
@@ -537,12 +538,6 @@ class Habits:
             if best > chances[last] > best - AGAIN_LEAN:
                 chances[last] = best + FIRST_LEAD
         return chances
-
-    def _room(self, view: _View) -> float:
-        """What the crowd leaves to other apps than the last one."""
-        if view.told is None or view.last < 0:
-            return 1.0
-        return max(1.0 - float(view.told[1][view.last]), LEAST_ROOM)
 
     def _repeats_mostly(self) -> bool:
         return bool(2.0 * self._places[0] > self._places.sum())
@@ -637,24 +632,27 @@ class Habits:
         if not opening:
             features[_SESSION] = np.log1p(self._in_session[:n])
         other = -1 if opening or last is None else last
-        told = None
+        told, room = None, 1.0
         if self._crowd is not None:
             told = self._crowd.cells(
                 np.array(list(self._slot), np.int64),
                 self._last_apps[0] if self._last_apps else None,
             )
+            if other >= 0:
+                room = max(1.0 - float(told[1][other]), LEAST_ROOM)
             if self._any[_CROWD]:
-                features[_CROWD] = self._by_crowd(self._crowd, *told, other)
+                features[_CROWD] = self._by_crowd(self._crowd, *told, other, room)
         scores = self._mix[int(opening)] @ features
         evidence, again = self._again_now(scores, other)
-        return _View(opening, when, features, scores, other, evidence, again, since, told)
+        return _View(opening, when, features, scores, other, evidence, again, since, told, room)
 
-    def _by_crowd(self, crowd: Crowd, popular: Floats, share: Floats, last: int) -> Floats:
+    def _by_crowd(
+        self, crowd: Crowd, popular: Floats, share: Floats, last: int, room: float
+    ) -> Floats:
         """The statistic "crowd"."""
         others = np.ones(len(share))
         if last >= 0:
             others[last] = 0.0
-        room = max(1.0 - float(share[last]), LEAST_ROOM) if last >= 0 else 1.0
         total = float(popular @ others)
         silent = max(0.0, 1.0 - float(share @ others) / room)
         lift: Floats = np.log(0.5 + 0.5 * (share / popular * (total / room) + silent))
@@ -866,9 +864,8 @@ def told_of_others(
     return told
 
 
-def _step(moving: Floats, slope: Floats, rate: float) -> None:
-    """AdaGrad, up the slope: `moving` holds weights and their sums of squares."""
-    weights, squares = moving
+def _step(weights: Floats, squares: Floats, slope: Floats, rate: float) -> None:
+    """AdaGrad, up the slope, in place; `squares` are the sums of its squares."""
     squares += slope * slope
     weights += rate * slope / np.sqrt(squares)
 

@@ -131,7 +131,8 @@ def run(
             apps, seconds = draw.apps[place], draw.seconds[place]
             own = settings.candidates == "own"
             candidates = np.unique(apps) if own else np.arange(draw.crowd.n_apps)
-            marks = [marked(apps, seconds, candidates, prior) for prior in priors]
+            one = NewPhone(apps, seconds, candidates)
+            marks = [marked(one, prior) for prior in priors]
             by_user.setdefault(user, []).append(np.array(marks))
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
     return {
@@ -229,7 +230,7 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
 def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
     """Of a crowd: the mean of HR@1, HR@3 and HR@5 of these phones over the headline's launches."""
     return lambda crowd: float(
-        np.mean([marked(*one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
+        np.mean([marked(one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
     )
 
 
@@ -279,36 +280,21 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
     )
 
 
-def marked(
-    apps: np.ndarray[Any, np.dtype[np.int64]],
-    seconds: Floats,
-    candidates: np.ndarray[Any, np.dtype[np.int64]],
-    crowd: Crowd | None,
-) -> Floats:
+def marked(one: NewPhone, crowd: Crowd | None) -> Floats:
     """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none.
 
-    `seconds` says how many launches count.
+    Ties count by expectation.
     """
-    hits = hits_online(apps, seconds, candidates, crowd)
+    scores = online_scores(one.apps, one.seconds, one.candidates, crowd)
+    target = np.searchsorted(one.candidates, one.apps[: len(one.seconds)])
+    own = np.take_along_axis(scores, target[:, None], axis=1)
+    better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
+    hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
     found = []
     for first, last in (*BINS, HEADLINE):
         some = hits[first:last]
         found.append(some.mean(axis=0) if len(some) else np.full(len(CUTOFFS), np.nan))
     return np.concatenate(found)
-
-
-def hits_online(
-    apps: np.ndarray[Any, np.dtype[np.int64]],
-    seconds: Floats,
-    candidates: np.ndarray[Any, np.dtype[np.int64]],
-    crowd: Crowd | None,
-) -> Floats:
-    """(n_launches, cutoffs): whether each launch was among the first; ties by expectation."""
-    scores = online_scores(apps, seconds, candidates, crowd)
-    target = np.searchsorted(candidates, apps[: len(seconds)])
-    own = np.take_along_axis(scores, target[:, None], axis=1)
-    better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
-    return metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
 
 
 def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:

@@ -214,10 +214,12 @@ def _made(
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
     columns_ = columns(fleet)
-    step: Any = gradients
-    terms_: Any = terms(broadcast, dtype)
+    step: Any
+    terms_: Any
     if model == "directed":
         step, terms_ = directed_gradients, directed_terms(broadcast)
+    else:
+        step, terms_ = gradients, terms(broadcast, dtype)
     ball, clip = BALLS[mechanism.ball], mechanism.clip
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 

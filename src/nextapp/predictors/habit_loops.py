@@ -573,7 +573,7 @@ def _learn_again_and_gate(phone: Phone, told: Told, app: int, rate: float) -> No
         again = _again(phone, told, last)
         error = (1.0 if app == last else 0.0) - again
         for f in range(3):
-            _step(phone.again, f, error * phone.evidence[f], rate)
+            _step(phone.again[0], phone.again[1], f, error * phone.evidence[f], rate)
     if len(told.popular) == 0 or app == last or not phone.known[app] or phone.whole[_KNOWN] < 3:
         return
     own = _softmax_of_others(phone.scores, phone.known, last)
@@ -581,14 +581,14 @@ def _learn_again_and_gate(phone: Phone, told: Told, app: int, rate: float) -> No
     weight, grown = _gate(phone)
     mixed = (1.0 - weight) * own[app] + weight * expected[app]
     slope = (expected[app] - own[app]) / mixed * weight * (1.0 - weight)
-    _step(phone.gate, 0, slope, rate)
-    _step(phone.gate, 1, slope * grown, rate)
+    _step(phone.gate[0], phone.gate[1], 0, slope, rate)
+    _step(phone.gate[0], phone.gate[1], 1, slope * grown, rate)
 
 
 @compiled
-def _step(moving: Floats, f: int, slope: float, rate: float) -> None:
-    moving[1, f] += slope * slope
-    moving[0, f] += rate * slope / math.sqrt(moving[1, f])
+def _step(weights: Floats, squares: Floats, f: int, slope: float, rate: float) -> None:
+    squares[f] += slope * slope
+    weights[f] += rate * slope / math.sqrt(squares[f])
 
 
 @compiled
@@ -668,8 +668,7 @@ def _learn(phone: Phone, app: int, number: int, rate: float, lesson: float, star
             slope = 0.0
             for i in range(k):
                 slope += phone.features[f, i] * error[i]
-            phone.squares[number, f] += slope * slope
-            phone.mix[number, f] += rate * slope / math.sqrt(phone.squares[number, f])
+            _step(phone.mix[number], phone.squares[number], f, slope, rate)
     if lesson > 0.0:
         _correct(phone, error, lesson * _LESSON_STEPS[0], phone.lesson_of, phone.errors_of)
         for back in range(_n_lessons(phone)):
