@@ -40,8 +40,8 @@ class Codebook(FiniteMechanism):
     x. ε holds for any codebook whatever: the law of j has two levels. V = D/μ² at x = 0. ``b`` is
     the number of bits of the index; k is the one that maximises μ.
 
-    Bits: the seed; the coin that keeps within the k best; then `below(k)` or `below(m)`, the place
-    in the k best (in ascending order of j) or j itself.
+    Coins: the seed. Bits: the coin that keeps within the k best; then `below(k)` or `below(m)`, the
+    place in the k best (in ascending order of j) or j itself.
     Payload: the seed, 8 bytes, then j.
     """
 
@@ -71,8 +71,9 @@ class Codebook(FiniteMechanism):
     def variance(self) -> float:
         return self.D / self.mu**2
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
-        seed, coin = bits.words(2).tolist()
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
+        seed = int((bits if coins is None else coins).words(1)[0])
+        coin = int(bits.words(1)[0])
         best = self._best(
             F, seed
         )  # also where it is not used: the time taken must not tell the coin
@@ -92,6 +93,9 @@ class Codebook(FiniteMechanism):
     def check(self, report: Report) -> None:
         check_name(self, report)
         checked_word(report.payload, self._widths)
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

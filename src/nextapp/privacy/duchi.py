@@ -57,7 +57,7 @@ class Duchi(FiniteMechanism):
     def variance(self) -> float:
         return self.D * self.B**2
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         up = self._thresholds(F)  # P[v_j = +1] · 2^53
         v = np.where(bits.words(self.D) >> np.uint64(11) < up, 1, -1)
         corner = bits.words((self.D + 63) // 64).astype("<u8").view(np.uint8)

@@ -30,7 +30,7 @@ class Harmony(FiniteMechanism):
     sign's odds change by at most e^{ε/k}. V = D² c²/k − ‖x‖². ``k`` is by default the one that
     minimises c²/k.
 
-    Bits: `distinct(k, D)`, then k words, one a sign, in the order of the positions.
+    Coins: `distinct(k, D)`. Bits: k words, one for each sign, in the order of the positions.
     Payload: k positions, ascending, then k bits, 1 for +1.
     """
 
@@ -59,8 +59,8 @@ class Harmony(FiniteMechanism):
     def variance(self) -> float:
         return self.D**2 * self.c**2 / self.k
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
-        positions = distinct(bits, self.k, self.D)
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
+        positions = distinct(bits if coins is None else coins, self.k, self.D)
         words = bits.words(self.k)
         signs = [
             int(word) < sign_threshold(x, self.floor)
@@ -82,6 +82,9 @@ class Harmony(FiniteMechanism):
     def check(self, report: Report) -> None:
         check_name(self, report)
         self._fields.check(report.payload)
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        return self._fields.positions(report.payload) == distinct(coins, self.k, self.D)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._parts([report])

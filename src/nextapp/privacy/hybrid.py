@@ -61,7 +61,7 @@ class Hybrid(Mechanism):
         piecewise = self.law.variance_at_0
         return self.D**2 * (self.alpha * piecewise + (1 - self.alpha) * self.c**2)
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         x = self._x(F)
         j = below(bits, self.D)
         if piecewise := chance(bits, self._threshold):

@@ -41,7 +41,7 @@ class Identity(Mechanism):
     def variance(self) -> float:
         return 0.0
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         """The report of F; it draws no bits."""
         del bits
         if self.ball != "none":

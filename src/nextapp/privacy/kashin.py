@@ -40,8 +40,8 @@ class Kashin(FiniteMechanism):
     (2010) stays within 1.8 for gradients that were not made to fit the frame; where it does not,
     the estimate has a bias by what was clipped (see `coefficients`).
 
-    Bits: `distinct(b, N)`; b words for the signs; 1 word for the coin; 1 for another value in its b
-    lowest bits. Payload: b positions, ascending, then b bits, 1 for +1.
+    Coins: `distinct(b, N)`. Bits: b words for the signs; 1 for the coin; 1 for another value in its
+    b lowest bits. Payload: b positions, ascending, then b bits, 1 for +1.
     """
 
     name = "kashin"
@@ -85,9 +85,9 @@ class Kashin(FiniteMechanism):
     def variance(self) -> float:
         return self.D * self.K**2 * (W / self.threshold) ** 2 / self.b
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         y = np.clip(self.coefficients(F), -1.0, 1.0)
-        positions = distinct(bits, self.b, self.N)
+        positions = distinct(bits if coins is None else coins, self.b, self.N)
         *words, coin, other = bits.words(self.b + 2).tolist()
         if coin < self.threshold:
             positive = [
@@ -112,6 +112,9 @@ class Kashin(FiniteMechanism):
     def check(self, report: Report) -> None:
         check_name(self, report)
         self._fields.check(report.payload)
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        return self._fields.positions(report.payload) == distinct(coins, self.b, self.N)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         positions, signs = self._fields.unpacked(self._payloads([report], self._fields.n_bytes))

@@ -51,7 +51,7 @@ class Laplace(Mechanism):
     def variance(self) -> float:
         return 2 * self.D * self.scale**2
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         x = self._x(F)
         u = uniform(bits, self.D) - 0.5
         noise = -self.scale * np.sign(u) * np.log1p(-2 * np.abs(u))

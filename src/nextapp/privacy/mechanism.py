@@ -66,8 +66,14 @@ class Mechanism(ABC):
         """V = E‖x̂ − x‖² of one report in units of clip², at x = 0 where it depends on x."""
 
     @abstractmethod
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
-        """Phone: the report of the gradient F, drawn with `bits`."""
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
+        """Phone: the report of the gradient F, drawn with `bits`.
+
+        ``coins`` are public bits for the part of a report that does not depend on F: the seed of a
+        codebook, the positions of harmony. A phone takes `DeviceCoins`, so that a hostile one
+        cannot choose them; without coins this part is drawn with `bits` too, as in a simulation.
+        ε holds whatever the coins are, even if an attacker chose them.
+        """
 
     @abstractmethod
     def decode(self, reports: Sequence[Report]) -> Floats:
@@ -90,6 +96,14 @@ class Mechanism(ABC):
     def check(self, report: Report) -> None:
         """Raise a `WireError` for a report that no phone can have drawn."""
         self.decode([report])
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        """Server: whether the public part of a report was drawn with these coins.
+
+        The report has passed `check`. Where there is no public part any coins match.
+        """
+        del report, coins
+        return True
 
     @abstractmethod
     def log_prob(self, report: Report, F: Gradient) -> float:

@@ -103,7 +103,7 @@ class FrequencyOracle(FiniteMechanism):
             share, self.threshold / W, self.n_blocks, self.n_favoured, self.n_outputs, self.overlap
         )
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         pick, coin = bits.words(2).tolist()
         place, other = below(bits, self.n_favoured), below(bits, self.n_outputs)
         cells, reach = self._cumulated(F)

@@ -96,6 +96,11 @@ class SignedPositions:
                 raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
             before = position
 
+    def positions(self, payload: bytes) -> list[int]:
+        """The positions of one payload that was checked."""
+        bits, word = width(self.D), int.from_bytes(payload, "little")
+        return [word >> bits * place & ((1 << bits) - 1) for place in range(self.k)]
+
     def all(self) -> Iterator[bytes]:
         """Every payload there can be."""
         for positions in itertools.combinations(range(self.D), self.k):

@@ -87,7 +87,7 @@ class Piecewise(Mechanism):
     def variance(self) -> float:
         return self.D**2 * self.law.variance_at_0
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         x = self._x(F)
         j = below(bits, self.D)
         y = self.law.draw(float(x[j]), bits)

@@ -93,7 +93,7 @@ class PrivUnit(Mechanism):
     def variance(self) -> float:
         return self.D / self.mu**2
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         if self.form == "seed":
             payload = self._seed(F, bits)
         else:

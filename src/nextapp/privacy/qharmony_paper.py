@@ -77,7 +77,7 @@ class QHarmonyPaper(Mechanism):
         """That of `Harmony` with the same k; the printed scale depends on all phones."""
         return self.D**2 / (self.k * math.tanh(self.epsilon / (2 * self.k)) ** 2)
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         f_max, f = self._normalised(F)
         positions = distinct(bits, self.k, self.D)
         p = self._positive(f[positions])

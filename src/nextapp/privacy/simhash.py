@@ -41,7 +41,8 @@ class SimHash(FiniteMechanism):
     since E[sign(g·x) g] = √(2/π) x for ‖x‖ = 1. ε holds for any seed: the response is two-level.
     V = D (π/2) ((e^ε + m − 1)/(e^ε − 1))²/b at x = 0. ``b`` is by default the one that minimises V.
 
-    Bits: 3 words: the seed; the coin that keeps the true value; another value in its b lowest bits.
+    Coins: the seed. Bits: 2 words, the coin that keeps the true value and another value in its b
+    lowest bits.
     Payload: the seed, 8 bytes, then the b signs, 1 for +1; a projection of 0 counts as +1.
     """
 
@@ -68,8 +69,9 @@ class SimHash(FiniteMechanism):
     def variance(self) -> float:
         return self.D * math.pi / 2 * (W / self.threshold) ** 2 / self.b
 
-    def encode(self, F: Gradient, bits: Bits, round: int = 0) -> Report:
-        seed, coin, other = bits.words(3).tolist()
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
+        seed = int((bits if coins is None else coins).words(1)[0])
+        coin, other = bits.words(2).tolist()
         value = self._signs(
             F, seed
         )  # also where it is not used: the time taken must not tell the coin
@@ -95,6 +97,9 @@ class SimHash(FiniteMechanism):
     def check(self, report: Report) -> None:
         check_name(self, report)
         checked_word(report.payload, self._widths)
+
+    def matches_coins(self, report: Report, coins: Bits) -> bool:
+        return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""

@@ -8,6 +8,8 @@ arithmetic on it.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import secrets
 from typing import Protocol
 
@@ -32,6 +34,32 @@ class SystemBits:
 
     def words(self, n: int) -> Words:
         return np.frombuffer(secrets.token_bytes(8 * n), np.uint64).copy()
+
+
+class DeviceCoins:
+    """Public bits bound to a device and a round: both the phone and its gateway know them.
+
+    Word i is the first 8 bytes of HMAC-SHA256(token, "nextapp coins" ‖ round ‖ i), round and i as 8
+    bytes each, lowest first. They protect nothing and need not: they decide only the part of a
+    report that does not depend on the phone's data, and keep a hostile phone from choosing it.
+    Who has not the token cannot tell from the coins which device they belong to.
+
+    >>> DeviceCoins(bytes(32), round=7).words(1) == DeviceCoins(bytes(32), round=7).words(1)
+    array([ True])
+    """
+
+    def __init__(self, token: bytes, round: int) -> None:
+        self._key = hmac.new(token, b"nextapp coins" + round.to_bytes(8, "little"), hashlib.sha256)
+        self._n_drawn = 0
+
+    def words(self, n: int) -> Words:
+        data = bytearray()
+        for number in range(self._n_drawn, self._n_drawn + n):
+            block = self._key.copy()
+            block.update(number.to_bytes(8, "little"))
+            data += block.digest()[:8]
+        self._n_drawn += n
+        return np.frombuffer(bytes(data), "<u8").astype(np.uint64)
 
 
 class KeyedBits:
