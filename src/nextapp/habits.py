@@ -49,13 +49,13 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.names import unknown
-from nextapp.wire import Crowd, Floats, WireError, pack, unpack
+from nextapp.wire import Floats, WireError, pack, unpack
 
 SESSION_GAP = 15 * 60.0
 
@@ -198,6 +198,19 @@ class Reason(NamedTuple):
     evidence: dict[str, float]
 
 
+class CrowdView(Protocol):
+    """What `Habits` asks of a `nextapp.wire.Crowd`, by the numbers that it has for apps itself."""
+
+    def cells(
+        self, candidates: npt.NDArray[np.integer], last: int | None
+    ) -> tuple[Floats, Floats]: ...
+
+    def again(self, last: int | None, usual: float) -> float: ...
+
+    @property
+    def average_again(self) -> float: ...
+
+
 class _View(NamedTuple):
     """The statistics of all known apps as of one moment; columns are slots."""
 
@@ -228,7 +241,7 @@ class Habits:
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
-        self._crowd: Crowd | None = None
+        self._crowd: CrowdView | None = None
         self._slot: dict[int, int] = {}  # app → its place in the arrays below
         self._last_apps: list[int] = []  # the last four launches, latest first
         self._last_time = 0.0
@@ -260,12 +273,12 @@ class Habits:
         self._view: _View | None = None
 
     @property
-    def crowd(self) -> Crowd | None:
+    def crowd(self) -> CrowdView | None:
         """What many phones know; None where there is none."""
         return self._crowd
 
     @crowd.setter
-    def crowd(self, crowd: Crowd | None) -> None:
+    def crowd(self, crowd: CrowdView | None) -> None:
         if crowd is not self._crowd:
             self._crowd = crowd
             self._view = None
@@ -647,7 +660,7 @@ class Habits:
         return _View(opening, when, features, scores, other, evidence, again, since, told, room)
 
     def _by_crowd(
-        self, crowd: Crowd, popular: Floats, share: Floats, last: int, room: float
+        self, crowd: CrowdView, popular: Floats, share: Floats, last: int, room: float
     ) -> Floats:
         """The statistic "crowd"."""
         others = np.ones(len(share))

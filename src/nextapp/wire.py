@@ -11,11 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -54,7 +57,12 @@ class ModelSettings:
     inference: str = "sum"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.lam) and self.lam > 0):
+        for name in ("lam", "alpha", "gamma"):
+            _check_number(name, getattr(self, name))
+        for name in ("reading", "inference"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} must be a word, got {getattr(self, name)!r}.")
+        if not self.lam > 0:
             raise ValueError(
                 f"lam must be a finite number > 0, got {self.lam!r}: it keeps the user solve "
                 f"well defined whatever the history."
@@ -68,16 +76,25 @@ class ModelSettings:
         inference_window(self.inference)
 
 
+def _check_number(name: str, value: object) -> None:
+    """Raise unless it is a number that a float holds: JSON has words, 10^400 and NaN too."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with suppress(OverflowError):
+            if math.isfinite(value):
+                return
+    raise ValueError(f"{name} must be a finite number, got {value!r:.80}.")
+
+
 def inference_window(inference: str) -> int | None:
     """The l of ``window:l``; None for the other ways of inference, which are checked by name."""
     if inference in INFERENCES:
         return None
     kind, _, number = inference.partition(":")
-    if kind == "window" and number.isascii() and number.isdigit() and int(number) > 0:
+    if kind == "window" and re.fullmatch("0*[1-9][0-9]{0,5}", number):
         return int(number)
     raise ValueError(
-        f"inference must be one of {', '.join(INFERENCES)} or 'window:l' with l > 0, "
-        f"got {inference!r}."
+        f"inference must be one of {', '.join(INFERENCES)} or 'window:l' with l from 1 to 999999, "
+        f"got {inference!r:.80}."
     )
 
 
@@ -94,13 +111,20 @@ class ReportRequest:
     options: Mapping[str, int | float | str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not (self.mechanism.isascii() and 1 <= len(self.mechanism) <= 64):
-            raise ValueError(
-                f"a mechanism's name has 1 to 64 plain characters, got {self.mechanism!r}."
-            )
+        name = self.mechanism
+        if not (isinstance(name, str) and name.isascii() and 1 <= len(name) <= 64):
+            raise ValueError(f"a mechanism's name has 1 to 64 plain characters, got {name!r:.80}.")
         for word, value in (("epsilon", self.epsilon), ("clip", self.clip)):
+            if value is None and word == "clip":
+                continue
+            _check_number(word, value)
             if value is not None and not value > 0:
                 raise ValueError(f"{word} must be a number > 0, got {value!r}.")
+        if not isinstance(self.options, Mapping):
+            raise ValueError(f"options must be a table, got {self.options!r:.80}.")
+        for option, given in self.options.items():
+            if not isinstance(given, str):
+                _check_number(f"option {option!r:.40}", given)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +156,8 @@ class Crowd:
             self.starts.shape != (n_apps + 1,)
             or self.share.shape != (n_cells,)
             or (self.starts[0], self.starts[-1]) != (0, n_cells)
+            or self.starts.min() < 0
+            or self.starts.max() > n_cells  # else differences may overflow
             or np.any(np.diff(self.starts) < 0)
         ):
             raise ValueError(
@@ -207,13 +233,82 @@ class Crowd:
         return known
 
 
+HISTORY_KEPT = 64
+"""Broadcasts that one tells of; a phone that was away for longer cannot check what it missed."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The broadcasts of a server before this one, so that a phone can tell if it was shown others.
+
+    ``digests`` are rounds and the SHA-256 of their bytes, in hex, the latest last. ``chain`` stands
+    for all of them since the first: of one broadcast to the next
+
+        chain := SHA-256(chain ‖ digest of the broadcast),   32 zero bytes at the start
+    """
+
+    digests: tuple[tuple[int, str], ...] = ()
+    chain: str = "00" * 32
+
+    def __post_init__(self) -> None:
+        for word in (self.chain, *(digest for _, digest in self.digests)):
+            if not is_digest(word):
+                raise ValueError(f"a digest has 64 hexadecimal digits, got {word!r:.80}.")
+        rounds = [round for round, _ in self.digests]
+        if len(rounds) > HISTORY_KEPT or any(
+            type(round) is not int or not 0 <= round <= LARGEST_ROUND for round in rounds
+        ):
+            raise ValueError(f"a history has at most {HISTORY_KEPT} rounds, each >= 0.")
+        if any(one >= next_one for one, next_one in pairwise(rounds)):
+            raise ValueError("the rounds of a history must ascend.")
+
+    @property
+    def previous(self) -> str:
+        """The digest of the broadcast before; empty for the first."""
+        return self.digests[-1][1] if self.digests else ""
+
+    def after(self, round: int, data: bytes) -> History:
+        """The history of the broadcast that comes after the one of these bytes."""
+        digest = digest_of(data)
+        return History((*self.digests, (round, digest))[-HISTORY_KEPT:], _link(self.chain, digest))
+
+    def continues(self, round: int, digest: str, chain: str) -> bool | None:
+        """Whether a broadcast with this round, digest and chain is part of this history.
+
+        None where it is too long ago to tell.
+        """
+        later = [(number, other) for number, other in self.digests if number >= round]
+        if not later or later[0] != (round, digest):
+            long_ago = len(self.digests) == HISTORY_KEPT and self.digests[0][0] > round
+            return None if long_ago else False
+        for _, each in later:
+            chain = _link(chain, each)
+        return chain == self.chain
+
+
+LARGEST_ROUND = (1 << 53) - 1  # of a broadcast: a whole number in every language
+
+
+def digest_of(data: bytes) -> str:
+    """The SHA-256 of bytes, in hex: what a broadcast is known by."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def is_digest(word: object) -> bool:
+    return isinstance(word, str) and len(word) == 64 and not set(word) - set("0123456789abcdef")
+
+
+def _link(chain: str, digest: str) -> str:
+    return hashlib.sha256(bytes.fromhex(chain + digest)).hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class Broadcast:
     """What the server publishes for a round: the app vectors Q and the settings of the model.
 
     ``apps`` are the names of the catalogue, row by row; empty where apps are known by number only.
     ``request`` is what phones are asked to send in this round, ``crowd`` what phones have told
-    together so far.
+    together so far, ``history`` which broadcasts came before.
     """
 
     round: int
@@ -222,8 +317,15 @@ class Broadcast:
     apps: tuple[str, ...] = ()
     request: ReportRequest | None = None
     crowd: Crowd | None = None
+    history: History = History()
 
     def __post_init__(self) -> None:
+        if not 0 <= self.round <= LARGEST_ROUND:
+            raise ValueError(f"round must be from 0 to 2^53 - 1, got {self.round!r:.80}.")
+        if any(round >= self.round for round, _ in self.history.digests):
+            raise ValueError(f"the history of round {self.round} tells of later rounds.")
+        if not all(isinstance(name, str) for name in self.apps):
+            raise ValueError("the catalogue has names that are no text.")
         if self.app_vectors.ndim != 2 or self.app_vectors.dtype != np.float64:
             raise ValueError(
                 f"app_vectors must be a (n_apps, d) array of float64, got shape "
@@ -264,6 +366,9 @@ class Broadcast:
             "settings": json.dumps(asdict(self.settings)),
             "apps": json.dumps(self.apps),
         }
+        if self.history.digests:
+            own["previous"] = self.history.previous
+            own["history"] = json.dumps(asdict(self.history))
         if self.request is not None:
             own["request"] = json.dumps(asdict(self.request))
         return pack(tensors, {**words, **own})
@@ -289,6 +394,7 @@ class Broadcast:
                     if f"crowd.{_CROWD_TENSORS[0]}" in tensors
                     else None
                 ),
+                history=history_from(json.loads(metadata.get("history", "{}"))),
             )
             gram = np.array(tensors["gram"])
         except (
@@ -308,6 +414,13 @@ class Broadcast:
 
 
 _CROWD_TENSORS = tuple(field.name for field in fields(Crowd))
+
+
+def history_from(values: Mapping[str, Any]) -> History:
+    if not values:
+        return History()
+    digests = tuple((round, digest) for round, digest in values["digests"])
+    return History(digests, values["chain"])
 
 
 def settings_from(values: Mapping[str, Any]) -> ModelSettings:
@@ -417,8 +530,15 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
             start, stop = entry["data_offsets"]
             flat = np.frombuffer(body[start:stop], _DTYPES[entry["dtype"]])
             tensors[name] = flat.reshape(entry["shape"])
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise WireError(f"the file cannot be read: {error!r}") from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise WireError(f"the file cannot be read: {error!r:.200}") from error
     if not intact:
         raise WireError("the checksum does not fit: the file is damaged or was cut short.")
     return tensors, metadata

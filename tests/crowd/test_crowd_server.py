@@ -17,7 +17,7 @@ from nextapp.crowd import (
     learnt_crowd,
     shrunk,
 )
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.habits import Habits
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
@@ -31,7 +31,7 @@ def oracle(n_apps=4, epsilon=2.0, name="subset"):
 
 def reports_of(server, histories, seed=0):
     for phone, history in enumerate(histories):
-        device = Device()
+        device = PhoneCore()
         for step, app in enumerate(history):
             device.observe(int(app), float(step))
         bits = KeyedBits(seed, phone, server.broadcast.round, "report")

@@ -11,7 +11,7 @@ import pytest
 
 from nextapp import model
 from nextapp.data import Cycling, LaunchLog, collapsed
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.evaluation import METRICS, preset_named
 from nextapp.evaluation.dynamic import (
     FROZEN,
@@ -134,7 +134,7 @@ def marks(stream, cycle, scored):
 def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
     """Phones that observe, solve and report by themselves; (n_cycles, n_users, 9)."""
     whole, cycle = stream.cycles.whole, stream.cycles.cycle
-    devices = [Device() for _ in range(whole.n_users)]
+    devices = [PhoneCore() for _ in range(whole.n_users)]
     for device, vector in zip(devices, start, strict=True):
         device.user_vector = vector
     plain = mechanism("identity", n_apps=whole.n_apps, d=3)

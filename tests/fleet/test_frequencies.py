@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, reported, tallied
 from nextapp.fleet.reporting import aggregated
@@ -41,7 +41,7 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(
     broadcast = Broadcast(3, np.zeros((7, 1)), ModelSettings())
     alone = []
     for phone, history in enumerate(histories):
-        device = Device()
+        device = PhoneCore()
         for step, app in enumerate(history.tolist()):
             device.observe(app, float(step))
         alone.append(device.report(broadcast, m, KeyedBits(seed, 11 + phone, 3, "report")))

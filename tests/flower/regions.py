@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.federation.vault import Vault
 from nextapp.phone import Client, ServerError
 from nextapp.privacy import requested
@@ -61,7 +61,7 @@ class Region:
     def report(self, broadcast: Broadcast) -> None:
         """Every phone sends its report; each is durable when this returns."""
         for number, client in self.clients.items():
-            phone = Device()
+            phone = PhoneCore()
             for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 25)):
                 phone.observe(int(app), float(when))
             phone.update(broadcast)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.federation.coordinator import Coordinator
 from nextapp.federation.flower.driving import Driver, Pace
 from nextapp.federation.flower.letters import (
@@ -47,7 +47,7 @@ def reports_of(broadcast_bytes, numbers):
     broadcast = Broadcast.from_bytes(broadcast_bytes)
     private = requested(broadcast)
     for number in numbers:
-        phone = Device()
+        phone = PhoneCore()
         for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
             phone.observe(int(app), float(when))
         phone.update(broadcast)

@@ -23,7 +23,7 @@ PHONE = (
     "nextapp.habits",
     "nextapp.randomness",
     "nextapp.privacy",
-    "nextapp.device",
+    "nextapp.phone.core",
     "nextapp.server",
     "nextapp.crowd",
     "nextapp.phone",

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.habits import Habits
 from nextapp.phone import Phone, Store
 from nextapp.phone.client import Fetched
@@ -53,8 +53,8 @@ def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
     np.testing.assert_array_equal(phone._device.user_vector, device.user_vector)
 
 
-def twin(history, every: float = 60.0) -> Device:
-    device = Device(habits=Habits())
+def twin(history, every: float = 60.0) -> PhoneCore:
+    device = PhoneCore(habits=Habits())
     for number, app in enumerate(history):
         device.observe(APPS.index(app), NOON + every * number)
     return device

@@ -9,7 +9,7 @@ import pytest
 from catalogue import ALL, FINITE, ORACLES, REAL, gradients, made
 
 from nextapp import model
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import MECHANISMS, mechanism
 from nextapp.privacy.kashin import hadamard
 from nextapp.randomness import KeyedBits
@@ -128,7 +128,7 @@ def test_a_phones_own_form_of_the_gradient_gives_the_same_report(name, options, 
 @pytest.fixture
 def phone(rng):
     broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings())
-    device = Device()
+    device = PhoneCore()
     for number, app in enumerate([3, 1, 3]):
         device.observe(app, 10.0 * number)
     device.update(broadcast)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from catalogue import ORACLES, exp_bounds
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.privacy.hadamard import best_blocks
 from nextapp.privacy.ledger import BudgetSpent, Ledger
@@ -239,7 +239,7 @@ def test_a_mistake_in_an_oracle_is_named_with_its_remedy(options, says):
 
 @pytest.mark.parametrize("name", ORACLES)
 def test_a_phone_reports_its_shares_and_its_ledger_is_charged(name, tmp_path):
-    phone = Device()
+    phone = PhoneCore()
     for step, app in enumerate([3, 1, 3, 1, 2]):
         phone.observe(app, 60.0 * step)
     request = ReportRequest(name, 1.5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp import server as server_module
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import Server, adam, momentum, random_vectors, sgd, write_atomically
@@ -22,7 +22,7 @@ def phones(rng, n, n_apps):
     for _ in range(n):
         own = rng.choice(n_apps, rng.integers(1, 6), replace=False)
         history = rng.choice(own, rng.integers(0, 40)).tolist()
-        device = Device()
+        device = PhoneCore()
         for number, app in enumerate(history):
             device.observe(app, 10.0 * number)
         devices.append(device)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.privacy.codewords import table
 from nextapp.shares import transition_shares
@@ -84,7 +84,7 @@ def read_values(data: bytes) -> dict:
 def gradient_vector() -> dict:
     """From a history to p and F, and on to a report, against the first broadcast."""
     read = Broadcast.from_bytes(broadcasts()["broadcast-harmony.bin"])
-    device = Device()
+    device = PhoneCore()
     for number, app in enumerate(HISTORY):
         device.observe(app, 60.0 * number)
     device.update(read)
@@ -105,7 +105,7 @@ def gradient_vector() -> dict:
 def shares_vector() -> dict:
     """From a history to shares, and on to a report of the crowd."""
     read = broadcast(ReportRequest("subset", 4.5))
-    device = Device()
+    device = PhoneCore()
     for number, app in enumerate(HISTORY):
         device.observe(app, 60.0 * number)
     vector = {

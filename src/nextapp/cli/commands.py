@@ -36,7 +36,10 @@ app.add_typer(privacy.app, name="privacy")
 privacy.app.command(
     "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
 )(phones.phones_needed)
-app.add_typer(phone.app, name="phone")
+app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)(phone.phone)
 app.add_typer(federation.app, name="federation")
 app.command(
     epilog="Example: nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5"

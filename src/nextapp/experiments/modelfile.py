@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, collapsed
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.experiments.settings import Experiment, training_values, versions
 from nextapp.experiments.static import Report
 from nextapp.predictors import factorised
@@ -69,7 +69,7 @@ def predict(model: bytes, history: str, n: int) -> dict[str, Any]:
     if not launches:
         raise ValueError("the history holds no launch: give at least one app name.")
     numbers = {name: number for number, name in enumerate(broadcast.apps)}
-    device = Device()
+    device = PhoneCore()
     for name, when in launches:
         device.observe(numbers.setdefault(name, len(numbers)), when)
     device.update(broadcast)

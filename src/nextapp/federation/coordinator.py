@@ -14,7 +14,7 @@ from typing import Protocol
 from nextapp.federation.vault import Reduced
 from nextapp.privacy import Mechanism
 from nextapp.server import write_atomically
-from nextapp.wire import Broadcast, Floats, WireError, pack, unpack
+from nextapp.wire import Broadcast, Floats, History, WireError, history_from, pack, unpack
 
 CHECKPOINTS_KEPT = 5
 
@@ -78,6 +78,7 @@ class Coordinator:
         *,
         minimum: int = 1,
         accounting: Accounting | None = None,
+        history: History | None = None,
         keep: int = CHECKPOINTS_KEPT,
     ) -> None:
         if not learner.mechanism.finite_output:
@@ -89,11 +90,20 @@ class Coordinator:
         self.folder = folder
         self.minimum = minimum
         self.accounting = accounting or Accounting()
+        self.history = history or History()
         self._keep = keep
 
     @property
     def round(self) -> int:
         return self.learner.broadcast.round
+
+    def published(self) -> bytes:
+        """The broadcast of the round at hand as phones get it: the same bytes after a restart."""
+        return replace(self.learner.broadcast, history=self.history).to_bytes()
+
+    def next_history(self) -> History:
+        """The history of the broadcast after the one at hand."""
+        return self.history.after(self.round, self.published())
 
     @classmethod
     def started(
@@ -104,12 +114,13 @@ class Coordinator:
         minimum: int = 1,
         first: int = 0,
         accounting: Accounting | None = None,
+        history: History | None = None,
     ) -> Coordinator:
         """A new federation, with its first checkpoint on disk; `first` is its first round."""
         folder.mkdir(parents=True, exist_ok=True)
         while learner.broadcast.round < first:
             learner.pass_over()
-        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting)
+        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting, history=history)
         coordinator.save()
         return coordinator
 
@@ -123,7 +134,10 @@ class Coordinator:
             try:
                 words = unpack(path.read_bytes())[1]
                 accounting = Accounting(**json.loads(words["accounting"]))
-                return cls(load(path), folder, minimum=minimum, accounting=accounting)
+                history = history_from(json.loads(words["history"]))
+                return cls(
+                    load(path), folder, minimum=minimum, accounting=accounting, history=history
+                )
             except (WireError, KeyError) as error:
                 damage.append(f"{path.name}: {error}")
         raise ValueError(
@@ -146,7 +160,9 @@ class Coordinator:
                     f"the tally is of round {part.round}, the round at hand is {number}."
                 )
         n_reports = sum(part.n_reports for part in parts)
+        history = self.next_history()
         words = self._stepped([part for part in parts if part.n_reports], n_reports)
+        self.history = history
         stepped = words is None
         before = self.accounting
         self.accounting = Accounting(
@@ -187,6 +203,8 @@ class Coordinator:
         Phones may have reported in each of them before what was restored was lost.
         """
         skipped = max(0, number - self.round)
+        if skipped:
+            self.history = self.next_history()
         for _ in range(skipped):
             self.learner.pass_over()
         before = self.accounting
@@ -204,6 +222,7 @@ class Coordinator:
         self.learner.save(path.with_suffix(".part"))
         tensors, words = unpack(path.with_suffix(".part").read_bytes())
         words["accounting"] = json.dumps(asdict(self.accounting))
+        words["history"] = json.dumps(asdict(self.history))
         write_atomically(path, pack(tensors, words))
         path.with_suffix(".part").unlink()
         for old in checkpoints(self.folder)[self._keep :]:

@@ -73,9 +73,8 @@ class Embedded:
         return closed
 
     def _publish(self, now: float) -> None:
-        broadcast = self.coordinator.learner.broadcast
         self.vault.publish(
-            self.rules.opened(broadcast.round, now), broadcast.to_bytes(), self.rules
+            self.rules.opened(self.coordinator.round, now), self.coordinator.published(), self.rules
         )
 
     def _absorb_again(self, vault_round: int) -> None:
@@ -196,6 +195,7 @@ def _continued(
         minimum=settings.minimum,
         first=broadcast.round + 1,
         accounting=last.accounting,
+        history=last.next_history(),
     )
     settings.write(folder / "settings.json")
     return coordinator

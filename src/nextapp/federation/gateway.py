@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gzip
-import hashlib
 import json
 import logging
 import math
@@ -33,11 +32,13 @@ from nextapp.federation.metrics import Counter, Histogram, gauges
 from nextapp.federation.openapi import description
 from nextapp.federation.vault import BadCode, Outcome, Submission, Vault, VaultError
 from nextapp.privacy import Mechanism, requested
-from nextapp.wire import Broadcast, Report, WireError, WrongSize
+from nextapp.randomness import DeviceCoins
+from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
 
 _FOLLOW_SECONDS = 0.25
+_MOST_DIGESTS = 10_000  # that are shown; under a megabyte
 _BEARER = re.compile(rb"[Bb]earer ([A-Za-z0-9_-]{43})")
 _JSON = (b"content-type", b"application/json")
 
@@ -68,7 +69,7 @@ class Handout:
     round: int
     body: bytes
     zipped: bytes
-    etag: str
+    digest: str
     mechanism: Mechanism
     report_bytes: int
 
@@ -85,7 +86,7 @@ class Handout:
             broadcast.round,
             body,
             gzip.compress(body, 6, mtime=0),
-            f'"{hashlib.sha256(body).hexdigest()}"',
+            digest_of(body),
             mechanism,
             max(body_bytes, mechanism.D // 4 + 1024),
         )
@@ -112,6 +113,8 @@ class Gateway:
             routes=[
                 Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
                 Route("/v1/broadcast", self._counted("broadcast", self._broadcast)),
+                Route("/v1/digest", self._counted("digest", self._digest)),
+                Route("/v1/digests", self._counted("digests", self._digests)),
                 Route("/v1/report", self._report_is_posted, methods=["POST"]),
                 Route("/v1/round", self._counted("round", self._round)),
                 Route("/v1/health", self._counted("health", self._health)),
@@ -204,7 +207,7 @@ class Gateway:
                 wait,
             )  # fmt: skip
         body = await _read(headers, receive, handout.report_bytes)
-        payload = self._checked(handout, body)
+        payload = self._checked(handout, body, token)
         try:
             return await commits.submit(Submission(token, handout.round, payload))
         except Full:
@@ -230,8 +233,8 @@ class Gateway:
             "gave out: enrol at /v1/enrol.",
         )  # fmt: skip
 
-    def _checked(self, handout: Handout, body: bytes) -> bytes:
-        """The payload of a report for the round at hand."""
+    def _checked(self, handout: Handout, body: bytes, token: bytes) -> bytes:
+        """The payload of a report for the round at hand, by the device of this token."""
         try:
             report = Report.from_bytes(body)
         except WireError as error:
@@ -259,6 +262,12 @@ class Gateway:
             raise Refusal(400, "wrong_size", str(error)) from error
         except WireError as error:
             raise Refusal(400, "out_of_range", str(error)) from error
+        if not handout.mechanism.matches_coins(report, DeviceCoins(token, report.round)):
+            raise Refusal(
+                400, "wrong_coins",
+                f"the seed or positions of a {report.mechanism} report are not the phone's to "
+                f"choose: draw them with the coins of this device and round.",
+            )  # fmt: skip
         return report.payload
 
     async def _report_is_posted(self, request: Request) -> Response:
@@ -289,18 +298,37 @@ class Gateway:
         handout = self._handout
         if handout is None:
             raise _no_round()
+        etag = f'"{handout.digest}"'
         headers = {
-            "etag": handout.etag,
+            "etag": etag,
             "nextapp-round": str(handout.round),
             "cache-control": "public, no-cache",
             "vary": "accept-encoding",
         }
-        if _matches(request.headers.get("if-none-match"), handout.etag):
+        if _matches(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
         if _accepts_gzip(request.headers.get("accept-encoding", "")):
             headers["content-encoding"] = "gzip"
             return Response(handout.zipped, 200, headers, "application/octet-stream")
         return Response(handout.body, 200, headers, "application/octet-stream")
+
+    async def _digest(self, request: Request) -> Response:
+        """What the broadcast in hand is known by: small, and never from a cache."""
+        handout = self._handout
+        if handout is None:
+            raise _no_round()
+        return JSONResponse(
+            {"round": handout.round, "sha256": handout.digest, "n_bytes": len(handout.body)},
+            headers={"cache-control": "no-store"},
+        )
+
+    async def _digests(self, request: Request) -> Response:
+        """All broadcasts that were handed out here, for anyone to compare."""
+        try:
+            digests = await asyncio.to_thread(self.vault.digests, _MOST_DIGESTS)
+        except VaultError as error:
+            raise self._storage("digests", error) from error
+        return JSONResponse({"digests": digests}, headers={"cache-control": "no-cache"})
 
     async def _round(self, request: Request) -> Response:
         try:
@@ -443,7 +471,8 @@ class Metrics:
 
 _REASONS = (
     "unknown_token", "too_many_requests", "too_large", "bad_report", "wrong_round",
-    "wrong_mechanism", "wrong_size", "out_of_range", "busy", "storage", "no_round", "disconnected",
+    "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy", "storage", "no_round",
+    "disconnected",
 )  # fmt: skip
 
 

@@ -56,6 +56,7 @@ _STORAGE = _error(
 )  # fmt: skip
 _TIME = {"type": "number", "description": "Seconds since 1970."}
 _COUNT = {"type": "integer", "minimum": 0}
+_DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 _ROUND_HEADERS = {
     "ETag": {
         "description": "The SHA-256 of the body before any compression, in hex, in quotes.",
@@ -151,6 +152,42 @@ def _document() -> dict[str, Any]:
                     },
                 }
             },
+            "/v1/digest": {
+                "get": {
+                    "operationId": "digest",
+                    "summary": "What the current broadcast is known by; fetch it from the origin.",
+                    "responses": {
+                        "200": _json(
+                            "Round, SHA-256 and size of the broadcast before any compression.",
+                            {"round": _COUNT, "sha256": _DIGEST, "n_bytes": _COUNT},
+                        ),
+                        "503": _STORAGE,
+                    },
+                }
+            },
+            "/v1/digests": {
+                "get": {
+                    "operationId": "digests",
+                    "summary": "The digests of all broadcasts handed out here, to be compared.",
+                    "responses": {
+                        "200": _json(
+                            "Pairs of round and SHA-256, the latest last.",
+                            {
+                                "digests": {
+                                    "type": "array",
+                                    "items": {
+                                        "type": "array",
+                                        "prefixItems": [_COUNT, _DIGEST],
+                                        "minItems": 2,
+                                        "maxItems": 2,
+                                    },
+                                }
+                            },
+                        ),
+                        "503": _STORAGE,
+                    },
+                }
+            },
             "/v1/report": {
                 "post": {
                     "operationId": "report",
@@ -177,6 +214,7 @@ def _document() -> dict[str, Any]:
                             "wrong_mechanism",
                             "wrong_size",
                             "out_of_range",
+                            "wrong_coins",
                         ),
                         "401": _error("No token, or one that is not known.", "unknown_token"),
                         "408": _SLOW,

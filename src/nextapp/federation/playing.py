@@ -20,6 +20,7 @@ from typing import Any
 
 from nextapp.data import LaunchLog, synthetic
 from nextapp.phone import Client, Phone, Store
+from nextapp.phone.limits import OPTIONS
 from nextapp.randomness import KeyedBits, Words
 from nextapp.wire import Broadcast
 
@@ -69,10 +70,7 @@ class PlayedFleet:
     ) -> None:
         self.url, self.seed, self.ca = url, seed, ca
         with self._client() as client:
-            fetched = client.broadcast()
-        if fetched is None:
-            raise ValueError(f"{url} handed out no broadcast.")
-        broadcast = Broadcast.from_bytes(fetched.data)
+            broadcast = Broadcast.from_bytes(client.broadcast())
         names = broadcast.apps or tuple(f"app-{row:04d}" for row in range(broadcast.n_apps))
         log = launches(phones, broadcast.n_apps, seed)
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,6 +80,9 @@ class PlayedFleet:
                 folder / f"phone-{number:05d}.sqlite",
                 lifetime=_BUDGET,
                 per_day=_BUDGET,
+                per_report=_BUDGET,
+                hours=0.0,
+                mechanisms=OPTIONS,
                 flush_after=None,
             )
             phone = Phone(store)
@@ -103,7 +104,8 @@ class PlayedFleet:
         def synced(number: int) -> str:
             phone = self.phones[number]
             with self._client() as client:
-                return phone.sync(client, bits=_RoundBits(self.seed, number, phone)).report
+                bits = _RoundBits(self.seed, number, phone)
+                return phone.sync(client, bits=bits, now=True).report
 
         return Counter(self._pool.map(synced, range(len(self.phones))))
 

@@ -27,16 +27,16 @@ import numpy as np
 from nextapp.federation.rounds import Round, RoundRules, Verdict
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
-from nextapp.wire import Report
+from nextapp.wire import Report, digest_of
 
 TOKEN_BYTES = 32
 _REPORTS_AT_ONCE = 4096
 _LONG_LOG = 8 << 20  # bytes
 _MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
 _BUSY_SECONDS = 2.0
-_SCHEMA_VERSION = 1
 
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE codes (
     hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE devices (hash BLOB PRIMARY KEY) WITHOUT ROWID;
@@ -51,7 +51,12 @@ CREATE TABLE reports (key BLOB PRIMARY KEY, payload BLOB NOT NULL) WITHOUT ROWID
 CREATE TABLE tallies (
     number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
     shape TEXT NOT NULL);
-"""
+""",
+    """
+CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
+""",
+)
+"""What each version of the schema adds to the one before."""
 
 
 class VaultError(RuntimeError):
@@ -116,13 +121,14 @@ class Vault:
             self._reader = self._connected()
             with self._transaction() as write:
                 version = write.execute("PRAGMA user_version").fetchone()[0]
-                if version == 0:
-                    for statement in _SCHEMA.split(";"):
+                for schema in _SCHEMAS[version:]:
+                    for statement in schema.split(";"):
                         write.execute(statement)
-                    write.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-        if version > _SCHEMA_VERSION:
+                if version < len(_SCHEMAS):
+                    write.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
+        if version > len(_SCHEMAS):
             raise ValueError(
-                f"{path} has the schema {version}, this version knows {_SCHEMA_VERSION}: it was "
+                f"{path} has the schema {version}, this version knows {len(_SCHEMAS)}: it was "
                 f"written by a newer nextapp; install that one."
             )
 
@@ -220,6 +226,7 @@ class Vault:
                  rules.minimum, rules.seconds),
             )  # fmt: skip
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
+            write.execute("INSERT INTO digests VALUES (?, ?)", (round.number, digest_of(broadcast)))
 
     def round(self) -> Round | None:
         """The round at hand, or None before the first."""
@@ -243,6 +250,14 @@ class Vault:
             return None
         number, broadcast, *rules = row
         return Published(number, broadcast, RoundRules(*rules))
+
+    def digests(self, most: int) -> list[tuple[int, str]]:
+        """Round and digest of every broadcast that was handed out here, the latest `most`."""
+        with _refusals(), self._reading:
+            rows = self._reader.execute(
+                "SELECT number, sha256 FROM digests ORDER BY number DESC LIMIT ?", (most,)
+            ).fetchall()
+        return rows[::-1]
 
     def rules(self) -> RoundRules | None:
         """Of the round at hand, or None before the first."""

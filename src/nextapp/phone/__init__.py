@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 from nextapp.phone.client import Client, ServerError
+from nextapp.phone.limits import Limits
 from nextapp.phone.phone import Phone, Status, Synced
 from nextapp.phone.store import Store, StoreError
 
-__all__ = ["Client", "Phone", "ServerError", "Status", "Store", "StoreError", "Synced"]
+__all__ = ["Client", "Limits", "Phone", "ServerError", "Status", "Store", "StoreError", "Synced"]

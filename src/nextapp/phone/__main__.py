@@ -1,71 +1,143 @@
-"""``python -m nextapp.phone``: the phone's commands with the base install alone."""
+"""The phone's commands: ``nextapp phone``, or ``python -m nextapp.phone`` with the base install."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from nextapp.phone import commands
+from nextapp.phone.limits import OPTIONS, Limits
 from nextapp.phone.store import DAY, WINDOW
 
+Launches = list[tuple[str, float, int]]
+Reader = Callable[..., Launches]
+"""Reads one person's launches from a log; the lab knows more formats than a phone does."""
 
-def parser() -> argparse.ArgumentParser:
+
+def parser(prog: str = "python -m nextapp.phone") -> argparse.ArgumentParser:
     main = argparse.ArgumentParser(
-        prog="python -m nextapp.phone",
+        prog=prog,
         description="A phone to try by hand: it logs launches, predicts, and takes part in "
         "training without giving its history away.",
     )
-    main.add_argument("--store", type=Path, default=Path("phone.db"), help="the phone's file")
-    actions = main.add_subparsers(dest="action", required=True)
+    main.add_argument("--store", type=Path, default=_default_store(), help=_STORE_HELP)
+    actions = main.add_subparsers(dest="action", required=True, metavar="COMMAND")
 
-    init = actions.add_parser("init", help="set up a phone with its owner's limits")
-    init.add_argument("--lifetime", type=float, required=True, help="ε it may spend in its life")
-    init.add_argument("--per-day", type=float, required=True, help="ε it may spend in a day")
+    def add(name: str, words: str, example: str) -> argparse.ArgumentParser:
+        action = actions.add_parser(
+            name,
+            help=words,
+            description=f"{words[0].upper()}{words[1:]}.",
+            epilog=f"Example: {prog} {name} {example}".rstrip(),
+        )
+        action.add_argument("--store", type=Path, default=argparse.SUPPRESS, help=_STORE_HELP)
+        return action
+
+    init = add("init", "set up a phone with its owner's limits", "--lifetime 10 --per-report 1")
+    _add_limits(init, Limits())
     init.add_argument("--days", type=float, default=WINDOW / DAY, help="days of launches it keeps")
+    init.add_argument(
+        "--witness",
+        type=Path,
+        help="file outside of backups that shows if an old copy of the store is put back "
+        "(default: beside the store)",
+    )
 
-    limits = actions.add_parser("limits", help="set the owner's limits anew")
-    limits.add_argument("--lifetime", type=float, required=True)
-    limits.add_argument("--per-day", type=float, required=True)
-    limits.add_argument("--raise", dest="raise_them", action="store_true", help="allow larger ones")
+    limits = add("limits", "show or change the owner's limits", "--lifetime 5")
+    _add_limits(limits, None)
+    limits.add_argument("--raise", dest="raise_them", action="store_true", help="allow more")
 
-    log = actions.add_parser("log", help="write launches down")
+    log = add("log", "write launches down", "maps mail")
     log.add_argument("apps", nargs="+", metavar="APP")
-    log.add_argument("--when", help="an ISO time or seconds since 1970; default: now")
+    log.add_argument("--when", help="an ISO time or seconds since 1970 (default: now)")
 
-    predict = actions.add_parser("predict", help="name the apps most likely launched next")
-    predict.add_argument("-n", type=int, default=5)
+    predict = add("predict", "name the apps most likely launched next", "-n 3 --why")
+    predict.add_argument("-n", type=int, default=5, help="how many (default: 5)")
     predict.add_argument("--when", help="as in log")
     predict.add_argument("--why", action="store_true", help="say what speaks for each")
 
-    sync = actions.add_parser("sync", help="fetch the model, learn, send the round's report")
+    sync = add(
+        "sync",
+        "fetch the model, and send the round's report after a random pause",
+        "--server https://localhost:8443 --ca ca.pem --code CODE --now",
+    )
     sync.add_argument("--server", help="https://host:port; kept")
     sync.add_argument("--code", help="the operator's code, to join")
     sync.add_argument("--ca", type=Path, help="file with the only certificates to trust; kept")
-    sync.add_argument("--proxy", help="http://host:port, or 'environment'")
+    sync.add_argument("--proxy", help="http://host:port, or 'environment' (default: none)")
     sync.add_argument("--trust-clock", action="store_true", help="vouch for this machine's clock")
+    sync.add_argument(
+        "--now",
+        action="store_true",
+        help="send at once, for trying by hand: the pause hides how long the report took to make",
+    )
 
-    actions.add_parser("status", help="what is held, and what has ever left")
+    add("status", "show what is held, and what has ever left", "")
 
-    learn = actions.add_parser("import", help="take launches from a CSV file")
-    learn.add_argument("data", type=Path, metavar="DATA")
+    learn = add("import", "take one person's launches from a log", "launches.csv")
+    learn.add_argument("data", metavar="DATA", help="a log file, or synthetic:… with the lab")
+    learn.add_argument("--user", help="whose launches, where there are several people")
+    for column in ("user", "time", "app"):
+        learn.add_argument(f"--{column}-column", help=f"name of the {column} column")
+    learn.add_argument("--time-unit", choices=("s", "ms"), help="of times that are numbers")
+    learn.add_argument("--skip-bad-rows", action="store_true", help="leave bad rows out")
 
-    export = actions.add_parser("export", help="everything held")
+    export = add("export", "write everything held", "--out mine.json")
     export.add_argument("--format", dest="form", choices=("json", "csv"), default="json")
-    export.add_argument("--out", type=Path)
+    export.add_argument("--out", type=Path, help="a file (default: the screen)")
 
-    forget = actions.add_parser("forget", help="erase the history, or an app that is gone")
-    forget.add_argument("--app")
+    forget = add("forget", "erase the history, or an app that is gone", "--app maps")
+    forget.add_argument("--app", help="only this app")
     forget.add_argument("--yes", action="store_true", help="do not ask")
     return main
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    given = vars(parser().parse_args(arguments))
+_STORE_HELP = "the phone's file (default: phone.db, or the variable NEXTAPP_PHONE)"
+
+
+def _default_store() -> Path:
+    return Path(os.environ.get("NEXTAPP_PHONE") or "phone.db")
+
+
+def _add_limits(action: argparse.ArgumentParser, defaults: Limits | None) -> None:
+    """The owner's limits as options; without defaults those not given stay as they are."""
+
+    def words(text: str, name: str) -> str:
+        return text if defaults is None else f"{text} (default: {getattr(defaults, name):g})"
+
+    for name, text in (
+        ("lifetime", "largest ε it may spend in its life"),
+        ("per_day", "largest ε it may spend in a day"),
+        ("per_report", "largest ε of one report"),
+        ("hours", "hours that must lie between two reports"),
+    ):
+        option = f"--{name.replace('_', '-')}"
+        action.add_argument(option, type=float, help=words(text, name))
+    action.add_argument(
+        "--mechanisms",
+        type=lambda text: tuple(text.split(",")),
+        help=f"what it may report by, with commas between; of {', '.join(OPTIONS)}"
+        + ("" if defaults is None else f" (default: {','.join(defaults.mechanisms)})"),
+    )
+
+
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    prog: str = "python -m nextapp.phone",
+    read_log: Reader | None = None,
+) -> int:
+    """Run a command; `read_log` reads other logs than the CSV files that a phone knows."""
+    given = vars(parser(prog).parse_args(arguments))
+    action, store = given.pop("action"), given.pop("store")
+    if action == "import":
+        given["read_log"] = read_log or _read_csv
     try:
-        lines, code = _ACTIONS[given.pop("action")](given.pop("store"), **given)
+        lines, code = _ACTIONS[action](store, **given)
     except commands.ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -86,8 +158,19 @@ def _sync(store: Path, **given: Any) -> Done:
     return lines, 0 if commands.is_sound(synced) else 1
 
 
-def _learn(store: Path, data: Path) -> Done:
-    return commands.learn(store, commands.launches_of_csv(data)), 0
+def _read_csv(data: str, user: str | None, **options: Any) -> Launches:
+    if any(options.values()):
+        raise ValueError(
+            "the base install reads CSV files with the columns timestamp and app_name only; for "
+            "other columns install nextapp[lab]."
+        )
+    return commands.launches_of_csv(Path(data), user)
+
+
+def _learn(store: Path, data: str, user: str | None, read_log: Reader, **options: Any) -> Done:
+    if not store.exists():
+        raise ValueError(f"{store} is missing: set up a phone first, by init.")
+    return commands.learn(store, read_log(data, user, **options)), 0
 
 
 def _export(store: Path, form: str, out: Path | None) -> Done:

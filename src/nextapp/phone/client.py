@@ -1,7 +1,9 @@
 """A phone's side of the HTTP protocol (docs/protocol.md), with the standard library only.
 
 Nothing is followed to another address, nothing is sent through a proxy that was not named, no
-answer is read beyond a limit, and a report is only ever sent again with the same bytes.
+answer is read beyond a limit, and a report is only ever sent again with the same bytes. No string
+of a server is ever sent back to it but the token, and that only with reports, on connections that
+carry nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ import ssl
 import time
 import urllib.request
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from ipaddress import ip_address
@@ -21,6 +24,7 @@ from typing import NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from nextapp.randomness import SystemBits, below
+from nextapp.wire import digest_of, is_digest
 
 LARGEST_BROADCAST = 64 << 20
 LARGEST_ANSWER = 64 << 10
@@ -64,11 +68,15 @@ class Refused(ServerError):
         self.code = code
 
 
-class Fetched(NamedTuple):
-    """A broadcast as it came: its bytes, not yet read, and the name the server gives them."""
+class NotAsPublished(ServerError):
+    """The bytes of a broadcast are not those whose digest the server publishes."""
 
-    data: bytes
-    etag: str
+
+class Published(NamedTuple):
+    """Which broadcast is the current one, by the word of the server itself."""
+
+    round: int
+    digest: str
 
 
 class _Answer(NamedTuple):
@@ -90,6 +98,9 @@ class Client:
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
         Seconds until a connection, or a pause in it, is given up; `patience` is for a whole answer.
+    mirror
+        Another address to fetch broadcasts from, such as a cache; None asks the server. Their
+        digest always comes from the server itself, so a mirror need not be trusted.
     proxy
         ``http://host:port``, or "environment" for what its variables say. None uses none.
     attempts
@@ -104,6 +115,7 @@ class Client:
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
+        mirror: str | None = None,
         proxy: str | None = None,
         attempts: int = 4,
         largest_broadcast: int = LARGEST_BROADCAST,
@@ -122,14 +134,26 @@ class Client:
         self._proxy = _proxy(proxy, parts)
         self._context = _context(ca) if parts.scheme == "https" else None
         self._connection: HTTPConnection | None = None
+        self._mirror = None
+        if mirror is not None:
+            self._mirror = Client(
+                mirror,
+                timeout=timeout,
+                patience=patience,
+                proxy=proxy,
+                attempts=attempts,
+                largest_broadcast=largest_broadcast,
+                sleep=sleep,
+            )
 
     def enrol(self, code: str) -> str:
         """Trade the operator's code for a token, which is kept and sent with reports from now on.
 
         Not repeated when the answer is lost: a code is good for one phone.
         """
-        self.close()  # a connection that had grown cold would have the code sent twice
-        answer = self._call("POST", "/v1/enrol", {}, json.dumps({"code": code}).encode(), once=True)
+        with self._connection_of_its_own():
+            body = json.dumps({"code": code}).encode()
+            answer = self._call("POST", "/v1/enrol", {}, body, once=True)
         if answer.status != 201:
             raise _refusal(answer)
         token = _words(answer).get("token")
@@ -138,17 +162,43 @@ class Client:
         self.token = token
         return token
 
-    def broadcast(self, etag: str | None = None) -> Fetched | None:
-        """The current broadcast; None where it is the one known by `etag`."""
-        headers = {"Accept-Encoding": "gzip"}
-        if etag:
-            headers["If-None-Match"] = etag
-        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
-        if answer.status == 304 and etag:
-            return None
+    def current(self, held: str | None = None) -> tuple[Published, bytes | None]:
+        """Which broadcast is the current one, and its bytes; None where its digest is `held`.
+
+        The requests are the same for every phone: what is held is compared here, not sent.
+        """
+        with self._connection_of_its_own():
+            published = self.published()
+            if published.digest == held:
+                return published, None
+            data = (self._mirror or self).broadcast()
+            if digest_of(data) != published.digest:  # a round may have closed in between
+                published = self.published()
+        if digest_of(data) != published.digest:
+            raise NotAsPublished(
+                f"the broadcast fetched from {(self._mirror or self).url} is not the one whose "
+                f"digest {self.url} publishes: a stale or changed copy. It was not read."
+            )
+        return published, None if published.digest == held else data
+
+    def published(self) -> Published:
+        """Round and digest of the current broadcast: a small document, never from a mirror."""
+        answer = self._call("GET", "/v1/digest", {})
         if answer.status != 200:
             raise _refusal(answer)
-        return Fetched(answer.body, answer.headers.get("etag", ""))
+        words = _words(answer)
+        round_, digest = words.get("round"), words.get("sha256")
+        if type(round_) is not int or not isinstance(digest, str) or not is_digest(digest):
+            raise BadAnswer("the server does not say which broadcast is the current one.")
+        return Published(round_, digest)
+
+    def broadcast(self) -> bytes:
+        """The current broadcast as it came, not yet read."""
+        headers = {"Accept-Encoding": "gzip"}
+        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
+        if answer.status != 200:
+            raise _refusal(answer)
+        return answer.body
 
     def submit(self, report: bytes) -> None:
         """Send a report; on returning the server has it for good. The same bytes may be sent again.
@@ -162,11 +212,23 @@ class Client:
             "Authorization": f"Bearer {self.token}",
             "Content-Type": "application/octet-stream",
         }
-        answer = self._call("POST", "/v1/report", headers, report)
+        with self._connection_of_its_own():
+            answer = self._call("POST", "/v1/report", headers, report)
         if answer.status not in (200, 201):
             raise _refusal(answer)
 
+    @contextmanager
+    def _connection_of_its_own(self) -> Iterator[None]:
+        """A connection that nothing else was or will be sent on, so that it links nothing."""
+        self.close()
+        try:
+            yield
+        finally:
+            self.close()
+
     def close(self) -> None:
+        if self._mirror is not None:
+            self._mirror.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None

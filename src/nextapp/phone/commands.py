@@ -1,4 +1,4 @@
-"""What `nextapp phone` and ``python -m nextapp.phone`` do: each command gives lines to show."""
+"""What the phone's commands do: each gives lines to show. `__main__` has their options."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import json
 import math
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 from nextapp.phone.client import Client, ServerError
+from nextapp.phone.limits import Limits
 from nextapp.phone.phone import Phone, Status, Synced
 from nextapp.phone.store import DAY, DrawnReport, Store, StoreError
 from nextapp.privacy.ledger import LedgerError
@@ -34,25 +37,38 @@ def opened(path: Path) -> Phone:
         raise
 
 
-def init(path: Path, *, lifetime: float, per_day: float, days: float) -> Lines:
-    """Set up a phone."""
-    with Store.create(path, lifetime=lifetime, per_day=per_day, window=days * DAY):
-        pass
+def init(path: Path, *, days: float, witness: Path | None = None, **limits: Any) -> Lines:
+    """Set up a phone; `limits` are those of `Limits` that were given."""
+    given = {name: value for name, value in limits.items() if value is not None}
+    with Store.create(path, window=days * DAY, witness=witness, **given) as store:
+        allowed = store.limits
     return [
-        f"{path}: a new phone. It keeps {days:g} days of launches and may spend ε = {lifetime:g} "
-        f"in its life, at most {per_day:g} a day.",
+        f"{path}: a new phone. It keeps {days:g} days of launches.",
+        *limit_lines(allowed),
         "Nothing leaves it before it has joined a server (sync --server URL --code CODE).",
     ]
 
 
-def limits(path: Path, *, lifetime: float, per_day: float, raise_them: bool = False) -> Lines:
-    """Set the owner's limits anew."""
+def limits(path: Path, *, raise_them: bool = False, **limits: Any) -> Lines:
+    """Show the owner's limits, or change those that are given."""
+    given = {name: value for name, value in limits.items() if value is not None}
     with Store(path) as store:
         try:
-            store.limit(lifetime, per_day, raise_budget=raise_them)
+            if given:
+                store.limit(replace(store.limits, **given), loosen=raise_them)
         except ValueError as error:
-            raise ValueError(str(error).replace("pass raise_budget=True", "give --raise")) from None
-        return store.ledger.statement(time.time()).splitlines()
+            raise ValueError(str(error).replace("pass loosen=True", "give --raise")) from None
+        return [*limit_lines(store.limits), *store.ledger.statement(time.time()).splitlines()]
+
+
+def limit_lines(limits: Limits) -> Lines:
+    """The owner's limits in words."""
+    return [
+        f"It may spend ε = {limits.per_report:g} on one report, {limits.per_day:g} in a day, "
+        f"{limits.lifetime:g} in its life, with {limits.hours:g} hours or more between reports.",
+        f"It reports by {', '.join(limits.mechanisms) or 'no mechanism'}; whatever else a server "
+        f"asks for is refused.",
+    ]
 
 
 def log(path: Path, apps: Iterable[str], when: str | None = None) -> Lines:
@@ -93,6 +109,7 @@ def sync(
     ca: Path | None = None,
     proxy: str | None = None,
     trust_clock: bool = False,
+    now: bool = False,
 ) -> tuple[Synced, Lines]:
     """Join a server if a code is given; then fetch, learn, report."""
     with opened(path) as phone:
@@ -105,7 +122,7 @@ def sync(
                 phone.join(client, code)
             if ca is not None:
                 phone.store.set(ca=authority)
-            synced = phone.sync(client, trust_clock=trust_clock)
+            synced = phone.sync(client, trust_clock=trust_clock, now=now)
     lines = [synced.words]
     if synced.again is not None:
         lines.append(f"Worth trying again from {_day_and_time(synced.again)} on.")
@@ -125,8 +142,8 @@ def learn(path: Path, launches: Iterable[tuple[str, float, int]]) -> Lines:
     return [f"{n_new:,} launches taken over; {n_kept:,} are held, within the window."]
 
 
-def launches_of_csv(file: Path) -> list[tuple[str, float, int]]:
-    """The launches of a CSV file whose header names timestamp and app_name."""
+def launches_of_csv(file: Path, user: str | None = None) -> list[tuple[str, float, int]]:
+    """The launches of a CSV file whose header names timestamp and app_name; of one user."""
     with file.open(encoding="utf-8", newline="") as lines:
         reader = csv.DictReader(lines)
         if not {"timestamp", "app_name"} <= set(reader.fieldnames or ()):
@@ -137,6 +154,8 @@ def launches_of_csv(file: Path) -> list[tuple[str, float, int]]:
         launches = []
         users = set()
         for row in reader:
+            if user is not None and row.get("user_id") != user:
+                continue
             try:
                 when = moment(row["timestamp"] or "")
             except ValueError as error:
@@ -145,8 +164,11 @@ def launches_of_csv(file: Path) -> list[tuple[str, float, int]]:
             users.add(row.get("user_id"))
     if len(users) > 1:
         raise ValueError(
-            f"{file} holds the launches of {len(users)} people; a phone takes those of one."
+            f"{file} holds the launches of {len(users)} people; a phone takes those of one: "
+            f"choose by --user."
         )
+    if not launches and user is not None:
+        raise ValueError(f"{file} has no user {user!r}.")
     return launches
 
 
@@ -221,6 +243,14 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
         lines.append(
             f"Server: {found.server}{'' if found.enrolled else ', not enrolled'}; {model}."
         )
+    if found.digest is not None:
+        lines.append(f"Digest of that model, to compare with other phones: {found.digest}")
+    if found.history_gaps:
+        lines.append(
+            f"{_count(found.history_gaps, 'time')} the server's history could not be connected "
+            f"with what this phone had seen: it was away for long, or the server was set back."
+        )
+    lines += ["", "What its owner allows", *(f"  {line}" for line in limit_lines(found.limits))]
     lines += ["", "What has ever left this phone"]
     if not found.reports:
         lines.append("  No report. " + _BESIDES)

@@ -1,33 +1,39 @@
-"""A phone for real: what `Device` computes, over what `Store` keeps, against a server.
+"""A phone for real: what `PhoneCore` computes, over what `Store` keeps, against a server.
 
-Apps are names here. Inside, an app the server knows is its row in the catalogue at hand, any
-other a number far beyond it; a catalogue that is ordered anew gives new numbers, and all is
-built again from the launches.
+Apps are names here; inside they have the numbers that the store gave them.
+
+The server is not trusted. What leaves a phone (which requests, in which order, their headers and
+sizes, whether there is a report and what it is charged) depends on the server's bytes, the owner's
+limits and the clock, never on the launches; only the payload of a report does, and that is ε-LDP
+(docs/privacy/threat-model.md).
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import binascii
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 
-from nextapp.device import Device
 from nextapp.habits import Habits, Reason
 from nextapp.phone.client import (
     Client,
-    Fetched,
+    NotAsPublished,
     Overloaded,
     Refused,
     ServerError,
     Unreachable,
     Untrusted,
 )
+from nextapp.phone.core import PhoneCore
+from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, read_broadcast
 from nextapp.phone.store import (
     DAY,
     AlreadyDrawn,
@@ -38,28 +44,38 @@ from nextapp.phone.store import (
     Store,
     check_clock,
 )
-from nextapp.privacy import requested
+from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
-from nextapp.randomness import Bits
+from nextapp.randomness import Bits, DeviceCoins, SystemBits, below
 from nextapp.wire import Broadcast, Report, WireError
-
-UNKNOWN = 1 << 32  # apps from here on are in no catalogue
-LONGEST_PAUSE = DAY
-"""Time between two launches ages the history by no more than this, nor less than nothing."""
 
 MOST_LAUNCHES = 100_000
 """Kept at most, however many there are in the window."""
 
+PAUSE = (30.0, 120.0)
+"""Seconds between fetching a broadcast and sending the report, drawn at random between these: far
+longer than any phone computes, so that the time tells nothing of how much there was to compute."""
+
+PATIENCE = 7 * DAY
+"""How long a phone refuses a server whose rounds do not continue those it has seen."""
+
+MOST_ROUNDS_AHEAD = 1 << 20
+
 _TRIM = 512  # launches out of the window that are deleted together
 _SAVE, _SAVE_AT_CLOSE = 512, 64  # launches learnt from until that is kept
+_FINE = 1 << 30  # steps of a random time
 
 
-class BadBroadcast(WireError):
-    """A broadcast that is whole but cannot be used."""
+class OtherHistory(WireError):
+    """A broadcast that does not continue the one in hand: an older one, or one of a fork."""
 
 
-class OlderBroadcast(WireError):
-    """A broadcast of an earlier round than the one in hand."""
+class TooSoon(BeyondLimits):
+    """A request that comes before the hours between two reports are over."""
+
+    def __init__(self, message: str, again: float) -> None:
+        super().__init__(message)
+        self.again = again
 
 
 _FETCHED = {"new": "was fetched", "same": "is still the current one"}
@@ -67,7 +83,8 @@ _WITHOUT_BROADCAST: dict[type[Exception], str] = {
     Untrusted: "untrusted",
     Unreachable: "unreachable",
     Overloaded: "unreachable",
-    OlderBroadcast: "older",
+    NotAsPublished: "altered",
+    OtherHistory: "forked",
     BadBroadcast: "unusable",
     WireError: "corrupt",
     ServerError: "unusable",
@@ -75,6 +92,7 @@ _WITHOUT_BROADCAST: dict[type[Exception], str] = {
 _WITHOUT_REPORT: dict[type[Exception], str] = {
     BudgetSpent: "budget",
     ClockError: "clock",
+    BeyondLimits: "limits",
     WireError: "unsafe",
     ServerError: "later",
 }
@@ -84,11 +102,12 @@ _WITHOUT_REPORT: dict[type[Exception], str] = {
 class Synced:
     """What came of a `Phone.sync`.
 
-    ``broadcast`` is new or same; or it was older, corrupt or unusable, or the server unreachable or
-    untrusted, and the one in hand stays. ``report`` is accepted, done (before), none (not asked
-    for), closed, refused; or it is kept for later, as the server did not answer or the phone is
-    unenrolled; or none was drawn, for the budget, the clock or as unsafe; or it was untried.
-    ``words`` say it to a person; ``again`` is when to try again, where that is known.
+    ``broadcast`` is new or same; or it was altered on the way, forked (it does not continue the one
+    in hand), corrupt or unusable, or the server unreachable or untrusted, and the one in hand
+    stays. ``report`` is accepted, done (before), none (not asked for), closed, refused; or it is
+    kept for later, as the server did not answer or the phone is unenrolled; or none was drawn, for
+    the owner's limits, the budget, the clock or as unsafe; or it was untried. ``words`` say it to a
+    person; ``again`` is when to try again, where that is known.
     """
 
     broadcast: str
@@ -111,8 +130,11 @@ class Status:
     server: str | None
     enrolled: bool
     round: int | None
+    digest: str | None
     fetched: float | None
     n_known: int
+    limits: Limits
+    history_gaps: int
     reports: tuple[DrawnReport, ...]
     spent: Amounts
     left: Amounts
@@ -128,14 +150,30 @@ class Phone:
         Kept open by the phone's owner, who closes it.
     clock
         Seconds since 1970, for all calls that do not say when.
+    sleep, timer
+        How the pause before a report is made and measured.
     """
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.store = store
         self._clock = clock
-        self._memory: _Memory
-        self._saved: int  # the last launch that the kept habits know
-        self._etag: str | None
+        self._sleep = sleep
+        self._timer = timer
+        self._core: PhoneCore
+        self._names: dict[int, str]  # of the apps by their number in the store
+        self._rows: dict[str, int]  # of the catalogue by name
+        self._digest: str | None  # of the broadcast in hand
+        self._kept: deque[int]  # numbers of the launches in the window
+        self._oldest: int  # launch in the store
+        self._last: int  # launch that is known here
+        self._saved: int  # last launch that the kept habits know
         self._load()
 
     # --- launches and predictions --------------------------------------------------------------
@@ -157,26 +195,25 @@ class Phone:
         launch = self.store.add(app, when, _zone(when) if zone is None else zone)
         if durable:
             self.store.flush()
-        if launch.number == self._memory.last + 1:
-            self._memory.take(launch)
+        if launch.number == self._last + 1:
+            self._play([launch])
         else:
             self._refresh()
-        if self._memory.n_outside >= _TRIM:
+        if self._kept[0] - self._oldest >= _TRIM:
             self._trim()
 
     def predict(self, n: int = 5, when: float | None = None) -> list[str]:
         """The n apps that are most likely launched next, best first."""
         self._learn()
         when = self._clock() if when is None else when
-        memory = self._memory
-        return [memory.names[app] for app in memory.device.predict(n, when + _zone(when))]
+        return [self._names[app] for app in self._core.predict(n, when + _zone(when))]
 
     def explain(self, n: int = 5, when: float | None = None) -> list[tuple[str, Reason]]:
         """The same n apps, each with what speaks for it."""
         self._learn()
         when = self._clock() if when is None else when
-        reasons = self._device.explain(when + _zone(when))[:n]
-        return [(self._memory.names[reason.app], reason) for reason in reasons]
+        reasons = self._core.explain(when + _zone(when))[:n]
+        return [(self._names[reason.app], reason) for reason in reasons]
 
     def learn(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Take launches (app, when, zone) from elsewhere, in the order of their clocks.
@@ -193,14 +230,13 @@ class Phone:
     def join(self, server: Client, code: str) -> None:
         """Enrol with a server by the code of its operator. The server before it is left.
 
-        The broadcast in hand is given up, so that the next one is taken whatever its round: a way
-        back where a server was set back for good.
+        The broadcast in hand is given up, so that the next one is taken whatever its round and
+        history. A report that was drawn and not sent belongs to the token before and is given up.
         """
         token = server.enrol(code)
         for report in self.store.reports(state="drawn"):
-            if report.server != server.url:
-                words = f"the phone went over to {server.url}"
-                self.store.settle(report, "withdrawn", words, self._clock())
+            words = f"the phone has enrolled anew with {server.url}"
+            self.store.settle(report, "withdrawn", words, self._clock())
         self.store.release()
         self.store.set(server=server.url, token=token)
         self._load()
@@ -212,15 +248,17 @@ class Phone:
         when: float | None = None,
         bits: Bits | None = None,
         trust_clock: bool = False,
+        now: bool = False,
     ) -> Synced:
-        """Fetch the round's broadcast, solve the user vector, and send the round's one report.
+        """Fetch the round's broadcast, and send the round's one report after a random pause.
 
         The report's ε is charged, and its bytes kept, before anything is sent; until the server
         has them, or no longer wants them, the same bytes are sent again. What the network and the
         server may do wrong is told in the result; the store's errors are raised.
 
         ``bits`` is for simulations; a phone draws from the operating system. ``trust_clock``:
-        somebody vouches for `when` after a long time without a report.
+        somebody vouches for `when` after a long time without a report. ``now`` leaves the pause
+        out: for trying by hand, as the time to the report then tells how long it took to make.
         """
         if self.store.setting("server") != server.url:
             raise ValueError(f"this phone has not joined {server.url}: join it first.")
@@ -228,101 +266,155 @@ class Phone:
         when = self._clock() if when is None else when
         self._refresh()
         try:
-            answer = server.broadcast(self._etag)
-            if answer is not None:
-                self.take(answer, when)
+            _, data = server.current(self._digest)
+            if data is not None:
+                self.take(data, when)
         except (ServerError, WireError) as error:
             outcome = _named(error, _WITHOUT_BROADCAST)
             return Synced(outcome, "untried", self.round, str(error), _again(error, when))
-        fetched = "same" if answer is None else "new"
+        fetched_at, pause = self._timer(), 0.0 if now else _pause()
+        fetched = "same" if data is None else "new"
         words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
             self.store.ledger.trust_clock(when)
         try:
-            report, more = self._report(server, when, bits)
+            drawn = self._drawn(server, when, bits)
+            if isinstance(drawn, DrawnReport):
+                self._wait(fetched_at, pause)
+                drawn = self._send(server, drawn, when)
         except (ServerError, WireError, BudgetSpent, ClockError) as error:
             outcome = _named(error, _WITHOUT_REPORT)
             return Synced(
                 fetched, outcome, self.round, f"{words} No report: {error}", _again(error, when)
             )
+        report, more = drawn
         return Synced(fetched, report, self.round, f"{words} {more}")
 
     @property
     def round(self) -> int | None:
         """The round of the broadcast in hand."""
-        return None if self._device.broadcast is None else self._device.broadcast.round
+        return None if self._core.broadcast is None else self._core.broadcast.round
 
-    def take(self, answer: Fetched, when: float | None = None) -> None:
-        """Take over a broadcast: in the store first, then here.
+    def take(self, data: bytes, when: float | None = None) -> None:
+        """Take over a broadcast: in the store first, then here. No launch is looked at for it.
 
-        One that cannot be read or used, or is older than the one in hand, raises a `WireError` and
-        leaves that one in place.
+        One that cannot be read or used, or does not continue the one in hand, raises a `WireError`
+        and leaves that one in place.
         """
         when = self._clock() if when is None else when
         self._refresh()
-        broadcast = read_broadcast(answer.data)
-        if self.round is not None and broadcast.round < self.round:
-            raise OlderBroadcast(
-                f"the server offers round {broadcast.round}, but this phone has seen round "
-                f"{self.round}: a stale copy, or a server set back. The later one stays."
-            )
-        before, kept = self._memory, self._memory.agrees_with(_rows(broadcast))
-        habits, learnt = (before.habits, before.learnt) if kept else (Habits(), 0)
-        memory = _Memory(broadcast, before.window, habits, learnt)
-        memory.play(self.store.launches())
-        solve(memory.device, broadcast)
-        etag = answer.etag or f'"{hashlib.sha256(answer.data).hexdigest()}"'
-        vector = np.asarray(memory.device.user_vector).tobytes()
-        held = HeldBroadcast(broadcast.round, etag, when, answer.data, vector)
-        self.store.hold(held, memory.numbering if kept else None)
-        self._memory, self._etag = memory, etag
-        self._saved = self._saved if kept else 0
+        broadcast = read_broadcast(data)
+        held = self.store.broadcast()
+        if held is not None:
+            self._check_continues(held, broadcast, when)
+        new = HeldBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
+        self.store.hold(new)
+        self._digest = new.digest
+        self._use(broadcast)
 
-    def _report(self, server: Client, when: float, bits: Bits | None) -> tuple[str, str]:
-        """What became of the round's report, and in words."""
-        broadcast = self._device.broadcast
+    def _check_continues(self, held: HeldBroadcast, offered: Broadcast, when: float) -> None:
+        """Raise `OtherHistory` unless a broadcast comes after the one in hand, on the same history.
+
+        A phone that was away for too long cannot check that; and after a week a server is believed
+        again, since it may have been restored from a backup. `Status.history_gaps` counts both.
+        """
+        continues = offered.history.continues(held.round, held.digest, held.chain)
+        ahead = offered.round - held.round
+        if 0 < ahead <= MOST_ROUNDS_AHEAD and continues:
+            return
+        gap = 0 < ahead <= MOST_ROUNDS_AHEAD and continues is None
+        if gap or when - held.fetched > PATIENCE:
+            gaps = float(self.store.setting("history_gaps") or 0)
+            self.store.set(history_gaps=gaps + 1)
+            return
+        if ahead <= 0:
+            why = f"the server offers round {offered.round}, but this phone has seen {held.round}"
+        elif ahead > MOST_ROUNDS_AHEAD:
+            why = f"the server offers round {offered.round}, too far ahead of {held.round}"
+        else:
+            why = (
+                f"the server's history does not contain the broadcast of round {held.round} that "
+                f"this phone was given"
+            )
+        raise OtherHistory(
+            f"{why}: a stale copy, a server that was set back, or one that shows different phones "
+            f"different broadcasts. The one in hand stays. Compare its digest {held.digest} with "
+            f"those the server publishes at /v1/digests; to start over with it, join it again."
+        )
+
+    def _drawn(
+        self, server: Client, when: float, bits: Bits | None
+    ) -> DrawnReport | tuple[str, str]:
+        """The round's report, to be sent; or why there is none to send, and in words."""
+        broadcast = self._core.broadcast
         if broadcast is None:
             raise RuntimeError("there is no broadcast to report to.")
         drawn = self._settle_closed(server.url, broadcast.round, when)
         if drawn is None:
             if broadcast.request is None:
                 return "none", "It asks for no report."
-            drawn = self._draw(server, broadcast, when, bits)
+            if server.token is None:
+                return "unenrolled", "This phone has no token: join the server."
+            drawn = self._draw(server, server.token, broadcast, when, bits)
         if drawn.state != "drawn":
             return "done", f"Its report was {drawn.state} before."
-        return self._send(server, drawn, when)
+        return drawn
+
+    def _wait(self, fetched_at: float, pause: float) -> None:
+        """Wait until the pause is over; where making the report took longer, until the next is."""
+        if pause > 0:
+            elapsed = self._timer() - fetched_at
+            self._sleep(max(1, math.ceil(elapsed / pause)) * pause - elapsed)
 
     def _settle_closed(self, server: str, round_: int, when: float) -> DrawnReport | None:
-        """The report of this round, if it was drawn; those of earlier rounds are over."""
+        """The report of this round, if it was drawn; those of other rounds are over."""
         found = None
         for report in self.store.reports(server):
             if report.round == round_:
                 found = report
-            elif report.state == "drawn" and report.round < round_:
-                self.store.settle(report, "closed", f"round {round_} came first", when)
+            elif report.state == "drawn":
+                self.store.settle(report, "closed", f"round {round_} is the current one", when)
         return found
 
     def _draw(
-        self, server: Client, broadcast: Broadcast, when: float, bits: Bits | None
+        self, server: Client, token: str, broadcast: Broadcast, when: float, bits: Bits | None
     ) -> DrawnReport:
-        """Draw the report of this round, charge it and keep it, all before it is sent."""
-        mechanism = requested(broadcast)
-        guarantee = mechanism.guarantee
-        if mechanism.unsafe or not mechanism.finite_output or guarantee.sent_in_clear:
-            raise WireError(
-                f"the server asks for {mechanism.name!r}, which this phone never sends: only "
-                f"mechanisms that are ε-LDP, send nothing in the clear and are drawn exactly."
-            )
-        solve(self._device, broadcast)
+        """Draw the report of this round, charge it and keep it, all before it is sent.
+
+        Whether there is one, and what it costs, is decided first, without a look at the launches.
+        """
+        limits = self.store.limits
+        mechanism = limits.mechanism_for(broadcast)
+        self._check_hours(limits, when)
+        coins = DeviceCoins(_token_bytes(token), broadcast.round)
+        report = self._encoded(mechanism, broadcast.round, bits or SystemBits(), coins)
         try:
-            report = self._device.report(broadcast, mechanism, bits)
-        except (ArithmeticError, ValueError) as error:
-            raise WireError(f"the report cannot be made: {error}") from error
-        try:
-            return self._charged(server, report, guarantee.epsilon, when)
+            return self._charged(server, report, mechanism.guarantee.epsilon, when)
         except AlreadyDrawn:  # by another process, meanwhile
             (drawn,) = (r for r in self.store.reports(server.url) if r.round == report.round)
             return drawn
+
+    def _check_hours(self, limits: Limits, when: float) -> None:
+        last = self.store.last_drawn()
+        if last is not None and 0 <= when - last < limits.hours * 3600:
+            again = last + limits.hours * 3600
+            raise TooSoon(
+                f"the last report was drawn {(when - last) / 3600:.1f} hours ago, and this phone's "
+                f"limit is one every {limits.hours:g} hours.",
+                again,
+            )
+
+    def _encoded(self, mechanism: Mechanism, round: int, bits: Bits, coins: Bits) -> Report:
+        """The report; of zeros where the answer cannot be encoded, so that there always is one."""
+        self._core.solve()
+        try:
+            return mechanism.encode(self._core.answer(mechanism), bits, round, coins)
+        except (ArithmeticError, ValueError):
+            nothing = np.zeros((mechanism.n_apps, mechanism.d))
+        try:
+            return mechanism.encode(nothing, bits, round, coins)
+        except (ArithmeticError, ValueError) as error:
+            raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
     def _charged(self, server: Client, report: Report, epsilon: float, when: float) -> DrawnReport:
         try:
@@ -358,7 +450,7 @@ class Phone:
         held = self.store.broadcast()
         ledger = self.store.ledger
         return Status(
-            n_launches=len(self._memory.kept),
+            n_launches=self._core.n_launches,
             n_apps=len(names),
             first=launches[0].clock if launches else None,
             last=launches[-1].clock if launches else None,
@@ -367,8 +459,11 @@ class Phone:
             server=self.store.setting("server"),
             enrolled=self.store.setting("token") is not None,
             round=None if held is None else held.round,
+            digest=None if held is None else held.digest,
             fetched=None if held is None else held.fetched,
-            n_known=sum(name in self._memory.rows for name in names),
+            n_known=sum(name in self._rows for name in names),
+            limits=self.store.limits,
+            history_gaps=int(self.store.setting("history_gaps") or 0),
             reports=tuple(self.store.reports()),
             spent=ledger.spent(when),
             left=ledger.left(when),
@@ -379,7 +474,7 @@ class Phone:
         """Everything held but the secret token, as plain values for JSON."""
         self._refresh()
         held = self.store.broadcast()
-        vector = self._device.user_vector
+        vector = None if self._core.broadcast is None else self._core.user_vector.tolist()
         return {
             "launches": [
                 {"app": launch.name, "time": launch.clock, "zone": launch.zone}
@@ -387,10 +482,16 @@ class Phone:
             ],
             "server": self.store.setting("server"),
             "window_seconds": self.store.window,
+            "limits": asdict(self.store.limits),
             "broadcast": None
             if held is None
-            else {"round": held.round, "fetched": held.fetched, "n_bytes": len(held.data)},
-            "user_vector": None if vector is None else vector.tolist(),
+            else {
+                "round": held.round,
+                "digest": held.digest,
+                "fetched": held.fetched,
+                "n_bytes": len(held.data),
+            },
+            "user_vector": vector,
             "reports": [
                 {**report._asdict(), "data": None if report.data is None else report.data.hex()}
                 for report in self.store.reports()
@@ -416,73 +517,91 @@ class Phone:
 
     # --- memory --------------------------------------------------------------------------------
 
-    @property
-    def _device(self) -> Device:
-        return self._memory.device
-
     def _load(self) -> None:
         """Build all from the store."""
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
+        habits, self._saved = self._kept_habits()
+        self._core = PhoneCore(window=self.store.window, most_launches=MOST_LAUNCHES, habits=habits)
+        self._names, self._kept, self._last = {}, deque(), 0
+        launches = self.store.launches()
+        self._oldest = launches[0].number if launches else 1
+        self._play(launches)
         held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
                 broadcast = read_broadcast(held.data)
-        self._etag = None if held is None or broadcast is None else held.etag
-        habits, self._saved = self._kept_habits(broadcast)
-        self._memory = _Memory(broadcast, self.store.window, habits, self._saved)
-        self._memory.play(self.store.launches())
-        if held is not None and broadcast is not None:
-            vector = np.frombuffer(held.vector)
-            if len(vector) == broadcast.dim:
-                self._device.broadcast, self._device.user_vector = broadcast, vector
-            else:
-                solve(self._device, broadcast)
+        self._digest = None if held is None or broadcast is None else held.digest
+        self._use(broadcast)
 
-    def _kept_habits(self, broadcast: Broadcast | None) -> tuple[Habits, int]:
+    def _use(self, broadcast: Broadcast | None) -> None:
+        self._rows = {} if broadcast is None else _rows(broadcast)
+        rows, names = self._rows, self._names
+        self._core.take(broadcast, lambda app: rows.get(names.get(app, ""), -1))
+
+    def _kept_habits(self) -> tuple[Habits, int]:
         """The habits of the store and the last launch they know; new ones where none fit."""
         snapshot = self.store.snapshot()
-        if snapshot is not None and snapshot.numbering == _numbering(broadcast):
+        if snapshot is not None:
             with suppress(WireError):  # written by a program that knew other habits
                 return Habits.from_bytes(snapshot.data), snapshot.upto
         return Habits(), 0
+
+    def _play(self, launches: list[Launch]) -> None:
+        """Take launches of the store into memory."""
+        if launches and not self._kept:
+            self._oldest = launches[0].number
+        for launch in launches:
+            self._names[launch.app] = launch.name
+            n_old = self._core.observe(
+                launch.app, launch.clock + launch.zone, learnt=launch.number <= self._saved
+            )
+            self._kept.append(launch.number)
+            self._last = launch.number
+            for _ in range(n_old):
+                self._kept.popleft()
 
     def _refresh(self) -> None:
         """Take over what other processes have written."""
         foreign = self.store.foreign_changes
         if foreign == self._foreign:
             return
-        if (self.store.epoch, self.store.broadcast_etag()) != (self._epoch, self._etag):
+        if (self.store.epoch, self.store.broadcast_digest()) != (self._epoch, self._digest):
             self._load()
         else:
             self._foreign = foreign
-            self._memory.play(self.store.launches(after=self._memory.last))
+            self._play(self.store.launches(after=self._last))
 
     def _learn(self) -> None:
         """Bring the habits up to date, and keep them now and then."""
         self._refresh()
-        self._memory.learn()
-        if self._memory.learnt - self._saved >= _SAVE:
-            self._save()
+        self._core.learn()
+        self._save(_SAVE)
 
     def _trim(self) -> None:
-        if self._memory.kept:
-            self._memory.oldest = self._memory.kept[0].number
-            self.store.drop_before(self._memory.oldest)
-            self._memory.forget_old_apps()
+        if self._kept:
+            self._oldest = self._kept[0]
+            self.store.drop_before(self._oldest)
+            self._core.forget_old_apps()
+            there = set(self._core.candidates)
+            for app in [app for app in self._names if app not in there]:
+                del self._names[app]
 
-    def _save(self) -> None:
-        """Keep what was learnt, so that it need not be learnt again."""
-        memory = self._memory
-        self.store.keep(Snapshot(memory.learnt, memory.numbering, memory.habits.to_bytes()))
-        self._saved = memory.learnt
+    def _save(self, after: int) -> None:
+        """Keep what was learnt from `after` launches or more, so as not to learn it again."""
+        n_unlearnt = self._core.n_unlearnt
+        if self._core.habits is None or n_unlearnt >= len(self._kept):
+            return
+        learnt = self._kept[-1 - n_unlearnt]
+        if learnt - self._saved >= after:
+            self.store.keep(Snapshot(learnt, self._core.habits.to_bytes()))
+            self._saved = learnt
 
     def close(self) -> None:
         """Keep what was learnt, flush, and close the store."""
         try:
             self._refresh()
-            if self._memory.learnt - self._saved >= _SAVE_AT_CLOSE:
-                self._save()
+            self._save(_SAVE_AT_CLOSE)
         finally:
             self.store.close()
 
@@ -493,139 +612,24 @@ class Phone:
         self.close()
 
 
-class _Memory:
-    """All that is built from the launches under one catalogue: the device, the window, the names.
-
-    An app of the catalogue has its row as its number, any other one beyond `UNKNOWN`. ``habits``
-    know the launches up to the number ``learnt``; the others wait for `learn`.
-    """
-
-    def __init__(
-        self, broadcast: Broadcast | None, window: float, habits: Habits, learnt: int
-    ) -> None:
-        self.rows = {} if broadcast is None else _rows(broadcast)
-        self.numbering = _numbering(broadcast)
-        self.window = window
-        self.device = Device()
-        self.names: dict[int, str] = {}
-        self.kept: deque[_Kept] = deque()
-        self.oldest = 1  # launch in the store
-        self.last = 0
-        self.habits = habits
-        self.learnt = learnt
-        self._crowd = None if broadcast is None else broadcast.crowd
-        self._unlearnt: deque[tuple[int, float]] = deque(maxlen=MOST_LAUNCHES)
-
-    def agrees_with(self, rows: dict[str, int]) -> bool:
-        """Whether every app held would have the same number under another catalogue."""
-        return all(
-            rows.get(name) == (number if number < UNKNOWN else None)
-            for number, name in self.names.items()
-        )
-
-    @property
-    def n_outside(self) -> int:
-        """Launches that have left the window but not yet the store."""
-        return self.kept[0].number - self.oldest
-
-    def play(self, launches: list[Launch]) -> None:
-        if launches and not self.kept:
-            self.oldest = launches[0].number
-        for launch in launches:
-            self.take(launch)
-
-    def take(self, launch: Launch) -> None:
-        number, when = self.rows.get(launch.name, UNKNOWN + launch.app), launch.clock + launch.zone
-        self.names[number] = launch.name
-        self.last = launch.number
-        self.device.habits = None
-        self.device.observe(number, when)
-        self.device.drop(self._aged(launch))
-        if launch.number > self.learnt:
-            self._unlearnt.append((number, when))
-
-    def learn(self) -> None:
-        """Let the habits learn what waits, and the device predict by them."""
-        if self.device.habits is not None:
-            return
-        self.habits.crowd = self._crowd
-        if self._unlearnt:
-            for number, when in self._unlearnt:
-                if number in self.names:
-                    self.habits.observe(number, when)
-            self._unlearnt.clear()
-            self.learnt = self.last
-        self.device.habits = self.habits
-
-    def forget_old_apps(self) -> None:
-        """Forget the apps of which no launch is left in the window."""
-        self.names = {number: self.names[number] for number in self.device.candidates}
-        for number in self.habits.apps:
-            if number not in self.names:
-                self.habits.forget(number)
-
-    def _aged(self, launch: Launch) -> int:
-        """Note a launch; how many old ones leave the window with it."""
-        age = 0.0
-        if self.kept:
-            last = self.kept[-1]
-            age = last.age + min(max(launch.clock - last.clock, 0.0), LONGEST_PAUSE)
-        self.kept.append(_Kept(launch.number, launch.clock, age))
-        n_old = 0
-        while age - self.kept[0].age > self.window or len(self.kept) > MOST_LAUNCHES:
-            self.kept.popleft()
-            n_old += 1
-        return n_old
-
-
-class _Kept(NamedTuple):
-    """A launch in the window, and how old the history was at it."""
-
-    number: int
-    clock: float
-    age: float
-
-
-def read_broadcast(data: bytes) -> Broadcast:
-    """The broadcast in these bytes, if a phone can use it; else a `WireError`."""
-    broadcast = Broadcast.from_bytes(data)
-    if broadcast.round < 0 or not broadcast.n_apps or not broadcast.dim:
-        raise BadBroadcast("it has no apps or no dimensions.")
-    if not all(isinstance(name, str) for name in broadcast.apps):
-        raise BadBroadcast("its catalogue has names that are no text.")
-    if len(set(broadcast.apps)) != len(broadcast.apps):
-        raise BadBroadcast("its catalogue names an app twice.")
-    vectors = broadcast.app_vectors
-    with np.errstate(all="ignore"):
-        right = np.allclose(broadcast.gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9)
-    if not right:
-        raise BadBroadcast("its gram is not that of its app vectors.")
-    return broadcast
-
-
-def solve(device: Device, broadcast: Broadcast) -> None:
-    """`Device.update`, or a `BadBroadcast` where it gives no numbers."""
-    before = device.user_vector
-    try:
-        with np.errstate(all="ignore"):
-            device.update(broadcast)
-    except np.linalg.LinAlgError as error:
-        raise BadBroadcast(f"no user vector can be solved against it ({error}).") from error
-    if device.user_vector is None or not np.isfinite(device.user_vector).all():
-        device.user_vector = before
-        raise BadBroadcast("the user vector solved against it is not finite.")
-
-
 def _rows(broadcast: Broadcast) -> dict[str, int]:
     """The row of every app by its name; a catalogue without names is known by its numbers."""
     names = broadcast.apps or map(str, range(broadcast.n_apps))
     return {name: row for row, name in enumerate(names)}
 
 
-def _numbering(broadcast: Broadcast | None) -> str:
-    """By which apps are numbered under this broadcast."""
-    rows = [] if broadcast is None else list(_rows(broadcast))
-    return hashlib.sha256(repr(rows).encode()).hexdigest()
+def _token_bytes(token: str) -> bytes:
+    """A token as the bytes that its letters stand for."""
+    try:
+        return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except (binascii.Error, ValueError):
+        return token.encode()
+
+
+def _pause() -> float:
+    """A random time within `PAUSE`."""
+    least, most = PAUSE
+    return least + (most - least) * below(SystemBits(), _FINE) / _FINE
 
 
 def _named(error: Exception, outcomes: dict[type[Exception], str]) -> str:
@@ -633,7 +637,7 @@ def _named(error: Exception, outcomes: dict[type[Exception], str]) -> str:
 
 
 def _again(error: Exception, when: float) -> float | None:
-    if isinstance(error, BudgetSpent):
+    if isinstance(error, BudgetSpent | TooSoon):
         return error.again
     pause = error.pause if isinstance(error, Overloaded) else None
     return None if pause is None else when + pause

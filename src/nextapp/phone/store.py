@@ -18,8 +18,10 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from nextapp.phone.limits import Limits
+from nextapp.phone.witness import Witness
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
-from nextapp.wire import Report
+from nextapp.wire import Report, digest_of
 
 DAY = 86_400.0
 WINDOW = 90 * DAY
@@ -75,6 +77,25 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             data BLOB NOT NULL
         )""",
     ),
+    (
+        "DROP TABLE broadcast",  # fetched again
+        """CREATE TABLE broadcast (
+            only INTEGER PRIMARY KEY CHECK (only = 1),
+            round INTEGER NOT NULL,
+            digest TEXT NOT NULL,        -- SHA-256 of the bytes, computed here
+            chain TEXT NOT NULL,         -- of the broadcasts before it
+            fetched REAL NOT NULL,
+            data BLOB NOT NULL
+        )""",
+        "DROP TABLE predictor",  # apps had other numbers in it; learnt again from the launches
+        """CREATE TABLE predictor (
+            only INTEGER PRIMARY KEY CHECK (only = 1),
+            upto INTEGER NOT NULL,       -- the last launch it has seen
+            data BLOB NOT NULL
+        )""",
+        "INSERT INTO settings VALUES ('identity', lower(hex(randomblob(16))))",
+        "INSERT INTO settings VALUES ('per_report', 1.0), ('hours', 20.0)",
+    ),
 )
 VERSION = len(_MIGRATIONS)
 
@@ -112,13 +133,17 @@ class Launch(NamedTuple):
 
 
 class HeldBroadcast(NamedTuple):
-    """The broadcast in hand, as its bytes, and the user vector that was solved against it."""
+    """The broadcast in hand: its bytes, their digest, and the chain of those before it."""
 
     round: int
-    etag: str
+    digest: str
+    chain: str
     fetched: float
     data: bytes
-    vector: bytes
+
+    @classmethod
+    def of(cls, round: int, chain: str, fetched: float, data: bytes) -> HeldBroadcast:
+        return cls(round, digest_of(data), chain, fetched, data)
 
 
 class DrawnReport(NamedTuple):
@@ -146,7 +171,6 @@ class Snapshot(NamedTuple):
     """The predictor as it was after the launch number ``upto``."""
 
     upto: int
-    numbering: str
     data: bytes
 
 
@@ -201,15 +225,21 @@ class Store:
         cls,
         path: str | os.PathLike[str],
         *,
-        lifetime: float,
-        per_day: float,
+        lifetime: float = Limits.lifetime,
+        per_day: float = Limits.per_day,
+        per_report: float = Limits.per_report,
+        hours: float = Limits.hours,
+        mechanisms: Iterable[str] = Limits.mechanisms,
         window: float = WINDOW,
+        witness: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
-        """A new phone, with the limits its owner sets: ε for life, ε per day, seconds of history.
+        """A new phone with the limits of its owner (see `Limits`) and its seconds of history.
 
-        The file appears whole or not at all, and never in the place of another.
+        The file appears whole or not at all, and never in the place of another. ``witness`` is a
+        file outside of it that shows if an old copy is put back; by default it lies beside it.
         """
+        limits = Limits(per_report, per_day, lifetime, hours, tuple(mechanisms))
         if not (math.isfinite(window) and window > 0):
             raise ValueError(f"window must be a finite number of seconds > 0, got {window!r}.")
         path = Path(path)
@@ -228,7 +258,12 @@ class Store:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = EXTRA")
                 _migrate(connection)
-                connection.execute("INSERT INTO settings VALUES ('window', ?)", (float(window),))
+                values = {"window": float(window), **_kept_limits(limits)}
+                if witness is not None:
+                    values["witness"] = str(Path(witness).resolve())
+                connection.executemany(
+                    "INSERT OR REPLACE INTO settings VALUES (?, ?)", values.items()
+                )
                 Ledger(connection, lifetime=lifetime, per_day=per_day)
             _put(draft, path)
         except (OSError, sqlite3.Error) as error:
@@ -379,43 +414,29 @@ class Store:
     # --- model ---------------------------------------------------------------------------------
 
     def broadcast(self) -> HeldBroadcast | None:
-        row = self._one("SELECT round, etag, fetched, data, vector FROM broadcast")
-        return None if row is None else HeldBroadcast(int(row[0]), *row[1:])
+        row = self._one("SELECT round, digest, chain, fetched, data FROM broadcast")
+        return None if row is None else HeldBroadcast(*row)
 
-    def broadcast_etag(self) -> str | None:
+    def broadcast_digest(self) -> str | None:
         """By which the broadcast in hand is known; cheaper than its bytes."""
-        row = self._one("SELECT etag FROM broadcast")
+        row = self._one("SELECT digest FROM broadcast")
         return None if row is None else str(row[0])
 
-    def hold(self, held: HeldBroadcast, numbering: str | None = None) -> None:
-        """Take a broadcast and its user vector; the predictor's apps are numbered so from now on.
-
-        Without a numbering the predictor is dropped, as it does not fit.
-        """
-        with self._transaction():
-            self._run(
-                "INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)",
-                str(held.round),
-                *held[1:],
-            )
-            if numbering is None:
-                self._run("DELETE FROM predictor")
-            else:
-                self._run("UPDATE predictor SET numbering = ?", numbering)
+    def hold(self, held: HeldBroadcast) -> None:
+        """Take a broadcast in the place of the one in hand."""
+        self._run("INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)", *held)
 
     def release(self) -> None:
         """Give up the broadcast in hand, as it came from a server that is no longer asked."""
-        with self._transaction():
-            self._run("DELETE FROM broadcast")
-            self._run("DELETE FROM predictor")
+        self._run("DELETE FROM broadcast")
 
     def snapshot(self) -> Snapshot | None:
-        row = self._one("SELECT upto, numbering, data FROM predictor")
+        row = self._one("SELECT upto, data FROM predictor")
         return None if row is None else Snapshot(*row)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Keep the predictor; later launches are played to it when it is loaded."""
-        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?, ?)", *snapshot)
+        self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?)", *snapshot)
 
     # --- reports -------------------------------------------------------------------------------
 
@@ -424,16 +445,59 @@ class Store:
         """The privacy ledger, in the same file. Raises where it is damaged or gone."""
         if self._ledger is None:
             try:
-                self._ledger = Ledger.reopen(self._connection)
+                ledger = Ledger.reopen(self._connection)
+                ledger.restore_spent(self._witness.spent())
             except LedgerError as error:
                 raise _as_store_error(error, self.path) from error
+            self._ledger = ledger
+            self._note_spent()
         return self._ledger
 
-    def limit(self, lifetime: float, per_day: float, *, raise_budget: bool = False) -> None:
-        """Set the owner's budgets anew; larger ones only if it is meant: the ledger tells of it."""
-        self._ledger = Ledger(
-            self._connection, lifetime=lifetime, per_day=per_day, raise_budget=raise_budget
+    @property
+    def _witness(self) -> Witness:
+        beside = self.path.with_name(f"{self.path.name}.witness")
+        return Witness(Path(self.setting("witness") or beside), str(self.setting("identity")))
+
+    def _note_spent(self) -> None:
+        """Put what was spent on record outside this file."""
+        try:
+            self._witness.note(self.ledger.spent(0.0).lifetime)
+        except OSError as error:
+            raise StoreFull(
+                f"{self._witness.path} cannot be written ({error}); it must be, as it shows if an "
+                f"old copy of {self.path} is put back. Nothing was sent."
+            ) from error
+
+    @property
+    def limits(self) -> Limits:
+        """What the owner of this phone allows."""
+        per_day, lifetime = self.ledger.budgets()
+        mechanisms = self.setting("mechanisms")
+        return Limits(
+            float(self.setting("per_report")),
+            per_day,
+            lifetime,
+            float(self.setting("hours")),
+            Limits.mechanisms if mechanisms is None else tuple(str(mechanisms).split()),
         )
+
+    def limit(self, limits: Limits, *, loosen: bool = False) -> None:
+        """Set the owner's limits anew; looser ones only if it is meant. The ledger tells of it."""
+        looser = limits.looser_than(self.limits)
+        if looser and not loosen:
+            raise ValueError(
+                f"{', '.join(looser)} would allow more than the owner was promised; if that is "
+                f"meant, pass loosen=True."
+            )
+        self._ledger = Ledger(
+            self._connection, lifetime=limits.lifetime, per_day=limits.per_day, raise_budget=loosen
+        )
+        self.set(**_kept_limits(limits))
+
+    def last_drawn(self) -> float | None:
+        """When the latest report was drawn, by the phone's clock."""
+        row = self._one("SELECT MAX(drawn) FROM reports")
+        return None if row is None or row[0] is None else float(row[0])
 
     def draw(self, server: str, report: Report, epsilon: float, when: float) -> DrawnReport:
         """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
@@ -478,6 +542,7 @@ class Store:
             )
         except (StorageError, DamagedError) as error:
             raise _as_store_error(error, self.path) from error
+        self._note_spent()
         return drawn
 
     def reports(self, server: str | None = None, state: str | None = None) -> list[DrawnReport]:
@@ -628,6 +693,15 @@ class Store:
 
 _ADD = """INSERT INTO launches (app, clock, zone) SELECT number, ?, ? FROM apps WHERE name = ?
     RETURNING number, app"""
+
+
+def _kept_limits(limits: Limits) -> dict[str, str | float]:
+    """The limits that the ledger does not keep."""
+    return {
+        "per_report": float(limits.per_report),
+        "hours": float(limits.hours),
+        "mechanisms": " ".join(limits.mechanisms),
+    }
 
 
 def check_launch(name: str, clock: float, zone: int) -> None:

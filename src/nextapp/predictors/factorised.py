@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nextapp.data.log import LaunchLog
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
 from nextapp.privacy import mechanism
@@ -49,12 +49,12 @@ class Training:
 Progress = Callable[[int, int], None]
 
 
-def phones(history: LaunchLog) -> list[Device]:
-    """One `Device` a user of the log, each with its own launches."""
+def phones(history: LaunchLog) -> list[PhoneCore]:
+    """One phone for each user of the log, with its own launches."""
     starts = history.starts
     devices = []
     for user in range(history.n_users):
-        device = Device()
+        device = PhoneCore()
         rows = slice(starts[user], starts[user + 1])
         for app, time in zip(
             history.app[rows].tolist(), (history.time[rows] / 1000).tolist(), strict=True
@@ -65,7 +65,7 @@ def phones(history: LaunchLog) -> list[Device]:
 
 
 def train(
-    devices: list[Device],
+    devices: list[PhoneCore],
     n_apps: int,
     training: Training,
     seed: int,
@@ -82,10 +82,11 @@ def train(
     for done in range(training.rounds):
         broadcast = server.broadcast
         for number, device in enumerate(devices):
+            device.take(broadcast, keep_vector=True)
             if done % training.solve_every == 0:
-                device.update(broadcast)
+                device.solve()
             bits = KeyedBits(seed, number, done, "report")
-            server.collect(device.report(broadcast, plain, bits, allow_unsafe=True))
+            server.collect(plain.encode(device.gradient(), bits, broadcast.round))
         server.step()
         progress(done + 1, training.rounds)
     for device in devices:

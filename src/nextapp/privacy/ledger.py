@@ -139,7 +139,7 @@ class _Line(NamedTuple):
     """A row of the table: what happened, and the totals after it, in billionths of ε."""
 
     number: int
-    kind: str  # "budget", "charge" or "clock"
+    kind: str  # "budget", "charge", "clock" or "restored"
     clock: float
     round: str  # as text: a round has 64 bits, SQLite's integers 63
     mechanism: str
@@ -326,6 +326,24 @@ class Ledger:
             if last.day >= 0 and state.day != last.day:
                 _append(cursor, state.event("clock", abs(float(when))))
 
+    def restore_spent(self, spent: float) -> bool:
+        """Another record says that ε = `spent` was charged in all; what is missing here is charged.
+
+        True if something was missing: this ledger is an older copy that was put back. It counts for
+        the latest day and for life, whatever the budgets say.
+        """
+        with self._transaction() as cursor:
+            last = _last(cursor)
+            missing = math.ceil(_nano(min(spent, _LARGEST))) - last.life
+            if missing <= 0:
+                return False
+            line = last.event("restored")
+            _append(
+                cursor,
+                line._replace(cost=missing, today=line.today + missing, life=line.life + missing),
+            )
+            return True
+
     def spent(self, when: float) -> Amounts:
         """Charged on the day of `when`, and in all; infinite once a report left unprotected."""
         return self._state(when).spent()
@@ -333,6 +351,11 @@ class Ledger:
     def left(self, when: float) -> Amounts:
         """What may still be charged on the day of `when`, and in all."""
         return self._state(when).left()
+
+    def budgets(self) -> tuple[float, float]:
+        """The largest ε of a day, and of the phone's life."""
+        last = self._state(0.0)
+        return last.per_day / _NANO, last.lifetime / _NANO
 
     def entries(self) -> list[Entry]:
         """Every charge, oldest first."""
@@ -357,6 +380,11 @@ class Ledger:
             words.append(
                 f"{_count(state.unprotected, 'report')} left without any protection, as was "
                 f"allowed by name; no budget covers what was told."
+            )
+        if restored := [line.cost or 0 for line in lines if line.kind == "restored"]:
+            words.append(
+                f"An older copy of this ledger was put back {_count(len(restored), 'time')}; the "
+                f"epsilon {_text(sum(restored))} spent after that copy was made is counted above."
             )
         if raised := sum(
             new.lifetime > old.lifetime or new.per_day > old.per_day for old, new in pairwise(lines)

@@ -100,7 +100,7 @@ class Driver:
 
     def _collect(self, round: Round) -> Round:
         """Until the rules say close: every gateway has the broadcast and is asked for its count."""
-        broadcast = self.coordinator.learner.broadcast.to_bytes()
+        broadcast = self.coordinator.published()
         opened, refusals = False, ""
         began = self._clock()
         while True:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nextapp import model
-from nextapp.device import Device
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.privacy.ledger import BudgetSpent, Ledger
 from nextapp.randomness import KeyedBits
@@ -16,8 +16,8 @@ def broadcast(rng) -> Broadcast:
     return Broadcast(4, rng.normal(0, 0.3, (9, 3)), ModelSettings(alpha=0.2, gamma=0.5))
 
 
-def launched(apps, every=10.0, **settings) -> Device:
-    device = Device(**settings)
+def launched(apps, every=10.0, **settings) -> PhoneCore:
+    device = PhoneCore(**settings)
     for number, app in enumerate(apps):
         device.observe(app, every * number)
     return device
@@ -69,7 +69,7 @@ def test_a_phone_without_a_broadcast_names_its_most_recent_apps():
 
 
 def test_a_phone_without_launches_has_nothing_to_say(broadcast):
-    device = Device()
+    device = PhoneCore()
     assert device.predict(5) == []
     device.update(broadcast)
     assert device.predict(5) == []
@@ -95,7 +95,7 @@ def test_a_long_life_with_a_window_equals_a_short_one(rng, broadcast, length):
     apps = rng.integers(0, 9, length)
     gaps = rng.choice([5.0, 60.0, 1000.0], length)
     times = np.cumsum(gaps)
-    long, short = Device(window=3000.0), Device()
+    long, short = PhoneCore(window=3000.0), PhoneCore()
     for app, when in zip(apps, times, strict=True):
         long.observe(int(app), float(when))
     inside = times >= times[-1] - 3000.0
@@ -135,7 +135,7 @@ def test_a_report_is_the_gradient_of_eq_12(broadcast, seed):
 
 def test_a_report_needs_a_user_vector(broadcast):
     with pytest.raises(RuntimeError, match="call update"):
-        Device().report(broadcast, mechanism("identity", n_apps=9, d=3), allow_unsafe=True)
+        PhoneCore().report(broadcast, mechanism("identity", n_apps=9, d=3), allow_unsafe=True)
 
 
 def test_a_launch_after_an_update_counts_in_the_next(broadcast):
@@ -163,9 +163,9 @@ def test_bad_launches_are_refused_and_leave_no_trace(arguments, says):
 
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="window must be"):
-        Device(window=0)
+        PhoneCore(window=0)
     with pytest.raises(ValueError, match="session_gap must be"):
-        Device(session_gap=-1)
+        PhoneCore(session_gap=-1)
 
 
 def test_a_report_is_charged_before_it_leaves_and_refused_when_the_budget_is_spent(

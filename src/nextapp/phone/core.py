@@ -1,0 +1,328 @@
+"""One phone in memory: launches, learning, user vector, predictions, what it tells a server.
+
+No disk, no network, no clock: `Phone` adds those, simulations use this as it is. Nothing here
+leaves a phone: `PhoneCore.answer` is what a mechanism then randomises.
+
+Arithmetic on what a server sent is total. Whatever its numbers do to this phone's launches, the
+outcome is a user vector and an answer; where they are not finite they are zeros. So neither an
+error nor silence can tell anything about the launches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp import model
+from nextapp.habits import SESSION_GAP, CrowdView, Habits, Reason
+from nextapp.privacy import Mechanism
+from nextapp.privacy.mechanism import Gradient
+from nextapp.shares import Shares, transition_shares
+from nextapp.wire import Broadcast, Crowd, Floats
+
+LONGEST_PAUSE = 86_400.0
+"""Time between two launches ages the history by no more than this, nor by less than nothing."""
+
+Rows = Callable[[int], int]
+"""The row of the catalogue that an app has; -1 for an app that is not in it."""
+
+
+class PhoneCore:
+    """A phone. Apps are whole numbers, times are local seconds.
+
+    Apps that are not in the catalogue of the broadcast are kept and can be predicted (the light
+    score knows nothing of them and gives 0), but no equation sees them.
+
+    Parameters
+    ----------
+    window
+        How many seconds of history count, back from the latest launch: the paper's t. A pause
+        counts for a day at most. None keeps all.
+    most_launches
+        Kept at most, however many there are in the window.
+    session_gap
+        A pause longer than this many seconds starts a new session.
+    habits
+        Learns from every launch, when next asked, and then predicts, with the crowd of the
+        broadcast and the light scores. None predicts by the light scores alone, eq. (8).
+    """
+
+    def __init__(
+        self,
+        *,
+        window: float | None = None,
+        most_launches: int | None = None,
+        session_gap: float = SESSION_GAP,
+        habits: Habits | None = None,
+    ) -> None:
+        if window is not None and not window > 0:
+            raise ValueError(
+                f"window must be a number of seconds > 0, or None for all, got {window!r}."
+            )
+        if not session_gap > 0:
+            raise ValueError(f"session_gap must be a number of seconds > 0, got {session_gap!r}.")
+        self.window = math.inf if window is None else window
+        self.most_launches = math.inf if most_launches is None else most_launches
+        self.session_gap = session_gap
+        self.habits = habits
+        self.broadcast: Broadcast | None = None
+        self._rows: Rows = _number_of_row
+        self._user_vector: Floats | None = None
+        self._apps: deque[int] = deque()
+        self._ages: deque[float] = deque()  # how old the history was at each launch
+        self._last_time = 0.0
+        self._n_session = 0  # launches of the session so far
+        self._counts: dict[int, int] = {}  # launches in the window by app, the latest app last
+        self._unlearnt: deque[tuple[int, float]] = deque(maxlen=most_launches)
+        self._statistics: model.PhoneStatistics | None = None
+
+    # --- launches ------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> npt.NDArray[np.int64]:
+        """The launches in the window, oldest first."""
+        return np.fromiter(self._apps, np.int64, len(self._apps))
+
+    @property
+    def n_launches(self) -> int:
+        return len(self._apps)
+
+    @property
+    def candidates(self) -> list[int]:
+        """The apps of the history, the latest first."""
+        return list(reversed(self._counts))
+
+    def observe(self, app: int, when: float, *, learnt: bool = False) -> int:
+        """A launch; how many old ones have left the window with it.
+
+        Launches count in the order they come, even if the clock was set back. ``learnt``: the
+        habits know of it already.
+        """
+        if not isinstance(app, int | np.integer) or app < 0:
+            raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
+        if not math.isfinite(when):
+            raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
+        app, when = int(app), float(when)
+        pause = when - self._last_time if self._apps else 0.0
+        self._n_session = 1 if pause > self.session_gap else self._n_session + 1
+        age = self._ages[-1] if self._ages else 0.0
+        self._apps.append(app)
+        self._ages.append(age + min(max(pause, 0.0), LONGEST_PAUSE))
+        self._last_time = when
+        self._counts[app] = self._counts.pop(app, 0) + 1
+        self._statistics = None
+        if self.habits is not None and not learnt:
+            self._unlearnt.append((app, when))
+        n_old = 0
+        while self._ages[-1] - self._ages[0] > self.window or len(self._apps) > self.most_launches:
+            self._drop_oldest()
+            n_old += 1
+        return n_old
+
+    def _drop_oldest(self) -> None:
+        app = self._apps.popleft()
+        self._ages.popleft()
+        self._counts[app] -= 1
+        if not self._counts[app]:
+            del self._counts[app]
+
+    @property
+    def n_unlearnt(self) -> int:
+        """The latest launches that the habits do not know yet."""
+        return len(self._unlearnt)
+
+    def learn(self) -> None:
+        """Let the habits learn from the launches that they do not know yet."""
+        if self.habits is None:
+            return
+        self.habits.crowd = self._crowd()
+        while self._unlearnt:
+            app, when = self._unlearnt.popleft()
+            if app in self._counts:
+                self.habits.observe(app, when)
+
+    def forget_old_apps(self) -> None:
+        """Let the habits forget the apps of which no launch is left in the window."""
+        if self.habits is not None:
+            for app in self.habits.apps:
+                if app not in self._counts:
+                    self.habits.forget(app)
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def predict(self, n: int, when: float | None = None) -> list[int]:
+        """The n most likely next apps among those of the history, best first, eqs. (2), (8).
+
+        The session so far counts; it is over if `when` is given and lies past the session's gap.
+        With `habits` they are ranked by its scores instead. A phone that has neither habits nor a
+        broadcast names its most recent apps.
+        """
+        candidates = self.candidates
+        self.learn()
+        scores = self._light_scores(candidates, when) if self._needs_light_scores else None
+        if self.habits is not None:
+            scores = self.habits.scores(candidates, when, scores)
+        if scores is None or not candidates:
+            return candidates[:n]
+        return [candidates[i] for i in model.top(scores, n)]
+
+    def explain(self, when: float | None = None) -> list[Reason]:
+        """What speaks for each app of the history, best first, in the order of `predict`."""
+        if self.habits is None:
+            raise RuntimeError("only a phone with habits can say why: PhoneCore(habits=Habits()).")
+        candidates = self.candidates
+        self.learn()
+        taste = self._light_scores(candidates, when) if self._needs_light_scores else None
+        return self.habits.explain(candidates, when, taste)
+
+    @property
+    def _needs_light_scores(self) -> bool:
+        return self.habits is None or self.habits.weights.taste != 0.0
+
+    def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
+        """Eq. (8) for the candidates, 0 for those of no catalogue; None before any broadcast."""
+        if self.broadcast is None:
+            return None
+        over = when is not None and when - self._last_time > self.session_gap
+        n_recent = 0 if over else min(self._n_session, len(self._apps))
+        recent = list(islice(reversed(self._apps), n_recent))[::-1]
+        vectors = self.broadcast.app_vectors
+        known = [row for row in map(self._rows, recent) if 0 <= row < len(vectors)]
+        session = model.session_vector(vectors[known], self.broadcast.settings.inference)
+        rows = np.array([self._rows(app) for app in candidates], np.int64)
+        listed = (rows >= 0) & (rows < len(vectors))
+        scores = np.zeros(len(candidates))
+        with np.errstate(all="ignore"):
+            scores[listed] = vectors[rows[listed]] @ (self.user_vector + session)
+        return np.nan_to_num(scores)
+
+    def _crowd(self) -> CrowdView | None:
+        crowd = None if self.broadcast is None else self.broadcast.crowd
+        if crowd is None or self._rows is _number_of_row or self.habits is None:
+            return crowd
+        held = self.habits.crowd
+        if isinstance(held, _OwnCrowd) and held.crowd is crowd and held.rows is self._rows:
+            return held  # the same as before, so that what was looked up stays
+        return _OwnCrowd(crowd, self._rows)
+
+    # --- the server ----------------------------------------------------------------------------
+
+    def take(
+        self, broadcast: Broadcast | None, rows: Rows | None = None, *, keep_vector: bool = False
+    ) -> None:
+        """Take over a broadcast, or none. Nothing is computed before it is needed.
+
+        ``rows`` says which row of the catalogue an app has; by default its number.
+        ``keep_vector``: the user vector stays as it was solved before.
+        """
+        self.broadcast = broadcast
+        self._rows = rows or _number_of_row
+        self._statistics = None
+        if not keep_vector:
+            self._user_vector = None
+
+    def update(self, broadcast: Broadcast) -> None:
+        """Take over a broadcast whose rows are the apps; solve the user vector now, eq. (10)."""
+        self.take(broadcast)
+        self.solve()
+
+    @property
+    def user_vector(self) -> Floats:
+        """p (d,), solved when it is first asked for, or by `solve`."""
+        return self.solve() if self._user_vector is None else self._user_vector
+
+    @user_vector.setter
+    def user_vector(self, vector: Floats) -> None:
+        self._user_vector = vector
+
+    def solve(self) -> Floats:
+        """Solve the user vector for the launches so far, eq. (10); zeros where it is not finite."""
+        broadcast = self._broadcast_in_hand()
+        with np.errstate(all="ignore"):
+            try:
+                own, c, c0, h = model.phone_terms(self._phone_statistics(), broadcast)
+                solved = model.phone_user_vector(
+                    own, broadcast.gram, c, c0, h, broadcast.settings.lam
+                )
+            except (ArithmeticError, np.linalg.LinAlgError):
+                solved = np.full(broadcast.dim, np.nan)
+        finite = solved.shape == (broadcast.dim,) and np.isfinite(solved).all()
+        self._user_vector = solved if finite else np.zeros(broadcast.dim)
+        return self._user_vector
+
+    def answer(self, mechanism: Mechanism) -> Gradient:
+        """What this phone tells of itself before the mechanism randomises it.
+
+        The gradient F(u), eq. (12), by the user vector in hand; for a mechanism whose ball is the
+        simplex, the phone's transition shares.
+        """
+        if mechanism.ball == "simplex":
+            return self.shares()
+        gradient = self.gradient()
+        with np.errstate(all="ignore"):
+            dense = gradient.dense()
+        return gradient if np.isfinite(dense).all() else np.zeros_like(dense)
+
+    def gradient(self) -> model.PhoneGradient:
+        """F(u), eq. (12), by the user vector in hand."""
+        broadcast = self._broadcast_in_hand()
+        vector = self.user_vector
+        with np.errstate(all="ignore"):
+            stats = self._phone_statistics()
+            _, c, c0, h = model.phone_terms(stats, broadcast)
+            return model.phone_gradient(stats, broadcast.app_vectors, vector, c, c0, h)
+
+    def shares(self) -> Shares:
+        """The phone's transition shares over the catalogue."""
+        return transition_shares(self._known_history(), self._broadcast_in_hand().n_apps)
+
+    def _broadcast_in_hand(self) -> Broadcast:
+        if self.broadcast is None:
+            raise RuntimeError("this phone has no broadcast yet: take one first.")
+        return self.broadcast
+
+    def _known_history(self) -> npt.NDArray[np.int64]:
+        """The launches of apps in the catalogue, as its rows."""
+        apps, place = np.unique(self.history, return_inverse=True)
+        rows = np.array([self._rows(app) for app in apps.tolist()], np.int64)
+        history = rows[place]
+        return history[(history >= 0) & (history < self._broadcast_in_hand().n_apps)]
+
+    def _phone_statistics(self) -> model.PhoneStatistics:
+        """Counts and transitions of the apps in the catalogue; kept until the next launch."""
+        if self._statistics is None:
+            reading = self._broadcast_in_hand().settings.reading
+            self._statistics = model.phone_statistics(self._known_history(), reading)
+        return self._statistics
+
+
+def _number_of_row(app: int) -> int:
+    return app
+
+
+class _OwnCrowd:
+    """A crowd as a phone asks it, which numbers its apps in its own way."""
+
+    def __init__(self, crowd: Crowd, rows: Rows) -> None:
+        self.crowd = crowd
+        self.rows = rows
+
+    def cells(self, candidates: npt.NDArray[np.integer], last: int | None) -> tuple[Floats, Floats]:
+        beyond = self.crowd.n_apps
+        rows = [row if (row := self.rows(app)) >= 0 else beyond for app in candidates.tolist()]
+        return self.crowd.cells(np.array(rows, np.int64), self._row_of(last))
+
+    def again(self, last: int | None, usual: float) -> float:
+        return self.crowd.again(self._row_of(last), usual)
+
+    @property
+    def average_again(self) -> float:
+        return self.crowd.average_again
+
+    def _row_of(self, app: int | None) -> int | None:
+        return None if app is None else self.rows(app)

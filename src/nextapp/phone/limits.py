@@ -1,0 +1,177 @@
+"""What a phone accepts from a server: bounds for every phone, limits set by its owner.
+
+All of it is checked on the server's bytes alone, before anything private is touched, so a refusal
+tells a server nothing that it did not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nextapp.names import unknown
+from nextapp.privacy import MECHANISMS, Mechanism, requested
+from nextapp.wire import Broadcast, WireError
+
+# Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small.
+MOST_APPS = 1 << 17
+MOST_DIMENSIONS = 1 << 9
+MOST_NUMBERS = 1 << 23  # n_apps · d
+LARGEST_ENTRY = 1e6  # |Q|
+LAM = (1e-6, 1e6)
+CLIP = (1e-9, 1e9)
+LONGEST_NAME = 255
+MOST_WORK = 1 << 28
+"""Table entries that a seeded mechanism looks up for one report: 2 seconds of one core."""
+
+OPTIONS: Mapping[str, Mapping[str, float]] = {
+    "codebook": {"b": 8},
+    "simhash": {"b": 8},
+    "harmony": {"k": 64},
+    "qharmony": {"k": 64},
+    "kashin": {"b": 8, "K": 8.0},
+    "duchi": {},
+    "subset": {"q": 251, "t": 24},
+    "hadamard": {"b": 23},
+}
+"""The mechanisms that a phone can report by, and the largest value of each of their options."""
+
+
+class BadBroadcast(WireError):
+    """A broadcast that is whole but cannot be used."""
+
+
+class BeyondLimits(WireError):
+    """A request that the owner of the phone does not allow."""
+
+
+def read_broadcast(data: bytes) -> Broadcast:
+    """The broadcast in these bytes, if a phone can use it; else a `WireError`."""
+    broadcast = Broadcast.from_bytes(data)
+    _check_sizes(broadcast)
+    _check_names(broadcast.apps)
+    vectors = broadcast.app_vectors
+    largest = float(np.abs(vectors).max())
+    if not largest <= LARGEST_ENTRY:
+        raise BadBroadcast(f"its app vectors have entries up to {largest:g}.")
+    gram = broadcast.gram
+    if not (gram.dtype.kind == "f" and np.isfinite(gram).all()):
+        raise BadBroadcast("its gram is not finite.")
+    if not np.allclose(gram, vectors.T @ vectors, rtol=1e-6, atol=1e-9):
+        raise BadBroadcast("its gram is not that of its app vectors.")
+    lam = broadcast.settings.lam
+    if not LAM[0] <= lam <= LAM[1]:
+        raise BadBroadcast(f"its lam must lie in {LAM[0]:g} to {LAM[1]:g}, got {lam!r}.")
+    return broadcast
+
+
+def _check_sizes(broadcast: Broadcast) -> None:
+    n_apps, d = broadcast.n_apps, broadcast.dim
+    if not (0 < n_apps <= MOST_APPS and 0 < d <= MOST_DIMENSIONS and n_apps * d <= MOST_NUMBERS):
+        raise BadBroadcast(
+            f"it has {n_apps} apps of {d} dimensions; a phone takes 1 to {MOST_APPS} apps of 1 to "
+            f"{MOST_DIMENSIONS}, and {MOST_NUMBERS} numbers in all."
+        )
+
+
+def _check_names(apps: tuple[str, ...]) -> None:
+    if len(set(apps)) != len(apps):
+        raise BadBroadcast("its catalogue names an app twice.")
+    if any(not 0 < len(name) <= LONGEST_NAME for name in apps):
+        raise BadBroadcast(f"its catalogue has names without 1 to {LONGEST_NAME} characters.")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the owner of a phone allows. A server's wish is a request; these decide.
+
+    ``per_report``, ``per_day`` and ``lifetime`` are the largest ε of one report, of a UTC day and
+    of the phone's life. ``hours`` must lie between two reports. ``mechanisms`` are those that the
+    phone may report by.
+    """
+
+    per_report: float = 1.0
+    per_day: float = 1.0
+    lifetime: float = 10.0
+    hours: float = 20.0
+    mechanisms: tuple[str, ...] = (
+        "codebook",
+        "subset",
+        "hadamard",
+        "harmony",
+        "qharmony",
+        "simhash",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("per_report", "per_day", "lifetime"):
+            value = getattr(self, name)
+            if not 0 < value <= 1e9:
+                raise ValueError(f"{name} must be an ε > 0 and at most 1e9, got {value!r}.")
+        if not (math.isfinite(self.hours) and self.hours >= 0):
+            raise ValueError(f"hours must be a number >= 0, got {self.hours!r}.")
+        for name in self.mechanisms:
+            if name not in OPTIONS:
+                raise ValueError(unknown("mechanism for phones", name, OPTIONS))
+
+    def looser_than(self, other: Limits) -> list[str]:
+        """The names of the limits that allow more than those of `other`."""
+        names = [
+            name
+            for name in ("per_report", "per_day", "lifetime")
+            if getattr(self, name) > getattr(other, name)
+        ]
+        if self.hours < other.hours:
+            names.append("hours")
+        if set(self.mechanisms) - set(other.mechanisms):
+            names.append("mechanisms")
+        return names
+
+    def mechanism_for(self, broadcast: Broadcast) -> Mechanism:
+        """The mechanism that a broadcast asks for, if the owner allows such a report.
+
+        `BeyondLimits` where the owner does not; a `WireError` where no phone would.
+        """
+        request = broadcast.request
+        if request is None:
+            raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+        name = request.mechanism
+        if name not in OPTIONS:
+            what = "which no phone sends" if name in MECHANISMS else "which is not known"
+            raise WireError(
+                f"the server asks for {name!r}, {what}: only mechanisms that are ε-LDP, send "
+                f"nothing in the clear and are drawn exactly."
+            )
+        if name not in self.mechanisms:
+            raise BeyondLimits(
+                f"the server asks for {name!r}; this phone reports by "
+                f"{', '.join(self.mechanisms)} only."
+            )
+        if request.epsilon > self.per_report:
+            raise BeyondLimits(
+                f"the server asks for a report of ε = {request.epsilon:g}; this phone's limit for "
+                f"one report is {self.per_report:g}."
+            )
+        if request.clip is not None and not CLIP[0] <= request.clip <= CLIP[1]:
+            raise WireError(f"the server asks for a clip of {request.clip:g}, which is no scale.")
+        for option, value in request.options.items():
+            most = OPTIONS[name].get(option)
+            if most is None or isinstance(value, str) or not 0 < value <= most:
+                raise WireError(
+                    f"the server asks for {name} with {option!s:.40} = {value!r:.40}, which this "
+                    f"phone does not do."
+                )
+        made = requested(broadcast)
+        if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:
+            raise WireError(f"{name} is not ε-LDP as it is asked for.")
+        if (
+            name in ("codebook", "simhash")
+            and made.D << int(request.options.get("b", 8)) > MOST_WORK
+        ):
+            raise WireError(f"a report by {name} of {made.D:,} numbers is too much work.")
+        if made.guarantee.epsilon > self.per_report:
+            raise BeyondLimits(f"{name} costs more than the {self.per_report:g} of a report.")
+        return made
