@@ -20,7 +20,7 @@ def local_time_is_utc(monkeypatch):
 
 @pytest.fixture
 def store(tmp_path):
-    with Store.create(tmp_path / "phone.db", lifetime=10.0, per_day=2.0) as store:
+    with Store.create(tmp_path / "phone.db", lifetime=10.0, per_day=2.0, hours=0.0) as store:
         yield store
 
 

@@ -9,9 +9,10 @@ import ssl
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from nextapp.wire import Broadcast, Report
+from nextapp.wire import Broadcast, History, Report
 
 
 class SmallServer(ThreadingHTTPServer):
@@ -26,17 +27,27 @@ class SmallServer(ThreadingHTTPServer):
             self.socket = context.wrap_socket(self.socket, server_side=True)
             scheme = "https"
         self.url = f"{scheme}://localhost:{self.server_address[1]}"
-        self.broadcast: Broadcast | bytes = broadcast
-        self.round = broadcast.round
+        self.history = History()
+        self.round = -1
+        self.digest: str | None = None  # that it publishes; None: the true one
+        self.publish(broadcast)
         self.taken: dict[int, bytes] = {}
         self.arrived: list[bytes] = []
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.mishap: Callable[[Handler], bool] = lambda handler: False
 
     def publish(self, broadcast: Broadcast | bytes) -> None:
-        self.broadcast = broadcast
+        """Hand out a broadcast; a later one gets the history of those before it."""
         if isinstance(broadcast, Broadcast):
+            if broadcast.round > self.round:
+                broadcast = replace(broadcast, history=self.history)
+                self.history = self.history.after(broadcast.round, broadcast.to_bytes())
             self.round = broadcast.round
+        self.broadcast = broadcast
+
+    def data(self) -> bytes:
+        data = self.broadcast
+        return data if isinstance(data, bytes) else data.to_bytes()
 
     def handle_error(self, request, client_address):
         pass
@@ -64,11 +75,11 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append(("GET", self.path, dict(self.headers)))
         if self.server.mishap(self):
             return
-        data = self.server.broadcast
-        data = data if isinstance(data, bytes) else data.to_bytes()
-        etag = f'"{hashlib.sha256(data).hexdigest()}"'
-        if self.headers.get("If-None-Match") == etag:
-            self.answer(304, ETag=etag)
+        data = self.server.data()
+        digest = hashlib.sha256(data).hexdigest()
+        etag = f'"{digest}"'
+        if self.path == "/v1/digest":
+            self.answer(200, {"round": self.server.round, "sha256": self.server.digest or digest})
         elif "gzip" in self.headers.get("Accept-Encoding", ""):
             self.answer(200, gzip.compress(data, 1), ETag=etag, Content_Encoding="gzip")
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import shutil
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from nextapp.phone.client import (
     BadAnswer,
     Client,
+    NotAsPublished,
     Overloaded,
     Refused,
     Unreachable,
@@ -41,14 +43,97 @@ def client(server, pauses):
 
 
 def test_a_broadcast_comes_packed_and_only_when_it_is_new(server, client):
-    fetched = client.broadcast()
-    assert fetched.data == server.broadcast.to_bytes()
-    assert client.broadcast(fetched.etag) is None
-    _, _, headers = server.requests[-1]
-    assert headers["If-None-Match"] == fetched.etag
-    assert headers["Accept-Encoding"] == "gzip"
-    assert "User-Agent" not in headers
-    assert "Authorization" not in headers  # a fetch does not say who asks
+    published, data = client.current()
+    assert data == server.data()
+    assert published == (3, hashlib.sha256(data).hexdigest())
+    assert client.current(published.digest) == (published, None)
+    paths = [path for _, path, _ in server.requests]
+    assert paths == ["/v1/digest", "/v1/broadcast", "/v1/digest"]
+    for _, _, headers in server.requests:  # a fetch does not say who asks or what is held
+        assert set(headers) == {"Host", "Accept-Encoding"}
+
+
+def test_no_string_of_the_server_comes_back_to_it(server, client):
+    """ETags, cookies and the like would let a server recognise a phone."""
+    mark = "f00dfacef00dface"
+
+    def mishap(handler):
+        headers = {"ETag": f'"{mark}"', "Set-Cookie": f"id={mark}", "Last-Modified": mark}
+        if handler.path == "/v1/broadcast":
+            return handler.answer(200, server.data(), **headers)
+        return False
+
+    server.mishap = mishap
+    published, _ = client.current()
+    client.current()
+    client.current(published.digest)
+    client.submit(Report("harmony", 3, b"x").to_bytes())
+    assert mark not in str(server.requests)
+
+
+def test_fetching_and_reporting_use_different_connections(server, client):
+    ports = []
+
+    def note(handler):
+        ports.append((handler.path, handler.client_address[1]))
+        return False
+
+    server.mishap = note
+    client.current()
+    client.submit(Report("harmony", 3, b"x").to_bytes())
+    client.current()
+    fetched = {port for path, port in ports if path != "/v1/report"}
+    reported = {port for path, port in ports if path == "/v1/report"}
+    assert not fetched & reported
+    assert len(fetched) == 2  # nor do two fetches share one
+
+
+def test_a_broadcast_that_is_not_the_published_one_is_not_taken(server, client):
+    server.digest = "0" * 64
+    with pytest.raises(NotAsPublished, match="stale or changed"):
+        client.current()
+
+
+def test_a_mirror_need_not_be_trusted(server, make_broadcast):
+    with serving(make_broadcast(3)) as mirror, Client(server.url, mirror=mirror.url) as client:
+        assert client.current()[1] == server.data()
+        assert [path for _, path, _ in server.requests] == ["/v1/digest"]
+        mirror.publish(make_broadcast(4))
+        with pytest.raises(NotAsPublished):
+            client.current()
+
+
+def test_a_round_that_closes_between_digest_and_broadcast_is_no_error(
+    server, client, make_broadcast
+):
+    def mishap(handler):
+        if handler.path == "/v1/broadcast" and server.round == 3:
+            server.publish(make_broadcast(4))
+        return False
+
+    server.mishap = mishap
+    published, data = client.current()
+    assert published.round == 4
+    assert data == server.data()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {},
+        {"round": 3},
+        {"round": "3", "sha256": "0" * 64},
+        {"round": True, "sha256": "0" * 64},
+        {"round": 3, "sha256": "0" * 63},
+        {"round": 3, "sha256": "G" * 64},
+        {"round": 3, "sha256": 7},
+    ],
+    ids=str,
+)
+def test_a_digest_that_is_none_is_refused(server, client, words):
+    server.mishap = lambda handler: handler.answer(200, words)
+    with pytest.raises(BadAnswer, match="which broadcast"):
+        client.current()
 
 
 def test_a_code_becomes_a_token(server):
@@ -292,7 +377,7 @@ def test_tls_with_a_ca_of_its_own(make_broadcast, certificate):
     ca, pair = certificate
     with serving(make_broadcast(3), pair) as server:
         with Client(server.url, ca=ca, token=TOKEN) as client:
-            assert client.broadcast().data == server.broadcast.to_bytes()
+            assert client.broadcast() == server.data()
             client.submit(Report("harmony", 3, b"x").to_bytes())
         assert list(server.taken) == [3]
 

@@ -6,7 +6,6 @@ import pytest
 from nextapp import model
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
-from nextapp.privacy.ledger import BudgetSpent, Ledger
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -115,13 +114,11 @@ def test_a_clock_set_back_keeps_the_order_and_the_session(broadcast):
     assert device.predict(3) == [8, 1, 3]
 
 
-def test_a_report_is_the_gradient_of_eq_12(broadcast, seed):
+def test_the_answer_is_the_gradient_of_eq_12(broadcast):
     history = [3, 1, 3, 3, 8, 1]
     device = launched(history)
     device.update(broadcast)
     identity = mechanism("identity", n_apps=9, d=3)
-    report = device.report(broadcast, identity, KeyedBits(seed), allow_unsafe=True)
-    assert (report.round, report.mechanism) == (4, "identity")
     counts = np.bincount(history, minlength=9)
     F = model.gradient(
         broadcast.app_vectors,
@@ -130,12 +127,34 @@ def test_a_report_is_the_gradient_of_eq_12(broadcast, seed):
         (counts > 0) * 1.0,
         model.transitions(history, 9),
     )
-    np.testing.assert_allclose(identity.decode([report]), F, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(device.answer(identity).dense(), F, rtol=1e-12, atol=1e-15)
 
 
-def test_a_report_needs_a_user_vector(broadcast):
-    with pytest.raises(RuntimeError, match="call update"):
-        PhoneCore().report(broadcast, mechanism("identity", n_apps=9, d=3), allow_unsafe=True)
+def test_an_answer_needs_a_broadcast():
+    with pytest.raises(RuntimeError, match="no broadcast yet"):
+        PhoneCore().answer(mechanism("identity", n_apps=9, d=3))
+
+
+@pytest.mark.parametrize("scale", [0.0, 5e-324, 1e-160, 1.0, 1e6, 1e100, 1e154, 1e200, 1e308])
+@pytest.mark.parametrize("lam", [5e-324, 1e-320, 1e-6, 1.0, 1e220, 1.7e308])
+@pytest.mark.parametrize("apps", [[], [0], [0, 0, 0], [0, 1, 0, 8], [5, 5, 7]])
+def test_arithmetic_is_total_whatever_a_server_sends(scale, lam, apps):
+    """Beyond what `read_broadcast` lets through: the bounds there are not what this rests on."""
+    vectors = np.full((9, 2), scale)
+    vectors[1] *= -1.0
+    core = launched(apps)
+    with np.errstate(all="ignore"):
+        broadcast = Broadcast(0, vectors, ModelSettings(lam=lam, alpha=0.0))
+        _ = broadcast.gram
+        core.update(broadcast)
+    assert core.user_vector.shape == (2,)
+    assert np.isfinite(core.user_vector).all()
+    for name in ("harmony", "codebook"):
+        made = mechanism(name, epsilon=1.0, n_apps=9, d=2, clip=1.0)
+        answer = core.answer(made)
+        dense = answer if isinstance(answer, np.ndarray) else answer.dense()
+        assert np.isfinite(dense).all()
+        made.check(made.encode(answer, KeyedBits(1)))
 
 
 def test_a_launch_after_an_update_counts_in_the_next(broadcast):
@@ -166,19 +185,3 @@ def test_bad_settings_are_refused():
         PhoneCore(window=0)
     with pytest.raises(ValueError, match="session_gap must be"):
         PhoneCore(session_gap=-1)
-
-
-def test_a_report_is_charged_before_it_leaves_and_refused_when_the_budget_is_spent(
-    broadcast, tmp_path
-):
-    private = mechanism("harmony", epsilon=1.0, n_apps=9, d=3, clip=0.5)
-    device = launched([3, 1, 3])
-    device.update(broadcast)
-    with Ledger(tmp_path / "ledger", lifetime=2.0, per_day=2.0) as ledger:
-        for spent in (1.0, 2.0):
-            device.report(broadcast, private, ledger=ledger, when=1_700_000_000.0)
-            assert ledger.spent(1_700_000_000.0).lifetime == spent
-        with pytest.raises(BudgetSpent):
-            device.report(broadcast, private, ledger=ledger, when=1_700_000_000.0)
-        with pytest.raises(ValueError, match="give `when`"):
-            device.report(broadcast, private, ledger=ledger)

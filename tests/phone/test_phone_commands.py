@@ -60,7 +60,7 @@ def test_status_lists_what_left_and_what_it_means(phone):
         store.trying(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     said = phone("status")[1]
-    rows = [line.split() for line in said.splitlines() if "codebook" in line]
+    rows = [line.split() for line in said.splitlines() if " codebook  " in line]
     assert [(row[2], row[4]) for row in rows] == [("3", "0.25"), ("4", "0.5")]
     assert "not sent yet" in said
     assert "the server has it" in said

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from nextapp.phone import Limits
 from nextapp.phone.store import (
     VERSION,
     AlreadyDrawn,
@@ -149,10 +150,10 @@ def test_a_file_of_version_1_is_brought_up_to_date_with_all_it_held(tmp_path):
             (6, 1, 1790000060.0, 7200, "maps"),
         ]
         assert store.snapshot() is None
-        store.keep(Snapshot(6, "by name", b"state"))
+        store.keep(Snapshot(6, b"state"))
         store.add("maps", NOON)
     with Store(path) as store:
-        assert store.snapshot() == (6, "by name", b"state")
+        assert store.snapshot() == (6, b"state")
         assert len(store.launches()) == 3
     with sqlite3.connect(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
@@ -398,18 +399,18 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     fill(store, 20)
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    store.keep(Snapshot(20, "", b"s"))
+    store.keep(Snapshot(20, b"s"))
     with pytest.raises(StoreFull, match="make room"):
-        store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""))
+        store.hold(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.broadcast() is None
-    assert store.snapshot() == (20, "", b"s")
+    assert store.snapshot() == (20, b"s")
     with pytest.raises(StoreFull):
         fill(store, 10_000, start=20)
     held = clocks(store)
     assert held == [NOON + number for number in range(len(held))]
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.hold(HeldBroadcast(1, '"x"', NOON, bytes(1 << 20), b""), "by name")
-    assert store.snapshot() == (20, "by name", b"s")
+    store.hold(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
+    assert store.snapshot() == (20, b"s")
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
 
@@ -535,10 +536,10 @@ def traces(store: Store, needle: bytes) -> list[str]:
 def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
     for number in range(300):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
-    store.keep(Snapshot(300, "", b"gewohnheit" * 100))
+    store.keep(Snapshot(300, b"gewohnheit" * 100))
     store.draw("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
-    store.hold(HeldBroadcast(3, '"e"', NOON, b"rundfunk" * 1000, b"vektor"), "by name")
-    needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk", b"vektor")
+    store.hold(HeldBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
+    needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk")
     for needle in needles:
         assert traces(store, needle)
     store.erase(NOON)
@@ -586,9 +587,60 @@ def test_a_damaged_ledger_is_not_a_fresh_budget(store):
 
 
 def test_limits_are_lowered_at_once_and_raised_only_on_purpose(store):
-    store.limit(5.0, 1.0)
-    with pytest.raises(ValueError, match="at most the 5"):
-        store.limit(6.0, 1.0)
-    store.limit(6.0, 1.0, raise_budget=True)
+    store.limit(Limits(lifetime=5.0))
+    looser = (
+        Limits(lifetime=6.0),
+        Limits(lifetime=5.0, per_report=2.0),
+        Limits(lifetime=5.0, hours=1.0),
+        Limits(lifetime=5.0, mechanisms=("kashin",)),
+    )
+    for limits in looser:
+        with pytest.raises(ValueError, match="would allow more"):
+            store.limit(limits)
+        assert store.limits == Limits(lifetime=5.0)
+    store.limit(looser[0], loosen=True)
+    assert store.limits == looser[0]
     assert store.ledger.left(NOON).lifetime == 6.0
     assert "raised 1 time" in store.ledger.statement(NOON)
+    store.limit(Limits(lifetime=6.0, hours=48.0, mechanisms=("subset",)))
+    with Store(store.path) as again:
+        assert again.limits == Limits(lifetime=6.0, hours=48.0, mechanisms=("subset",))
+
+
+def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(store):
+    old = store.path.read_bytes()
+    for round_ in (1, 2):
+        store.draw("https://a", Report("harmony", round_, b""), 0.5, NOON)
+    store.close()
+    for rest in ("-wal", "-shm"):
+        store.path.with_name(store.path.name + rest).unlink(missing_ok=True)
+    store.path.write_bytes(old)
+    with Store(store.path) as restored:
+        assert restored.reports() == []
+        assert restored.ledger.spent(NOON).lifetime == 1.0
+        assert "put back 1 time" in restored.ledger.statement(NOON)
+        restored.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+        assert restored.ledger.spent(NOON).lifetime == 1.5
+    with Store(store.path) as again:  # and it is not counted twice
+        assert again.ledger.spent(NOON).lifetime == 1.5
+
+
+def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
+    outside = tmp_path / "no backup" / "witness"
+    outside.parent.mkdir()
+    with Store.create(tmp_path / "a.db", witness=outside) as store:
+        store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+    assert outside.exists()
+    with Store.create(tmp_path / "b.db", witness=outside) as other:
+        assert other.ledger.spent(NOON).lifetime == 0.0  # another phone's record
+    for damaged in (b"", b"{", b"[1]", b'{"store": 3, "spent": "x"}'):
+        outside.write_bytes(damaged)
+        with Store(tmp_path / "a.db") as store:
+            assert store.ledger.spent(NOON).lifetime == 0.5
+
+
+def test_nothing_is_drawn_where_the_witness_cannot_be_written(tmp_path):
+    with Store.create(tmp_path / "a.db", witness=tmp_path / "missing" / "witness") as store:
+        with pytest.raises(StoreFull, match="Nothing was sent"):
+            store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+        assert store.ledger.spent(NOON).lifetime == 0.5  # counted all the same

@@ -105,8 +105,9 @@ def test_a_person_tries_it_by_hand(gateway, tmp_path, capsys, monkeypatch):
     assert main(["init", "--lifetime", "5", "--per-day", "1"]) == 0
     assert main(["log", "app-0001", "diary", "app-0002", "app-0001"]) == 0
     join = ["sync", "--server", gateway.url, "--ca", str(gateway.ca), "--code", gateway.code(1)]
+    join.append("--now")
     assert main(join) == 0
-    assert main(["sync"]) == 0  # the server, its CA and the token are kept
+    assert main(["sync", "--now"]) == 0  # the server, its CA and the token are kept
     assert main(["status"]) == 0
     said = capsys.readouterr().out
     assert "Its report was sent" in said
@@ -114,7 +115,7 @@ def test_a_person_tries_it_by_hand(gateway, tmp_path, capsys, monkeypatch):
     assert "knows 2 of the 3 apps" in said
     assert main(join) == 1  # the code was for one phone
     assert "bad_code" in capsys.readouterr().err
-    assert main(["sync"]) == 0  # and the phone is as it was
+    assert main(["sync", "--now"]) == 0  # and the phone is as it was
 
 
 def test_phones_killed_in_the_middle_of_a_sync_send_one_report_each(gateway, tmp_path, seed):
@@ -148,7 +149,7 @@ def test_phones_killed_in_the_middle_of_a_sync_send_one_report_each(gateway, tmp
                 assert first is None or reports[0].key == first
         drawn_when_killed += first is not None
         with Store(path) as store, Client(gateway.url, ca=gateway.ca) as client:
-            synced = Phone(store).sync(client)
+            synced = Phone(store).sync(client, now=True)
             assert synced.broadcast in ("new", "same")
             assert synced.report in ("accepted", "done"), synced.words
             (report,) = store.reports()
@@ -166,7 +167,7 @@ def syncing(path, gateway: Gateway) -> int:
     if child == 0:
         try:
             with Store(path) as store, Client(gateway.url, ca=gateway.ca) as client:
-                Phone(store).sync(client)
+                Phone(store).sync(client, now=True)
         finally:
             os._exit(0)
     return child

@@ -332,6 +332,8 @@ class Ledger:
         True if something was missing: this ledger is an older copy that was put back. It counts for
         the latest day and for life, whatever the budgets say.
         """
+        if spent <= self._state(0.0).life / _NANO:
+            return False
         with self._transaction() as cursor:
             last = _last(cursor)
             missing = math.ceil(_nano(min(spent, _LARGEST))) - last.life
