@@ -1,0 +1,478 @@
+"""What leaves a phone does not depend on its launches, whatever bytes a server sends.
+
+Two phones with different launches, the same limits, clock and random bits are led through the same
+hostile servers. Everything that leaves them must be the same: requests, their order, headers, sizes
+and connections, whether there is a report, what it is charged. Only the payload of a report may
+differ, and that is ε-LDP (tests/privacy, tests/audit).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import tempfile
+import threading
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nextapp.phone import Client, Phone, Store
+from nextapp.phone.client import _Answer
+from nextapp.phone.limits import BadBroadcast
+from nextapp.phone.phone import PATIENCE, PAUSE
+from nextapp.privacy import MECHANISMS
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Broadcast, History, ModelSettings, Report, ReportRequest, digest_of, pack
+
+NOON = 1_790_000_000.0
+DAY = 86_400.0
+URL = "https://server.example"
+TOKEN = "t" * 43
+POOL = ("chat", "mail", "maps", "diary", "music", "0", "1")
+
+
+class HostileClient(Client):
+    """A client whose network is a script; it writes down all that would leave the phone."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(URL, token=TOKEN, attempts=2, sleep=lambda seconds: None)
+        self._script = script
+        self._number = 0
+        self.sent: list[tuple[object, ...]] = []
+
+    def close(self) -> None:
+        self._number += 1
+
+    def _one_call(self, method, path, headers, body, limit):
+        said = ()
+        if body is not None and path == "/v1/report":
+            report = Report.from_bytes(body)
+            said = (report.mechanism, report.round, len(report.payload), len(body))
+        self.sent.append((self._number, method, path, tuple(headers.items()), limit, said))
+        return self._script.answer(method, path)
+
+
+class Script:
+    """What a server does in one sync: broadcast, the digest it names, its answers to reports."""
+
+    def __init__(self, data: bytes, digest: str | None, statuses: tuple[int, ...]) -> None:
+        self.data, self.digest, self.statuses = data, digest or digest_of(data), statuses
+        self._n_posts = 0
+
+    def answer(self, method: str, path: str) -> _Answer:
+        if path == "/v1/digest":
+            return _Answer(200, {}, json.dumps({"round": 1, "sha256": self.digest}).encode())
+        if path == "/v1/broadcast":
+            return _Answer(200, {"etag": '"a mark"'}, self.data)
+        self._n_posts += 1
+        status = self.statuses[min(self._n_posts, len(self.statuses)) - 1]
+        return _Answer(status, {}, b'{"error": "no", "message": "no"}')
+
+
+NUMBERS = st.one_of(
+    st.floats(),
+    st.sampled_from([0.0, 1.0, -1.0, 0.3, 5e-324, 1e-320, 1e-6, 1e6, 1e102, 1e150, 1e220, 1e308]),
+)
+EPSILONS = st.one_of(
+    st.sampled_from([0.5, 1.0, 1, 2.0, 20.0, 1e-300, 1e300, 10**400, -1, 0, True, "1", None]),
+    st.floats(),
+)
+ROUNDS = st.sampled_from(["0", "1", "2", "3", "7", "70", "1000000", "-1", "x", f"{10**30}"])
+
+
+@st.composite
+def broadcasts(draw, names: tuple[str, ...] = POOL):
+    """Bytes that are whole by their checksum, with anything in them."""
+    apps = draw(st.lists(st.sampled_from(names), max_size=6))
+    n_apps = draw(st.sampled_from([len(apps), len(apps), len(apps), 1, 0]))
+    d = draw(st.integers(0, 3))
+    kind = draw(st.sampled_from(["small", "small", "one number", "any"]))
+    if kind == "small":
+        vectors = draw(st.integers(0, 99)) / 50 + np.linspace(-1, 1, n_apps * d)
+    elif kind == "one number":
+        vectors = np.full(n_apps * d, draw(NUMBERS))
+    else:
+        vectors = np.array(draw(st.lists(NUMBERS, min_size=n_apps * d, max_size=n_apps * d)), float)
+    vectors = vectors.reshape(n_apps, d)
+    with np.errstate(all="ignore"):
+        gram = vectors.T @ vectors if draw(st.booleans()) or kind == "small" else np.eye(max(d, 1))
+    model = {
+        "lam": draw(st.one_of(st.just(0.3), NUMBERS)),
+        "alpha": draw(st.sampled_from([0.0, 0.001, 1.0, 5e-324])),
+        "gamma": draw(st.sampled_from([0.0, 0.5, 1.0])),
+        "reading": draw(st.sampled_from(["example", "equation", "authors", "none", "?"])),
+        "inference": draw(st.sampled_from(["sum", "last", "window:2", "window:" + "9" * 5000])),
+    }
+    words = {
+        "kind": "nextapp broadcast",
+        "round": draw(ROUNDS),
+        "settings": json.dumps(model),
+        "apps": json.dumps(apps if draw(st.booleans()) else apps[:0]),
+    }
+    if draw(st.integers(0, 5)):
+        options = draw(
+            st.dictionaries(
+                st.sampled_from(["b", "k", "q", "t", "K", "frame", "form", "x"]),
+                st.sampled_from([1, 2, 3, 8, 12, 0, -1, 2.5, 10**400, "dense", 1e308]),
+                max_size=1,
+            )
+        )
+        request = {
+            "mechanism": draw(st.sampled_from([*MECHANISMS, "nonsense", 7])),
+            "epsilon": draw(EPSILONS),
+            "clip": draw(st.one_of(st.none(), st.just(0.5), EPSILONS)),
+            "options": options,
+        }
+        words["request"] = json.dumps(request)
+    if draw(st.booleans()):
+        digests = draw(
+            st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["0" * 64, "x"])), max_size=2)
+        )
+        words["history"] = json.dumps({"digests": digests, "chain": "0" * 64})
+    tensors = {"app_vectors": vectors, "gram": gram}
+    if n_apps and draw(st.booleans()):
+        tensors |= draw(crowds(n_apps))
+    return pack(tensors, words)
+
+
+@st.composite
+def crowds(draw, n_apps: int):
+    """A crowd of one follower for each app, with anything in it."""
+    share = draw(st.one_of(st.sampled_from([0.0, 5e-324, 0.5, 1.0]), NUMBERS))
+    weights = np.array(draw(st.lists(st.integers(0, 3), min_size=n_apps, max_size=n_apps)), float)
+    top = draw(st.sampled_from([n_apps - 1, n_apps - 1, n_apps, 2**63 - 1]))
+    starts = np.arange(n_apps + 1)
+    if draw(st.integers(0, 3)) == 0:
+        starts = np.array([0, *[draw(st.sampled_from([0, 2**63 - 1, -(2**63)]))] * n_apps])
+    return {
+        "crowd.popularity": weights / max(weights.sum(), 1.0),
+        "crowd.starts": starts,
+        "crowd.following": np.minimum(np.arange(n_apps)[::-1], top),
+        "crowd.share": np.full(n_apps, share),
+    }
+
+
+@st.composite
+def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
+    """Broadcasts as a good server makes them, apart from what it asks for."""
+    apps = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True)))
+    vectors = np.random.default_rng(draw(st.integers(0, 9))).normal(0, 0.3, (len(apps), 2))
+    request = ReportRequest(
+        draw(st.sampled_from(["harmony", "codebook", "simhash", "kashin", "duchi", "qharmony"])),
+        draw(st.sampled_from([0.5, 1.0, 3.0])),
+        0.5,
+    )
+    if draw(st.integers(0, 3)) == 0:
+        request = ReportRequest(draw(st.sampled_from(["subset", "hadamard"])), 1.0)
+    return Broadcast(draw(st.integers(0, 5)), vectors, ModelSettings(), apps, request).to_bytes()
+
+
+SCRIPTS = st.lists(
+    st.tuples(
+        st.one_of(broadcasts(), honest_broadcasts(), honest_broadcasts(), st.binary(max_size=40)),
+        st.one_of(st.none(), st.none(), st.none(), st.just("0" * 64)),
+        st.lists(
+            st.sampled_from([201, 201, 200, 400, 401, 409, 410, 429, 503, 302]),
+            min_size=1,
+            max_size=3,
+        ).map(tuple),
+        st.sampled_from([0.0, 3600.0, DAY, 3 * DAY, PATIENCE + DAY]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+LAUNCHES = st.lists(
+    st.tuples(st.sampled_from(POOL), st.sampled_from([0.0, 1.0, 60.0, 4000.0, 5e6])), max_size=25
+)
+
+
+def transcript(folder: Path, launches, scripts) -> list[object]:
+    """All that leaves a phone with these launches, and all that it is charged."""
+    found: list[object] = []
+    with Store.create(
+        folder / "phone.db", lifetime=3.0, mechanisms=("codebook", "harmony", "subset", "simhash"),
+        flush_after=None,
+    ) as store:  # fmt: skip
+        phone = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+        when = NOON - 1e9
+        for app, gap in launches:
+            when += gap
+            phone.observe(app, when, zone=0)
+        store.set(server=URL, token=TOKEN)
+        now = NOON
+        for number, (data, digest, statuses, later) in enumerate(scripts):
+            now += later
+            client = HostileClient(Script(data, digest, statuses))
+            synced = phone.sync(client, when=now, bits=KeyedBits(number))
+            found.append(client.sent)
+            found.append(synced)
+            assert len(phone.predict(5, now)) == min(5, len({app for app, _ in launches}))
+        found += [
+            (entry.epsilon, entry.when, entry.round, entry.mechanism)
+            for entry in store.ledger.entries()
+        ]
+        found += [
+            (report.round, report.epsilon, report.n_bytes, report.state, report.attempts)
+            for report in store.reports()
+        ]
+    return found
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES)
+def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other):
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        assert transcript(Path(first), one, scripts) == transcript(Path(second), other, scripts)
+
+
+def test_the_property_can_fail(tmp_path, monkeypatch):
+    """A phone that looks at its launches before it accepts is caught: the hole that there was."""
+    true_take = Phone.take
+
+    def nosy_take(self, data, when=None):
+        if self._core.n_launches > 3:
+            raise BadBroadcast("no user vector can be solved against it")
+        true_take(self, data, when)
+
+    monkeypatch.setattr(Phone, "take", nosy_take)
+    data = Broadcast(1, np.ones((2, 2)), ModelSettings(), ("chat", "mail")).to_bytes()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    few, many = [("chat", 1.0)], [("chat", 1.0)] * 9
+    scripts = [(data, None, (201,), 0.0)]
+    assert transcript(tmp_path / "a", few, scripts) != transcript(tmp_path / "b", many, scripts)
+
+
+# --- the attacks that were found -----------------------------------------------------------------
+
+WITH, WITHOUT = [("bank", 60.0)] * 9, [("chat", 60.0)] * 9
+
+
+def alike(tmp_path, *datas: bytes) -> list[object]:
+    """The transcript of a phone with the app and of one without it, which must be the same."""
+    scripts = [(data, None, (201,), DAY) for data in datas]
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    found = transcript(tmp_path / "a", WITH, scripts)
+    assert found == transcript(tmp_path / "b", WITHOUT, scripts)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("vectors", "lam"),
+    [
+        ([[1e150]], 0.3),
+        ([[1e153]], 0.3),
+        ([[1.0, 1.0]], 1e-320),
+        ([[1.0, 1.0]], 5e-324),
+        ([[1e102, 1e102]], 1e220),
+        ([[1e6, 1e6]], 1e-6),
+        ([[1e6, -1e6]], 1e6),
+    ],
+)
+@pytest.mark.parametrize("alpha", [0.0, 1.0])
+def test_a_vector_that_overflows_only_where_an_app_is_there_tells_nothing(
+    tmp_path, vectors, lam, alpha
+):
+    data = Broadcast(
+        1, np.array(vectors), ModelSettings(lam=lam, alpha=alpha), ("bank",),
+        ReportRequest("codebook", 1.0, 1.0),
+    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        alike(tmp_path, data.to_bytes(), data.to_bytes())
+
+
+def test_the_server_does_not_choose_epsilon(tmp_path):
+    """Limits of 20 for a day and for life once were one report of ε = 20."""
+    data = Broadcast(
+        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("subset", 20.0)
+    ).to_bytes()
+    with Store.create(tmp_path / "phone.db", lifetime=20.0, per_day=20.0) as store:
+        store.set(server=URL, token=TOKEN)
+        client = HostileClient(Script(data, None, (201,)))
+        synced = Phone(store, clock=lambda: NOON).sync(client, now=True)
+        assert (synced.broadcast, synced.report) == ("new", "limits")
+        assert "ε = 20; this phone's limit for one report is 1" in synced.words
+        assert [path for _, _, path, *_ in client.sent] == ["/v1/digest", "/v1/broadcast"]
+        assert store.ledger.entries() == []
+
+
+@pytest.mark.parametrize("word", ["epsilon", "clip"])
+def test_a_number_that_no_float_holds_is_refused_in_words(tmp_path, word):
+    request = {"mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "options": {}, word: 10**400}
+    good = Broadcast(1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"))
+    tensors = {"app_vectors": good.app_vectors, "gram": good.gram}
+    data = pack(
+        tensors,
+        {
+            "kind": "nextapp broadcast", "round": "1", "settings": "{}",
+            "apps": '["bank", "chat"]', "request": json.dumps(request),
+        },
+    )  # fmt: skip
+    _, synced = alike(tmp_path, data)
+    assert (synced.broadcast, synced.report) == ("corrupt", "untried")
+
+
+def test_a_round_far_ahead_does_not_lock_a_phone_out(tmp_path, make_broadcast):
+    def numbered(round_: int, history: History) -> bytes:
+        return make_broadcast(round_, history=history).to_bytes()
+
+    with Store.create(tmp_path / "phone.db") as store:
+        phone = Phone(store, clock=lambda: NOON)
+        first = numbered(1, History())
+        phone.take(first, NOON)
+        history = History().after(1, first)
+        for far in (10**6 * 2, (1 << 53) - 1):
+            with pytest.raises(ValueError, match="too far ahead"):
+                phone.take(numbered(far, history), NOON)
+        with pytest.raises(ValueError, match="2\\^53"):
+            make_broadcast(10**30)
+        phone.take(numbered(10**6, history), NOON)  # a hostile one gets through
+        honest = numbered(2, history)
+        with pytest.raises(ValueError, match="has seen 1000000"):
+            phone.take(honest, NOON + DAY)
+        phone.take(honest, NOON + PATIENCE + DAY)  # and holds the phone for a week
+        assert phone.round == 2
+        assert phone.status().history_gaps == 1
+
+
+def test_a_fork_shows(tmp_path, make_broadcast):
+    """A server that showed this phone another round 2 than the rest cannot lead it back."""
+    first = make_broadcast(1).to_bytes()
+    ours = make_broadcast(2, d=3, history=History().after(1, first)).to_bytes()
+    theirs = make_broadcast(2, d=5, history=History().after(1, first)).to_bytes()
+    with Store.create(tmp_path / "phone.db") as store:
+        phone = Phone(store, clock=lambda: NOON)
+        phone.take(first)
+        phone.take(ours)
+        history = History().after(1, first).after(2, theirs)
+        third = make_broadcast(3, history=history).to_bytes()
+        with pytest.raises(ValueError, match="does not contain the broadcast of round 2"):
+            phone.take(third)
+        lying = History(((1, digest_of(first)), (2, digest_of(ours))), history.chain)
+        with pytest.raises(ValueError, match="does not contain"):
+            phone.take(make_broadcast(3, history=lying).to_bytes())
+        right = History().after(1, first).after(2, ours)
+        later = right
+        for round_ in range(3, 40):
+            later = later.after(round_, b"some broadcast that this phone has not seen")
+        phone.take(make_broadcast(40, history=later).to_bytes())
+        assert phone.status().history_gaps == 0
+        for round_ in range(40, 140):
+            later = later.after(round_, b"more than a history tells of")
+        phone.take(make_broadcast(140, history=later).to_bytes())
+        assert phone.status().history_gaps == 1  # it could not be checked, and that shows
+
+
+def slow(function, seconds: float, clock: list[float]):
+    """The function, which takes so many seconds by the clock."""
+
+    def slowly(*arguments):
+        clock[0] += seconds
+        return function(*arguments)
+
+    return slowly
+
+
+def test_the_time_to_the_report_does_not_tell_how_long_it_took_to_make(tmp_path):
+    data = Broadcast(
+        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("harmony", 1.0, 1.0)
+    ).to_bytes()
+    waited = []
+    for number, seconds in enumerate([0.0, 0.001, 5.0, 29.0, 500.0]):
+        clock = [0.0]
+        sent = []
+
+        class Timed(HostileClient):
+            def _one_call(self, method, path, headers, body, limit, sent=sent, clock=clock):
+                sent.append((path, clock[0]))
+                return super()._one_call(method, path, headers, body, limit)
+
+        def sleep(pause: float, clock=clock) -> None:
+            assert pause > 0
+            clock[0] += pause
+
+        with Store.create(tmp_path / f"{number}.db") as store:
+            store.set(server=URL, token=TOKEN)
+            phone = Phone(
+                store, clock=lambda: NOON, sleep=sleep, timer=lambda clock=clock: clock[0]
+            )
+            phone._core.answer = slow(phone._core.answer, seconds, clock)
+            assert phone.sync(Timed(Script(data, None, (201,)))).report == "accepted"
+        times = dict(sent)
+        waited.append(times["/v1/report"] - times["/v1/broadcast"])
+    assert all(PAUSE[0] <= wait <= PAUSE[1] for wait in waited[:4])
+    assert len(set(waited)) == 5  # drawn anew each time
+    assert waited[4] >= 500.0
+
+
+def test_the_pause_is_left_out_by_hand_only(tmp_path):
+    data = Broadcast(
+        1, np.ones((1, 1)), ModelSettings(), ("bank",), ReportRequest("harmony", 1.0, 1.0)
+    ).to_bytes()
+    pauses: list[float] = []
+    with Store.create(tmp_path / "phone.db") as store:
+        store.set(server=URL, token=TOKEN)
+        phone = Phone(store, clock=lambda: NOON, sleep=pauses.append)
+        phone.sync(HostileClient(Script(data, None, (201,))), now=True)
+    assert pauses == []
+
+
+def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tmp_path):
+    """The whole stream of bytes of each connection, as a network sees it without TLS."""
+    data = Broadcast(
+        1, np.ones((3, 2)), ModelSettings(), ("bank", "chat", "maps"),
+        ReportRequest("harmony", 1.0, 1.0),
+    ).to_bytes()  # fmt: skip
+
+    def streams(name: str, launches) -> list[bytes]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        seen: list[bytes] = []
+
+        def serve() -> None:
+            for _ in count():
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                stream = b""
+                while chunk := connection.recv(65536):
+                    stream += chunk
+                    if b"/v1/digest " in chunk:
+                        body = json.dumps({"round": 1, "sha256": digest_of(data)}).encode()
+                    elif b"/v1/broadcast " in chunk:
+                        body = data
+                    elif b"/v1/report " in stream and b"harmony" in stream:  # the body is there
+                        body = b"{}"
+                    else:
+                        continue
+                    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n"
+                    connection.sendall(head.encode() + body)
+                seen.append(stream)
+                connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with Store.create(tmp_path / name) as store, Client(url, timeout=5.0, attempts=1) as client:
+            phone = Phone(store, clock=lambda: NOON)
+            for number, app in enumerate(launches):
+                phone.observe(app, NOON - 999 + number, zone=0)
+            store.set(server=url, token=TOKEN)
+            assert phone.sync(client, now=True, bits=KeyedBits(3)).report == "accepted"
+        listener.close()
+        thread.join(5.0)
+        port = url.rpartition(":")[2].encode()
+        return [stream.replace(port, b"PORT") for stream in seen]
+
+    one = streams("one.db", ["bank"] * 30)
+    other = streams("other.db", ["chat", "maps"])
+    assert len(one) == len(other) == 2  # a connection to fetch, one to report
+    assert one[0] == other[0]
+    n_head = one[1].index(b"\r\n\r\n") + 4 + 16 + len(b"harmony")
+    assert one[1][:n_head] == other[1][:n_head]
+    assert len(one[1]) == len(other[1])
