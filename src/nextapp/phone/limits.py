@@ -18,14 +18,14 @@ from nextapp.wire import Broadcast, WireError
 
 # Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small.
 MOST_APPS = 1 << 17
-MOST_DIMENSIONS = 1 << 9
+MOST_DIMENSIONS = 1 << 7
 MOST_NUMBERS = 1 << 23  # n_apps · d
 LARGEST_ENTRY = 1e6  # |Q|
 LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
 LONGEST_NAME = 255
 MOST_WORK = 1 << 28
-"""Table entries that a seeded mechanism looks up for one report: 2 seconds of one core."""
+"""Table entries that a seeded mechanism looks up for one report: a second or two of one core."""
 
 OPTIONS: Mapping[str, Mapping[str, float]] = {
     "codebook": {"b": 8},
