@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, collapsed
-from nextapp.phone.core import PhoneCore
 from nextapp.experiments.settings import Experiment, training_values, versions
 from nextapp.experiments.static import Report
+from nextapp.phone.core import PhoneCore
 from nextapp.predictors import factorised
 from nextapp.server import write_atomically
 from nextapp.wire import Broadcast
