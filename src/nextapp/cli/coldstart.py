@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments import coldstart as experiment
 from nextapp.experiments import plots
 
@@ -63,7 +64,7 @@ def coldstart(
     Of a log a part of the users is held out as new phones. Of synthetic phones all are the crowd,
     and the new phones are those with the next numbers.
     """
-    with screen.clear_errors():
+    with clear_errors():
         settings = experiment.ColdStart(
             source, new, draws, _numbers(epsilon), oracle, candidates, launches, at_most, seed
         )

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, tables
+from nextapp.cli.errors import clear_errors
 from nextapp.data.describing import description
 
 app = typer.Typer(help="Look at a launch log, or make a synthetic one.", no_args_is_help=True)
@@ -25,14 +26,14 @@ def describe(
     skip_bad_rows: options.SkipBadRows = False,
 ) -> None:
     """Users, apps, launches, sessions, repeats, and activity over time."""
-    with screen.clear_errors():
+    with clear_errors():
         with screen.progress() as report:
             report("reading", 0, 0)
             log = options.read_log(
                 source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
             )
             found = description(log)
-        screen.show_description(source, found)
+        tables.show_description(source, found)
         screen.write_json(json, {"source": source, "seed": seed, **found})
 
 
@@ -46,7 +47,7 @@ def make(
     seed: options.Seed = 0,
 ) -> None:
     """Write synthetic phones as a log file that every other command reads."""
-    with screen.clear_errors():
+    with clear_errors():
         if not source.startswith("synthetic:"):
             raise ValueError(
                 f"make writes synthetic phones: 'synthetic:lsapp', 'synthetic:app-usage' or "

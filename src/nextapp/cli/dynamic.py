@@ -9,11 +9,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, tables
+from nextapp.cli.errors import clear_errors
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
 from nextapp.experiments import dynamic as experiments
-from nextapp.experiments.settings import MODELS, settings_file
+from nextapp.experiments.settings import MODELS
+from nextapp.toml import read_toml
 
 
 def dynamic(
@@ -110,8 +112,8 @@ def dynamic(
     skip_bad_rows: options.SkipBadRows = False,
 ) -> None:
     """Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms."""
-    with screen.clear_errors():
-        values = settings_file(settings) if settings else {}
+    with clear_errors():
+        values = read_toml(settings) if settings else {}
         given = {
             "data": source,
             "cycles": f"cycles:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
@@ -166,7 +168,7 @@ def show(result: Mapping[str, Any]) -> None:
     for key in ("n_users", "n_sessions", "n_launches"):
         counts = [part[key] for part in parts]
         screen.out.print(
-            f"  {key.removeprefix('n_'):9} |{screen.sparkline(counts)}| {min(counts):,} to "
+            f"  {key.removeprefix('n_'):9} |{tables.sparkline(counts)}| {min(counts):,} to "
             f"{max(counts):,}",
             style="dim",
             highlight=False,

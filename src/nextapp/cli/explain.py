@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
 from nextapp.experiments.modelfile import has_times, launches_in
 from nextapp.habits import Habits, Reason
@@ -72,7 +73,7 @@ def explain(
 
     It is that of the model nextapp: of a log, with what all its phones knew together before.
     """
-    with screen.clear_errors():
+    with clear_errors():
         if (source is None) == (history is None):
             raise ValueError("give either a log or --history.")
         if history is not None:

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 
 
 def fleet(
@@ -40,7 +41,7 @@ def fleet(
     json: options.JsonFile = None,
 ) -> None:
     """Play phones with synthetic launches against a server: enrol, fetch, learn, report."""
-    with screen.clear_errors(), ExitStack() as stack:
+    with clear_errors(), ExitStack() as stack:
         from nextapp.federation.playing import PlayedFleet, PlayedRound
         from nextapp.federation.vault import Vault
         from nextapp.phone import ServerError

@@ -1,14 +1,20 @@
-"""Options that several commands share."""
+"""Options that several commands share.
+
+The phone's commands import this module too: what reads logs is imported when a log is read.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextapp.data import Columns, LaunchLog, read
-from nextapp.experiments.settings import Experiment, experiment_from, settings_file
+from nextapp.toml import read_toml
+
+if TYPE_CHECKING:
+    from nextapp.data import LaunchLog
+    from nextapp.experiments.settings import Experiment
 
 Source = Annotated[
     str,
@@ -71,6 +77,8 @@ def read_log(
 ) -> LaunchLog:
     if time_unit not in ("s", "ms"):
         raise ValueError(f"--time-unit must be s or ms, got {time_unit!r}.")
+    from nextapp.data import Columns, read
+
     return read(
         source,
         seed=seed,
@@ -82,6 +90,8 @@ def read_log(
 
 def experiment(settings: Path | None, **given: Any) -> Experiment:
     """The settings of the file, overridden by the options that were given."""
-    values = settings_file(settings) if settings else {}
+    from nextapp.experiments.settings import experiment_from
+
+    values = read_toml(settings) if settings else {}
     values |= {key: value for key, value in given.items() if value is not None}
     return experiment_from(values)

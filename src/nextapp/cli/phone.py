@@ -1,17 +1,23 @@
-"""`nextapp phone`: a phone to try by hand; thin over `nextapp.phone.commands`."""
+"""`nextapp phone`: a phone to try by hand; thin over `nextapp.phone.commands`.
+
+Lines are printed without Rich, and `nextapp.phone` is imported when a command runs: most of what
+such a command takes is its imports.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from nextapp.cli import options, screen
-from nextapp.phone import commands
-from nextapp.phone.store import DAY, WINDOW, StoreError
+from nextapp.cli import options
+from nextapp.cli.errors import clear_errors
 
 app = typer.Typer(
     help="A phone to try by hand: log launches, predict, take part in training.",
@@ -21,31 +27,37 @@ File = Annotated[
     Path, typer.Option("--store", envvar="NEXTAPP_PHONE", help="The phone's one file.")
 ]
 PHONE = Path("phone.db")
+KEPT_DAYS = 90.0  # as in nextapp.phone.store, which is not imported for a help text
 
 
 @contextmanager
-def _clear_errors() -> Iterator[None]:
-    with screen.clear_errors():
+def _phone_commands() -> Iterator[ModuleType]:
+    """`nextapp.phone.commands`; what they raise is one clear line."""
+    with clear_errors():
+        if "numpy" not in sys.modules:  # threads take longer to start than a phone computes
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        from nextapp.phone import commands
+
         try:
-            yield
+            yield commands
         except commands.ERRORS as error:
             raise OSError(str(error)) from error
 
 
-def _show(lines: commands.Lines) -> None:
+def _show(lines: Iterable[str]) -> None:
     for line in lines:
-        screen.out.print(line, highlight=False, markup=False, soft_wrap=True)
+        typer.echo(line)
 
 
 @app.command(epilog="Example: nextapp phone init --lifetime 30 --per-day 1")
 def init(
     lifetime: Annotated[float, typer.Option(help="ε it may spend in its life.")],
     per_day: Annotated[float, typer.Option(help="ε it may spend in a day.")],
-    days: Annotated[float, typer.Option(help="Days of launches it keeps.")] = WINDOW / DAY,
+    days: Annotated[float, typer.Option(help="Days of launches it keeps.")] = KEPT_DAYS,
     store: File = PHONE,
 ) -> None:
     """Set up a phone with its owner's limits."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         _show(commands.init(store, lifetime=lifetime, per_day=per_day, days=days))
 
 
@@ -57,7 +69,7 @@ def limits(
     store: File = PHONE,
 ) -> None:
     """Set the owner's limits anew."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         _show(commands.limits(store, lifetime=lifetime, per_day=per_day, raise_them=raise_them))
 
 
@@ -70,7 +82,7 @@ def log(
     store: File = PHONE,
 ) -> None:
     """Write launches down."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         _show(commands.log(store, apps, when))
 
 
@@ -82,7 +94,7 @@ def predict(
     store: File = PHONE,
 ) -> None:
     """Name the apps that are most likely launched next."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         _show(commands.predict(store, n, when, why))
 
 
@@ -104,7 +116,7 @@ def sync(
     store: File = PHONE,
 ) -> None:
     """Fetch the round's model, learn from it, send the round's one report."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         synced, lines = commands.sync(
             store, server=server, code=code, ca=ca, proxy=proxy, trust_clock=trust_clock
         )
@@ -116,7 +128,7 @@ def sync(
 @app.command(epilog="Example: nextapp phone status")
 def status(store: File = PHONE) -> None:
     """What is held, and what has ever left this phone."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         _show(commands.status(store))
 
 
@@ -135,9 +147,9 @@ def learn(
     store: File = PHONE,
 ) -> None:
     """Take one person's launches from a log."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         if not store.exists():
-            raise StoreError(f"{store} is missing: set up a phone first, nextapp phone init.")
+            raise ValueError(f"{store} is missing: set up a phone first, nextapp phone init.")
         log = options.read_log(
             source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
         )
@@ -166,7 +178,7 @@ def export(
     store: File = PHONE,
 ) -> None:
     """Everything this phone holds."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         text = commands.export(store, form)
         if out is None:
             typer.echo(text)
@@ -183,7 +195,7 @@ def forget(
     store: File = PHONE,
 ) -> None:
     """Erase the history, and say what cannot be taken back."""
-    with _clear_errors():
+    with _phone_commands() as commands:
         if app is None and not yes:
             typer.confirm(f"Erase the whole history of {store}?", abort=True)
         _show(commands.forget(store, app))

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments.phones_needed import MECHANISMS, PhonesNeeded, run
 
 
@@ -46,7 +47,7 @@ def phones_needed(
     Synthetic phones train Q from a random start; phones outside solve their user vectors against it
     and predict their later launches.
     """
-    with screen.clear_errors():
+    with clear_errors():
         study = PhonesNeeded(
             epsilon=epsilon,
             phones=tuple(_numbers(phones, int, "--phones")),

@@ -16,6 +16,8 @@ from nextapp.audit.comparing import LABELS, Compared, made
 from nextapp.audit.comparing import compare as compared
 from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
+from nextapp.cli.errors import clear_errors
+from nextapp.cli.phones import phones_needed
 from nextapp.experiments import plots
 from nextapp.experiments.settings import versions
 
@@ -34,6 +36,10 @@ Mechanisms = Annotated[
     str | None,
     typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
 ]
+
+app.command(
+    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+)(phones_needed)
 
 
 @app.command(
@@ -59,7 +65,7 @@ def compare(
     How well the mean report fits the mean gradient, what a phone pays, and what leaks. Writes a
     plot of the cosine against the number of phones.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = _names(mechanisms, LABELS)
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
@@ -115,7 +121,7 @@ def audit(
     Three layers, on small instances: the stated law exactly, the sampler against that law, and
     reports seen from outside.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = list(mechanisms or [])
         if not names:
             names = [
@@ -173,7 +179,7 @@ def account(
     json: options.JsonFile = None,
 ) -> None:
     """What many reports of one phone add up to, and what a shuffler would change."""
-    with screen.clear_errors():
+    with clear_errors():
         try:
             with screen.progress() as report:
                 report("composing", 0, 0)
@@ -209,7 +215,7 @@ def attack(
     An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
     answer. Figures are AUC: .5 is guessing, 1 is certainty.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = _names(mechanisms, LABELS)
         found: dict[str, list[attacks.Leak]] = {}
         with screen.progress() as report:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments.reproduce import plan, running, writing
 from nextapp.experiments.reproduce.claims import CONFIRMED, NOT_CONFIRMED
 
@@ -64,7 +65,7 @@ def reproduce(
     A run that was killed goes on where it stood: what is finished with the same settings, data
     and code is not played again. The report holds all finished parts of its folder.
     """
-    with screen.clear_errors():
+    with clear_errors():
         start = time.perf_counter()
         files = {"lsapp": lsapp, "app-usage": app_usage}
         every = {

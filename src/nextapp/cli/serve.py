@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from nextapp.cli import screen
-from nextapp.experiments.settings import settings_file
+from nextapp.cli.errors import clear_errors
+from nextapp.toml import read_toml
 
 Data = Annotated[Path, typer.Option(help="Folder of the federation; made if it is not there.")]
 
@@ -81,7 +82,7 @@ def serve(
     The first start makes the folder from the settings; the next ones go on where it stopped. Stop
     it by SIGTERM or Ctrl-C; a kill loses nothing that was acknowledged.
     """
-    with screen.clear_errors():
+    with clear_errors():
         try:
             from nextapp.federation import certificates, embedded
             from nextapp.federation.gateway import Gateway
@@ -89,7 +90,7 @@ def serve(
             raise ValueError(
                 f"serve needs {error.name}, which is not installed: pip install 'nextapp[serve]'"
             ) from error
-        given: dict[str, Any] = settings_file(settings) if settings else {}
+        given: dict[str, Any] = read_toml(settings) if settings else {}
         chosen = {
             "mechanism": mechanism, "epsilon": epsilon, "clip": clip, "goal": goal,
             "minimum": minimum, "deadline": deadline, "dim": dim, "optimiser": optimiser,
@@ -131,7 +132,7 @@ def enrol_code(
     hours: Annotated[float, typer.Option(help="How long it is valid.")] = 72.0,
 ) -> None:
     """Issue an enrolment code; the server keeps only its hash. Works while the server runs."""
-    with screen.clear_errors():
+    with clear_errors():
         from nextapp.federation.vault import Vault
 
         path = data / "vault.sqlite"

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments import plots, simulation
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
@@ -87,7 +88,7 @@ def simulate(
     json: options.JsonFile = None,
 ) -> None:
     """Train a common Q on a fleet of synthetic phones and see what a mechanism leaves of it."""
-    with screen.clear_errors():
+    with clear_errors():
         world = Participation(cohort=cohort, lifetime_reports=lifetime_reports)
         if real_world:
             world = replace(

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
-from nextapp.experiments.settings import as_toml, versions
+from nextapp.cli.errors import clear_errors
+from nextapp.experiments.settings import versions
 from nextapp.experiments.tuning import (
     GRID_SIZE,
     TUNED,
@@ -19,6 +20,7 @@ from nextapp.experiments.tuning import (
     chosen_settings,
 )
 from nextapp.server import write_atomically
+from nextapp.toml import as_toml
 
 _SHOWN = 6
 
@@ -76,7 +78,7 @@ def tune(
     user's training launches. The test part is never looked at. Trials that lag behind the median of
     the others are given up early.
     """
-    with screen.clear_errors():
+    with clear_errors():
         wanted = tuple(name.strip() for name in models.split(","))
         default = 0 if grid == "paper" else Tuning().trials
         tuning = Tuning(default if trials is None else trials, grid, jobs or os.cpu_count() or 1)
