@@ -32,10 +32,13 @@ EXTRAS = {
 
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
-    """Bad input or a missing library is one clear line and exit code 1; Ctrl-C is exit code 130."""
+def clear_errors(extra: str | None = None) -> Iterator[None]:
+    """Bad input or a missing library is one clear line and exit code 1; Ctrl-C is exit code 130.
+
+    ``extra`` is the extra that brings all a command needs, where that is more than one.
+    """
     try:
-        with missing_library():
+        with missing_library(extra):
             yield
     except (ValueError, OSError, FloatingPointError) as error:
         show_error(_in_words(error))
@@ -46,7 +49,7 @@ def clear_errors() -> Iterator[None]:
 
 
 @contextmanager
-def missing_library() -> Iterator[None]:
+def missing_library(extra: str | None = None) -> Iterator[None]:
     """An optional library that is not installed is one line that names the extra to install."""
     try:
         yield
@@ -56,7 +59,7 @@ def missing_library() -> Iterator[None]:
             raise  # not an optional library: a broken install or a bug
         show_error(
             f"this needs {library}, which is not installed: "
-            f"pip install 'nextapp[{EXTRAS[library]}]'"
+            f"pip install 'nextapp[{extra or EXTRAS[library]}]'"
         )
         raise typer.Exit(1) from error
 

@@ -84,7 +84,7 @@ def up(
 
     The same command again goes on from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
     """
-    with clear_errors(), _stopping(), _named_extra():
+    with clear_errors("flower"), _stopping():
         from nextapp.federation.embedded import founded
         from nextapp.federation.flower.loopback import Loopback
 
@@ -131,7 +131,7 @@ def superlink(
     Keep its port private: whoever reaches it can start runs. docs/federation-flower.md has the
     proxy that lets nodes through and nothing else.
     """
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         files = None
@@ -166,7 +166,7 @@ def gateway(
     ] = None,
 ) -> None:
     """Run a gateway for phones and, beside it, the SuperNode that joins it to the federation."""
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation import embedded
         from nextapp.federation.flower.beside import supernode
         from nextapp.federation.flower.launching import Link, free_port
@@ -218,7 +218,7 @@ def run(
     skip_to: SkipTo = 0,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command again resumes it."""
-    with clear_errors(), _stopping(), _named_extra():
+    with clear_errors("flower"), _stopping():
         from nextapp.federation.embedded import founded
         from nextapp.federation.flower.driving import Pace
         from nextapp.federation.flower.launching import Link
@@ -250,7 +250,7 @@ def node_key_files(
     path: Annotated[Path, typer.Argument(help="The private key file to write.")],
 ) -> None:
     """Make the key by which a node proves itself; register the .pub beside it."""
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower.identity import node_key
 
         private, public = node_key(path)
@@ -266,7 +266,7 @@ def register(
     data: OperatorHome = Path("operator"),
 ) -> None:
     """Make a node's key known at a SuperLink, over its control API."""
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         launching.connect(data, launching.Link(superlink, ca))
@@ -286,7 +286,7 @@ def flwr(
     data: OperatorHome = Path("operator"),
 ) -> None:
     """Run Flower's own command line against a SuperLink, in the environment that calls nobody."""
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         launching.connect(data, launching.Link(superlink, ca))
@@ -301,7 +301,7 @@ def certificate(
     names: Annotated[list[str], typer.Argument(help="Host names and addresses it is valid for.")],
 ) -> None:
     """Make a certificate of an authority of its own: ca.pem, cert.pem, key.pem."""
-    with clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.certificates import development
 
         local = ("localhost", "127.0.0.1")  # the SuperLink's own processes reach it there
@@ -315,16 +315,6 @@ def _given(folder: Path, settings: Path | None, **options: Any) -> dict[str, Any
     if "goal" in given and "minimum" not in given and not (folder / "settings.json").exists():
         given["minimum"] = max(1, given["goal"] // 2)
     return given
-
-
-@contextmanager
-def _named_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"this needs {error.name}, which is not installed: pip install 'nextapp[flower]'"
-        ) from error
 
 
 @contextmanager

@@ -83,13 +83,9 @@ def serve(
     it by SIGTERM or Ctrl-C; a kill loses nothing that was acknowledged.
     """
     with clear_errors():
-        try:
-            from nextapp.federation import certificates, embedded
-            from nextapp.federation.gateway import Gateway
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"serve needs {error.name}, which is not installed: pip install 'nextapp[serve]'"
-            ) from error
+        from nextapp.federation import certificates, embedded
+        from nextapp.federation.gateway import Gateway
+
         given: dict[str, Any] = read_toml(settings) if settings else {}
         chosen = {
             "mechanism": mechanism, "epsilon": epsilon, "clip": clip, "goal": goal,
