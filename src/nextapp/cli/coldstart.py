@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.experiments import coldstart as experiment
 from nextapp.experiments import plots
@@ -18,8 +19,10 @@ DEFAULT = experiment.ColdStart("")
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
 
+@expand_options
 def coldstart(
     source: options.Source,
+    *,
     new: Annotated[
         float, typer.Option(help="Share of the users held out as new phones.")
     ] = DEFAULT.new,
@@ -53,11 +56,7 @@ def coldstart(
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Measure new phones from their first launch on, with and without what the crowd knows.
 
@@ -72,9 +71,7 @@ def coldstart(
             log = None
             if not settings.synthetic:
                 report("reading", 0, 0)
-                log = options.read_log(
-                    source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-                )
+                log = log_options.read(source, seed)
             result = experiment.run(settings, log, report)
         show(result)
         if plot is not None:

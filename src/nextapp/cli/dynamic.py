@@ -10,16 +10,18 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen, tables
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
 from nextapp.experiments import dynamic as experiments
 from nextapp.experiments.settings import MODELS
-from nextapp.toml import read_toml
 
 
+@expand_options
 def dynamic(
     source: options.Source,
+    *,
     cycles: Annotated[
         str | None,
         typer.Option(
@@ -105,15 +107,10 @@ def dynamic(
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms."""
     with clear_errors():
-        values = read_toml(settings) if settings else {}
         given = {
             "data": source,
             "cycles": f"cycles:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
@@ -132,15 +129,11 @@ def dynamic(
             "preset": preset,
             "seed": seed,
         }
-        values |= {key: value for key, value in given.items() if value is not None}
-        experiment = experiments.experiment_from(values)
+        experiment = experiments.experiment_from(options.overridden(settings, given))
         began = time.perf_counter()
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, experiment.seed, user_column, time_column, app_column, time_unit,
-                skip_bad_rows,
-            )  # fmt: skip
+            log = log_options.read(source, experiment.seed)
             result = experiments.run(experiment, log, report).as_json()
         show(result)
         screen.out.print(f"{time.perf_counter() - began:.1f} s", style="dim")

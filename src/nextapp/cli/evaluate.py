@@ -7,15 +7,16 @@ from typing import Annotated
 import typer
 
 from nextapp.cli import options, screen, tables
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.experiments import static
 from nextapp.experiments.settings import MODELS
 
 
+@expand_options
 def evaluate(
     source: options.Source,
-    split: options.SplitText = None,
-    preset: options.PresetName = None,
+    *,
     models: Annotated[
         str | None,
         typer.Option(
@@ -32,32 +33,20 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
-    settings: options.SettingsFile = None,
-    seed: options.OverridingSeed = None,
+    experiment_options: options.ExperimentOptions,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5 by iterative revealing."""
     with clear_errors():
-        experiment = options.experiment(
-            settings,
+        experiment = experiment_options.experiment(
             data=source,
-            split=split,
-            preset=preset,
             models=[name.strip() for name in models.split(",")] if models is not None else None,
             tune=tune,
-            seed=seed,
         )
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, experiment.seed, user_column, time_column, app_column, time_unit,
-                skip_bad_rows,
-            )  # fmt: skip
+            log = log_options.read(source, experiment.seed)
             result = static.run(experiment, log, report).as_json()
         tables.show_result(result)
         screen.write_json(json, result)

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nextapp.cli import options, screen
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
 from nextapp.experiments.modelfile import has_times, launches_in
@@ -27,6 +28,7 @@ _CHOICES = 3  # statistics that a sentence names
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
+@expand_options
 def explain(
     source: Annotated[
         str | None,
@@ -35,6 +37,7 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    *,
     history: Annotated[
         str | None,
         typer.Option(
@@ -63,11 +66,7 @@ def explain(
     n: Annotated[int, typer.Option("-n", min=1, help="How many apps to explain.")] = 5,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Tell for one prediction which statistic of the phone spoke for which app.
 
@@ -80,9 +79,7 @@ def explain(
             text = sys.stdin.read() if history == "-" else Path(history).read_text("utf-8")
             asked = Asked("this phone", launches_in(text), timed=has_times(text))
         else:
-            log = options.read_log(
-                str(source), seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-            )
+            log = log_options.read(str(source), seed)
             asked = _asked_of(log, user, alone=alone)
         result = explained(asked, launch, n)
         _show(asked.name, result)

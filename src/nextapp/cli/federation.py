@@ -9,14 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nextapp.cli import screen
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.cli.serve import catalogue_of, in_url
-from nextapp.toml import read_toml
+from nextapp.cli.server_options import FederationOptions, ListenOptions
 
 app = typer.Typer(
     help="Gateways in several regions, joined by Flower; docs/federation-flower.md.",
@@ -32,24 +32,6 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
 ]
 OperatorHome = Annotated[Path, typer.Option(help="Folder for Flower's own settings.")]
-Settings = Annotated[
-    Path | None,
-    typer.Option(
-        help="A TOML file with the settings of a new federation: apps, mechanism, epsilon, clip, "
-        "goal, minimum, deadline, dim, optimiser, rate, seed. Options override it.",
-        show_default=False,
-    ),
-]
-Apps = Annotated[
-    str | None,
-    typer.Option(help="The catalogue: a file with one app name a line, or a number N."),
-]
-Mechanism = Annotated[str | None, typer.Option(help="How phones report: codebook, harmony, …")]
-Epsilon = Annotated[float | None, typer.Option(help="Budget of one report; no default.")]
-Clip = Annotated[float | None, typer.Option(help="Public bound on a gradient.")]
-Goal = Annotated[int | None, typer.Option(help="Reports at which a round closes, all gateways.")]
-Minimum = Annotated[int | None, typer.Option(help="Reports below which a round changes nothing.")]
-Deadline = Annotated[float | None, typer.Option(help="Seconds a round is open at the most.")]
 Rounds = Annotated[
     int, typer.Option(help="Rounds in all, from the federation's first; 0 for no end.")
 ]
@@ -60,7 +42,9 @@ SkipTo = Annotated[int, typer.Option(help="After a restore: pass over rounds unt
     epilog="Example: nextapp federation up --data regions --gateways 2 --apps 500 --mechanism "
     "codebook --epsilon 4 --clip 1 --goal 200 --deadline 600 --rounds 5"
 )
+@expand_options
 def up(
+    *,
     data: Annotated[Path, typer.Option(help="Folder of everything; made if it is not there.")],
     gateways: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
     tls: Annotated[
@@ -70,14 +54,7 @@ def up(
         int, typer.Option(help="Of the first gateway, the others follow; 0 takes free ones.")
     ] = 8443,
     rounds: Rounds = 0,
-    settings: Settings = None,
-    apps: Apps = None,
-    mechanism: Mechanism = None,
-    epsilon: Epsilon = None,
-    clip: Clip = None,
-    goal: Goal = None,
-    minimum: Minimum = None,
-    deadline: Deadline = None,
+    federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback, and tend them.
@@ -89,31 +66,26 @@ def up(
         from nextapp.federation.flower.loopback import Loopback
 
         coordinator = data / "coordinator"
-        given = _given(
-            coordinator, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip,
-            goal=goal, minimum=minimum, deadline=deadline,
-        )  # fmt: skip
-        catalogue = catalogue_of(given.pop("apps", None))
-        _, made = founded(coordinator, given, catalogue)
-        federation = Loopback(
+        _, made = founded(coordinator, *federation.resolve(coordinator))
+        loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
         )
-        trust = f" --ca {federation.authority}" if federation.authority else ""
-        with federation:
+        trust = f" --ca {loopback.authority}" if loopback.authority else ""
+        with loopback:
             _say(
                 f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; a round "
                 f"closes at {made.goal:,} reports at all gateways together, or after "
                 f"{made.deadline:g} s with {made.minimum:,} or more"
             )
-            for name, url in zip(federation.ports, federation.urls, strict=True):
+            for name, url in zip(loopback.ports, loopback.urls, strict=True):
                 _say(
                     f"  {url}  codes for its phones: nextapp enrol-code {data / name} --uses 10\n"
                     f"      phones to try: nextapp fleet --server {url}{trust} --phones 100 "
                     f"--rounds 5 --data {data / name}"
                 )
-            _say(f"  what every process says is in {federation.processes.logs}")
-            federation.wait()
-        _say(f"{federation.run.round} rounds have been played.")
+            _say(f"  what every process says is in {loopback.processes.logs}")
+            loopback.wait()
+        _say(f"{loopback.run.round} rounds have been played.")
 
 
 @app.command()
@@ -145,25 +117,18 @@ def superlink(
 
 
 @app.command()
+@expand_options
 def gateway(
+    *,
     data: Annotated[Path, typer.Option(help="Folder of this gateway's vault.")],
     superlink: Superlink,
-    host: Annotated[str, typer.Option(help="Address for phones to reach.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port for phones to reach.")] = 8443,
-    cert: Annotated[
-        Path | None, typer.Option(help="TLS certificate chain for phones.", show_default=False)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key.", show_default=False)] = None,
+    listen: ListenOptions,
     ca: Authority = None,
     node_key: Annotated[
         Path | None,
         typer.Option(help="Key by which this node proves itself.", show_default=False),
     ] = None,
     insecure: Insecure = False,
-    trust_proxy: Annotated[
-        str | None,
-        typer.Option(help="Address of a proxy whose X-Forwarded-For is believed."),
-    ] = None,
 ) -> None:
     """Run a gateway for phones and, beside it, the SuperNode that joins it to the federation."""
     with clear_errors("flower"):
@@ -175,28 +140,23 @@ def gateway(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        if (cert is None) != (key is None):
-            raise ValueError("TLS needs both --cert and --key.")
-        options: dict[str, Any] = {}
-        if cert is not None:
-            options |= {"ssl_certfile": cert, "ssl_keyfile": key}
-        if trust_proxy is not None:
-            options |= {"proxy_headers": True, "forwarded_allow_ips": trust_proxy}
-        listening = embedded.listening(host, port)
+        listening = embedded.listening(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         with embedded.held(data):
             vault = Vault(data / "vault.sqlite")
             bound = listening.getsockname()[1]
-            _say(f"http{'s' if cert else ''}://{in_url(host)}:{bound}, joined to {superlink}")
+            _say(f"{listen.url(bound)}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
-                embedded.serve(None, Gateway(vault), listening, **options)
+                embedded.serve(None, Gateway(vault), listening, **listen.uvicorn())
             vault.close()
 
 
 @app.command()
+@expand_options
 def run(
+    *,
     data: Annotated[Path, typer.Option(help="Folder of the coordinator; made if not there.")],
     superlink: Superlink,
     ca: Authority = None,
@@ -207,14 +167,7 @@ def run(
         float, typer.Option(help="Seconds after which a silent gateway is lost to the round.")
     ] = 120.0,
     rounds: Rounds = 0,
-    settings: Settings = None,
-    apps: Apps = None,
-    mechanism: Mechanism = None,
-    epsilon: Epsilon = None,
-    clip: Clip = None,
-    goal: Goal = None,
-    minimum: Minimum = None,
-    deadline: Deadline = None,
+    federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command again resumes it."""
@@ -227,12 +180,7 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        given = _given(
-            data, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip, goal=goal,
-            minimum=minimum, deadline=deadline,
-        )  # fmt: skip
-        catalogue = catalogue_of(given.pop("apps", None))
-        founded(data, given, catalogue)
+        founded(data, *federation.resolve(data))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(
@@ -307,14 +255,6 @@ def certificate(
         local = ("localhost", "127.0.0.1")  # the SuperLink's own processes reach it there
         authority, _, _ = development(data, [*names, *(n for n in local if n not in names)])
         _say(f"{authority} goes to all who connect; cert.pem and key.pem stay on the server")
-
-
-def _given(folder: Path, settings: Path | None, **options: Any) -> dict[str, Any]:
-    given: dict[str, Any] = read_toml(settings) if settings else {}
-    given |= {name: value for name, value in options.items() if value is not None}
-    if "goal" in given and "minimum" not in given and not (folder / "settings.json").exists():
-        given["minimum"] = max(1, given["goal"] // 2)
-    return given
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from nextapp.cli import options
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 
 app = typer.Typer(
@@ -133,26 +134,22 @@ def status(store: File = PHONE) -> None:
 
 
 @app.command("import", epilog="Example: nextapp phone import synthetic:lsapp --user user-7")
+@expand_options
 def learn(
     source: options.Source,
+    *,
     user: Annotated[
         str | None, typer.Option(help="Whose launches; needed where there are several people.")
     ] = None,
     seed: options.Seed = 0,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
     store: File = PHONE,
 ) -> None:
     """Take one person's launches from a log."""
     with _phone_commands() as commands:
         if not store.exists():
             raise ValueError(f"{store} is missing: set up a phone first, nextapp phone init.")
-        log = options.read_log(
-            source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-        )
+        log = log_options.read(source, seed)
         if user is None and log.n_users != 1:
             raise ValueError(
                 f"{source} holds the launches of {log.n_users:,} people: choose one by --user, "

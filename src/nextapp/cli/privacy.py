@@ -37,10 +37,6 @@ Mechanisms = Annotated[
     typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
 ]
 
-app.command(
-    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
-)(phones_needed)
-
 
 @app.command(
     epilog="Example: nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5"
@@ -262,6 +258,11 @@ def attack(
                 "versions": versions(),
             },
         )
+
+
+app.command(
+    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+)(phones_needed)
 
 
 def _names(given: str | None, known: Iterable[str]) -> list[str]:

@@ -9,21 +9,20 @@ from typing import Annotated
 import typer
 
 from nextapp.cli import options, screen
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.experiments import modelfile
 
 
+@expand_options
 def train(
     source: options.Source,
+    *,
     out: Annotated[Path, typer.Option(help="The model file, safetensors.", show_default=False)],
     settings: options.SettingsFile = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Train SeqMF by federated rounds over all phones of a log and write the app vectors.
 
@@ -33,9 +32,7 @@ def train(
         experiment = options.experiment(settings, data=source, seed=seed)
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-            )
+            log = log_options.read(source, seed)
             result = modelfile.train(log, experiment, out, report)
         screen.out.print(
             f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
