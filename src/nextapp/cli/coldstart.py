@@ -27,10 +27,10 @@ def coldstart(
         float, typer.Option(help="Share of the users held out as new phones.")
     ] = DEFAULT.new,
     draws: Annotated[
-        int, typer.Option(help="How often they are drawn, from a log.")
+        int, typer.Option(help="Random draws of new phones from a log.")
     ] = DEFAULT.draws,
     epsilon: Annotated[
-        str, typer.Option(help="Total ε of a phone for private priors, parted by commas.")
+        str, typer.Option(help="Total ε of a phone for private priors, separated by commas.")
     ] = EPSILONS,
     oracle: Annotated[
         str,
@@ -47,12 +47,14 @@ def coldstart(
         ),
     ] = DEFAULT.candidates,
     launches: Annotated[
-        int, typer.Option(help="Launches of a new phone that are looked at.")
+        int, typer.Option(help="Launches of a new phone that are evaluated.")
     ] = DEFAULT.launches,
-    at_most: Annotated[int, typer.Option(help="New phones in a draw, at most.")] = DEFAULT.at_most,
+    at_most: Annotated[
+        int, typer.Option(help="Maximum number of new phones in a draw.")
+    ] = DEFAULT.at_most,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw HR@5 against launches seen: FILE.svg and FILE.png."),
+        typer.Option(help="Plot HR@5 against launches seen, as FILE.svg and FILE.png."),
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
@@ -88,7 +90,7 @@ def _numbers(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(
-            f"--epsilon takes numbers parted by commas, such as 1,4.5; got {text!r}."
+            f"--epsilon takes numbers separated by commas, such as 1,4.5; got {text!r}."
         ) from None
 
 

@@ -25,8 +25,8 @@ def dynamic(
     cycles: Annotated[
         str | None,
         typer.Option(
-            help="A number of cycles of almost equal activity, switches:9000 for one every so many "
-            "session switches, or days. Default: days for App Usage, else 33.",
+            help="A number of cycles of almost equal activity, switches:9000 for a cycle "
+            "every 9,000 session switches, or days. Default: days for App Usage, else 33.",
             show_default=False,
         ),
     ] = None,
@@ -38,35 +38,40 @@ def dynamic(
         ),
     ] = None,
     q_rounds: Annotated[
-        int | None, typer.Option(help="Rounds of an update. Default: 1.", show_default=False)
+        int | None, typer.Option(help="Rounds in an update of Q. Default: 1.", show_default=False)
     ] = None,
     regimes: Annotated[
         str | None,
-        typer.Option(help="Of full, rare, global; '' for none. Default: all.", show_default=False),
+        typer.Option(
+            help="Update regimes among full, rare and global; '' for none. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     models: Annotated[
         str | None,
         typer.Option(
-            help=f"Fitted anew each cycle, of {', '.join(MODELS)}, and oracle on synthetic data. "
-            "Default: sr-od.",
+            help=f"Models fitted again in each cycle, among {', '.join(MODELS)}, "
+            "and oracle on synthetic data. Default: sr-od.",
             show_default=False,
         ),
     ] = None,
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            help="Played beside the controls none, frozen and zero: "
-            f"{', '.join(experiments.PRIVATE)}, or all. Default: none are.",
+            help="Mechanisms to compare with the controls none, frozen and zero: "
+            f"{', '.join(experiments.PRIVATE)}, or all. Default: no mechanism.",
             show_default=False,
         ),
     ] = None,
     noise: Annotated[
-        bool, typer.Option("--noise", help="Each mechanism also fed with zeros: its noise alone.")
+        bool,
+        typer.Option("--noise", help="Also run each mechanism on zero gradients: its noise alone."),
     ] = False,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Of one report. Default: 1.1 for App Usage, else 4.5.", show_default=False
+            help="Privacy budget ε of one report. Default: 1.1 for App Usage, else 4.5.",
+            show_default=False,
         ),
     ] = None,
     clip: Annotated[
@@ -94,15 +99,19 @@ def dynamic(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many, counted from --seed. Default: 1.", show_default=False),
+        typer.Option(help="Number of seeds, counted from --seed. Default: 1.", show_default=False),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(help="HR@1,NDCG@5,… or all. Default: HR@5.", show_default=False),
+        typer.Option(
+            help="Metrics, such as HR@1,NDCG@5, or all. Default: HR@5.", show_default=False
+        ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="authors, paper or honest. Default: honest.", show_default=False),
+        typer.Option(
+            help="How to count: authors, paper or honest. Default: honest.", show_default=False
+        ),
     ] = None,
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,

@@ -20,8 +20,8 @@ def evaluate(
     models: Annotated[
         str | None,
         typer.Option(
-            help=f"Default: {', '.join(MODELS)}. On synthetic data also oracle, which knows the "
-            "odds they are drawn by: what anyone could reach.",
+            help=f"Models, separated by commas. Default: {', '.join(MODELS)}. On synthetic "
+            "data also oracle, which knows the probabilities of the generator: an upper bound.",
             show_default=False,
         ),
     ] = None,

@@ -47,13 +47,13 @@ def explain(
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(help="Which user of the log. Default: its first.", show_default=False),
+        typer.Option(help="User of the log. Default: the first.", show_default=False),
     ] = None,
     launch: Annotated[
         int | None,
         typer.Option(
-            help="Explain the prediction of this launch of the user, counted from 1; what was "
-            "launched is told. Default: the one after the last.",
+            help="Explain the prediction of this launch of the user, counted from 1, and show "
+            "what was launched. Default: the one after the last.",
             show_default=False,
         ),
     ] = None,

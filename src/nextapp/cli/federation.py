@@ -26,16 +26,20 @@ app = typer.Typer(
 Superlink = Annotated[str, typer.Option(help="Address of the SuperLink, host:port.")]
 Authority = Annotated[
     Path | None,
-    typer.Option("--ca", help="The CA file that vouches for the SuperLink.", show_default=False),
+    typer.Option(
+        "--ca",
+        help="CA certificate that the SuperLink's certificate is checked with.",
+        show_default=False,
+    ),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
 ]
 OperatorHome = Annotated[Path, typer.Option(help="Folder for Flower's own settings.")]
 Rounds = Annotated[
-    int, typer.Option(help="Rounds in all, from the federation's first; 0 for no end.")
+    int, typer.Option(help="Total number of rounds, from the federation's first; 0 for no end.")
 ]
-SkipTo = Annotated[int, typer.Option(help="After a restore: pass over rounds until this.")]
+SkipTo = Annotated[int, typer.Option(help="After a restore: skip the rounds before this one.")]
 
 
 @app.command(
@@ -45,13 +49,13 @@ SkipTo = Annotated[int, typer.Option(help="After a restore: pass over rounds unt
 @expand_options
 def up(
     *,
-    data: Annotated[Path, typer.Option(help="Folder of everything; made if it is not there.")],
-    gateways: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
+    data: Annotated[Path, typer.Option(help="Folder for all files; created if it does not exist.")],
+    gateways: Annotated[int, typer.Option(min=1, help="Number of gateways.")] = 2,
     tls: Annotated[
-        bool, typer.Option("--tls", help="TLS and node authentication, with keys made here.")
+        bool, typer.Option("--tls", help="TLS and node authentication, with keys created here.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Of the first gateway, the others follow; 0 takes free ones.")
+        int, typer.Option(help="Port of the first gateway, the others follow; 0 takes free ones.")
     ] = 8443,
     rounds: Rounds = 0,
     federation: FederationOptions,
@@ -59,7 +63,7 @@ def up(
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback, and tend them.
 
-    The same command again goes on from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
+    The same command again continues from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
     """
     with clear_errors("flower"), _stopping():
         from nextapp.federation.embedded import founded
@@ -94,8 +98,10 @@ def superlink(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
     ca: Authority = None,
-    cert: Annotated[Path | None, typer.Option(help="Its certificate, PEM.")] = None,
-    key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="TLS certificate of the SuperLink, PEM.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key of the certificate, PEM.")] = None,
     insecure: Insecure = False,
 ) -> None:
     """Run a SuperLink that calls nobody; with TLS, nodes must prove themselves by their keys.
@@ -126,7 +132,7 @@ def gateway(
     ca: Authority = None,
     node_key: Annotated[
         Path | None,
-        typer.Option(help="Key by which this node proves itself.", show_default=False),
+        typer.Option(help="Private key that authenticates this node.", show_default=False),
     ] = None,
     insecure: Insecure = False,
 ) -> None:
@@ -157,14 +163,21 @@ def gateway(
 @expand_options
 def run(
     *,
-    data: Annotated[Path, typer.Option(help="Folder of the coordinator; made if not there.")],
+    data: Annotated[
+        Path, typer.Option(help="Folder of the coordinator; created if it does not exist.")
+    ],
     superlink: Superlink,
     ca: Authority = None,
     insecure: Insecure = False,
-    gateways: Annotated[int, typer.Option(min=1, help="That a round needs to open.")] = 1,
-    poll: Annotated[float, typer.Option(help="Seconds between counts at a gateway.")] = 30.0,
+    gateways: Annotated[int, typer.Option(min=1, help="Gateways that a round needs to open.")] = 1,
+    poll: Annotated[
+        float, typer.Option(help="Seconds between two requests for a gateway's number of reports.")
+    ] = 30.0,
     patience: Annotated[
-        float, typer.Option(help="Seconds after which a silent gateway is lost to the round.")
+        float,
+        typer.Option(
+            help="Seconds without an answer after which a round continues without a gateway."
+        ),
     ] = 120.0,
     rounds: Rounds = 0,
     federation: FederationOptions,
@@ -208,7 +221,7 @@ def node_key_files(
 @app.command()
 def register(
     public_key: Annotated[Path, typer.Argument(help="A node's .pub file.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="What to call the node.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)],
     superlink: Superlink,
     ca: Authority = None,
     data: OperatorHome = Path("operator"),
@@ -246,7 +259,10 @@ def flwr(
 @app.command()
 def certificate(
     data: Annotated[Path, typer.Argument(help="Folder to write to.", show_default=False)],
-    names: Annotated[list[str], typer.Argument(help="Host names and addresses it is valid for.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Host names and addresses that the certificate is valid for."),
+    ],
 ) -> None:
     """Make a certificate of an authority of its own: ca.pem, cert.pem, key.pem."""
     with clear_errors("flower"):
@@ -268,7 +284,7 @@ def _stopping() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say("stopped; start again to go on.")
+        _say("stopped; start again to continue.")
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -33,7 +33,7 @@ def serve(
     server: ServerOptions,
     skip_to: Annotated[
         int | None,
-        typer.Option(help="After a restore: skip rounds up to this one.", show_default=False),
+        typer.Option(help="After a restore: skip the rounds before this one.", show_default=False),
     ] = None,
     start: Annotated[
         Path | None,
@@ -70,14 +70,14 @@ def serve(
             _welcome(address, data, federation, made, authority)
             embedded.serve(federation, Gateway(federation.vault), listening, **listen.uvicorn())
             screen.out.print(
-                f"stopped at round {federation.coordinator.round}; start again to go on."
+                f"stopped at round {federation.coordinator.round}; start again to continue."
             )
 
 
 def enrol_code(
     data: Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)],
-    uses: Annotated[int, typer.Option(min=1, help="Phones that may enrol with it.")] = 1,
-    hours: Annotated[float, typer.Option(help="How long it is valid.")] = 72.0,
+    uses: Annotated[int, typer.Option(min=1, help="Phones that may enrol with the code.")] = 1,
+    hours: Annotated[float, typer.Option(help="Hours for which the code is valid.")] = 72.0,
 ) -> None:
     """Issue an enrolment code; the server keeps only its hash. Works while the server runs."""
     with clear_errors():

@@ -48,7 +48,7 @@ def predict(
         str,
         typer.Option(
             help="Launches of one phone, oldest first: a CSV file with a header naming timestamp "
-            "and app_name, or plain app names, one a line; - reads standard input.",
+            "and app_name, or plain app names, one per line; - reads standard input.",
             show_default=False,
         ),
     ],

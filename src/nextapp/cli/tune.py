@@ -44,22 +44,22 @@ def tune(
     grid: Annotated[
         str,
         typer.Option(
-            help="wide (all settings, drawn), or paper (the grid of the paper's authors)."
+            help="wide (random draws of all settings) or paper (the grid of the paper's authors)."
         ),
     ] = "wide",
     models: Annotated[str, typer.Option(help="Which models to tune.")] = ",".join(TUNED),
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Processes. With 1 the same seed finds the same; with more, what a trial knows "
-            "of the others depends on their speed. Default: the cores at hand.",
+            help="Processes. With 1, the same seed gives the same result; with more, what a trial "
+            "knows of the others depends on their speed. Default: the number of processor cores.",
             show_default=False,
         ),
     ] = None,
     storage: Annotated[
         Path | None,
         typer.Option(
-            help="SQLite file that keeps every finished trial; a killed run goes on from it. "
+            help="SQLite file that keeps every finished trial; a killed run continues from it. "
             "Default: beside --out.",
             show_default=False,
         ),
