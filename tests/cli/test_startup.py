@@ -113,6 +113,7 @@ def test_help_of_a_command_has_its_options_and_its_example():
     assert "Example: nextapp enrol-code federation --uses 10" in text
 
 
+@pytest.mark.skipif(not hasattr(app, "suggest_commands"), reason="this Typer suggests nothing")
 def test_a_mistyped_command_is_corrected():
     done = CliRunner().invoke(app, ["evalute"])
     assert done.exit_code == 2
