@@ -52,6 +52,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check
+	$(BIN)/python benchmarks/startup.py --check
 
 # What a crowd is worth to new phones, by the way it is learnt; long.
 bench-crowd: $(READY)

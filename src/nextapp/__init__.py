@@ -11,7 +11,8 @@ The base install needs NumPy alone and holds what a phone and its server run::
     server      the app vectors, one step a round
     phone       a phone in one file that talks to a server; python -m nextapp.phone
 
-Loading logs, measuring and the commands need ``pip install 'nextapp[lab]'``.
+Loading logs, measuring and their commands need ``pip install 'nextapp[lab]'``, a server
+``pip install 'nextapp[serve]'``.
 """
 
 __version__ = "0.1.0"

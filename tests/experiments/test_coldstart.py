@@ -116,4 +116,4 @@ def test_the_command_on_synthetic_phones(tmp_path):
 def test_a_wrong_epsilon_is_one_clear_line():
     out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet", "--epsilon", "much"])
     assert out.exit_code == 1
-    assert "parted by commas" in out.output
+    assert "separated by commas" in out.output

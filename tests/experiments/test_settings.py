@@ -4,7 +4,8 @@ import tomllib
 
 import pytest
 
-from nextapp.experiments.settings import MODELS, Experiment, as_toml, experiment_from, settings_file
+from nextapp.experiments.settings import MODELS, Experiment, experiment_from
+from nextapp.toml import as_toml, read_toml
 
 
 def test_settings_survive_their_toml():
@@ -68,4 +69,4 @@ def test_what_cannot_be_is_an_error_that_names_it(values, says):
 def test_a_file_that_is_not_toml_is_named(tmp_path):
     (tmp_path / "s.toml").write_text("data = ")
     with pytest.raises(ValueError, match=r"s\.toml is not a TOML file"):
-        settings_file(tmp_path / "s.toml")
+        read_toml(tmp_path / "s.toml")

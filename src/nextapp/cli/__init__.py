@@ -6,12 +6,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command; without the lab libraries, say which pip line brings them."""
+    """Run the command; without Typer, say which pip line brings it."""
     try:
         from nextapp.cli.commands import app
     except ModuleNotFoundError as error:
         sys.exit(
             f"The command needs {error.name}, which is not installed. The base install is what a "
-            f"phone carries; for the commands: pip install 'nextapp[lab]'"
+            f"phone carries (python -m nextapp.phone); for the commands: pip install "
+            f"'nextapp[lab]', for a server alone: pip install 'nextapp[serve]'"
         )
     app()

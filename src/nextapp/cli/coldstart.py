@@ -10,6 +10,8 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments import coldstart as experiment
 from nextapp.experiments import plots
 
@@ -17,16 +19,18 @@ DEFAULT = experiment.ColdStart("")
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
 
+@expand_options
 def coldstart(
     source: options.Source,
+    *,
     new: Annotated[
         float, typer.Option(help="Share of the users held out as new phones.")
     ] = DEFAULT.new,
     draws: Annotated[
-        int, typer.Option(help="How often they are drawn, from a log.")
+        int, typer.Option(help="Random draws of new phones from a log.")
     ] = DEFAULT.draws,
     epsilon: Annotated[
-        str, typer.Option(help="Total ε of a phone for private priors, parted by commas.")
+        str, typer.Option(help="Total ε of a phone for private priors, separated by commas.")
     ] = EPSILONS,
     oracle: Annotated[
         str,
@@ -43,27 +47,25 @@ def coldstart(
         ),
     ] = DEFAULT.candidates,
     launches: Annotated[
-        int, typer.Option(help="Launches of a new phone that are looked at.")
+        int, typer.Option(help="Launches of a new phone that are evaluated.")
     ] = DEFAULT.launches,
-    at_most: Annotated[int, typer.Option(help="New phones in a draw, at most.")] = DEFAULT.at_most,
+    at_most: Annotated[
+        int, typer.Option(help="Maximum number of new phones in a draw.")
+    ] = DEFAULT.at_most,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw HR@5 against launches seen: FILE.svg and FILE.png."),
+        typer.Option(help="Plot HR@5 against launches seen, as FILE.svg and FILE.png."),
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Measure new phones from their first launch on, with and without what the crowd knows.
 
     Of a log a part of the users is held out as new phones. Of synthetic phones all are the crowd,
     and the new phones are those with the next numbers.
     """
-    with screen.clear_errors():
+    with clear_errors():
         settings = experiment.ColdStart(
             source, new, draws, _numbers(epsilon), oracle, candidates, launches, at_most, seed
         )
@@ -71,9 +73,7 @@ def coldstart(
             log = None
             if not settings.synthetic:
                 report("reading", 0, 0)
-                log = options.read_log(
-                    source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-                )
+                log = log_options.read(source, seed)
             result = experiment.run(settings, log, report)
         show(result)
         if plot is not None:
@@ -90,7 +90,7 @@ def _numbers(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(
-            f"--epsilon takes numbers parted by commas, such as 1,4.5; got {text!r}."
+            f"--epsilon takes numbers separated by commas, such as 1,4.5; got {text!r}."
         ) from None
 
 

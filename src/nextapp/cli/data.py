@@ -7,32 +7,30 @@ from typing import Annotated
 
 import typer
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, tables
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
 from nextapp.data.describing import description
 
 app = typer.Typer(help="Look at a launch log, or make a synthetic one.", no_args_is_help=True)
 
 
 @app.command(epilog="Example: nextapp data describe synthetic:lsapp")
+@expand_options
 def describe(
     source: options.Source,
+    *,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Users, apps, launches, sessions, repeats, and activity over time."""
-    with screen.clear_errors():
+    with clear_errors():
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-            )
+            log = log_options.read(source, seed)
             found = description(log)
-        screen.show_description(source, found)
+        tables.show_description(source, found)
         screen.write_json(json, {"source": source, "seed": seed, **found})
 
 
@@ -46,7 +44,7 @@ def make(
     seed: options.Seed = 0,
 ) -> None:
     """Write synthetic phones as a log file that every other command reads."""
-    with screen.clear_errors():
+    with clear_errors():
         if not source.startswith("synthetic:"):
             raise ValueError(
                 f"make writes synthetic phones: 'synthetic:lsapp', 'synthetic:app-usage' or "
@@ -54,7 +52,7 @@ def make(
             )
         if out.suffix not in (".csv", ".parquet"):
             raise ValueError(f"--out must end in .csv or .parquet, got {str(out)!r}.")
-        log = options.read_log(source, seed)
+        log = options.LogOptions().read(source, seed)
         out.parent.mkdir(parents=True, exist_ok=True)
         log.write(out)
         screen.out.print(

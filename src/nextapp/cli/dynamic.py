@@ -9,20 +9,24 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, tables
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
 from nextapp.experiments import dynamic as experiments
-from nextapp.experiments.settings import MODELS, settings_file
+from nextapp.experiments.settings import MODELS
 
 
+@expand_options
 def dynamic(
     source: options.Source,
+    *,
     cycles: Annotated[
         str | None,
         typer.Option(
-            help="A number of cycles of almost equal activity, switches:9000 for one every so many "
-            "session switches, or days. Default: days for App Usage, else 33.",
+            help="A number of cycles of almost equal activity, switches:9000 for a cycle "
+            "every 9,000 session switches, or days. Default: days for App Usage, else 33.",
             show_default=False,
         ),
     ] = None,
@@ -34,35 +38,40 @@ def dynamic(
         ),
     ] = None,
     q_rounds: Annotated[
-        int | None, typer.Option(help="Rounds of an update. Default: 1.", show_default=False)
+        int | None, typer.Option(help="Rounds in an update of Q. Default: 1.", show_default=False)
     ] = None,
     regimes: Annotated[
         str | None,
-        typer.Option(help="Of full, rare, global; '' for none. Default: all.", show_default=False),
+        typer.Option(
+            help="Update regimes among full, rare and global; '' for none. Default: all.",
+            show_default=False,
+        ),
     ] = None,
     models: Annotated[
         str | None,
         typer.Option(
-            help=f"Fitted anew each cycle, of {', '.join(MODELS)}, and oracle on synthetic data. "
-            "Default: sr-od.",
+            help=f"Models fitted again in each cycle, among {', '.join(MODELS)}, "
+            "and oracle on synthetic data. Default: sr-od.",
             show_default=False,
         ),
     ] = None,
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            help="Played beside the controls none, frozen and zero: "
-            f"{', '.join(experiments.PRIVATE)}, or all. Default: none are.",
+            help="Mechanisms to compare with the controls none, frozen and zero: "
+            f"{', '.join(experiments.PRIVATE)}, or all. Default: no mechanism.",
             show_default=False,
         ),
     ] = None,
     noise: Annotated[
-        bool, typer.Option("--noise", help="Each mechanism also fed with zeros: its noise alone.")
+        bool,
+        typer.Option("--noise", help="Also run each mechanism on zero gradients: its noise alone."),
     ] = False,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Of one report. Default: 1.1 for App Usage, else 4.5.", show_default=False
+            help="Privacy budget ε of one report. Default: 1.1 for App Usage, else 4.5.",
+            show_default=False,
         ),
     ] = None,
     clip: Annotated[
@@ -90,28 +99,27 @@ def dynamic(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many, counted from --seed. Default: 1.", show_default=False),
+        typer.Option(help="Number of seeds, counted from --seed. Default: 1.", show_default=False),
     ] = None,
     metrics: Annotated[
         str | None,
-        typer.Option(help="HR@1,NDCG@5,… or all. Default: HR@5.", show_default=False),
+        typer.Option(
+            help="Metrics, such as HR@1,NDCG@5, or all. Default: HR@5.", show_default=False
+        ),
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="authors, paper or honest. Default: honest.", show_default=False),
+        typer.Option(
+            help="How to count: authors, paper or honest. Default: honest.", show_default=False
+        ),
     ] = None,
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms."""
-    with screen.clear_errors():
-        values = settings_file(settings) if settings else {}
+    with clear_errors():
         given = {
             "data": source,
             "cycles": f"cycles:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
@@ -130,15 +138,11 @@ def dynamic(
             "preset": preset,
             "seed": seed,
         }
-        values |= {key: value for key, value in given.items() if value is not None}
-        experiment = experiments.experiment_from(values)
+        experiment = experiments.experiment_from(options.overridden(settings, given))
         began = time.perf_counter()
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, experiment.seed, user_column, time_column, app_column, time_unit,
-                skip_bad_rows,
-            )  # fmt: skip
+            log = log_options.read(source, experiment.seed)
             result = experiments.run(experiment, log, report).as_json()
         show(result)
         screen.out.print(f"{time.perf_counter() - began:.1f} s", style="dim")
@@ -166,7 +170,7 @@ def show(result: Mapping[str, Any]) -> None:
     for key in ("n_users", "n_sessions", "n_launches"):
         counts = [part[key] for part in parts]
         screen.out.print(
-            f"  {key.removeprefix('n_'):9} |{screen.sparkline(counts)}| {min(counts):,} to "
+            f"  {key.removeprefix('n_'):9} |{tables.sparkline(counts)}| {min(counts):,} to "
             f"{max(counts):,}",
             style="dim",
             highlight=False,

@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nextapp.cli import options, screen
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
 from nextapp.experiments.modelfile import has_times, launches_in
 from nextapp.habits import Habits, Reason
@@ -26,6 +28,7 @@ _CHOICES = 3  # statistics that a sentence names
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
+@expand_options
 def explain(
     source: Annotated[
         str | None,
@@ -34,6 +37,7 @@ def explain(
             show_default=False,
         ),
     ] = None,
+    *,
     history: Annotated[
         str | None,
         typer.Option(
@@ -43,13 +47,13 @@ def explain(
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(help="Which user of the log. Default: its first.", show_default=False),
+        typer.Option(help="User of the log. Default: the first.", show_default=False),
     ] = None,
     launch: Annotated[
         int | None,
         typer.Option(
-            help="Explain the prediction of this launch of the user, counted from 1; what was "
-            "launched is told. Default: the one after the last.",
+            help="Explain the prediction of this launch of the user, counted from 1, and show "
+            "what was launched. Default: the one after the last.",
             show_default=False,
         ),
     ] = None,
@@ -62,26 +66,20 @@ def explain(
     n: Annotated[int, typer.Option("-n", min=1, help="How many apps to explain.")] = 5,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Tell for one prediction which statistic of the phone spoke for which app.
 
     It is that of the model nextapp: of a log, with what all its phones knew together before.
     """
-    with screen.clear_errors():
+    with clear_errors():
         if (source is None) == (history is None):
             raise ValueError("give either a log or --history.")
         if history is not None:
             text = sys.stdin.read() if history == "-" else Path(history).read_text("utf-8")
             asked = Asked("this phone", launches_in(text), timed=has_times(text))
         else:
-            log = options.read_log(
-                str(source), seed, user_column, time_column, app_column, time_unit, skip_bad_rows
-            )
+            log = log_options.read(str(source), seed)
             asked = _asked_of(log, user, alone=alone)
         result = explained(asked, launch, n)
         _show(asked.name, result)

@@ -9,13 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nextapp.cli import screen
-from nextapp.cli.serve import catalogue_of, in_url
-from nextapp.experiments.settings import settings_file
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
+from nextapp.cli.server_options import FederationOptions, ListenOptions
 
 app = typer.Typer(
     help="Gateways in several regions, joined by Flower; docs/federation-flower.md.",
@@ -25,94 +26,70 @@ app = typer.Typer(
 Superlink = Annotated[str, typer.Option(help="Address of the SuperLink, host:port.")]
 Authority = Annotated[
     Path | None,
-    typer.Option("--ca", help="The CA file that vouches for the SuperLink.", show_default=False),
+    typer.Option(
+        "--ca",
+        help="CA certificate that the SuperLink's certificate is checked with.",
+        show_default=False,
+    ),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
 ]
 OperatorHome = Annotated[Path, typer.Option(help="Folder for Flower's own settings.")]
-Settings = Annotated[
-    Path | None,
-    typer.Option(
-        help="A TOML file with the settings of a new federation: apps, mechanism, epsilon, clip, "
-        "goal, minimum, deadline, dim, optimiser, rate, seed. Options override it.",
-        show_default=False,
-    ),
-]
-Apps = Annotated[
-    str | None,
-    typer.Option(help="The catalogue: a file with one app name a line, or a number N."),
-]
-Mechanism = Annotated[str | None, typer.Option(help="How phones report: codebook, harmony, …")]
-Epsilon = Annotated[float | None, typer.Option(help="Budget of one report; no default.")]
-Clip = Annotated[float | None, typer.Option(help="Public bound on a gradient.")]
-Goal = Annotated[int | None, typer.Option(help="Reports at which a round closes, all gateways.")]
-Minimum = Annotated[int | None, typer.Option(help="Reports below which a round changes nothing.")]
-Deadline = Annotated[float | None, typer.Option(help="Seconds a round is open at the most.")]
 Rounds = Annotated[
-    int, typer.Option(help="Rounds in all, from the federation's first; 0 for no end.")
+    int, typer.Option(help="Total number of rounds, from the federation's first; 0 for no end.")
 ]
-SkipTo = Annotated[int, typer.Option(help="After a restore: pass over rounds until this.")]
+SkipTo = Annotated[int, typer.Option(help="After a restore: skip the rounds before this one.")]
 
 
 @app.command(
     epilog="Example: nextapp federation up --data regions --gateways 2 --apps 500 --mechanism "
     "codebook --epsilon 4 --clip 1 --goal 200 --deadline 600 --rounds 5"
 )
+@expand_options
 def up(
-    data: Annotated[Path, typer.Option(help="Folder of everything; made if it is not there.")],
-    gateways: Annotated[int, typer.Option(min=1, help="How many.")] = 2,
+    *,
+    data: Annotated[Path, typer.Option(help="Folder for all files; created if it does not exist.")],
+    gateways: Annotated[int, typer.Option(min=1, help="Number of gateways.")] = 2,
     tls: Annotated[
-        bool, typer.Option("--tls", help="TLS and node authentication, with keys made here.")
+        bool, typer.Option("--tls", help="TLS and node authentication, with keys created here.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Of the first gateway, the others follow; 0 takes free ones.")
+        int, typer.Option(help="Port of the first gateway, the others follow; 0 takes free ones.")
     ] = 8443,
     rounds: Rounds = 0,
-    settings: Settings = None,
-    apps: Apps = None,
-    mechanism: Mechanism = None,
-    epsilon: Epsilon = None,
-    clip: Clip = None,
-    goal: Goal = None,
-    minimum: Minimum = None,
-    deadline: Deadline = None,
+    federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback, and tend them.
 
-    The same command again goes on from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
+    The same command again continues from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
     """
-    with screen.clear_errors(), _stopping(), _named_extra():
+    with clear_errors("flower"), _stopping():
         from nextapp.federation.embedded import founded
         from nextapp.federation.flower.loopback import Loopback
 
         coordinator = data / "coordinator"
-        given = _given(
-            coordinator, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip,
-            goal=goal, minimum=minimum, deadline=deadline,
-        )  # fmt: skip
-        catalogue = catalogue_of(given.pop("apps", None))
-        _, made = founded(coordinator, given, catalogue)
-        federation = Loopback(
+        _, made = founded(coordinator, *federation.resolve(coordinator))
+        loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
         )
-        trust = f" --ca {federation.authority}" if federation.authority else ""
-        with federation:
+        trust = f" --ca {loopback.authority}" if loopback.authority else ""
+        with loopback:
             _say(
                 f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; a round "
                 f"closes at {made.goal:,} reports at all gateways together, or after "
                 f"{made.deadline:g} s with {made.minimum:,} or more"
             )
-            for name, url in zip(federation.ports, federation.urls, strict=True):
+            for name, url in zip(loopback.ports, loopback.urls, strict=True):
                 _say(
                     f"  {url}  codes for its phones: nextapp enrol-code {data / name} --uses 10\n"
                     f"      phones to try: nextapp fleet --server {url}{trust} --phones 100 "
                     f"--rounds 5 --data {data / name}"
                 )
-            _say(f"  what every process says is in {federation.processes.logs}")
-            federation.wait()
-        _say(f"{federation.run.round} rounds have been played.")
+            _say(f"  what every process says is in {loopback.processes.logs}")
+            loopback.wait()
+        _say(f"{loopback.run.round} rounds have been played.")
 
 
 @app.command()
@@ -121,8 +98,10 @@ def superlink(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
     ca: Authority = None,
-    cert: Annotated[Path | None, typer.Option(help="Its certificate, PEM.")] = None,
-    key: Annotated[Path | None, typer.Option(help="The certificate's key, PEM.")] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="TLS certificate of the SuperLink, PEM.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Private key of the certificate, PEM.")] = None,
     insecure: Insecure = False,
 ) -> None:
     """Run a SuperLink that calls nobody; with TLS, nodes must prove themselves by their keys.
@@ -130,7 +109,7 @@ def superlink(
     Keep its port private: whoever reaches it can start runs. docs/federation-flower.md has the
     proxy that lets nodes through and nothing else.
     """
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         files = None
@@ -144,28 +123,21 @@ def superlink(
 
 
 @app.command()
+@expand_options
 def gateway(
+    *,
     data: Annotated[Path, typer.Option(help="Folder of this gateway's vault.")],
     superlink: Superlink,
-    host: Annotated[str, typer.Option(help="Address for phones to reach.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port for phones to reach.")] = 8443,
-    cert: Annotated[
-        Path | None, typer.Option(help="TLS certificate chain for phones.", show_default=False)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Its key.", show_default=False)] = None,
+    listen: ListenOptions,
     ca: Authority = None,
     node_key: Annotated[
         Path | None,
-        typer.Option(help="Key by which this node proves itself.", show_default=False),
+        typer.Option(help="Private key that authenticates this node.", show_default=False),
     ] = None,
     insecure: Insecure = False,
-    trust_proxy: Annotated[
-        str | None,
-        typer.Option(help="Address of a proxy whose X-Forwarded-For is believed."),
-    ] = None,
 ) -> None:
     """Run a gateway for phones and, beside it, the SuperNode that joins it to the federation."""
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation import embedded
         from nextapp.federation.flower.beside import supernode
         from nextapp.federation.flower.launching import Link, free_port
@@ -174,50 +146,45 @@ def gateway(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        if (cert is None) != (key is None):
-            raise ValueError("TLS needs both --cert and --key.")
-        options: dict[str, Any] = {}
-        if cert is not None:
-            options |= {"ssl_certfile": cert, "ssl_keyfile": key}
-        if trust_proxy is not None:
-            options |= {"proxy_headers": True, "forwarded_allow_ips": trust_proxy}
-        listening = embedded.listening(host, port)
+        listening = embedded.listening(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True)
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         with embedded.held(data):
             vault = Vault(data / "vault.sqlite")
             bound = listening.getsockname()[1]
-            _say(f"http{'s' if cert else ''}://{in_url(host)}:{bound}, joined to {superlink}")
+            _say(f"{listen.url(bound)}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
-                embedded.serve(None, Gateway(vault), listening, **options)
+                embedded.serve(None, Gateway(vault), listening, **listen.uvicorn())
             vault.close()
 
 
 @app.command()
+@expand_options
 def run(
-    data: Annotated[Path, typer.Option(help="Folder of the coordinator; made if not there.")],
+    *,
+    data: Annotated[
+        Path, typer.Option(help="Folder of the coordinator; created if it does not exist.")
+    ],
     superlink: Superlink,
     ca: Authority = None,
     insecure: Insecure = False,
-    gateways: Annotated[int, typer.Option(min=1, help="That a round needs to open.")] = 1,
-    poll: Annotated[float, typer.Option(help="Seconds between counts at a gateway.")] = 30.0,
+    gateways: Annotated[int, typer.Option(min=1, help="Gateways that a round needs to open.")] = 1,
+    poll: Annotated[
+        float, typer.Option(help="Seconds between two requests for a gateway's number of reports.")
+    ] = 30.0,
     patience: Annotated[
-        float, typer.Option(help="Seconds after which a silent gateway is lost to the round.")
+        float,
+        typer.Option(
+            help="Seconds without an answer after which a round continues without a gateway."
+        ),
     ] = 120.0,
     rounds: Rounds = 0,
-    settings: Settings = None,
-    apps: Apps = None,
-    mechanism: Mechanism = None,
-    epsilon: Epsilon = None,
-    clip: Clip = None,
-    goal: Goal = None,
-    minimum: Minimum = None,
-    deadline: Deadline = None,
+    federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command again resumes it."""
-    with screen.clear_errors(), _stopping(), _named_extra():
+    with clear_errors("flower"), _stopping():
         from nextapp.federation.embedded import founded
         from nextapp.federation.flower.driving import Pace
         from nextapp.federation.flower.launching import Link
@@ -226,12 +193,7 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        given = _given(
-            data, settings, apps=apps, mechanism=mechanism, epsilon=epsilon, clip=clip, goal=goal,
-            minimum=minimum, deadline=deadline,
-        )  # fmt: skip
-        catalogue = catalogue_of(given.pop("apps", None))
-        founded(data, given, catalogue)
+        founded(data, *federation.resolve(data))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(
@@ -249,7 +211,7 @@ def node_key_files(
     path: Annotated[Path, typer.Argument(help="The private key file to write.")],
 ) -> None:
     """Make the key by which a node proves itself; register the .pub beside it."""
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower.identity import node_key
 
         private, public = node_key(path)
@@ -259,13 +221,13 @@ def node_key_files(
 @app.command()
 def register(
     public_key: Annotated[Path, typer.Argument(help="A node's .pub file.", show_default=False)],
-    name: Annotated[str, typer.Argument(help="What to call the node.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)],
     superlink: Superlink,
     ca: Authority = None,
     data: OperatorHome = Path("operator"),
 ) -> None:
     """Make a node's key known at a SuperLink, over its control API."""
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         launching.connect(data, launching.Link(superlink, ca))
@@ -285,7 +247,7 @@ def flwr(
     data: OperatorHome = Path("operator"),
 ) -> None:
     """Run Flower's own command line against a SuperLink, in the environment that calls nobody."""
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.flower import launching
 
         launching.connect(data, launching.Link(superlink, ca))
@@ -297,33 +259,18 @@ def flwr(
 @app.command()
 def certificate(
     data: Annotated[Path, typer.Argument(help="Folder to write to.", show_default=False)],
-    names: Annotated[list[str], typer.Argument(help="Host names and addresses it is valid for.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Host names and addresses that the certificate is valid for."),
+    ],
 ) -> None:
     """Make a certificate of an authority of its own: ca.pem, cert.pem, key.pem."""
-    with screen.clear_errors(), _named_extra():
+    with clear_errors("flower"):
         from nextapp.federation.certificates import development
 
         local = ("localhost", "127.0.0.1")  # the SuperLink's own processes reach it there
         authority, _, _ = development(data, [*names, *(n for n in local if n not in names)])
         _say(f"{authority} goes to all who connect; cert.pem and key.pem stay on the server")
-
-
-def _given(folder: Path, settings: Path | None, **options: Any) -> dict[str, Any]:
-    given: dict[str, Any] = settings_file(settings) if settings else {}
-    given |= {name: value for name, value in options.items() if value is not None}
-    if "goal" in given and "minimum" not in given and not (folder / "settings.json").exists():
-        given["minimum"] = max(1, given["goal"] // 2)
-    return given
-
-
-@contextmanager
-def _named_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"this needs {error.name}, which is not installed: pip install 'nextapp[flower]'"
-        ) from error
 
 
 @contextmanager
@@ -337,7 +284,7 @@ def _stopping() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say("stopped; start again to go on.")
+        _say("stopped; start again to continue.")
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -12,23 +12,24 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 
 
 def fleet(
-    server: Annotated[str, typer.Option(help="Its address, https://host:port.")],
-    phones: Annotated[int, typer.Option(min=1, help="Phones to play.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds to play.")] = 5,
+    server: Annotated[str, typer.Option(help="Address of the server, https://host:port.")],
+    phones: Annotated[int, typer.Option(min=1, help="Number of phones.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 5,
     ca: Annotated[
-        Path | None, typer.Option(help="The only authority to trust, PEM.", show_default=False)
+        Path | None, typer.Option(help="The only CA certificate to trust, PEM.", show_default=False)
     ] = None,
     code: Annotated[
         str | None,
-        typer.Option(help="An enrolment code with a use for every phone.", show_default=False),
+        typer.Option(help="Enrolment code, valid for at least as many phones.", show_default=False),
     ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the server, if it is on this machine: a code is issued there.",
+            help="Folder of the server, if it runs on this machine: a code is issued there.",
             show_default=False,
         ),
     ] = None,
@@ -40,7 +41,7 @@ def fleet(
     json: options.JsonFile = None,
 ) -> None:
     """Play phones with synthetic launches against a server: enrol, fetch, learn, report."""
-    with screen.clear_errors(), ExitStack() as stack:
+    with clear_errors(), ExitStack() as stack:
         from nextapp.federation.playing import PlayedFleet, PlayedRound
         from nextapp.federation.vault import Vault
         from nextapp.phone import ServerError

@@ -1,14 +1,22 @@
-"""Options that several commands share."""
+"""Options that several commands share.
+
+The phone's commands import this module too: what reads logs is imported when a log is read.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextapp.data import Columns, LaunchLog, read
-from nextapp.experiments.settings import Experiment, experiment_from, settings_file
+from nextapp.toml import read_toml
+
+if TYPE_CHECKING:
+    from nextapp.data import LaunchLog
+    from nextapp.experiments.settings import Experiment
 
 Source = Annotated[
     str,
@@ -21,67 +29,73 @@ Source = Annotated[
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Write the result to this file.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option(help="Of everything that is drawn.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
 OverridingSeed = Annotated[
-    int | None, typer.Option(help="Of everything that is drawn. Default: 0.", show_default=False)
+    int | None, typer.Option(help="Random seed. Default: 0.", show_default=False)
 ]  # where a settings file may name one
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--settings", help="A TOML file; options override it.", show_default=False),
-]
-SplitText = Annotated[
-    str | None,
-    typer.Option(
-        "--split",
-        help="days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the "
-        "paper's days for the synthetic twins, else fraction:0.8,0,0.2.",
-        show_default=False,
-    ),
-]
-PresetName = Annotated[
-    str | None,
-    typer.Option(
-        "--preset",
-        help="How to count: authors (to compare with the paper's tables), paper (its text), "
-        "honest (what a phone would see; the default).",
-        show_default=False,
-    ),
-]
-UserColumn = Annotated[
-    str | None, typer.Option(help="Name of the user column.", show_default=False)
-]
-TimeColumn = Annotated[
-    str | None, typer.Option(help="Name of the time column.", show_default=False)
-]
-AppColumn = Annotated[str | None, typer.Option(help="Name of the app column.", show_default=False)]
-TimeUnit = Annotated[str, typer.Option(help="Unit of times that are numbers: s or ms.")]
-SkipBadRows = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Leave bad rows out, count them and say so.")
+    typer.Option("--settings", help="TOML settings file; options override it.", show_default=False),
 ]
 
 
-def read_log(
-    source: str,
-    seed: int,
-    user_column: str | None = None,
-    time_column: str | None = None,
-    app_column: str | None = None,
-    time_unit: str = "s",
-    skip_bad_rows: bool = False,
-) -> LaunchLog:
-    if time_unit not in ("s", "ms"):
-        raise ValueError(f"--time-unit must be s or ms, got {time_unit!r}.")
-    return read(
-        source,
-        seed=seed,
-        columns=Columns(user_column, time_column, app_column),
-        time_unit="ms" if time_unit == "ms" else "s",
-        skip_bad_rows=skip_bad_rows,
-    )
+@dataclass(frozen=True)
+class LogOptions:
+    """How a log file is read."""
+
+    user_column: Annotated[str | None, "Name of the user column."] = None
+    time_column: Annotated[str | None, "Name of the time column."] = None
+    app_column: Annotated[str | None, "Name of the app column."] = None
+    time_unit: Annotated[str, "Unit of numeric times: s or ms."] = "s"
+    skip_bad_rows: Annotated[bool, "Skip bad rows and report how many there were."] = False
+
+    def __post_init__(self) -> None:
+        if self.time_unit not in ("s", "ms"):
+            raise ValueError(f"--time-unit must be s or ms, got {self.time_unit!r}.")
+
+    def read(self, source: str, seed: int) -> LaunchLog:
+        """The log of a file or of synthetic phones; the seed is for the latter."""
+        from nextapp.data import Columns, read
+
+        return read(
+            source,
+            seed=seed,
+            columns=Columns(self.user_column, self.time_column, self.app_column),
+            time_unit="ms" if self.time_unit == "ms" else "s",
+            skip_bad_rows=self.skip_bad_rows,
+        )
+
+
+@dataclass(frozen=True)
+class ExperimentOptions:
+    """Settings of an experiment that stand in a file or are given one by one."""
+
+    split: Annotated[
+        str | None,
+        "days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the paper's days "
+        "for the synthetic twins, else fraction:0.8,0,0.2.",
+    ] = None
+    preset: Annotated[
+        str | None,
+        "How to count: authors (to compare with the paper's tables), paper (its text), honest "
+        "(what a phone would see; the default).",
+    ] = None
+    settings: Annotated[Path | None, "TOML settings file; options override it."] = None
+    seed: Annotated[int | None, "Random seed. Default: 0."] = None
+
+    def experiment(self, **given: Any) -> Experiment:
+        given = {"split": self.split, "preset": self.preset, "seed": self.seed, **given}
+        return experiment(self.settings, **given)
 
 
 def experiment(settings: Path | None, **given: Any) -> Experiment:
     """The settings of the file, overridden by the options that were given."""
-    values = settings_file(settings) if settings else {}
-    values |= {key: value for key, value in given.items() if value is not None}
-    return experiment_from(values)
+    from nextapp.experiments.settings import experiment_from
+
+    return experiment_from(overridden(settings, given))
+
+
+def overridden(settings: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a TOML file, overridden by those options that are not None."""
+    values = read_toml(settings) if settings else {}
+    return values | {key: value for key, value in given.items() if value is not None}

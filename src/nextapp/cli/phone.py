@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import Any
+
 import typer
 
-from nextapp.phone.__main__ import Launches, main
+from nextapp.cli.options import LogOptions
 
 
 def phone(context: typer.Context) -> None:
     """A phone to try by hand: log launches, predict, take part in training."""
+    if "numpy" not in sys.modules:  # threads take longer to start than a phone computes
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from nextapp.phone.__main__ import main
+
     raise typer.Exit(main(context.args, prog="nextapp phone", read_log=_read_log))
 
 
-def _read_log(
-    source: str,
-    user: str | None,
-    user_column: str | None,
-    time_column: str | None,
-    app_column: str | None,
-    time_unit: str | None,
-    skip_bad_rows: bool,
-) -> Launches:
+def _read_log(source: str, user: str | None, **options: Any) -> list[tuple[str, float, int]]:
     """One person's launches from any log that the lab can read."""
-    from nextapp.cli.options import read_log
-
-    log = read_log(source, 0, user_column, time_column, app_column, time_unit or "s", skip_bad_rows)
+    given = {name: value for name, value in options.items() if value is not None}
+    log = LogOptions(**given).read(source, seed=0)
     if user is None and log.n_users != 1:
         raise ValueError(
             f"{source} holds the launches of {log.n_users:,} people: choose one by --user, for "

@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments.phones_needed import MECHANISMS, PhonesNeeded, run
 
 
@@ -19,24 +20,34 @@ def phones_needed(
         float, typer.Option(help="Privacy budget ε of one whole report.", show_default=False)
     ],
     phones: Annotated[
-        str, typer.Option(help="Numbers of phones that train, rising.")
+        str, typer.Option(help="Numbers of phones that train, in increasing order.")
     ] = "300,1000,3000,10000,100000",
     mechanisms: Annotated[
-        str, typer.Option(help="Names, parted by commas; none is always played too.")
+        str, typer.Option(help="Names, separated by commas; none is always included.")
     ] = ",".join(MECHANISMS),
     apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 87,
     dim: Annotated[int, typer.Option(help="Length of an app vector.")] = 16,
-    rounds: Annotated[int, typer.Option(help="Steps on Q, a report of each phone for each.")] = 10,
+    rounds: Annotated[
+        int, typer.Option(help="Steps on Q, each with a report of every phone.")
+    ] = 10,
     rates: Annotated[
-        str, typer.Option(help="Learning rates of Adam; the best is taken in a world of its own.")
+        str,
+        typer.Option(
+            help="Learning rates of Adam; the best is chosen on a separate synthetic population."
+        ),
     ] = "0.003,0.01,0.03",
-    seeds: Annotated[int, typer.Option(help="Worlds in which it is measured.")] = 5,
-    sample: Annotated[int, typer.Option(help="Phones outside that measure, in each.")] = 500,
+    seeds: Annotated[int, typer.Option(help="Synthetic populations to measure on.")] = 5,
+    sample: Annotated[
+        int, typer.Option(help="Phones in each that do not train and are measured.")
+    ] = 500,
     tune_up_to: Annotated[
-        int, typer.Option(help="Larger fleets take the rate of the largest up to here.")
+        int, typer.Option(help="Largest number of phones to tune at; larger fleets use its rate.")
     ] = 10_000,
     exact_up_to: Annotated[
-        int, typer.Option(help="Most phones for mechanisms that must be played bit by bit.")
+        int,
+        typer.Option(
+            help="Largest number of phones for mechanisms that must be simulated phone by phone."
+        ),
     ] = 3_000,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
@@ -46,7 +57,7 @@ def phones_needed(
     Synthetic phones train Q from a random start; phones outside solve their user vectors against it
     and predict their later launches.
     """
-    with screen.clear_errors():
+    with clear_errors():
         study = PhonesNeeded(
             epsilon=epsilon,
             phones=tuple(_numbers(phones, int, "--phones")),
@@ -73,7 +84,7 @@ def _numbers(text: str, kind: type, option: str) -> list[Any]:
     try:
         return [kind(word) for word in text.split(",")]
     except ValueError:
-        raise ValueError(f"{option} takes numbers parted by commas, got {text!r}.") from None
+        raise ValueError(f"{option} takes numbers separated by commas, got {text!r}.") from None
 
 
 def show(result: Mapping[str, Any]) -> None:

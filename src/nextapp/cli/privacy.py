@@ -16,6 +16,8 @@ from nextapp.audit.comparing import LABELS, Compared, made
 from nextapp.audit.comparing import compare as compared
 from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
+from nextapp.cli.errors import clear_errors
+from nextapp.cli.phones import phones_needed
 from nextapp.experiments import plots
 from nextapp.experiments.settings import versions
 
@@ -29,10 +31,12 @@ Epsilon = Annotated[
 ]
 NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
 Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
-Twin = Annotated[str, typer.Option(help="What the synthetic phones are like: lsapp or app-usage.")]
+Twin = Annotated[
+    str, typer.Option(help="Data set that the synthetic phones imitate: lsapp or app-usage.")
+]
 Mechanisms = Annotated[
     str | None,
-    typer.Option(help="Names, parted by commas. Default: all.", show_default=False),
+    typer.Option(help="Names, separated by commas. Default: all.", show_default=False),
 ]
 
 
@@ -48,7 +52,8 @@ def compare(
     mechanisms: Mechanisms = None,
     rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
     seconds: Annotated[
-        float, typer.Option(min=0, help="Longest simulation of one mark in the plot.")
+        float,
+        typer.Option(min=0, help="Time limit, in seconds, for simulating one point of the plot."),
     ] = 2.0,
     out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("privacy-compare"),
     seed: options.Seed = 0,
@@ -59,7 +64,7 @@ def compare(
     How well the mean report fits the mean gradient, what a phone pays, and what leaks. Writes a
     plot of the cosine against the number of phones.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = _names(mechanisms, LABELS)
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
@@ -97,11 +102,11 @@ def compare(
 def audit(
     mechanisms: Annotated[
         list[str] | None,
-        typer.Argument(help="Names. Default: all that promise ε.", show_default=False),
+        typer.Argument(help="Names. Default: all that claim an ε.", show_default=False),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="ε that the mechanisms are made with.")] = 4.5,
+    epsilon: Annotated[float, typer.Option(help="Privacy budget ε of the mechanisms.")] = 4.5,
     reports: Annotated[
-        int, typer.Option(min=1000, help="Reports drawn of each of two gradients.")
+        int, typer.Option(min=1000, help="Reports drawn for each of two gradients.")
     ] = 20_000,
     everything: Annotated[
         bool,
@@ -115,7 +120,7 @@ def audit(
     Three layers, on small instances: the stated law exactly, the sampler against that law, and
     reports seen from outside.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = list(mechanisms or [])
         if not names:
             names = [
@@ -168,12 +173,12 @@ def account(
         int, typer.Option(min=1, help="Phones that report in every round.", show_default=False)
     ],
     delta: Annotated[
-        float, typer.Option(help="Chance with which the totals other than the sum may fail.")
+        float, typer.Option(help="Probability δ with which the totals other than the sum may fail.")
     ] = 1e-6,
     json: options.JsonFile = None,
 ) -> None:
     """What many reports of one phone add up to, and what a shuffler would change."""
-    with screen.clear_errors():
+    with clear_errors():
         try:
             with screen.progress() as report:
                 report("composing", 0, 0)
@@ -198,7 +203,9 @@ def attack(
     apps: NumberOfApps = 87,
     dim: Dim = 16,
     phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
-    reports: Annotated[int, typer.Option(min=1, help="Reports of each phone, beside one.")] = 10,
+    reports: Annotated[
+        int, typer.Option(min=1, help="Reports of each phone; one report is always attacked too.")
+    ] = 10,
     twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     seed: options.Seed = 0,
@@ -209,7 +216,7 @@ def attack(
     An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
     answer. Figures are AUC: .5 is guessing, 1 is certainty.
     """
-    with screen.clear_errors():
+    with clear_errors():
         names = _names(mechanisms, LABELS)
         found: dict[str, list[attacks.Leak]] = {}
         with screen.progress() as report:
@@ -256,6 +263,11 @@ def attack(
                 "versions": versions(),
             },
         )
+
+
+app.command(
+    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+)(phones_needed)
 
 
 def _names(given: str | None, known: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments.reproduce import plan, running, writing
 from nextapp.experiments.reproduce.claims import CONFIRMED, NOT_CONFIRMED
 
@@ -36,7 +37,8 @@ def reproduce(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few trials and seeds: a look, not figures to quote.")
+        bool,
+        typer.Option("--quick", help="Few trials and seeds: a quick check, not figures to quote."),
     ] = False,
     out: Annotated[Path, typer.Option(help="Folder for the report and all numbers.")] = Path(
         "reproduction"
@@ -45,8 +47,8 @@ def reproduce(
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Parts played at once; the numbers do not depend on it. Default: the cores at "
-            "hand.",
+            help="Parts that run at the same time; the numbers do not depend on it. Default: the "
+            "number of processor cores.",
             show_default=False,
             min=1,
         ),
@@ -54,17 +56,17 @@ def reproduce(
     settings: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with settings files, one a part, in place of those shipped.",
+            help="Folder with a settings file for each part, instead of the built-in ones.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
     """Play the tables and figures of the paper anew, judge its claims, write one HTML report.
 
-    A run that was killed goes on where it stood: what is finished with the same settings, data
-    and code is not played again. The report holds all finished parts of its folder.
+    A killed run continues where it stopped: what is finished with the same settings, data
+    and code is not run again. The report holds all finished parts of its folder.
     """
-    with screen.clear_errors():
+    with clear_errors():
         start = time.perf_counter()
         files = {"lsapp": lsapp, "app-usage": app_usage}
         every = {

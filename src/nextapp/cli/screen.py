@@ -1,51 +1,22 @@
-"""What a person sees: tables, small plots in the terminal, progress, errors."""
+"""The terminal: standard output, standard error, progress; a result as a JSON file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
-
-from nextapp.evaluation import METRICS
-from nextapp.experiments.settings import ORACLE
-from nextapp.wire import WireError
 
 out = Console()
 err = Console(stderr=True)
 
-BARS = " ▁▂▃▄▅▆▇█"
 
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    """What goes wrong with what was given is one clear line and exit code 1, no traceback."""
-    try:
-        yield
-    except (ValueError, OSError, WireError, FloatingPointError) as error:
-        err.print(f"[bold red]error[/] {_escaped(_in_words(error))}", soft_wrap=True)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        err.print("[bold]stopped[/]")
-        raise typer.Exit(130) from None
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError) and error.filename is not None:
-        return f"there is no file {error.filename}."
-    return str(error)
-
-
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text that Rich prints as it is, brackets and all."""
     return text.replace("[", "\\[")
 
 
@@ -73,143 +44,3 @@ def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         err.print(f"wrote {path}")
-
-
-def figures_table(
-    result: Mapping[str, Any], metrics: Sequence[str] = METRICS, *, without_repeats: bool = False
-) -> Table:
-    """One row a model; the best of a column bold, the second underlined, as in the paper.
-
-    The oracle is no rival: it is above for what it knows.
-    """
-    title = "without exact repeats" if without_repeats else "all predictions"
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    table.add_column("model")
-    for metric in metrics:
-        table.add_column(metric, justify="right")
-    rows = {
-        name: figures["without_repeats"] if without_repeats else figures
-        for name, figures in result["models"].items()
-    }
-    if any(row[metrics[0]] is None for row in rows.values()):
-        table.caption = "every prediction is an exact repeat"
-        return table
-    for name, row in rows.items():
-        cells = []
-        for metric in metrics:
-            text = f"{row[metric]:.3f}".lstrip("0") if row[metric] < 1 else "1.00"
-            above = {
-                other[metric]
-                for rival, other in rows.items()
-                if rival != ORACLE and other[metric] > row[metric]
-            }
-            style = {0: "bold", 1: "underline"}.get(len(above), "") if name != ORACLE else "italic"
-            cells.append(Text(text, style))
-        table.add_row(name, *cells)
-    return table
-
-
-def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
-    """Each model's figure with its 95 % interval over users, drawn as a bar."""
-    table = Table(
-        title=f"{metric}, 95 % interval over {result['n_users']} users",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-    )
-    for name, figures in result["models"].items():
-        low, high = figures["ci95"][metric]
-        width = 40
-        cells = ["·"] * width
-        first, last = int(low * (width - 1)), int(np.ceil(high * (width - 1)))
-        cells[first : last + 1] = ["─"] * (last + 1 - first)
-        cells[round(figures[metric] * (width - 1))] = "●"
-        table.add_row(
-            name, f"{figures[metric]:.3f}", f"{low:.3f} – {high:.3f}", f"0 {''.join(cells)} 1"
-        )
-    return table
-
-
-def standing(result: Mapping[str, Any], metric: str = "HR@5") -> list[str]:
-    """How SeqMF and nextapp stand to the others; level where the difference's interval holds 0."""
-    lines = []
-    for model in ("seqmf", "nextapp"):
-        for name, differences in result.get(f"{model}_minus", {}).items():
-            gap = differences[metric]
-            verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level with"
-            lines.append(
-                f"{model} is {verdict} {name} in {metric}: {gap['difference']:+.3f} "
-                f"({gap['low']:+.3f} to {gap['high']:+.3f})"
-            )
-    return lines
-
-
-def sparkline(values: npt.ArrayLike) -> str:
-    """Numbers as one line of bars.
-
-    >>> sparkline([0, 1, 2, 4, 8])
-    ' ▁▂▄█'
-    """
-    numbers = np.asarray(values, float)
-    most = numbers.max(initial=0.0)
-    if most <= 0:
-        return " " * len(numbers)
-    steps = np.ceil(numbers / most * (len(BARS) - 1)).astype(int)
-    return "".join(BARS[step] for step in steps)
-
-
-def show_result(result: Mapping[str, Any]) -> None:
-    """A static experiment: what was measured on, the tables, and how SeqMF stands."""
-    about = result["data"]
-    out.print(
-        f"[bold]{_escaped(about['source'])}[/]  {about['n_users']:,} users, "
-        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
-        f"preset [bold]{result['preset']}[/], split "
-        f"{result['split']}, seed {result['seed']}",
-        highlight=False,
-    )
-    for note in about["notes"]:
-        out.print(f"  {note}", style="dim", highlight=False, markup=False)
-    out.print(
-        f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
-        f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
-        f"launch before.\n",
-        highlight=False,
-    )
-    out.print(figures_table(result))
-    out.print()
-    out.print(figures_table(result, without_repeats=True))
-    out.print()
-    out.print(intervals_table(result))
-    for line in standing(result):
-        out.print(line, highlight=False)
-
-
-def show_description(source: str, found: Mapping[str, Any]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("users", f"{found['n_users']:,}")
-    table.add_row("apps", f"{found['n_apps']:,}")
-    table.add_row(
-        "launches",
-        f"{found['n_launches']:,}, {found['n_launches_collapsed']:,} without 3-second repeats",
-    )
-    table.add_row("time", f"{found['from']} to {found['to']}, {found['n_days']:,} days")
-    table.add_row("sessions", f"{found['n_sessions']:,} (15-minute gap)")
-    table.add_row("exact repeats", f"{found['repeat_share']:.1%} of launches within sessions")
-    for key in ("sessions_per_user", "launches_per_session", "apps_per_user", "launches_per_user"):
-        spread = found[key]
-        table.add_row(
-            key.replace("_", " "),
-            f"mean {spread['mean']:,.1f}, median {spread['median']:,.0f}, "
-            f"largest {spread['largest']:,.0f}",
-        )
-    for key in ("launches_by_day", "users_by_day", "launches_by_hour"):
-        counts = np.asarray(found[key])
-        pieces = np.array_split(counts, min(72, len(counts)))
-        line = sparkline([piece.mean() for piece in pieces])
-        table.add_row(key.replace("_", " "), f"|{line}| at most {counts.max():,}")
-    out.print(f"[bold]{_escaped(source)}[/]")
-    out.print(table)
-    for note in found["notes"]:
-        out.print(f"  {note}", style="dim", highlight=False, markup=False)

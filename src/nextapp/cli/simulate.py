@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
+from nextapp.cli.errors import clear_errors
 from nextapp.experiments import plots, simulation
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
@@ -23,10 +24,10 @@ def simulate(
         str, typer.Option(help="identity, harmony, codebook, …; several with --curve.")
     ] = "identity",
     epsilon: Annotated[
-        float | None, typer.Option(help="Budget of one report.", show_default=False)
+        float | None, typer.Option(help="Privacy budget ε of one report.", show_default=False)
     ] = None,
     apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 2_000,
-    dim: Annotated[int, typer.Option(help="Length of a vector.")] = 16,
+    dim: Annotated[int, typer.Option(help="Length of an app vector.")] = 16,
     rounds: Annotated[int, typer.Option(help="Steps on the app vectors.")] = 10,
     clip: Annotated[
         float | None,
@@ -38,8 +39,8 @@ def simulate(
     mode: Annotated[
         str,
         typer.Option(
-            help="exact plays every phone's bits; law draws the sum from its distribution; auto "
-            "takes law where there is one."
+            help="exact simulates every phone's random bits; law draws the sum from its "
+            "distribution; auto uses law where there is one."
         ),
     ] = "auto",
     cohort: Annotated[int, typer.Option(help="Phones invited to a round; 0 for all.")] = 0,
@@ -52,24 +53,29 @@ def simulate(
     ] = False,
     lifetime_reports: Annotated[int, typer.Option(help="Reports a phone's ledger allows.")] = 0,
     rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.01,
-    lam: Annotated[float, typer.Option(help="λ")] = 0.3,
-    alpha: Annotated[float, typer.Option(help="α")] = 0.0,
-    gamma: Annotated[float, typer.Option(help="γ")] = 1.0,
+    lam: Annotated[float, typer.Option(help="λ, the regularisation of user vectors.")] = 0.3,
+    alpha: Annotated[
+        float, typer.Option(help="α, added to every app's weight in the confidence.")
+    ] = 0.0,
+    gamma: Annotated[
+        float, typer.Option(help="γ, the power of launch counts in the confidence.")
+    ] = 1.0,
     days: Annotated[int, typer.Option(help="Days of history on a phone.")] = 3,
-    sample: Annotated[int, typer.Option(help="Phones outside that measure HR@5.")] = 1_000,
-    shards: Annotated[int, typer.Option(help="Parts in which the fleet is made.")] = 1,
+    sample: Annotated[int, typer.Option(help="Phones that do not train and measure HR@5.")] = 1_000,
+    shards: Annotated[int, typer.Option(help="Parts in which the fleet is created.")] = 1,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Make shards anew each round: little memory.")
+        bool,
+        typer.Option("--stream", help="Create shards again in every round: uses little memory."),
     ] = False,
     fleet: Annotated[
         Path | None,
         typer.Option(
-            help="A folder of Parquet shards to stream the phones from; made if it holds none.",
+            help="Folder of Parquet shards to stream the phones from; written if it has none.",
             show_default=False,
         ),
     ] = None,
     ray_workers: Annotated[
-        int, typer.Option(help="Spread the shards over this many Ray workers; 0 for none.")
+        int, typer.Option(help="Distribute the shards over this many Ray workers; 0 for none.")
     ] = 0,
     curve: Annotated[
         str | None,
@@ -81,13 +87,13 @@ def simulate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for checkpoints; a run that was killed goes on from it."),
+        typer.Option(help="Folder for checkpoints; a killed run continues from it."),
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
     """Train a common Q on a fleet of synthetic phones and see what a mechanism leaves of it."""
-    with screen.clear_errors():
+    with clear_errors():
         world = Participation(cohort=cohort, lifetime_reports=lifetime_reports)
         if real_world:
             world = replace(

@@ -10,7 +10,9 @@ import typer
 from rich.table import Table
 
 from nextapp.cli import options, screen
-from nextapp.experiments.settings import as_toml, versions
+from nextapp.cli.dataclass_options import expand_options
+from nextapp.cli.errors import clear_errors
+from nextapp.experiments.settings import versions
 from nextapp.experiments.tuning import (
     GRID_SIZE,
     TUNED,
@@ -19,12 +21,15 @@ from nextapp.experiments.tuning import (
     chosen_settings,
 )
 from nextapp.server import write_atomically
+from nextapp.toml import as_toml
 
 _SHOWN = 6
 
 
+@expand_options
 def tune(
     source: options.Source,
+    *,
     out: Annotated[
         Path, typer.Option(help="The best settings, as a TOML file that evaluate and train take.")
     ] = Path("tuned.toml"),
@@ -39,36 +44,29 @@ def tune(
     grid: Annotated[
         str,
         typer.Option(
-            help="wide (all settings, drawn), or paper (the grid of the paper's authors)."
+            help="wide (random draws of all settings) or paper (the grid of the paper's authors)."
         ),
     ] = "wide",
     models: Annotated[str, typer.Option(help="Which models to tune.")] = ",".join(TUNED),
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Processes. With 1 the same seed finds the same; with more, what a trial knows "
-            "of the others depends on their speed. Default: the cores at hand.",
+            help="Processes. With 1, the same seed gives the same result; with more, what a trial "
+            "knows of the others depends on their speed. Default: the number of processor cores.",
             show_default=False,
         ),
     ] = None,
     storage: Annotated[
         Path | None,
         typer.Option(
-            help="SQLite file that keeps every finished trial; a killed run goes on from it. "
+            help="SQLite file that keeps every finished trial; a killed run continues from it. "
             "Default: beside --out.",
             show_default=False,
         ),
     ] = None,
-    split: options.SplitText = None,
-    preset: options.PresetName = None,
-    settings: options.SettingsFile = None,
-    seed: options.OverridingSeed = None,
+    experiment_options: options.ExperimentOptions,
     json: options.JsonFile = None,
-    user_column: options.UserColumn = None,
-    time_column: options.TimeColumn = None,
-    app_column: options.AppColumn = None,
-    time_unit: options.TimeUnit = "s",
-    skip_bad_rows: options.SkipBadRows = False,
+    log_options: options.LogOptions,
 ) -> None:
     """Choose dimension, rates, λ, α, γ, optimiser and inference by HR@5 before the test part.
 
@@ -76,21 +74,16 @@ def tune(
     user's training launches. The test part is never looked at. Trials that lag behind the median of
     the others are given up early.
     """
-    with screen.clear_errors():
+    with clear_errors():
         wanted = tuple(name.strip() for name in models.split(","))
         default = 0 if grid == "paper" else Tuning().trials
         tuning = Tuning(default if trials is None else trials, grid, jobs or os.cpu_count() or 1)
-        experiment = options.experiment(
-            settings, data=source, split=split, preset=preset, seed=seed, tune=0
-        )
+        experiment = experiment_options.experiment(data=source, tune=0)
         out.parent.mkdir(parents=True, exist_ok=True)
         file = storage or out.with_suffix(".db")
         with screen.progress() as report:
             report("reading", 0, 0)
-            log = options.read_log(
-                source, experiment.seed, user_column, time_column, app_column, time_unit,
-                skip_bad_rows,
-            )  # fmt: skip
+            log = log_options.read(source, experiment.seed)
             best, found = chosen_settings(
                 log, experiment, report, tuning=tuning, storage=file, models=wanted
             )

@@ -11,7 +11,8 @@ from nextapp.data import read
 from nextapp.data.describing import description
 from nextapp.evaluation import METRICS
 from nextapp.experiments import plots, static
-from nextapp.experiments.settings import Experiment, as_toml
+from nextapp.experiments.settings import Experiment
+from nextapp.toml import as_toml
 
 SOURCE = "synthetic:lsapp"
 

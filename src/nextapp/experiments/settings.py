@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import platform
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from nextapp.data import Split, synthetic
@@ -188,42 +186,12 @@ def experiment_from(values: Mapping[str, Any]) -> Experiment:
     return Experiment(**plain)
 
 
-def settings_file(path: Path) -> dict[str, Any]:
-    """The values of a TOML file, unchecked but for its form."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a TOML file: {error}") from error
-
-
 def typed(value: Any, kind: type, where: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise ValueError(f"{where} must be of type {kind.__name__}, got {value!r}.")
     return value
-
-
-def as_toml(values: Mapping[str, Any]) -> str:
-    """Settings as a TOML file that gives them back."""
-    plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
-    for name, table in tables.items():
-        lines += ["", f"[{name}]"]
-        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
 
 
 def versions() -> dict[str, str]:

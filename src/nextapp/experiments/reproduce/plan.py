@@ -16,8 +16,9 @@ from typing import Any
 
 import nextapp
 from nextapp.experiments.reproduce.sources import NAMES, Source, source
-from nextapp.experiments.settings import settings_file, versions
+from nextapp.experiments.settings import versions
 from nextapp.names import unknown
+from nextapp.toml import read_toml
 
 PARTS: Mapping[str, str] = {
     "table1": "static",
@@ -89,7 +90,7 @@ def part(
 ) -> Part:
     """A part from its settings file; `files` has the authors' files by name of the data."""
     path = (folder or settings_folder()) / f"{name}.toml"
-    values = settings_file(path)
+    values = read_toml(path)
     for key in ("title", "data", "twin"):
         if not isinstance(values.get(key), str):
             raise ValueError(f"{path}: {key} must be given as a text.")

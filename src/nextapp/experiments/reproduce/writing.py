@@ -19,8 +19,8 @@ from nextapp.experiments.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED,
 from nextapp.experiments.reproduce.paper import TITLE
 from nextapp.experiments.reproduce.plan import PARTS
 from nextapp.experiments.reproduce.showing import SHOWN
-from nextapp.experiments.settings import as_toml
 from nextapp.server import write_atomically
+from nextapp.toml import as_toml
 
 Records = Mapping[str, Mapping[str, Any]]
 
