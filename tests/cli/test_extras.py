@@ -97,7 +97,7 @@ def test_a_server_runs_without_the_lab(tmp_path):
         assert code.returncode == 0, code.stderr
         with closing(Client(address)) as client:
             client.enrol(code.stdout.strip())
-            assert Broadcast.from_bytes(client.broadcast().data).n_apps == 5
+            assert Broadcast.from_bytes(client.broadcast()).n_apps == 5
         server.send_signal(signal.SIGTERM)
         told, errors = server.communicate(timeout=30)
     finally:

@@ -14,10 +14,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nextapp.cli import phone
 from nextapp.cli.commands import COMMANDS, app
 from nextapp.cli.plain_values import take_plain_values
-from nextapp.phone.store import DAY, WINDOW
 
 LAB = {
     "polars", "numba", "scipy", "matplotlib", "optuna", "dp_accounting", "ray", "starlette",
@@ -56,7 +54,7 @@ def brought_by_typer() -> set[str]:
     return packages(set(json.loads(done.stdout)))
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["phone", "--help"]])
+@pytest.mark.parametrize("words", [["--version"], ["--help"]])
 def test_version_and_help_import_no_numpy(tmp_path, words):
     found = modules_after(tmp_path, *words)
     assert not packages(found) & (LAB | {"numpy"})
@@ -124,7 +122,6 @@ def test_a_mistyped_command_is_corrected():
     ("typed", "completed"),
     [
         ("nextapp e", ["evaluate", "explain", "enrol-code"]),
-        ("nextapp phone st", ["status"]),
         ("nextapp serve --dead", ["--deadline"]),
     ],
 )
@@ -136,10 +133,6 @@ def test_the_shell_completes_commands_and_options(typed, completed):
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.stdout.split() == completed
-
-
-def test_a_phone_keeps_launches_as_long_as_its_help_says():
-    assert phone.KEPT_DAYS == WINDOW / DAY
 
 
 VALUES = [

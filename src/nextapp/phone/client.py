@@ -12,7 +12,6 @@ import json
 import math
 import ssl
 import time
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -400,6 +399,8 @@ def _context(ca: str | PathLike[str] | None) -> ssl.SSLContext:
 
 def _proxy(proxy: str | None, server: SplitResult) -> SplitResult | None:
     if proxy == "environment":
+        import urllib.request  # slow to import, and seldom needed
+
         if urllib.request.proxy_bypass(server.hostname or ""):
             return None
         proxy = urllib.request.getproxies().get(server.scheme)
