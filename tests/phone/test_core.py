@@ -183,5 +183,3 @@ def test_bad_launches_are_refused_and_leave_no_trace(arguments, says):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="window must be"):
         PhoneCore(window=0)
-    with pytest.raises(ValueError, match="session_gap must be"):
-        PhoneCore(session_gap=-1)

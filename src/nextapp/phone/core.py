@@ -45,8 +45,6 @@ class PhoneCore:
         counts for a day at most. None keeps all.
     most_launches
         Kept at most, however many there are in the window.
-    session_gap
-        A pause longer than this many seconds starts a new session.
     habits
         Learns from every launch, when next asked, and then predicts, with the crowd of the
         broadcast and the light scores. None predicts by the light scores alone, eq. (8).
@@ -57,18 +55,14 @@ class PhoneCore:
         *,
         window: float | None = None,
         most_launches: int | None = None,
-        session_gap: float = SESSION_GAP,
         habits: Habits | None = None,
     ) -> None:
         if window is not None and not window > 0:
             raise ValueError(
                 f"window must be a number of seconds > 0, or None for all, got {window!r}."
             )
-        if not session_gap > 0:
-            raise ValueError(f"session_gap must be a number of seconds > 0, got {session_gap!r}.")
         self.window = math.inf if window is None else window
         self.most_launches = math.inf if most_launches is None else most_launches
-        self.session_gap = session_gap
         self.habits = habits
         self.broadcast: Broadcast | None = None
         self._rows: Rows = _number_of_row
@@ -109,7 +103,7 @@ class PhoneCore:
             raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
         app, when = int(app), float(when)
         pause = when - self._last_time if self._apps else 0.0
-        self._n_session = 1 if pause > self.session_gap else self._n_session + 1
+        self._n_session = 1 if pause > SESSION_GAP else self._n_session + 1
         age = self._ages[-1] if self._ages else 0.0
         self._apps.append(app)
         self._ages.append(age + min(max(pause, 0.0), LONGEST_PAUSE))
@@ -188,7 +182,7 @@ class PhoneCore:
         """Eq. (8) for the candidates, 0 for those of no catalogue; None before any broadcast."""
         if self.broadcast is None:
             return None
-        over = when is not None and when - self._last_time > self.session_gap
+        over = when is not None and when - self._last_time > SESSION_GAP
         n_recent = 0 if over else min(self._n_session, len(self._apps))
         recent = list(islice(reversed(self._apps), n_recent))[::-1]
         vectors = self.broadcast.app_vectors
