@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.phone.core import PhoneCore
 from nextapp.federation.coordinator import Coordinator
 from nextapp.federation.flower.driving import Driver, Pace
 from nextapp.federation.flower.letters import (
@@ -22,6 +21,7 @@ from nextapp.federation.flower.letters import (
 )
 from nextapp.federation.rounds import Round, RoundRules
 from nextapp.federation.vault import Outcome, Submission, Vault
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
 from nextapp.server import Server, adam, random_vectors
@@ -51,7 +51,8 @@ def reports_of(broadcast_bytes, numbers):
         for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
             phone.observe(int(app), float(when))
         phone.update(broadcast)
-        yield phone.report(broadcast, private, KeyedBits(5, number, broadcast.round))
+        bits = KeyedBits(5, number, broadcast.round)
+        yield private.encode(phone.answer(private), bits, broadcast.round)
 
 
 @dataclass
