@@ -177,7 +177,7 @@ def _document() -> dict[str, Any]:
                                     "type": "array",
                                     "items": {
                                         "type": "array",
-                                        "prefixItems": [_COUNT, _DIGEST],
+                                        "items": {"anyOf": [_COUNT, _DIGEST]},
                                         "minItems": 2,
                                         "maxItems": 2,
                                     },
