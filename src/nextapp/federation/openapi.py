@@ -132,10 +132,7 @@ def _document() -> dict[str, Any]:
                             "name": "If-None-Match",
                             "in": "header",
                             "required": False,
-                            "schema": {
-                                "type": "string",
-                                "pattern": '^(W/)?"[!#-~]*"$',
-                            },
+                            "schema": {"type": "string"},
                         }
                     ],
                     "responses": {
