@@ -11,6 +11,7 @@ written no traceback, and take a report.
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import random
 import socket
@@ -34,7 +35,7 @@ from nextapp.federation import embedded
 from nextapp.federation.gateway import Gateway
 from nextapp.federation.limits import Limits
 from nextapp.privacy import mechanism
-from nextapp.randomness import KeyedBits
+from nextapp.randomness import DeviceCoins, KeyedBits
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
@@ -63,9 +64,15 @@ def requests_of(token: str, report: bytes) -> list[bytes]:
         b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
         b"POST /v1/report HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
         b"GET /v1/round HTTP/1.0\r\n\r\n",
+        b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /v1/digests HTTP/1.1\r\nhost: x\r\n\r\n",
         b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
         b"GET http://other/v1/health?a=%00 HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n",
     ]
+
+
+def coins_of(token: str) -> DeviceCoins:
+    return DeviceCoins(base64.urlsafe_b64decode(token + "="), 0)
 
 
 def mutated(chance: random.Random, originals: list[bytes]) -> bytes:
@@ -162,7 +169,10 @@ def main() -> None:
         asked = urllib.request.Request(f"{url}/v1/enrol", json.dumps({"code": code}).encode())
         tokens = [json.loads(urllib.request.urlopen(asked).read())["token"] for _ in range(2)]
         m = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
-        report = m.encode(np.zeros((N_APPS, DIM)), KeyedBits(1)).to_bytes()
+        report, good = (
+            m.encode(np.zeros((N_APPS, DIM)), KeyedBits(1), 0, coins_of(token)).to_bytes()
+            for token in tokens
+        )
         start = time.monotonic()
         made = described(int(port), tokens[0], arguments.described)
         share = (arguments.requests - made) // 4
@@ -175,7 +185,7 @@ def main() -> None:
         seconds = time.monotonic() - start
         healthy = json.loads(urllib.request.urlopen(f"{url}/v1/health").read())
         last = urllib.request.Request(
-            f"{url}/v1/report", report, {"Authorization": f"Bearer {tokens[1]}"}
+            f"{url}/v1/report", good, {"Authorization": f"Bearer {tokens[1]}"}
         )
         accepted = urllib.request.urlopen(last).status
         process.terminate()

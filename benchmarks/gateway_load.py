@@ -34,6 +34,7 @@ from starlette.routing import Route
 from nextapp.federation import embedded
 from nextapp.federation.gateway import Gateway
 from nextapp.federation.vault import Vault, token_hash
+from nextapp.randomness import DeviceCoins
 from nextapp.wire import Report
 
 CONNECTIONS = 256
@@ -48,7 +49,8 @@ def requests_of(n: int, host: str) -> tuple[list[bytes], list[bytes]]:
     tokens = [secrets.token_bytes(32) for _ in range(n)]
     requests = []
     for token in tokens:
-        body = Report("codebook", 0, secrets.token_bytes(9)).to_bytes()
+        seed = DeviceCoins(token, 0).words(1).astype("<u8").tobytes()
+        body = Report("codebook", 0, seed + secrets.token_bytes(1)).to_bytes()
         bearer = base64.urlsafe_b64encode(token).rstrip(b"=")
         requests.append(
             b"POST /v1/report HTTP/1.1\r\nhost: %s\r\nauthorization: Bearer %s\r\n"

@@ -40,6 +40,7 @@ SETTINGS = {
     "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
 LIMITS = Limits(token_burst=1e9, address_burst=1e9)
+BUDGET = {"lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0}
 
 
 def serve(folder: Path, port: int) -> None:
@@ -77,7 +78,7 @@ def play(folder: Path, url: str, code: str) -> None:
         rng = np.random.default_rng(number)
         client = Recorded(url, attempts=1, timeout=5.0)
         client.record = folder / f"{folder.name}-{number:03d}.record"
-        store = Store(path) if path.exists() else Store.create(path, lifetime=1e6, per_day=1e6)
+        store = Store(path) if path.exists() else Store.create(path, **BUDGET)
         phone = Phone(store)
         while True:
             try:
@@ -85,7 +86,7 @@ def play(folder: Path, url: str, code: str) -> None:
                     phone.join(client, code)
                 app = f"app-{rng.integers(N_APPS):04d}"
                 phone.observe(app)
-                phone.sync(client)
+                phone.sync(client, now=True)
             except ServerError:
                 client.close()
             time.sleep(float(rng.uniform(0.05, 0.25)))

@@ -20,7 +20,6 @@ from pathlib import Path
 import numpy as np
 
 from nextapp.phone import Phone, Store
-from nextapp.phone.client import Fetched
 from nextapp.wire import Broadcast, Crowd, ModelSettings
 
 N_APPS, N_OWN, DIM = 2_000, 30, 32
@@ -81,7 +80,7 @@ def one_run(folder: Path, seed: int) -> dict[str, np.ndarray]:
         phone.learn(
             (app, float(when), 0) for app, when in zip(apps[:N_HISTORY], clock, strict=False)
         )
-        phone.take(Fetched(broadcast(rng).to_bytes(), ""), 1.79e9)
+        phone.take(broadcast(rng).to_bytes(), 1.79e9)
         at = [N_HISTORY]
 
         def observe(_: int) -> None:

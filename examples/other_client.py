@@ -6,28 +6,35 @@ and codebook; for the crowd the shares of a history and subset.
 
     python examples/other_client.py --server http://127.0.0.1:8443 --code ABCD-… --history a,b,a
 
-A real phone must also keep its token and the bytes of its report, and count what it has spent.
+With --state FILE it keeps its token, which broadcast it has seen and the bytes of its report, as a
+phone must. A real phone must also count what it has spent.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
+import base64
 import hashlib
+import hmac
 import json
 import math
 import os
 import ssl
 import statistics
 import struct
+import sys
+import time
+import urllib.error
 import urllib.request
 import zlib
 from collections import Counter
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 W = 1 << 64
+LARGEST_BROADCAST, LARGEST_ANSWER = 64 << 20, 64 << 10
 
 
 # Formats
@@ -50,9 +57,65 @@ def read_broadcast(data: bytes) -> dict:
         "round": int(words["round"]),
         "settings": json.loads(words["settings"]),
         "apps": json.loads(words["apps"]),
-        "request": json.loads(words["request"]),
+        "request": json.loads(words["request"]) if "request" in words else None,
+        "history": json.loads(words.get("history", "null")) or {"digests": [], "chain": "00" * 32},
         "Q": [list(numbers[row * d : row * d + d]) for row in range(n_apps)],
     }
+
+
+def check(broadcast: dict) -> None:
+    """Bounds that hold for every phone, before a launch is looked at; else a ValueError."""
+    Q, apps, lam = broadcast["Q"], broadcast["apps"], broadcast["settings"]["lam"]
+    n_apps, d = len(Q), len(Q[0]) if Q else 0
+    if not (0 < n_apps <= 1 << 17 and 0 < d <= 1 << 9 and n_apps * d <= 1 << 23):
+        raise ValueError(f"{n_apps} apps of {d} dimensions are not for a phone")
+    if not all(abs(value) <= 1e6 for row in Q for value in row):  # False for NaN, too
+        raise ValueError("Q has entries that are no scale")
+    if not 1e-6 <= lam <= 1e6:
+        raise ValueError("lam is no scale")
+    if apps and len(apps) != n_apps:
+        raise ValueError("the catalogue does not fit Q")
+    if len(set(apps)) != len(apps) or not all(0 < len(name) <= 255 for name in apps):
+        raise ValueError("the catalogue names an app twice, or with no or too long a name")
+
+
+def check_request(request: dict, most_epsilon: float) -> None:
+    """What the owner allows decides; the server only asks."""
+    known = {"harmony": {"k": 64}, "codebook": {"b": 8}, "subset": {"q": 251, "t": 24}}
+    if request["mechanism"] not in known:
+        raise ValueError(f"this phone does not report by {request['mechanism']!r}")
+    if not 0 < request["epsilon"] <= most_epsilon:
+        raise ValueError(f"ε = {request['epsilon']} is more than {most_epsilon} for a report")
+    if (request["clip"] is None) != (request["mechanism"] == "subset"):
+        raise ValueError("a clip belongs to a gradient")
+    if request["clip"] is not None and not 1e-9 <= request["clip"] <= 1e9:
+        raise ValueError("the clip is no scale")
+    for option, value in request["options"].items():
+        if not 0 < value <= known[request["mechanism"]].get(option, 0):
+            raise ValueError(f"this phone does not do {option} = {value}")
+
+
+def continues(history: dict, held: dict) -> bool | None:
+    """Whether the broadcast in hand is part of the history that a new one tells.
+
+    None where it is too long ago to tell.
+    """
+    later = [(number, digest) for number, digest in history["digests"] if number >= held["round"]]
+    if not later or later[0] != (held["round"], held["digest"]):
+        oldest = history["digests"][0][0] if len(history["digests"]) == 64 else 0
+        return None if oldest > held["round"] else False
+    chain = bytes.fromhex(held["chain"])
+    for _, digest in later:
+        chain = hashlib.sha256(chain + bytes.fromhex(digest)).digest()
+    return chain.hex() == history["chain"]
+
+
+def check_continues(new: dict, held: dict) -> None:
+    told = continues(new["history"], held)
+    if not 0 < new["round"] - held["round"] <= 1 << 20 or told is False:
+        raise ValueError(
+            f"round {new['round']} does not continue round {held['round']} as it was seen here"
+        )
 
 
 def report_bytes(mechanism: str, round_: int, payload: bytes) -> bytes:
@@ -142,6 +205,19 @@ class SystemWords:
         return int.from_bytes(os.urandom(8), "little")
 
 
+class Coins:
+    """Words that the server can compute, too: for what the phone must not choose."""
+
+    def __init__(self, token: str, round_: int) -> None:
+        self.key = base64.urlsafe_b64decode(token + "=")
+        self.said, self.number = b"nextapp coins" + round_.to_bytes(8, "little"), 0
+
+    def next(self) -> int:
+        said = self.said + self.number.to_bytes(8, "little")
+        self.number += 1
+        return int.from_bytes(hmac.digest(self.key, said, "sha256")[:8], "little")
+
+
 def below(bits, bound: int) -> int:
     limit = W - W % bound
     while True:
@@ -168,7 +244,7 @@ def exp_from_below(epsilon: float, k: int) -> Fraction:
 # Mechanisms
 
 
-def harmony(F: list[list[float]], request: dict, bits) -> bytes:
+def harmony(F: list[list[float]], request: dict, bits, coins) -> bytes:
     x = [value for row in F for value in row]
     D, epsilon, clip = len(x), request["epsilon"], request["clip"]
     k = request["options"].get("k") or min(
@@ -176,7 +252,7 @@ def harmony(F: list[list[float]], request: dict, bits) -> bytes:
         key=lambda k: 1 / (k * math.tanh(epsilon / (2 * k)) ** 2),
     )
     floor = math.ceil(W / (1 + exp_from_below(epsilon, k)))
-    positions = distinct(bits, k, D)
+    positions = distinct(coins, k, D)
     signs = []
     for position in positions:
         value = min(max(x[position], -clip), clip) / clip
@@ -186,7 +262,7 @@ def harmony(F: list[list[float]], request: dict, bits) -> bytes:
     return packed([*positions, *map(int, signs)], [width] * k + [1] * k)
 
 
-def codebook(F: list[list[float]], request: dict, bits) -> bytes:
+def codebook(F: list[list[float]], request: dict, bits, coins) -> bytes:
     x = [value for row in F for value in row]
     D, epsilon, clip = len(x), request["epsilon"], request["clip"]
     b = request["options"].get("b", 8)
@@ -201,7 +277,7 @@ def codebook(F: list[list[float]], request: dict, bits) -> bytes:
     x = [value * scale for value in y]
     grid = [round(value * 2**22) for value in x]
     grid.append(round(math.sqrt(max(0.0, 1 - sum(value * value for value in x))) * 2**22))
-    seed, coin = bits.next(), bits.next()
+    seed, coin = coins.next(), bits.next()
     purpose = int.from_bytes(b"codebook", "little")
     table = gaussian_table()
     scores = [0] * m
@@ -219,8 +295,8 @@ def codebook(F: list[list[float]], request: dict, bits) -> bytes:
     return packed([seed, j], [64, b])
 
 
-def subset(F: list[list[float]], request: dict, bits) -> bytes:
-    """F: the shares of `shares`, which stand where a gradient stands in the others."""
+def subset(F: list[list[float]], request: dict, bits, coins=None) -> bytes:
+    """F: the shares of `shares`, which stand where a gradient stands in the others. No coins."""
     share = [value for row in F for value in row]
     D, epsilon = len(share), request["epsilon"]
     q, t = request["options"].get("q"), request["options"].get("t")
@@ -347,39 +423,125 @@ MECHANISMS = {"harmony": harmony, "codebook": codebook, "subset": subset}
 # HTTP
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("--server", required=True)
-    parser.add_argument("--ca")
-    parser.add_argument("--code", required=True)
-    parser.add_argument("--history", required=True, help="app names, oldest first, by commas")
-    given = parser.parse_args()
-    context = ssl.create_default_context(cafile=given.ca)
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
 
-    def call(path: str, body: bytes | None = None, **headers: str):
-        request = urllib.request.Request(given.server + path, body, headers)
-        return urllib.request.urlopen(request, context=context, timeout=30)
 
-    token = json.loads(call("/v1/enrol", json.dumps({"code": given.code}).encode()).read())["token"]
-    answer = call("/v1/broadcast", **{"Accept-Encoding": "gzip"})
-    data = answer.read()
-    if answer.headers.get("Content-Encoding") == "gzip":
-        data = gzip.decompress(data)
-    if answer.headers["ETag"] != f'"{hashlib.sha256(data).hexdigest()}"':
-        raise ValueError("these are not the bytes that the server named")
-    broadcast = read_broadcast(data)
-    rows = {name: row for row, name in enumerate(broadcast["apps"])}
-    history = [rows[name] for name in given.history.split(",") if name in rows]
+class Server:
+    """Each request on a connection of its own; the token goes with reports and nothing else."""
+
+    def __init__(self, url: str, ca: str | None) -> None:
+        self.url = url
+        self.opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            NoRedirects(),
+            urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca)),
+        )
+
+    def call(self, path: str, body: bytes | None = None, limit: int = LARGEST_ANSWER, **headers):
+        """(status, body), also of a refusal."""
+        request = urllib.request.Request(self.url + path, body, headers)
+        try:
+            answer = self.opener.open(request, timeout=30)
+        except urllib.error.HTTPError as refusal:
+            answer = refusal
+        with answer:
+            data = answer.read(limit + 1)
+            if answer.headers.get("Content-Encoding") == "gzip":
+                data = zlib.decompressobj(31).decompress(data, limit + 1)
+        if len(data) > limit:
+            raise ValueError(f"{path} answers with more than {limit} bytes")
+        return answer.status, data
+
+    def json(self, path: str, body: bytes | None = None, **headers) -> tuple[int, dict]:
+        status, data = self.call(path, body, **headers)
+        return status, json.loads(data)
+
+    def enrolled(self, code: str) -> str:
+        status, words = self.json("/v1/enrol", json.dumps({"code": code}).encode())
+        if status != 201:
+            raise ValueError(f"no token: {words['message']}")
+        return words["token"]
+
+    def digest(self) -> str:
+        """What the current broadcast is known by; no cache may answer this."""
+        return self.json("/v1/digest")[1]["sha256"]
+
+    def broadcast(self, held: str | None) -> bytes | None:
+        """The current broadcast if it is another than the one held. Nothing held is ever sent."""
+        published = self.digest()
+        if published == held:
+            return None
+        _, data = self.call("/v1/broadcast", limit=LARGEST_BROADCAST, **{"Accept-Encoding": "gzip"})
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in (published, self.digest()):  # a round may have closed in between
+            raise ValueError("these are not the bytes whose digest the server publishes")
+        return data
+
+
+def drawn(broadcast: dict, history: list[int], token: str) -> bytes:
+    """The report of a round. It must be drawn once only, and kept until the server has it."""
     request = broadcast["request"]
     if request["mechanism"] == "subset":
         F = shares(history, len(broadcast["Q"]))
     else:
         _, F = gradient(history, broadcast["Q"], broadcast["settings"])
-    payload = MECHANISMS[request["mechanism"]](F, request, SystemWords())
-    report = report_bytes(request["mechanism"], broadcast["round"], payload)
-    answer = call("/v1/report", report, Authorization=f"Bearer {token}")
-    print(f"round {broadcast['round']}: {len(report)} bytes, ε = {request['epsilon']}", end=", ")
-    print(answer.status, json.loads(answer.read())["status"])
+    coins = Coins(token, broadcast["round"])
+    payload = MECHANISMS[request["mechanism"]](F, request, SystemWords(), coins)
+    return report_bytes(request["mechanism"], broadcast["round"], payload)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--ca")
+    parser.add_argument("--code", help="of the operator; not needed where --state has a token")
+    parser.add_argument("--history", required=True, help="app names, oldest first, by commas")
+    parser.add_argument("--state", type=Path, help="a file that this phone keeps")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="the most for one report")
+    parser.add_argument("--now", action="store_true", help="without the pause before the report")
+    given = parser.parse_args()
+    state = {"token": None, "held": None, "report": None}
+    if given.state is not None and given.state.exists():
+        state = json.loads(given.state.read_text())
+
+    def keep(**values: object) -> None:
+        state.update(values)
+        if given.state is not None:
+            given.state.write_text(json.dumps(state))
+
+    server = Server(given.server, given.ca)
+    if state["token"] is None:
+        if given.code is None:
+            sys.exit("a new phone needs a --code")
+        keep(token=server.enrolled(given.code))
+    held = state["held"]
+    data = server.broadcast(held and held["digest"])
+    if data is not None:
+        broadcast = read_broadcast(data)
+        check(broadcast)
+        if held is not None:
+            check_continues(broadcast, held)
+        held = {
+            "round": broadcast["round"],
+            "digest": hashlib.sha256(data).hexdigest(),
+            "chain": broadcast["history"]["chain"],
+        }
+        keep(held=held, report=None)
+        if broadcast["request"] is not None:
+            check_request(broadcast["request"], given.epsilon)
+            rows = {name: row for row, name in enumerate(broadcast["apps"])}
+            history = [rows[name] for name in given.history.split(",") if name in rows]
+            keep(report=drawn(broadcast, history, state["token"]).hex())
+    if state["report"] is None:
+        print(f"round {held['round']}: no report to send")
+        return
+    if not given.now:
+        time.sleep(30 + 90 * SystemWords().next() / W)
+    report = bytes.fromhex(state["report"])
+    status, words = server.json("/v1/report", report, Authorization=f"Bearer {state['token']}")
+    print(f"round {held['round']}: {len(report)} bytes,", status, words.get("status", words))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ from nextapp.crowd import (
     learnt_crowd,
     shrunk,
 )
-from nextapp.phone.core import PhoneCore
 from nextapp.habits import Habits
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
 from nextapp.shares import transition_shares
@@ -34,8 +34,10 @@ def reports_of(server, histories, seed=0):
         device = PhoneCore()
         for step, app in enumerate(history):
             device.observe(int(app), float(step))
+        device.update(server.broadcast)
         bits = KeyedBits(seed, phone, server.broadcast.round, "report")
-        yield device.report(server.broadcast, requested(server.broadcast), bits)
+        asked = requested(server.broadcast)
+        yield asked.encode(device.answer(asked), bits, server.broadcast.round)
 
 
 def dense(crowd):

@@ -1,4 +1,4 @@
-"""The dynamic environment against phones one by one: `Device`, `Server` and plain Python loops."""
+"""The dynamic environment against phones one by one: `PhoneCore`, `Server`, plain Python loops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from nextapp import model
 from nextapp.data import Cycling, LaunchLog, collapsed
-from nextapp.phone.core import PhoneCore
 from nextapp.evaluation import METRICS, preset_named
 from nextapp.evaluation.dynamic import (
     FROZEN,
@@ -25,6 +24,7 @@ from nextapp.evaluation.dynamic import (
     start_vectors,
 )
 from nextapp.experiments.rounds import LabSeqMF
+from nextapp.phone.core import PhoneCore
 from nextapp.predictors import SROnDevice, Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -166,14 +166,12 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
                 server.step_along(np.zeros_like(app_vectors))
                 continue
             for user in sorted(waiting):
-                kept = devices[user].user_vector
+                devices[user].take(broadcast, keep_vector=True)
                 if regime != "global":
-                    devices[user].update(broadcast)
+                    devices[user].solve()
                 bits = KeyedBits(seed, user, broadcast.round, "report")
-                server.collect(devices[user].report(broadcast, source, bits, allow_unsafe=True))
-                devices[user].user_vector = (
-                    kept if regime == "global" else devices[user].user_vector
-                )
+                gradient = devices[user].gradient()
+                server.collect(source.encode(gradient, bits, broadcast.round))
                 reports[user] += 1
             server.step()
         if due:

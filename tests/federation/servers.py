@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import subprocess
@@ -12,7 +13,7 @@ import numpy as np
 
 from nextapp.federation.vault import Vault
 from nextapp.privacy import mechanism
-from nextapp.randomness import KeyedBits
+from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.wire import Report
 
 N_APPS, DIM = 12, 4
@@ -23,11 +24,19 @@ SETTINGS = {
 MECHANISM = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
 
 
-def report_of(device: int, round: int = 0, draw: int = 0) -> bytes:
-    """A report that the server takes, the same bytes for the same numbers."""
+def report_of(device: int, round: int = 0, draw: int = 0, token: str | None = None) -> bytes:
+    """A report that a vault takes, the same bytes for the same numbers.
+
+    With `token` also the gateway takes it from that device, since it is drawn with its coins.
+    """
     gradient = np.random.default_rng([device, round]).normal(size=(N_APPS, DIM))
     bits = KeyedBits(7 + draw, device, round, "report")
-    return MECHANISM.encode(gradient, bits, round).to_bytes()
+    coins = None if token is None else DeviceCoins(token_bytes(token), round)
+    return MECHANISM.encode(gradient, bits, round, coins).to_bytes()
+
+
+def token_bytes(token: str) -> bytes:
+    return base64.urlsafe_b64decode(token + "=")
 
 
 class ServerProcess:

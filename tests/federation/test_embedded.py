@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import ssl
@@ -19,7 +20,7 @@ from nextapp.federation.settings import settings_of
 from nextapp.federation.vault import Reduced, Submission
 from nextapp.privacy import requested
 from nextapp.server import Server, sgd
-from nextapp.wire import Broadcast, Crowd, ModelSettings, unpack
+from nextapp.wire import Broadcast, Crowd, ModelSettings, pack, unpack
 
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
 GIVEN = {**SETTINGS, "goal": 4, "minimum": 2, "deadline": 60.0}
@@ -123,6 +124,81 @@ def test_a_gap_too_long_is_said_and_can_be_skipped(tmp_path):
     assert np.array_equal(vectors(again), start)
     assert again.coordinator.accounting.rounds_passed_over == 13
     assert again.coordinator.accounting.epsilon_worst_case == 26.0
+
+
+def handed_out(federation) -> bytes:
+    return federation.vault.published().broadcast
+
+
+def test_the_bytes_at_hand_outlive_the_program_that_wrote_them(tmp_path, monkeypatch):
+    """Whoever goes on, and however it would write a broadcast: phones have seen these bytes."""
+    federation = opened(tmp_path / "a")
+    played(federation, 2)
+    seen = handed_out(federation)
+    assert federation.coordinator.published() == seen
+    federation.vault.close()
+    whole = Broadcast.to_bytes
+    monkeypatch.setattr(Broadcast, "to_bytes", lambda self: whole(self, program="a newer one"))
+    again = opened(tmp_path / "a")
+    assert handed_out(again) == again.coordinator.published() == seen
+    played(again, 1, first=2)
+    later = Broadcast.from_bytes(handed_out(again))
+    assert later.history.digests[-1] == (2, hashlib.sha256(seen).hexdigest())
+    assert unpack(handed_out(again))[1]["program"] == "a newer one"
+
+
+def test_steps_taken_again_lead_to_the_same_bytes(tmp_path):
+    federation = opened(tmp_path)
+    played(federation, 4)
+    seen = handed_out(federation)
+    federation.vault.close()
+    for lost in checkpoints(tmp_path / "checkpoints")[:2]:
+        lost.unlink()
+    again = opened(tmp_path)
+    assert again.coordinator.published() == handed_out(again) == seen
+
+
+def test_another_folder_goes_on_with_the_chain(tmp_path):
+    old = opened(tmp_path / "old")
+    played(old, 2)
+    seen = handed_out(old)
+    before = Broadcast.from_bytes(seen)
+    old.vault.close()
+    given = {**GIVEN, "epsilon": 1.0}
+    new, _ = embedded.made(tmp_path / "new", given, None, now=0.0, start=tmp_path / "old")
+    after = Broadcast.from_bytes(handed_out(new))
+    digest = hashlib.sha256(seen).hexdigest()
+    assert after.history.previous == digest
+    assert after.history.continues(before.round, digest, before.history.chain)
+    assert [number for number, _ in new.vault.digests(10)] == [0, 1, 2, 3]
+    assert new.vault.digests(10)[:3] == list(after.history.digests)
+
+
+def test_rounds_that_are_skipped_leave_the_chain_whole(tmp_path):
+    federation = opened(tmp_path)
+    played(federation, 1)
+    seen = handed_out(federation)
+    before = Broadcast.from_bytes(seen)
+    federation.vault.close()
+    again = opened(tmp_path, skip_to=5)
+    after = Broadcast.from_bytes(handed_out(again))
+    assert after.round == 5
+    digest = hashlib.sha256(seen).hexdigest()
+    assert after.history.continues(before.round, digest, before.history.chain)
+
+
+def test_a_federation_of_before_there_was_a_history_goes_on(tmp_path):
+    federation = opened(tmp_path)
+    federation.vault.close()
+    (path,) = checkpoints(tmp_path / "checkpoints")
+    tensors, words = unpack(path.read_bytes())
+    del words["history"]
+    path.write_bytes(pack({k: v for k, v in tensors.items() if k != "broadcast"}, words))
+    again = opened(tmp_path)
+    first = handed_out(again)
+    played(again, 1)
+    history = Broadcast.from_bytes(handed_out(again)).history
+    assert history.digests == ((0, hashlib.sha256(first).hexdigest()),)
 
 
 def test_without_any_checkpoint_there_is_no_start(tmp_path):

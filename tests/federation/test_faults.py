@@ -32,12 +32,15 @@ class Sender(threading.Thread):
         self.server, self.device, self.token, self.stop_ = server, device, token, stop
         self.acknowledged: set[int] = set()
 
+    def body(self, round: int) -> bytes:
+        return report_of(self.device, round, token=self.token)
+
     def run(self):
         round = 0
         while not self.stop_.is_set():
             client = self.server.client(timeout=5.0)
             try:
-                status, reason = client.report(self.token, report_of(self.device, round))
+                status, reason = client.report(self.token, self.body(round))
                 if status in (200, 201):
                     self.acknowledged.add(round)
                 assert (status, reason) in {
@@ -90,7 +93,7 @@ def test_after_kills_at_random_moments_every_acknowledged_report_is_in_its_sum_o
     assert len(sums) >= 3
     for number, (n_reports, tally) in sums.items():
         sent = [s.device for s in senders if number in s.acknowledged]
-        reports = [Report.from_bytes(report_of(device, number)) for device in range(DEVICES)]
+        reports = [Report.from_bytes(sender.body(number)) for sender in senders]
         each = [MECHANISM.tally([report]) for report in reports]
         missing = tally - sum(each[device] for device in sent)
         extra = n_reports - len(sent)  # taken, but the server died before it could say so
@@ -140,7 +143,8 @@ def test_a_full_disk_refuses_reports_and_loses_none(tmp_path):
         )  # fmt: skip
         assert server.process.stdout.readline()
         client = server.client()
-        answers = [client.report(token, report_of(n)) for n, token in enumerate(tokens)]
+        bodies = [report_of(n, token=token) for n, token in enumerate(tokens)]
+        answers = [client.report(*each) for each in zip(tokens, bodies, strict=True)]
         taken = [n for n, answer in enumerate(answers) if answer == (201, "accepted")]
         assert set(answers) == {(201, "accepted"), (503, "storage")}
         assert 0 < len(taken) < 300
@@ -151,7 +155,7 @@ def test_a_full_disk_refuses_reports_and_loses_none(tmp_path):
         assert client.json("GET", "/v1/round")[1]["n_reports"] == len(taken)
         for n, token in enumerate(tokens):
             expected = (200, "repeated") if n in taken else (201, "accepted")
-            assert client.report(token, report_of(n)) == expected
+            assert client.report(token, bodies[n]) == expected
 
 
 def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path):
@@ -160,8 +164,9 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         client = server.client()
+        body = report_of(1, token=token)
         status, headers, data = client.request(
-            "POST", "/v1/report", report_of(1), authorization=f"Bearer {token}"
+            "POST", "/v1/report", body, authorization=f"Bearer {token}"
         )
         assert (status, json.loads(data)["error"]) == (503, "storage")
         assert int(headers["retry-after"]) > 0
@@ -169,7 +174,7 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         assert client.json("GET", "/v1/health")[0] == 200
         other.execute("ROLLBACK")
         other.close()
-        assert client.report(token, report_of(1)) == (201, "accepted")
+        assert client.report(token, body) == (201, "accepted")
 
 
 def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):
@@ -180,7 +185,7 @@ def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_bac
         other.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(8) as pool:
             waiting = [
-                pool.submit(server.client().report, token, report_of(device))
+                pool.submit(server.client().report, token, report_of(device, token=token))
                 for device, token in enumerate(tokens)
             ]
             answers = [one.result() for one in waiting]
@@ -190,18 +195,20 @@ def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_bac
         client = server.client()
         assert client.json("GET", "/v1/round")[1]["n_reports"] == 0
         for device, token in enumerate(tokens):
-            assert client.report(token, report_of(device)) == (201, "accepted")
+            assert client.report(token, report_of(device, token=token)) == (201, "accepted")
 
 
 def nonsense(chance: random.Random, token: str) -> bytes:
     """Random bytes, or a request of ours with bytes changed, doubled or cut out."""
-    body = report_of(chance.randrange(50))
+    body = report_of(chance.randrange(50), token=token)
     whole = (
         b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-length: %d"
         b"\r\n\r\n%s" % (token.encode(), len(body), body)
     )
     others = [
         b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\nif-none-match: \"x\"\r\n\r\n",
+        b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET /v1/digests HTTP/1.1\r\nhost: x\r\n\r\n",
         b"POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: 15\r\n\r\n{\"code\": \"ABCD\"}",
         b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n",
         b"POST /v1/report HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import hmac
 import json
 import re
 import socket
@@ -13,10 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from servers import MECHANISM, SETTINGS, ServerProcess, report_of
+from servers import MECHANISM, SETTINGS, ServerProcess, report_of, token_bytes
 
-from nextapp.privacy import requested
-from nextapp.wire import Broadcast, Report
+from nextapp.privacy import mechanism, requested
+from nextapp.randomness import DeviceCoins, KeyedBits, distinct
+from nextapp.wire import Broadcast, Report, unpack
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,12 @@ def test_the_broadcast_has_a_name_and_comes_once(client):
 def test_a_report_is_taken_once_and_its_round_counts_it(server, client):
     one, other = server.enrolled(2)
     before = client.json("GET", "/v1/round")[1]["n_reports"]
-    assert client.report(one, report_of(1)) == (201, "accepted")
-    assert client.report(one, report_of(1)) == (200, "repeated")
-    assert client.report(one, report_of(1, draw=1)) == (409, "already_reported")
-    assert client.report(other, report_of(1)) == (201, "accepted")
+    assert client.report(one, report_of(1, token=one)) == (201, "accepted")
+    assert client.report(one, report_of(1, token=one)) == (200, "repeated")
+    different = report_of(1, draw=1, token=one)
+    assert different != report_of(1, token=one)
+    assert client.report(one, different) == (409, "already_reported")
+    assert client.report(other, report_of(1, token=other)) == (201, "accepted")
     status, round = client.json("GET", "/v1/round")
     assert status == 200
     assert round["n_reports"] == before + 2
@@ -104,7 +108,111 @@ def test_a_bad_report_is_refused_with_its_reason_and_counted(server, client, rea
     for body in bodies:
         assert client.report(token, body) == (400, reason)
     assert metric(client, name) == before + len(bodies)
-    assert client.report(token, report_of(5)) == (201, "accepted")  # nothing of it stuck
+    good = report_of(5, token=token)
+    assert client.report(token, good) == (201, "accepted")  # nothing of it stuck
+
+
+def coins_of(token: str, round: int = 0) -> DeviceCoins:
+    return DeviceCoins(token_bytes(token), round)
+
+
+def test_positions_that_are_not_those_of_device_and_round_are_refused(server, client):
+    own, other = server.enrolled(2)
+    name = 'nextapp_reports_total{outcome="wrong_coins"}'
+    before = metric(client, name)
+    due = distinct(coins_of(own), MECHANISM.k, MECHANISM.D)
+    chosen = [(position + 1) % MECHANISM.D for position in due]
+    gradient = np.ones((12, 4))
+    bad = [
+        Report("harmony", 0, MECHANISM._fields.packed(sorted(chosen), [1] * MECHANISM.k)),
+        MECHANISM.encode(gradient, KeyedBits(1), 0, coins_of(other)),
+        MECHANISM.encode(gradient, KeyedBits(1), 0, coins_of(own, round=1)),
+        MECHANISM.encode(gradient, KeyedBits(1), 0),  # drawn with the phone's own bits
+    ]
+    for report in bad:
+        assert client.report(own, report.to_bytes()) == (400, "wrong_coins")
+    assert metric(client, name) == before + len(bad)
+    for signs in ([0] * MECHANISM.k, [1] * MECHANISM.k):  # the signs are the phone's
+        last = Report("harmony", 0, MECHANISM._fields.packed(due, signs)).to_bytes()
+        assert client.report(own, last)[1] in ("accepted", "already_reported")
+
+
+@pytest.mark.parametrize("name", ["codebook", "simhash"])
+def test_a_seed_that_is_not_that_of_device_and_round_is_refused(tmp_path, name):
+    """The seed is the first 8 bytes of HMAC-SHA256, written here by hand."""
+    with ServerProcess(tmp_path, mechanism=name) as server:
+        own, other = server.enrolled(2)
+        client = server.client()
+        made = requested(Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]))
+
+        def seed(token: str, round: int) -> bytes:
+            said = b"nextapp coins" + round.to_bytes(8, "little") + bytes(8)
+            return hmac.new(token_bytes(token), said, hashlib.sha256).digest()[:8]
+
+        report = made.encode(np.ones((12, 4)), KeyedBits(1), 0, coins_of(own))
+        assert report.payload[:8] == seed(own, 0)
+        rest = report.payload[8:]
+        for wrong in (bytes(8), seed(other, 0), seed(own, 1)):
+            body = Report(name, 0, wrong + rest).to_bytes()
+            assert client.report(own, body) == (400, "wrong_coins")
+        assert client.report(own, report.to_bytes()) == (201, "accepted")
+
+
+def test_without_a_public_part_a_report_is_taken_as_it_is(tmp_path):
+    with ServerProcess(tmp_path, mechanism="duchi") as server:
+        (token,) = server.enrolled(1)
+        made = mechanism("duchi", n_apps=12, d=4, epsilon=2.0, clip=1.0)
+        body = made.encode(np.ones((12, 4)), KeyedBits(1), 0).to_bytes()
+        assert server.client().report(token, body) == (201, "accepted")
+
+
+def test_the_digest_is_that_of_the_broadcast_and_comes_from_no_cache(client):
+    body = client.request("GET", "/v1/broadcast")[2]
+    status, headers, data = client.request("GET", "/v1/digest")
+    assert (status, headers["cache-control"]) == (200, "no-store")
+    digest = hashlib.sha256(body).hexdigest()
+    assert json.loads(data) == {"round": 0, "sha256": digest, "n_bytes": len(body)}
+    status, headers, data = client.request("GET", "/v1/digests")
+    assert (status, json.loads(data)) == (200, {"digests": [[0, digest]]})
+
+
+def next_broadcast(server, client, token, round: int) -> bytes:
+    """The broadcast after this round, which one report closes."""
+    assert client.report(token, report_of(1, round, token=token)) == (201, "accepted")
+    for _ in range(200):
+        _, headers, body = client.request("GET", "/v1/broadcast")
+        if headers["nextapp-round"] == str(round + 1):
+            return body
+        time.sleep(0.05)
+    raise AssertionError(f"round {round} does not close")
+
+
+def test_every_broadcast_tells_of_those_before_it_whatever_was_killed(tmp_path):
+    """Digests and chain by hand, over kills in between; the bytes at hand stay the same."""
+    with ServerProcess(tmp_path, goal=1) as server:
+        (token,) = server.enrolled(1)
+        client = server.client()
+        bodies = [client.request("GET", "/v1/broadcast")[2]]
+        for number in range(5):
+            bodies.append(next_broadcast(server, client, token, number))
+            if number % 2:
+                server.kill()
+                server.start()
+                client = server.client()
+                assert client.request("GET", "/v1/broadcast")[2] == bodies[-1]
+        told = client.json("GET", "/v1/digests")[1]["digests"]
+    digests = [hashlib.sha256(body).hexdigest() for body in bodies]
+    assert told == [[number, digest] for number, digest in enumerate(digests)]
+    chain = bytes(32)
+    for number, body in enumerate(bodies):
+        words = unpack(body)[1]
+        if number == 0:
+            assert not {"previous", "history"} & set(words)
+        else:
+            assert words["previous"] == digests[number - 1]
+            history = json.loads(words["history"])
+            assert history == {"digests": told[:number], "chain": chain.hex()}
+        chain = hashlib.sha256(chain + bytes.fromhex(digests[number])).digest()
 
 
 def test_without_a_token_that_was_given_out_there_is_no_report(client):
@@ -160,7 +268,7 @@ def test_other_paths_and_methods_are_said_in_json(client):
 def test_metrics_are_what_prometheus_reads(server, client):
     """Every sample line is NAME{LABEL="…"} NUMBER, is announced, and buckets rise to the count."""
     (token,) = server.enrolled(1)
-    assert client.report(token, report_of(9))[0] == 201
+    assert client.report(token, report_of(9, token=token))[0] == 201
     lines = client.request("GET", "/metrics")[2].decode().splitlines()
     announced = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     samples = [line for line in lines if not line.startswith("#")]
@@ -185,7 +293,8 @@ def test_reports_sent_at_once_are_all_answered_for_what_they_are(server):
     def send(number):
         if not hasattr(clients, "own"):
             clients.own = server.client()
-        return clients.own.report(tokens[number % 24], report_of(number % 24))
+        token = tokens[number % 24]
+        return clients.own.report(token, report_of(number % 24, token=token))
 
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(send, range(72)))
@@ -197,8 +306,9 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
         client = server.client()
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         tokens = server.enrolled(4)
-        for device in range(3):
-            assert client.report(tokens[device], report_of(device)) == (201, "accepted")
+        bodies = [report_of(device, token=tokens[device]) for device in range(3)]
+        for token, body in zip(tokens, bodies, strict=False):
+            assert client.report(token, body) == (201, "accepted")
         for _ in range(100):
             _, headers, body = client.request("GET", "/v1/broadcast")
             if headers["nextapp-round"] == "1":
@@ -206,9 +316,10 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
             time.sleep(0.05)
         second = Broadcast.from_bytes(body)
         assert client.report(tokens[3], report_of(3)) == (410, "round_closed")
-        assert client.report(tokens[0], report_of(0)) == (410, "round_closed")
-        assert client.report(tokens[0], report_of(0, round=1)) == (201, "accepted")
-        reports = [Report.from_bytes(report_of(device)) for device in range(3)]
+        assert client.report(tokens[0], bodies[0]) == (410, "round_closed")
+        again = report_of(0, round=1, token=tokens[0])
+        assert client.report(tokens[0], again) == (201, "accepted")
+        reports = [Report.from_bytes(body) for body in bodies]
         slope = 3 * MECHANISM.decode(reports) + 0.3 * first.app_vectors
         np.testing.assert_allclose(
             second.app_vectors, first.app_vectors - 0.01 * slope, rtol=1e-12, atol=1e-12
@@ -278,7 +389,7 @@ def test_slow_clients_are_sent_away_and_others_do_not_notice(tmp_path):
         for opened in crowd:
             opened.close()
         time.sleep(0.2)
-        assert server.client().report(token, report_of(1)) == (201, "accepted")
+        assert server.client().report(token, report_of(1, token=token)) == (201, "accepted")
 
 
 def test_an_endless_head_is_cut_off(server):
@@ -299,13 +410,12 @@ def test_devices_and_addresses_that_ask_too_often_are_told_to_wait(tmp_path):
     with ServerProcess(tmp_path, limits=limits) as server:
         client = server.client()
         one, other = server.enrolled(2)
-        assert client.report(one, report_of(1))[0] == 201
-        assert [client.report(one, report_of(1))[0] for _ in range(3)] == [200, 200, 429]
-        _, headers, _ = client.request(
-            "POST", "/v1/report", report_of(1), authorization=f"Bearer {one}"
-        )
+        body = report_of(1, token=one)
+        assert client.report(one, body)[0] == 201
+        assert [client.report(one, body)[0] for _ in range(3)] == [200, 200, 429]
+        _, headers, _ = client.request("POST", "/v1/report", body, authorization=f"Bearer {one}")
         assert 900 <= int(headers["retry-after"]) <= 1000
-        assert client.report(other, report_of(2))[0] == 201
+        assert client.report(other, report_of(2, token=other))[0] == 201
         wrong = [client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] for _ in range(3)]
         assert wrong == [403, 403, 429]
         assert client.json("POST", "/v1/enrol", {"code": server.code()})[0] == 201
@@ -315,7 +425,7 @@ def test_nothing_of_a_client_is_written_to_the_log(tmp_path):
     with ServerProcess(tmp_path) as server:
         client = server.client()
         (token,) = server.enrolled(1)
-        client.report(token, report_of(1))
+        client.report(token, report_of(1, token=token))
         client.report("A" * 43, report_of(1))
         client.request("GET", "/v1/broadcast")
         client.close()

@@ -1,6 +1,8 @@
-"""What phones that lie can do to Q: no more than their mechanism allows one report."""
+"""What phones that lie can do to Q: no more than their mechanism and their coins allow a report."""
 
 from __future__ import annotations
+
+import hashlib
 
 import numpy as np
 import pytest
@@ -9,8 +11,8 @@ from nextapp.federation.coordinator import Coordinator
 from nextapp.federation.rounds import RoundRules
 from nextapp.federation.vault import Outcome, Submission, Vault
 from nextapp.privacy import mechanism
-from nextapp.privacy.codewords import UNIT, table
-from nextapp.randomness import KeyedBits
+from nextapp.privacy.codewords import UNIT, table, vectors
+from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
 from nextapp.server import Server, sgd
 from nextapp.wire import ModelSettings, Report
 
@@ -35,10 +37,22 @@ def largest_report(m) -> float:
     return CLIP * m.K * 2**64 / m.threshold
 
 
+def token(number: int) -> bytes:
+    return hashlib.sha256(b"token %d" % number).digest()
+
+
+def coins(number: int) -> DeviceCoins:
+    return DeviceCoins(token(number), 0)
+
+
 def worst_report(m, number: int) -> Report:
-    """Of some legal reports the one that pushes hardest along the target."""
+    """Of some reports that a gateway takes the one that pushes hardest along the target."""
     rng = np.random.default_rng([9, number])
-    legal = [m.encode(1e9 * TARGET, KeyedBits(int(rng.integers(2**60)), n), 0) for n in range(40)]
+    legal = [
+        m.encode(1e9 * TARGET, KeyedBits(int(rng.integers(2**60)), n), 0, coins(number))
+        for n in range(40)
+    ]
+    assert all(m.matches_coins(report, coins(number)) for report in legal)
     assert all(np.isfinite(m.decode([report])).all() for report in legal)
     return max(legal, key=lambda report: float((m.decode([report]) * TARGET).sum()))
 
@@ -86,18 +100,67 @@ def test_one_percent_of_liars_move_q_by_no_more_than_their_reports_can_hold(tmp_
         assert np.abs(m.decode([report])).max() <= largest_report(m) * (1 + 1e-9)
 
 
-def test_the_bound_is_reached_by_liars_who_agree(tmp_path):
-    """So nothing smaller could be promised: harmony with one entry, all on the same one."""
+def test_liars_who_agree_reach_an_entry_by_those_whose_coins_give_it_and_no_others(tmp_path):
+    """harmony with one entry: D c clip for each of them, which are k/D of all on average."""
     m = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=EPSILON, clip=CLIP, k=1)
-    up, down = (Report("harmony", 0, m._fields.packed([12], [sign])) for sign in (1, 0))
-    rest = [honest_report(m, number) for number in range(PHONES - HOSTILE)]
+    n_liars, wanted = 200, 12
+    up, down = (Report("harmony", 0, m._fields.packed([wanted], [sign])) for sign in (1, 0))
+    able = [number for number in range(n_liars) if m.matches_coins(up, coins(number))]
+    assert 0 < len(able) < 3 * n_liars / m.D  # the mean is 5
+    rest = [honest_report(m, number) for number in range(PHONES - len(able))]
     (tmp_path / "up").mkdir()
     (tmp_path / "down").mkdir()
-    high = stepped(tmp_path / "up", m, [*[up] * HOSTILE, *rest])
-    low = stepped(tmp_path / "down", m, [*[down] * HOSTILE, *rest])
+    high = stepped(tmp_path / "up", m, [*[up] * len(able), *rest])
+    low = stepped(tmp_path / "down", m, [*[down] * len(able), *rest])
     moved = np.abs(high - low)
-    assert moved.ravel().argmax() == 12
-    assert moved.max() == pytest.approx(RATE * HOSTILE * 2 * m.D * m.c * CLIP, rel=1e-9)
+    assert moved.ravel().argmax() == wanted
+    assert moved.max() == pytest.approx(RATE * len(able) * 2 * m.D * m.c * CLIP, rel=1e-9)
+
+
+def test_over_rounds_a_liar_of_harmony_weighs_as_much_as_c_phones_at_the_clip():
+    """In every entry, whatever it does: positions are k of D, and each counts D c clip/k."""
+    m = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=EPSILON, clip=CLIP)
+    reach = np.zeros(m.D)
+    rounds = 4000
+    for number in range(rounds):
+        reach[distinct(DeviceCoins(token(1), number), m.k, m.D)] += m.D / m.k * m.c * CLIP
+    error = 5 * m.D / m.k * m.c * CLIP * np.sqrt(m.k / m.D / rounds)
+    assert np.abs(reach / rounds - m.c * CLIP).max() < error
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_the_coins_of_codebook_leave_a_liar_the_best_of_m_codewords(epsilon):
+    """Along a row it weighs 2.8 clip/μ on average, where seeds of its choice gave 4 and more."""
+    m = mechanism("codebook", n_apps=N_APPS, d=DIM, epsilon=epsilon, clip=CLIP)
+    unit = TARGET / np.linalg.norm(TARGET)
+
+    def decoded(seed: int) -> np.ndarray:
+        """What each of its m reports adds to the sum, (m, n_apps, d), in units of clip/μ."""
+        seeds = np.full(m.m, seed, np.uint64)
+        entries = vectors(seeds, np.uint64(purpose_word("codebook")), np.arange(m.m), m.m, m.D)
+        return entries.reshape(m.m, N_APPS, DIM) / UNIT
+
+    def push(seed: int) -> float:
+        return float((decoded(seed) * unit).sum(axis=(1, 2)).max())
+
+    one = list(m.outputs(7))[5]
+    np.testing.assert_allclose(m.decode([one]), decoded(7)[5] * CLIP / m.mu, rtol=1e-12)
+    drawn = [push(int(coins(number).words(1)[0])) for number in range(200)]
+    of_normals = np.random.default_rng(1).normal(size=(5000, m.m)).max(axis=1)
+    error = 4 * of_normals.std() / np.sqrt(len(drawn))
+    assert abs(np.mean(drawn) - of_normals.mean()) < error  # the largest of m normals: 2.8
+    assert max(push(seed) for seed in range(1000)) > 4.0
+    assert np.linalg.norm(decoded(7)[:, 3], axis=1).max() <= np.sqrt(DIM) * 4.4
+
+
+@pytest.mark.parametrize("name", ["subset", "hadamard"])
+def test_a_liar_of_an_oracle_chooses_among_all_outputs(name):
+    """No coins bind them: one lifts a cell of its choice by the same weight, every round."""
+    m = mechanism(name, n_apps=3, d=4, epsilon=EPSILON)
+    assert all(m.matches_coins(report, coins(1)) for report in m.outputs())
+    best = np.max([m.decode([report]) for report in m.outputs()], axis=0)
+    np.testing.assert_allclose(best, best[0, 0], rtol=1e-12)
+    assert 1.0 < best[0, 0] < 2.5  # shares of phones that do nothing else
 
 
 def test_one_hostile_f_max_breaks_the_printed_mechanism():

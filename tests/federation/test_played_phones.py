@@ -11,24 +11,26 @@ import time
 
 import numpy as np
 import pytest
-from servers import DIM, N_APPS, SETTINGS, ServerProcess
+from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
 
 from nextapp.crowd import CrowdServer
 from nextapp.federation import embedded
 from nextapp.federation.playing import PlayedFleet, launches
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import aggregated
-from nextapp.predictors.factorised import phones as devices_of
+from nextapp.predictors.factorised import phones as cores_of
 from nextapp.privacy import mechanism
-from nextapp.randomness import KeyedBits
+from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import Server, adam
 from nextapp.wire import Broadcast, ModelSettings
 
 PHONES, ROUNDS = 12, 3
 
 
-@pytest.mark.parametrize("name", ["harmony", "codebook"])
+@pytest.mark.parametrize("name", ["harmony", "codebook", "duchi"])
 def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp_path, seed, name):
+    """Phone by phone with the coins of their tokens; a fleet in columns has no tokens, so it is
+    held against duchi, whose reports have no public part."""
     options = {"mechanism": name, "optimiser": "adam", "goal": PHONES, "minimum": PHONES}
     with ServerProcess(tmp_path / "server", **options) as server:
         fleet = PlayedFleet(
@@ -42,30 +44,32 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         played = fleet.play(ROUNDS, lambda one: None)
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
+        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         fleet.close()
     assert [one.outcomes for one in played] == [{"accepted": PHONES}] * ROUNDS
     assert last.round == ROUNDS
 
     made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
     log = launches(PHONES, N_APPS, seed)
-    devices = devices_of(log)
-    by_devices, by_columns = (
+    cores = cores_of(log)
+    by_phones, by_columns = (
         Server(first.app_vectors, ModelSettings(), adam(SETTINGS["rate"]), made) for _ in range(2)
     )
     columns = Fleet.of_log(log)
     for number in range(ROUNDS):
-        for phone, device in enumerate(devices):
-            device.update(by_devices.broadcast)
-            bits = KeyedBits(seed, phone, number, "report")
-            by_devices.collect(device.report(by_devices.broadcast, made, bits))
-        by_devices.step()
+        for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
+            core.update(by_phones.broadcast)
+            bits, coins = KeyedBits(seed, phone, number, "report"), DeviceCoins(token, number)
+            by_phones.collect(made.encode(core.answer(made), bits, number, coins))
+        by_phones.step()
         sums = aggregated(
             columns, by_columns.broadcast, made, seed, np.zeros((PHONES, DIM)),
             np.ones(PHONES, bool),
         )  # fmt: skip
         by_columns.step_along(sums.n_reports * sums.mean(made), sums.n_reports)
-    assert np.array_equal(last.app_vectors, by_devices.broadcast.app_vectors)
-    np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
+    assert np.array_equal(last.app_vectors, by_phones.broadcast.app_vectors)
+    if name == "duchi":
+        np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
 
 
 def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, seed):
@@ -82,9 +86,10 @@ def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, 
         server.stop()
     oracle = mechanism("subset", n_apps=N_APPS, d=N_APPS + 1, epsilon=2.0)
     simulated = CrowdServer(oracle, told.apps)
-    for phone, device in enumerate(devices_of(launches(PHONES, N_APPS, seed))):
+    for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
+        core.update(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
-        simulated.collect(device.report(simulated.broadcast, oracle, bits))
+        simulated.collect(oracle.encode(core.answer(oracle), bits, 0))
     expected = simulated.step().crowd
     assert told.round == 1
     for name in ("popularity", "starts", "following", "share"):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
+import struct
 import subprocess
 import sys
+import time
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -12,7 +17,9 @@ import numpy as np
 import pytest
 from servers import ServerProcess
 
-from nextapp.wire import Broadcast, Report, WireError
+from nextapp.privacy import mechanism
+from nextapp.randomness import DeviceCoins
+from nextapp.wire import Broadcast, History, Report, WireError, unpack
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors"
@@ -34,7 +41,7 @@ def vectors(name: str):
 
 class GivenWords:
     def __init__(self, words):
-        self.left = list(words)
+        self.left = list(map(int, words))
 
     def next(self) -> int:
         return self.left.pop(0)
@@ -63,8 +70,10 @@ def test_another_client_reads_the_broadcasts(name):
     data, expected = (VECTORS / name).read_bytes(), vectors("broadcasts.json")[name]
     read = other.read_broadcast(data)
     assert read["Q"] == expected["app_vectors"]
-    for key in ("round", "apps", "settings", "request"):
+    for key in ("round", "apps", "settings", "request", "history"):
         assert read[key] == expected[key]
+    assert hashlib.sha256(data).hexdigest() == expected["sha256"]
+    other.check(read)
     ours = Broadcast.from_bytes(data)
     assert ours.app_vectors.tolist() == read["Q"]
     with pytest.raises(ValueError, match="damaged"):
@@ -79,21 +88,25 @@ def test_another_client_solves_the_same_user_vector_and_gradient():
     np.testing.assert_allclose(p, expected["user_vector"], rtol=tolerance)
     np.testing.assert_allclose(F, expected["gradient"], rtol=tolerance, atol=1e-12)
     words = GivenWords(loaded(VECTORS / "make.py").word(i) for i in range(expected["words_taken"]))
-    payload = other.harmony(F, read["request"], words)
+    coins = other.Coins(expected["token"], read["round"])
+    payload = other.harmony(F, read["request"], words, coins)
     assert other.report_bytes("harmony", read["round"], payload).hex() == expected["report"]
     assert not words.left
 
 
-@pytest.mark.parametrize("mechanism", ["harmony", "codebook"])
-def test_another_client_draws_the_same_reports_from_the_same_words(mechanism):
-    some = [one for one in vectors("reports.json") if one["request"]["mechanism"] == mechanism]
+@pytest.mark.parametrize("name", ["harmony", "codebook"])
+def test_another_client_draws_the_same_reports_from_the_same_words(name):
+    some = [one for one in vectors("reports.json") if one["request"]["mechanism"] == name]
     assert len(some) == 9
     for one in some:
-        words = GivenWords(one["words"])
-        payload = other.MECHANISMS[mechanism](one["gradient"], one["request"], words)
+        words, coins = GivenWords(one["words"]), GivenWords(one["coins"])
+        payload = other.MECHANISMS[name](one["gradient"], one["request"], words, coins)
         assert payload.hex() == one["payload"]
         assert not words.left
-        assert other.report_bytes(mechanism, one["round"], payload).hex() == one["report"]
+        assert not coins.left
+        coins = other.Coins(one["token"], one["round"])  # the same, by HMAC
+        assert [str(coins.next()) for _ in one["coins"]] == one["coins"] != []
+        assert other.report_bytes(name, one["round"], payload).hex() == one["report"]
 
 
 def test_another_client_draws_the_same_reports_of_the_crowd():
@@ -123,22 +136,166 @@ def test_another_client_reports_the_same_of_a_history():
         assert not words.left
 
 
+def test_coins_are_the_same_by_hmac_alone():
+    for one in vectors("coins.json"):
+        key, number = bytes.fromhex(one["token_bytes"]), int(one["round"])
+        assert base64.urlsafe_b64decode(one["token"] + "=") == key
+        coins = other.Coins(one["token"], number)
+        assert [str(coins.next()) for _ in one["words"]] == one["words"]
+        assert (
+            other.distinct(other.Coins(one["token"], number), 5, 1600)
+            == (one["distinct_5_of_1600"])
+        )
+        for i, expected in enumerate(one["words"]):
+            said = b"nextapp coins" + struct.pack("<QQ", number, i)
+            word = hmac.digest(key, said, "sha256")[:8]
+            assert str(int.from_bytes(word, "little")) == expected
+
+
+def test_reports_of_the_vectors_are_those_that_a_gateway_takes():
+    """Where there is a public part it is that of token and round, and of no other."""
+    for one in vectors("reports.json"):
+        report = Report.from_bytes(bytes.fromhex(one["report"]))
+        d = one["n_apps"] + 1 if "shares" in one else len(one["gradient"][0])
+        radius = {} if one["request"]["clip"] is None else {"clip": one["request"]["clip"]}
+        made = mechanism(
+            one["request"]["mechanism"], n_apps=one.get("n_apps") or len(one["gradient"]), d=d,
+            epsilon=one["request"]["epsilon"], **radius, **one["request"]["options"],
+        )  # fmt: skip
+        key = base64.urlsafe_b64decode(one["token"] + "=")
+        assert made.matches_coins(report, DeviceCoins(key, report.round))
+        public = one["request"]["mechanism"] not in ("duchi", "subset", "hadamard")
+        assert bool(one["coins"]) == public
+
+
+def test_two_programs_agree_on_which_broadcast_continues_which():
+    told = vectors("history.json")
+    for one in told["files"]:
+        data = (VECTORS / one["offered"]).read_bytes()
+        read, ours, held = other.read_broadcast(data), Broadcast.from_bytes(data), one["held"]
+        assert other.continues(read["history"], held) is one["continues"]
+        assert ours.history.continues(**held) is one["continues"]
+        assert unpack(data)[1]["previous"] == ours.history.digests[-1][1]
+        if one["continues"]:
+            other.check_continues(read, held)
+        else:
+            with pytest.raises(ValueError, match="does not continue"):
+                other.check_continues(read, held)
+    links = told["links"]
+    for one in told["long"]:
+        some = links[one["first_told"] : one["last_told"] + 1]
+        history = {
+            "digests": [[link["round"], link["digest"]] for link in some],
+            "chain": some[-1]["chain_of_the_next"],
+        }
+        assert other.continues(history, one["held"]) is one["continues"]
+        digests = tuple((link["round"], link["digest"]) for link in some)
+        ours = History(digests, some[-1]["chain_of_the_next"])
+        assert ours.continues(**one["held"]) is one["continues"]
+
+
+def test_no_number_of_the_vectors_is_too_large_for_a_float():
+    def numbers(value):
+        if isinstance(value, dict | list):
+            for one in value.values() if isinstance(value, dict) else value:
+                yield from numbers(one)
+        elif isinstance(value, int):
+            yield value
+
+    for path in VECTORS.glob("*.json"):
+        assert all(abs(one) < 2**53 for one in numbers(vectors(path.name))), path.name
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"Q": []}, "apps of"), ({"Q": [[1e7]]}, "no scale"), ({"Q": [[float("nan")]]}, "scale"),
+        ({"apps": ["a", "a"], "Q": [[1.0], [1.0]]}, "twice"), ({"apps": [""]}, "name"),
+        ({"apps": ["a", "b"]}, "does not fit"), ({"settings": {"lam": 1e-9}}, "lam"),
+    ],
+)  # fmt: skip
+def test_another_client_refuses_what_no_phone_should_compute_with(change, says):
+    good = {"Q": [[1.0]], "apps": ["a"], "settings": {"lam": 0.3}}
+    other.check(good)
+    with pytest.raises(ValueError, match=says):
+        other.check({**good, **change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mechanism": "laplace"}, {"epsilon": 1.1}, {"epsilon": float("nan")}, {"clip": None},
+        {"clip": 1e-12}, {"options": {"k": 65}}, {"options": {"l": 1}},
+    ],
+)  # fmt: skip
+def test_another_client_holds_a_request_against_its_limits(change):
+    good = {"mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "options": {"k": 3}}
+    other.check_request(good, 1.0)
+    with pytest.raises(ValueError, match=r"."):
+        other.check_request({**good, **change}, 1.0)
+
+
 def test_bad_reports_are_refused():
     for one in vectors("bad-reports.json"):
         with pytest.raises(WireError):
             Report.from_bytes(bytes.fromhex(one["report"]))
 
 
+def phone(server: ServerProcess, *options: str) -> subprocess.CompletedProcess:
+    command = [
+        sys.executable, str(ROOT / "examples" / "other_client.py"),
+        "--server", f"http://127.0.0.1:{server.port}", "--now", "--epsilon", "9",
+        "--history", "app-0001,app-0003,app-0001,app-0004,unknown,app-0001", *options,
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
 @pytest.mark.parametrize(
-    "settings", [{}, {"mechanism": "subset", "epsilon": 4.5, "clip": None}], ids=["Q", "crowd"]
+    "settings",
+    [{}, {"mechanism": "codebook"}, {"mechanism": "subset", "epsilon": 4.5, "clip": None}],
+    ids=["harmony", "codebook", "crowd"],
 )
 def test_another_client_joins_a_round(tmp_path, settings):
     with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:
-        command = [
-            sys.executable, str(ROOT / "examples" / "other_client.py"),
-            "--server", f"http://127.0.0.1:{server.port}", "--code", server.code(1),
-            "--history", "app-0001,app-0003,app-0001,app-0004,unknown,app-0001",
-        ]  # fmt: skip
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-        assert done.stdout.strip().endswith("201 accepted")
+        done = phone(server, "--code", server.code(1))
+        assert done.stdout.strip().endswith("201 accepted"), done.stderr
+        assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1
+
+
+def test_another_client_follows_a_server_from_round_to_round_and_no_other(tmp_path):
+    state = tmp_path / "state.json"
+    with ServerProcess(tmp_path / "server", goal=1) as server:
+        client = server.client()
+
+        def until(round: int) -> None:
+            while client.json("GET", "/v1/digest")[1]["round"] < round:
+                time.sleep(0.05)
+
+        done = phone(server, "--state", str(state), "--code", server.code(1))
+        assert done.stdout.strip().endswith("201 accepted"), done.stderr
+        until(1)
+        seen = json.loads(state.read_text())
+        for number in (1, 2):
+            done = phone(server, "--state", str(state))
+            assert f"round {number}" in done.stdout, done.stderr
+            assert done.stdout.strip().endswith("201 accepted")
+            until(number + 1)
+        state.write_text(json.dumps(seen))  # away for three rounds
+        assert "round 3" in phone(server, "--state", str(state)).stdout
+        until(4)
+        forked = {**seen, "held": {**seen["held"], "digest": "ab" * 32}}
+        state.write_text(json.dumps(forked))
+        done = phone(server, "--state", str(state))
+        assert "does not continue round 0" in done.stderr
+        assert client.json("GET", "/v1/round")[1]["n_reports"] == 0
+
+
+def test_another_client_sends_the_same_bytes_again(tmp_path):
+    state = tmp_path / "state.json"
+    with ServerProcess(tmp_path / "server", goal=2) as server:
+        for answer in ("201 accepted", "200 repeated"):
+            done = phone(server, "--state", str(state), "--code", server.code(1))
+            assert done.stdout.strip().endswith(answer), done.stderr
+        asked = phone(server, "--epsilon", "1.5", "--code", server.code(1))
+        assert "is more than 1.5 for a report" in asked.stderr
         assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1

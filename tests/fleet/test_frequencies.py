@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.phone.core import PhoneCore
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, reported, tallied
 from nextapp.fleet.reporting import aggregated
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.shares import transition_shares
@@ -44,7 +44,9 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(
         device = PhoneCore()
         for step, app in enumerate(history.tolist()):
             device.observe(app, float(step))
-        alone.append(device.report(broadcast, m, KeyedBits(seed, 11 + phone, 3, "report")))
+        device.update(broadcast)
+        bits = KeyedBits(seed, 11 + phone, 3, "report")
+        alone.append(m.encode(device.answer(m), bits, broadcast.round))
     assert reported(fleet, m, seed, round=3) == alone
     assert np.array_equal(tallied(fleet, m, seed, round=3), m.tally(alone))
     some = np.arange(len(histories)) % 3 == 0

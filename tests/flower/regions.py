@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from pathlib import Path
 
 import numpy as np
 
-from nextapp.phone.core import PhoneCore
 from nextapp.federation.vault import Vault
 from nextapp.phone import Client, ServerError
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested
-from nextapp.randomness import KeyedBits
+from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.wire import Broadcast
 
 N_APPS = 12
@@ -26,6 +27,10 @@ SETTINGS = {
     "minimum": 4,
     "deadline": 600.0,
 }
+
+
+def token_bytes(token: str) -> bytes:
+    return base64.urlsafe_b64decode(token + "=")
 
 
 class Region:
@@ -49,7 +54,7 @@ class Region:
         while time.monotonic() < give_up:
             try:
                 with Client(self.url, ca=self.ca) as client:
-                    broadcast = Broadcast.from_bytes(client.broadcast().data)
+                    broadcast = Broadcast.from_bytes(client.broadcast())
                 if broadcast.round == round_:
                     return broadcast
                 seen = f"round {broadcast.round}"
@@ -65,6 +70,8 @@ class Region:
             for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 25)):
                 phone.observe(int(app), float(when))
             phone.update(broadcast)
-            bits = KeyedBits(3, number, broadcast.round)
-            client.submit(phone.report(broadcast, requested(broadcast), bits).to_bytes())
+            asked, bits = requested(broadcast), KeyedBits(3, number, broadcast.round)
+            coins = DeviceCoins(token_bytes(client.token), broadcast.round)
+            report = asked.encode(phone.answer(asked), bits, broadcast.round, coins)
+            client.submit(report.to_bytes())
             client.close()

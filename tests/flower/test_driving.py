@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nextapp.phone.core import PhoneCore
 from nextapp.federation.coordinator import Coordinator
 from nextapp.federation.flower.driving import Driver, Pace
 from nextapp.federation.flower.letters import (
@@ -22,6 +22,7 @@ from nextapp.federation.flower.letters import (
 )
 from nextapp.federation.rounds import Round, RoundRules
 from nextapp.federation.vault import Outcome, Submission, Vault
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
 from nextapp.server import Server, adam, random_vectors
@@ -51,7 +52,8 @@ def reports_of(broadcast_bytes, numbers):
         for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
             phone.observe(int(app), float(when))
         phone.update(broadcast)
-        yield phone.report(broadcast, private, KeyedBits(5, number, broadcast.round))
+        bits = KeyedBits(5, number, broadcast.round)
+        yield private.encode(phone.answer(private), bits, broadcast.round)
 
 
 @dataclass
@@ -150,6 +152,40 @@ def test_two_gateways_give_the_app_vectors_of_one_server_to_the_last_bit(tmp_pat
         closed = drives.play_round()
         assert (closed.round, closed.n_reports, closed.stepped) == (number, 20, True)
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(20, 3))
+
+
+def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(tmp_path):
+    """Two rounds, then another process goes on from the checkpoint; the chain by hand."""
+    regions = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    seen = []
+
+    class Watched(ByHand):
+        def send(self, address, letter):
+            super().send(address, letter)
+            if isinstance(letter, Open):
+                seen.append((address, letter.round.number, regions[address].vault.published()))
+
+    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    for _ in range(2):
+        drives, _, _ = driver(coordinator, Watched(*regions), goal=20, gateways=2)
+        drives.play_round()
+        drives.play_round()
+        coordinator = Coordinator.resumed(tmp_path / "c", load)
+    bodies = {}
+    for address, number, published in seen:
+        assert bodies.setdefault(number, published.broadcast) == published.broadcast, address
+    assert {(address, number) for address, number, _ in seen} == {
+        (address, number) for address in (0, 1) for number in range(4)
+    }
+    digests = [(number, hashlib.sha256(bodies[number]).hexdigest()) for number in range(4)]
+    for region in regions:
+        assert region.vault.digests(10) == digests
+    chain = bytes(32)
+    for number in range(1, 4):
+        chain = hashlib.sha256(chain + bytes.fromhex(digests[number - 1][1])).digest()
+        history = Broadcast.from_bytes(bodies[number]).history
+        assert history.digests == tuple(digests[:number])
+        assert history.chain == chain.hex()
 
 
 def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_path):

@@ -6,14 +6,15 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import ALL, FINITE, ORACLES, REAL, gradients, made
+from catalogue import ALL, FINITE, ORACLES, gradients, made
 
 from nextapp import model
 from nextapp.phone.core import PhoneCore
+from nextapp.phone.limits import OPTIONS, Limits
 from nextapp.privacy import MECHANISMS, mechanism
 from nextapp.privacy.kashin import hadamard
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, ModelSettings, Report
+from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
 
 SIZE = {"n_apps": 5, "d": 4}
 
@@ -125,38 +126,24 @@ def test_a_phones_own_form_of_the_gradient_gives_the_same_report(name, options, 
 # --- on a phone --------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def phone(rng):
-    broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings())
-    device = PhoneCore()
-    for number, app in enumerate([3, 1, 3]):
-        device.observe(app, 10.0 * number)
-    device.update(broadcast)
-    return device, broadcast
-
-
-@pytest.mark.parametrize("name", FINITE)
-def test_a_phone_takes_finite_mechanisms(name, phone):
-    device, broadcast = phone
-    assert device.report(broadcast, made(name, {})).mechanism == name
-
-
-@pytest.mark.parametrize(("name", "options"), REAL)
-def test_a_phone_takes_real_numbers_only_when_told(name, options, phone):
-    device, broadcast = phone
-    with pytest.raises(ValueError, match="allow_float=True"):
-        device.report(broadcast, made(name, options))
-    assert device.report(broadcast, made(name, options), allow_float=True).mechanism == name
-
-
-@pytest.mark.parametrize(
-    ("name", "options"), [("identity", {}), ("qharmony-paper", {"allow_unsafe": True})]
-)
-def test_a_phone_takes_what_is_not_private_only_when_told(name, options, phone):
-    device, broadcast = phone
-    with pytest.raises(ValueError, match="allow_unsafe=True"):
-        device.report(broadcast, made(name, options), allow_float=True)
-    assert device.report(broadcast, made(name, options), allow_unsafe=True).mechanism == name
+@pytest.mark.parametrize("name", [name for name in MECHANISMS if name != "identity"])
+def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
+    """Whatever its owner allows: no real numbers, nothing in the clear."""
+    limits = Limits(per_report=9.0, mechanisms=tuple(OPTIONS))
+    clip = None if name in (*ORACLES, "qharmony-paper") else 1.0
+    request = ReportRequest(name, 2.0, clip)
+    broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings(), request=request)
+    if name in (*FINITE, *ORACLES):
+        made_for = limits.mechanism_for(broadcast)
+        phone = PhoneCore()
+        for number, app in enumerate([3, 1, 3]):
+            phone.observe(app, 10.0 * number)
+        phone.update(broadcast)
+        made_for.check(made_for.encode(phone.answer(made_for), KeyedBits(1), 0))
+        assert made_for.guarantee.epsilon == 2.0
+    else:
+        with pytest.raises(WireError, match="which no phone sends"):
+            limits.mechanism_for(broadcast)
 
 
 # --- one at a time -----------------------------------------------------------------------------

@@ -83,12 +83,8 @@ def test_phones_and_server_train_the_q_of_the_paper(rng, seed, alpha, optimiser,
     for round_ in range(15):
         for number, device in enumerate(devices):
             device.update(server.broadcast)
-            data = device.report(
-                server.broadcast,
-                server.mechanism,
-                KeyedBits(seed, number, round_),
-                allow_unsafe=True,
-            ).to_bytes()
+            bits = KeyedBits(seed, number, round_)
+            data = server.mechanism.encode(device.gradient(), bits, round_).to_bytes()
             server.collect(Report.from_bytes(data))
         server.step()
     expected = straight_from_the_paper(start, histories, settings, plain, 15)

@@ -1,13 +1,16 @@
 """Write the test vectors of docs/protocol.md: python tests/vectors/make.py
 
 The words of random bits are public: word i is the first 8 bytes, lowest first, of
-SHA-256("nextapp vector" followed by i as 8 bytes, lowest first).
+SHA-256("nextapp vector" followed by i as 8 bytes, lowest first). Words and other numbers that may
+be above 2^53 are decimal strings, since JSON's numbers are floats in some languages.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +18,17 @@ import numpy as np
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.privacy.codewords import table
+from nextapp.randomness import DeviceCoins, distinct
 from nextapp.shares import transition_shares
-from nextapp.wire import Broadcast, Crowd, ModelSettings, Report, ReportRequest
+from nextapp.wire import (
+    Broadcast,
+    Crowd,
+    History,
+    ModelSettings,
+    Report,
+    ReportRequest,
+    digest_of,
+)
 
 FOLDER = Path(__file__).parent
 HISTORY = [2, 0, 1, 2, 2, 0, 4, 2, 0, 1]
@@ -24,6 +36,7 @@ CONSTANTS = (
     "k", "b", "m", "q", "t", "n_blocks", "block", "n_favoured", "n_outputs", "scattering",
     "floor", "threshold",
 )  # fmt: skip
+LARGE = ("floor", "threshold")
 APPS = ("browser", "camera", "chat", "clock", "Müsli ☕")
 
 
@@ -37,6 +50,49 @@ class PublicWords:
         words = [word(i) for i in range(self.next_, self.next_ + n)]
         self.next_ += n
         return np.array(words, np.uint64)
+
+    def taken(self) -> list[str]:
+        return [str(word(i)) for i in range(self.first, self.next_)]
+
+
+class CountedCoins:
+    """The coins of a device and round, and those that were taken."""
+
+    def __init__(self, key: bytes, round: int) -> None:
+        self._coins = DeviceCoins(key, round)
+        self.taken: list[str] = []
+
+    def words(self, n: int) -> np.ndarray:
+        words = self._coins.words(n)
+        self.taken += map(str, words.tolist())
+        return words
+
+
+def token(i: int) -> str:
+    """43 characters of base64url, which stand for 32 bytes."""
+    key = hashlib.sha256(b"nextapp token of a vector" + i.to_bytes(8, "little")).digest()
+    return base64.urlsafe_b64encode(key).decode().rstrip("=")
+
+
+def coins_of(i: int, round: int) -> CountedCoins:
+    return CountedCoins(base64.urlsafe_b64decode(token(i) + "="), round)
+
+
+def coin_vectors() -> list[dict]:
+    vectors = []
+    for i, round in ((0, 0), (0, 1), (1, 1), (2, 7), (2, 2**53 - 1)):
+        words = coins_of(i, round).words(4).tolist()
+        key = base64.urlsafe_b64decode(token(i) + "=")
+        vectors.append(
+            {
+                "token": token(i),
+                "token_bytes": key.hex(),
+                "round": str(round),
+                "words": list(map(str, words)),
+                "distinct_5_of_1600": distinct(DeviceCoins(key, round), 5, 1600),
+            }
+        )
+    return vectors
 
 
 def word(i: int) -> int:
@@ -61,19 +117,77 @@ def crowd() -> Crowd:
 
 
 def broadcasts() -> dict[str, bytes]:
+    """Of rounds 7, 7, 8 and 10; the last two continue the first."""
     harmony = ReportRequest("harmony", 2.0, 0.5)
     codebook = ReportRequest("codebook", 4.5, 0.5, {"b": 8})
+    first = broadcast(harmony)
+    second = replace(first, round=8, history=History().after(7, first.to_bytes()))
+    third = replace(second, round=10, history=second.history.after(8, second.to_bytes()))
     return {
-        "broadcast-harmony.bin": broadcast(harmony).to_bytes(),
+        "broadcast-harmony.bin": first.to_bytes(),
         "broadcast-codebook-crowd.bin": broadcast(codebook, crowd()).to_bytes(),
+        "broadcast-second.bin": second.to_bytes(),
+        "broadcast-third.bin": third.to_bytes(),
     }
+
+
+def history_vectors() -> dict:
+    """A chain by hand, and broadcasts in hand held against those that a server then offers."""
+    chain, links = bytes(32), []
+    for round in range(70):
+        digest = hashlib.sha256(b"broadcast %d" % round).digest()
+        before, chain = chain, hashlib.sha256(chain + digest).digest()
+        links.append(
+            {
+                "round": round,
+                "digest": digest.hex(),
+                "chain": before.hex(),
+                "chain_of_the_next": chain.hex(),
+            }
+        )
+    files = broadcasts()
+    first, other, second, third = (
+        {
+            "round": read.round,
+            "digest": digest_of(data),
+            "chain": read.history.chain,
+        }
+        for data, read in ((data, Broadcast.from_bytes(data)) for data in files.values())
+    )
+    zeros = "00" * 32
+    cases = [
+        (first, "broadcast-second.bin", True), (first, "broadcast-third.bin", True),
+        (second, "broadcast-third.bin", True), (other, "broadcast-second.bin", False),
+        (other, "broadcast-third.bin", False), (third, "broadcast-second.bin", False),
+        ({**second, "chain": zeros}, "broadcast-third.bin", False),
+        ({**second, "round": 9}, "broadcast-third.bin", False),
+    ]  # fmt: skip
+    return {
+        "links": links,
+        "files": [
+            {"held": held, "offered": offered, "continues": told} for held, offered, told in cases
+        ],
+        "long": [
+            {
+                "held": {key: links[round][key] for key in ("round", "digest", "chain")},
+                "first_told": first_told,
+                "last_told": first_told + n - 1,
+                "continues": told,
+            }
+            for round, first_told, n, told in (
+                (6, 6, 64, True), (5, 6, 64, None), (5, 6, 63, False), (69, 6, 64, True),
+            )
+        ],
+    }  # fmt: skip
 
 
 def read_values(data: bytes) -> dict:
     read = Broadcast.from_bytes(data)
     return {
         "round": read.round,
-        "etag": f'"{hashlib.sha256(data).hexdigest()}"',
+        "sha256": digest_of(data),
+        "previous": read.history.previous,
+        "history": asdict(read.history),
         "apps": list(read.apps),
         "app_vectors": read.app_vectors.tolist(),
         "settings": vars(read.settings),
@@ -89,12 +203,14 @@ def gradient_vector() -> dict:
         device.observe(app, 60.0 * number)
     device.update(read)
     bits = PublicWords()
-    report = device.report(read, requested(read), bits)
+    asked = requested(read)
+    report = asked.encode(device.answer(asked), bits, read.round, coins_of(0, read.round))
     return {
         "broadcast": "broadcast-harmony.bin",
         "history": HISTORY,
+        "token": token(0),
         "user_vector": device.user_vector.tolist(),
-        "gradient": dense_gradient(read, device).tolist(),
+        "gradient": device.gradient().dense().tolist(),
         "relative_tolerance": 1e-9,
         "words_taken": bits.next_,
         "payload": report.payload.hex(),
@@ -108,6 +224,7 @@ def shares_vector() -> dict:
     device = PhoneCore()
     for number, app in enumerate(HISTORY):
         device.observe(app, 60.0 * number)
+    device.update(read)
     vector = {
         "round": read.round,
         "history": HISTORY,
@@ -118,20 +235,15 @@ def shares_vector() -> dict:
     }
     for first in range(0, 200, 20):
         bits = PublicWords(first)
-        report = device.report(read, requested(read), bits)
+        asked = requested(read)
+        report = asked.encode(device.answer(asked), bits, read.round)
         vector["reports"].append(
             {
-                "words": [word(i) for i in range(bits.first, bits.next_)],
+                "words": bits.taken(),
                 "report": report.to_bytes().hex(),
             }
         )
     return vector
-
-
-def dense_gradient(read: Broadcast, device: Device) -> np.ndarray:
-    plain = mechanism("identity", n_apps=read.n_apps, d=read.dim)
-    report = device.report(read, plain, PublicWords(), allow_unsafe=True)
-    return plain.decode([report])
 
 
 def report_vectors() -> list[dict]:
@@ -157,8 +269,8 @@ def report_vectors() -> list[dict]:
         radius = {} if clip is None else {"clip": clip}
         m = mechanism(name, n_apps=len(F), d=F.shape[1], epsilon=epsilon, **radius, **options)
         for repeat in range(3):
-            bits = PublicWords(100 * number + 20 * repeat)
-            report = m.encode(F, bits, round=number)
+            bits, coins = PublicWords(100 * number + 20 * repeat), coins_of(repeat, number)
+            report = m.encode(F, bits, number, coins)
             vectors.append(
                 {
                     "request": {
@@ -167,9 +279,11 @@ def report_vectors() -> list[dict]:
                     **written(F, shares=clip is None),
                     "first_word": bits.first,
                     "words_taken": bits.next_ - bits.first,
-                    "words": [word(i) for i in range(bits.first, bits.next_)],
+                    "words": bits.taken(),
+                    "token": token(repeat),
+                    "coins": coins.taken,
                     "constants": {
-                        key: getattr(m, key)
+                        key: str(getattr(m, key)) if key in LARGE else getattr(m, key)
                         for key in CONSTANTS if hasattr(m, key)
                     },
                     "round": number,
@@ -215,6 +329,8 @@ def texts() -> dict[str, str]:
         "gradient.json": gradient_vector(),
         "shares.json": shares_vector(),
         "reports.json": report_vectors(),
+        "coins.json": coin_vectors(),
+        "history.json": history_vectors(),
         "bad-reports.json": bad_reports(),
         "gaussian-table.json": {
             "entries": {str(i): int(entries[i]) for i in (0, 1, 2, 32766, 32767, 32768, 65535)},

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from nextapp.federation.vault import Reduced
 from nextapp.privacy import Mechanism
 from nextapp.server import write_atomically
@@ -92,14 +94,22 @@ class Coordinator:
         self.accounting = accounting or Accounting()
         self.history = history or History()
         self._keep = keep
+        self._published: tuple[int, bytes] | None = None
 
     @property
     def round(self) -> int:
         return self.learner.broadcast.round
 
     def published(self) -> bytes:
-        """The broadcast of the round at hand as phones get it: the same bytes after a restart."""
-        return replace(self.learner.broadcast, history=self.history).to_bytes()
+        """The broadcast of the round at hand as phones get it: the same bytes after a restart.
+
+        They are kept in the checkpoint, since another machine, NumPy or version of this program
+        might write others, and phones would take the next broadcast for that of a fork.
+        """
+        if self._published is None or self._published[0] != self.round:
+            broadcast = replace(self.learner.broadcast, history=self.history)
+            self._published = self.round, broadcast.to_bytes()
+        return self._published[1]
 
     def next_history(self) -> History:
         """The history of the broadcast after the one at hand."""
@@ -132,14 +142,18 @@ class Coordinator:
         damage = []
         for path in checkpoints(folder):
             try:
-                words = unpack(path.read_bytes())[1]
+                tensors, words = unpack(path.read_bytes())
                 accounting = Accounting(**json.loads(words["accounting"]))
-                history = history_from(json.loads(words["history"]))
-                return cls(
+                history = history_from(json.loads(words.get("history", "{}")))
+                coordinator = cls(
                     load(path), folder, minimum=minimum, accounting=accounting, history=history
                 )
+                if "broadcast" in tensors:
+                    coordinator._published = coordinator.round, tensors["broadcast"].tobytes()
             except (WireError, KeyError) as error:
                 damage.append(f"{path.name}: {error}")
+            else:
+                return coordinator
         raise ValueError(
             f"{folder} has no checkpoint that can be read ({'; '.join(damage) or 'it is empty'}): "
             f"restore it from a backup."
@@ -223,6 +237,7 @@ class Coordinator:
         tensors, words = unpack(path.with_suffix(".part").read_bytes())
         words["accounting"] = json.dumps(asdict(self.accounting))
         words["history"] = json.dumps(asdict(self.history))
+        tensors["broadcast"] = np.frombuffer(self.published(), np.uint8)
         write_atomically(path, pack(tensors, words))
         path.with_suffix(".part").unlink()
         for old in checkpoints(self.folder)[self._keep :]:

@@ -217,7 +217,7 @@ def made(
     coordinator, settings = founded(folder, given, apps, skip_to=skip_to, start=start)
     vault = Vault(folder / "vault.sqlite")
     if start is not None and vault.round() is None:
-        vault.adopt(start / "vault.sqlite")
+        vault.adopt(start / "vault.sqlite", before=coordinator.round)
     embedded = Embedded(coordinator, vault, settings.rules)
     embedded.resume(now)
     return embedded, settings

@@ -132,10 +132,7 @@ def _document() -> dict[str, Any]:
                             "name": "If-None-Match",
                             "in": "header",
                             "required": False,
-                            "schema": {
-                                "type": "string",
-                                "pattern": '^(W/)?"[!#-~]*"$',
-                            },
+                            "schema": {"type": "string"},
                         }
                     ],
                     "responses": {
@@ -177,7 +174,7 @@ def _document() -> dict[str, Any]:
                                     "type": "array",
                                     "items": {
                                         "type": "array",
-                                        "prefixItems": [_COUNT, _DIGEST],
+                                        "items": {"anyOf": [_COUNT, _DIGEST]},
                                         "minItems": 2,
                                         "maxItems": 2,
                                     },

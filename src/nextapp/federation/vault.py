@@ -124,6 +124,10 @@ class Vault:
                 for schema in _SCHEMAS[version:]:
                     for statement in schema.split(";"):
                         write.execute(statement)
+                if version == 1:  # what is handed out has a digest, too
+                    for number, data in write.execute("SELECT * FROM broadcasts").fetchall():
+                        digest = digest_of(data)
+                        write.execute("INSERT INTO digests VALUES (?, ?)", (number, digest))
                 if version < len(_SCHEMAS):
                     write.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
         if version > len(_SCHEMAS):
@@ -181,16 +185,25 @@ class Vault:
             gone = write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
         return gone.rowcount > 0
 
-    def adopt(self, other: Path) -> None:
-        """Take over the devices and open codes of another vault."""
+    def adopt(self, other: Path, *, before: int) -> None:
+        """Take over the devices and open codes of another vault, and its digests `before` a round.
+
+        So phones that came along find the broadcast in their hands among the digests.
+        """
         if not other.exists():
             raise ValueError(f"{other} is not there to take devices from.")
         with _refusals(), closing(sqlite3.connect(other)) as source:
             devices = source.execute("SELECT hash FROM devices").fetchall()
             codes = source.execute("SELECT hash, expires, uses FROM codes").fetchall()
+            digests = []
+            if source.execute("PRAGMA user_version").fetchone()[0] > 1:
+                digests = source.execute(
+                    "SELECT number, sha256 FROM digests WHERE number < ?", (before,)
+                ).fetchall()
         with self._transaction() as write:
             write.executemany("INSERT OR IGNORE INTO devices VALUES (?)", devices)
             write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?)", codes)
+            write.executemany("INSERT OR IGNORE INTO digests VALUES (?, ?)", digests)
 
     def n_devices(self) -> int:
         with _refusals(), self._reading:
