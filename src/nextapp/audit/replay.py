@@ -13,9 +13,15 @@ count as a fault too (`audit.unreached`).
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import hmac
+import secrets
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,25 +31,32 @@ from nextapp.audit import inputs
 from nextapp.audit.inputs import Input
 from nextapp.audit.protocols import PROTOCOLS, Chooser, Content, Protocol, content, protocol
 from nextapp.audit.unreached import Reach
-from nextapp.privacy import MECHANISMS, Mechanism
-from nextapp.randomness import KeyedBits, Words
-from nextapp.wire import Broadcast, Report
+from nextapp.privacy import MECHANISMS, Mechanism, requested
+from nextapp.privacy import mechanism as create
+from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
+from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest
 
 ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)
 """Rounds that are tried beside random ones."""
 
 _MOST_FAULTS = 5
-_PUBLIC_PARTS = 3  # seeds or positions tried with every input
+_PUBLIC_PARTS = 3  # seeds or sets of positions, each tried with every input
+_TRACED = 8  # reports of a deployed size whose instructions are kept
+_MOST_COINS = 128
 
 
 @dataclass(frozen=True)
 class Effort:
     """How much is replayed. ``sizes`` are (n_apps, d, reports)."""
 
-    own: int = 1500
-    sizes: tuple[tuple[int, int, int], ...] = ((87, 16, 900), (500, 16, 60))
-    oracle_sizes: tuple[tuple[int, int, int], ...] = ((87, 88, 900), (500, 501, 300), (2000, 2001, 60))
-    drawn: int = 60
+    own: int = 3000
+    sizes: tuple[tuple[int, int, int], ...] = ((87, 16, 1500), (500, 16, 150), (2000, 16, 15))
+    oracle_sizes: tuple[tuple[int, int, int], ...] = (
+        (87, 88, 1500),
+        (500, 501, 300),
+        (2000, 2001, 60),
+    )
+    drawn: int = 120
     per_drawn: int = 6
 
 
@@ -109,19 +122,49 @@ def report_bytes(name: str, round: int, payload: bytes) -> bytes:
     return body + struct.pack("<I", zlib.crc32(body))
 
 
-def replay(mechanism: Mechanism, seed: int, effort: Effort = DEFAULT) -> Replay | None:
-    """The replay of a mechanism and of others of its class; None where it has no protocol."""
+@contextmanager
+def system_bits(script: Script) -> Iterator[SystemBits]:
+    """A phone's own bits, with these words in place of the operating system's."""
+    before = secrets.token_bytes
+
+    def scripted(n: int | None = None) -> bytes:
+        return script.words((n or 0) // 8).tobytes()
+
+    vars(secrets)["token_bytes"] = scripted
+    try:
+        yield SystemBits()
+    finally:
+        vars(secrets)["token_bytes"] = before
+
+
+def coin_words(token: bytes, round: int, n: int) -> list[int]:
+    """The coins of a device in a round, by the formula that its gateway knows them by."""
+    start = b"nextapp coins" + struct.pack("<Q", round)
+    blocks = [
+        hmac.digest(token, start + struct.pack("<Q", number), hashlib.sha256) for number in range(n)
+    ]
+    return [struct.unpack("<Q", block[:8])[0] for block in blocks]
+
+
+def replay(
+    mechanism: Mechanism, seed: int, effort: Effort = DEFAULT, epsilon: float | None = None
+) -> Replay | None:
+    """The replay of a mechanism and of others of its class; None where it has no protocol.
+
+    ``epsilon`` is the ε that was asked for, where that is known.
+    """
     name = registered_name(mechanism)
     if name not in PROTOCOLS:
         return None
     found = _Faults()
+    found.add(_unlike_asked(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon}))
     number = 0
     for part in _parts(mechanism, name, seed, effort):
         number += 1
         part(found, KeyedBits(seed, phone=number, purpose="replay"))
         if len(found.faults) >= _MOST_FAULTS:
             break
-    return Replay(found.n_reports, number, tuple(found.faults), tuple(found.unreached()))
+    return Replay(found.n_reports, number, tuple(found.faults), tuple(found.unreached(seed)))
 
 
 class _Faults:
@@ -137,8 +180,8 @@ class _Faults:
         if fault is not None and len(self.faults) < _MOST_FAULTS:
             self.faults.append(fault)
 
-    def unreached(self) -> list[str]:
-        return [] if self.faults else self.reach.unreached()
+    def unreached(self, seed: int) -> list[str]:
+        return [] if self.faults else self.reach.unreached(_shared_reach(seed))
 
 
 _Part = Callable[[_Faults, KeyedBits], None]
@@ -177,6 +220,8 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
                         Input(f"{each.what}, times {scale:.3g}", inputs.scaled(each.given, scale))
                     )
             given += inputs.extremes(n_apps, d, clip, simplex)
+            with found.reach:
+                _replay_all(found, made, name, given, _TRACED, bits)
             _replay_all(found, made, name, given, n_reports, bits)
             _refusals(found, made, name, bits)
             _through_phones(found, made, name, seed, bits)
@@ -197,10 +242,7 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
         given += [*inputs.extremes(n_apps, d, clip, simplex)][int(rng.integers(3)) :: 3]
         given = [given[place] for place in rng.permutation(len(given))[: effort.per_drawn]]
         with found.reach:
-            _replay_all(found, made, name, given, effort.per_drawn, bits, parts=1)
-            found.reach.in_encode = False
-            _read_back(made, given[0], bits)
-            found.reach.in_encode = True
+            _replay_all(found, made, name, given, effort.per_drawn, bits)
 
     for _ in range(effort.drawn):
         yield at_random
@@ -232,7 +274,22 @@ def _create(
     except Exception as error:  # a class that cannot be made cannot be audited
         found.add(f"{n_apps} x {d}, ε {epsilon:.3g}, {options}: cannot be made: {error!r}")
         return None
+    asked = {"n_apps": n_apps, "d": d, "epsilon": epsilon, **options}
+    if fault := _unlike_asked(made, asked):
+        found.add(fault)
+        return None
     return made
+
+
+def _unlike_asked(mechanism: Mechanism, asked: dict[str, Any]) -> str | None:
+    """A setting that is not the one asked for, or an ε that is charged but not kept."""
+    for word, value in asked.items():
+        if getattr(mechanism, word, value) != value:
+            return f"asked for {word} {value!r}, made with {getattr(mechanism, word)!r}"
+    charged = mechanism.guarantee.epsilon
+    if charged != asked["epsilon"]:
+        return f"made with ε {asked['epsilon']!r}, promises {charged!r}"
+    return None
 
 
 def _replay_all(
@@ -242,22 +299,22 @@ def _replay_all(
     given: Sequence[Input],
     n_reports: int,
     bits: KeyedBits,
-    parts: int = _PUBLIC_PARTS,
 ) -> None:
+    """Replay, each report of another input than the one before."""
     simplex = mechanism.ball == "simplex"
     stated = protocol(name, mechanism)
     told = [content(each.given, simplex) for each in given]
-    public: list[list[list[int]]] = [[] for _ in given]
+    public: list[list[int]] = []
     rng = bits.generator()
+    same = np.empty((mechanism.n_apps, mechanism.d))
     for number in range(n_reports):
-        place = number % len(given)
-        preset: Sequence[int] = ()
-        if len(public[place]) == parts:
-            preset = public[place][number // len(given) % parts]
-        attempt = _Attempt(mechanism, name, stated, random_round(rng), with_coins=bool(rng.integers(4)))
-        fault, words = attempt.run(told[place], bits, preset)
-        if not preset:
-            public[place].append(words)
+        place, turn = number % len(given), number // len(given)
+        part = turn % _PUBLIC_PARTS
+        preset: Sequence[int] = public[part] if part < len(public) else ()
+        attempt = _Attempt(mechanism, name, stated, random_round(rng), int(rng.integers(6)))
+        fault, words = attempt.run(told[place], bits, preset, same)
+        if part == len(public):
+            public.append(words)
         found.add(fault and f"{_words(mechanism)}, {given[place].what}: {fault}")
         if len(found.faults) >= _MOST_FAULTS:
             return
@@ -265,28 +322,42 @@ def _replay_all(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One report that is replayed."""
+    """One report that is replayed. ``sources`` chooses where bits and coins come from."""
 
     mechanism: Mechanism
     name: str
     stated: Protocol
     round: int
-    with_coins: bool
+    sources: int
 
     def run(
-        self, told: Content, bits: KeyedBits, preset: Sequence[int] = ()
+        self, told: Content, bits: KeyedBits, preset: Sequence[int], same: Floats
     ) -> tuple[str | None, list[int]]:
-        """The fault, if there is one, and the words of the public part."""
+        """The fault, if there is one, and the words of the public part.
+
+        An array is handed over in the memory of the one before, `same`, now and then.
+        """
+        token = bits.words(4).tobytes()
+        of_device = self.sources == 1
+        if of_device:
+            preset = coin_words(token, self.round, _MOST_COINS)
         public, private = Chooser(bits, preset), Chooser(bits)
         with np.errstate(all="ignore"):
             payload = self.stated.payload(told, public, private)
-        if self.with_coins:
-            script, coins = Script(private.words), Script(public.words)
-        else:
-            script, coins = Script([*public.words, *private.words]), None
+        coins: Script | None = None if self.sources == 0 else Script(public.words)
+        private_words = private.words if coins is not None else [*public.words, *private.words]
+        script = Script(private_words)
+        source: Bits | None = coins
+        if of_device and len(public.words) < _MOST_COINS:
+            source, coins = DeviceCoins(token, self.round), None
+        given = told.given
+        if isinstance(given, np.ndarray) and given.dtype == np.float64 and self.sources % 2:
+            np.copyto(same, given)
+            given = same
         try:
-            with np.errstate(all="ignore"):
-                report = self.mechanism.encode(told.given, script, self.round, coins=coins)
+            with np.errstate(all="ignore"), system_bits(script) as system:
+                own: Bits = system if self.sources < 3 else script
+                report = self.mechanism.encode(given, own, self.round, coins=source)
         except OutOfWords as error:
             return f"draws other words than stated: {error}", public.words
         except Exception as error:  # whatever it is, no report came
@@ -296,8 +367,9 @@ class _Attempt:
     def compare(
         self, report: Report, payload: bytes, script: Script, coins: Script | None
     ) -> str | None:
-        if type(report) is not Report:
-            return f"returns {type(report).__name__}, not a plain Report"
+        kinds = type(report), *(type(value) for value in vars(report).values())
+        if kinds != (Report, str, int, bytes):
+            return f"returns {', '.join(kind.__name__ for kind in kinds)}: not a plain Report"
         if report.mechanism != self.name:
             return f"names the mechanism {report.mechanism!r}"
         if report.round != self.round:
@@ -306,9 +378,7 @@ class _Attempt:
             return f"a payload of {len(report.payload)} bytes, stated are {len(payload)}"
         if report.payload != payload:
             return f"sends {report.payload[:24].hex()}, stated is {payload[:24].hex()}"
-        if report.to_bytes() != report_bytes(self.name, self.round, payload) or len(
-            vars(report)
-        ) != 3:
+        if report.to_bytes() != report_bytes(self.name, self.round, payload):
             return "the report on the wire is not mechanism, round and payload"
         if script.n_left:
             return f"leaves {script.n_left} of its words undrawn"
@@ -337,9 +407,10 @@ def _through_phones(
 ) -> None:
     """`Device.report` makes the report that the protocol makes of the phone's content.
 
-    Two reports of each phone, with a launch in between.
+    Two reports of each phone, with a launch in between, drawn with the phone's own bits.
     """
     simplex = mechanism.ball == "simplex"
+    found.add(_request(mechanism, name))
     stated = protocol(name, mechanism)
     histories, first = inputs.world(mechanism.n_apps, 4 if simplex else mechanism.d, seed)
     rng = bits.generator()
@@ -357,23 +428,63 @@ def _through_phones(
             with np.errstate(all="ignore"):
                 payload = stated.payload(told, public, private)
             script = Script([*public.words, *private.words])
-            attempt = _Attempt(mechanism, name, stated, broadcast.round, with_coins=False)
+            attempt = _Attempt(mechanism, name, stated, broadcast.round, 0)
             try:
-                report = device.report(broadcast, mechanism, script, allow_float=True)
+                with system_bits(script):
+                    report = device.report(broadcast, mechanism, allow_float=True)
                 fault = attempt.compare(report, payload, script, None)
             except Exception as error:
                 fault = f"no report, but {error!r}"
             found.add(fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}")
 
 
-def _read_back(mechanism: Mechanism, given: Input, bits: KeyedBits) -> None:
-    """What a server does with a report: it runs the parts that encode and decode share."""
-    try:
-        report = mechanism.encode(given.given, bits, 0)
-        mechanism.decode([report])
-        mechanism.check(report)
-    except Exception:
-        return  # found by the replay, if it is a fault
+def _request(mechanism: Mechanism, name: str) -> str | None:
+    """A broadcast that asks for this mechanism gets it with the ε and the clip that it asks for."""
+    simplex = mechanism.ball == "simplex"
+    clip = None if simplex else mechanism.clip
+    request = ReportRequest(name, mechanism.epsilon, clip, own_options(mechanism))
+    vectors = np.zeros((mechanism.n_apps, 1 if simplex else mechanism.d))
+    made = requested(Broadcast(5, vectors, ModelSettings(), request=request))
+    fault = _unlike_asked(
+        made, {"n_apps": mechanism.n_apps, "epsilon": mechanism.epsilon, "clip": mechanism.clip}
+    )
+    return fault and f"requested by a broadcast: {fault}"
+
+
+@functools.cache
+def _shared_reach(seed: int) -> Reach:
+    """What runs when other mechanisms encode and decode: they share code, but not all of it."""
+    reach = Reach()
+    bits = KeyedBits(seed, purpose="shared")
+    rng = bits.generator()
+    for name in PROTOCOLS:
+        for more in _OTHER_OPTIONS.get(name, ({},)):
+            for n_apps in (3, 20, 200):
+                options = {"epsilon": 1.5, **more}
+                if name not in ("subset", "hadamard"):
+                    options["clip"] = 1.0
+                made = create(name, n_apps=n_apps, d=n_apps + 1, **options)
+                given = [inputs.random_input(rng, n_apps, made.d, 1.0) for _ in range(8)]
+                with reach, warnings.catch_warnings(), np.errstate(all="ignore"):
+                    warnings.simplefilter("ignore")
+                    _encode_and_decode(made, given, bits)
+    return reach
+
+
+_OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "laplace": ({"ball": "linf"}, {"ball": "l1"}),
+    "privunit": ({"form": "dense"}, {"form": "seed"}),
+}
+
+
+def _encode_and_decode(mechanism: Mechanism, given: Sequence[Input], bits: KeyedBits) -> None:
+    for each in given:
+        try:
+            report = mechanism.encode(each.given, bits, 0)
+            mechanism.decode([report])
+            mechanism.check(report)
+        except Exception:  # the replay of that mechanism finds it, if it is a fault
+            continue
 
 
 def _public_clip(phones: Sequence[Input], ball: str) -> float:

@@ -32,13 +32,10 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 class Reach:
     """Keeps which instructions ran, of all code but the libraries' and the audit's own.
 
-    Used as a context manager around what is to be watched. Functions count as those of ``encode``
-    while `in_encode` is set.
+    Used as a context manager around what is to be watched.
     """
 
     def __init__(self) -> None:
-        self.in_encode = True
-        self._entered: set[CodeType] = set()
         self._ran: defaultdict[CodeType, set[int]] = defaultdict(set)
         self._before: Callable[..., Any] | None = None
 
@@ -50,17 +47,17 @@ class Reach:
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
 
-    def unreached(self) -> list[str]:
-        """file:line of what never ran in the functions that ``encode`` entered."""
+    def unreached(self, elsewhere: Reach) -> list[str]:
+        """file:line of what never ran in the functions entered, neither here nor elsewhere."""
         spans: defaultdict[str, set[Span]] = defaultdict(set)
-        for code, offsets in self._ran.items():
+        for code, offsets in [*self._ran.items(), *elsewhere._ran.items()]:
             positions = list(code.co_positions())
             for offset in offsets:
                 line, end_line, column, end_column = positions[offset // 2]
                 if line and end_line and column is not None and end_column is not None:
                     spans[code.co_filename].add(((line, column), (end_line, end_column)))
         found = set()
-        for code in self._entered:
+        for code in self._ran:
             ran = spans[code.co_filename]
             for node in _units(code):
                 start = (node.lineno, node.col_offset)
@@ -72,8 +69,6 @@ class Reach:
     def _call(self, frame: FrameType, event: str, _: Any) -> Callable[..., Any] | None:
         if not _is_watched(frame.f_code.co_filename):
             return None
-        if self.in_encode:
-            self._entered.add(frame.f_code)
         frame.f_trace_lines = False
         frame.f_trace_opcodes = True
         return functools.partial(self._step, self._ran[frame.f_code])
