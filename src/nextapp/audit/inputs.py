@@ -161,7 +161,9 @@ def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
     for value in (math.nan, math.inf, -math.inf):
         yield Input(f"all {value}", np.full((n_apps, d), value))
         if simplex:
-            yield Input(f"share {value}", Shares((n_apps, d), np.zeros(1, np.int64), np.array([value])))
+            yield Input(
+                f"share {value}", Shares((n_apps, d), np.zeros(1, np.int64), np.array([value]))
+            )
         else:
             apps = np.arange(n_apps, dtype=np.int64)
             rows, nothing = np.full((n_apps, d), value), np.zeros(d)

@@ -91,6 +91,22 @@ class Chooser:
         self.words.append(word)
         return ((word >> 11) + 0.5) * 2.0**-53
 
+    def below_each(self, thresholds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """One word for each threshold, in units of 2^-53, and whether it lies below it."""
+        n = len(thresholds)
+        kind, spot = self._bits.words(2 * n).reshape(2, n)
+        kind = kind % np.uint64(8)
+        drawn = (spot >> np.uint64(11)).astype(np.int64)
+        drawn[kind < 2] = thresholds[kind < 2] - 1
+        drawn[kind == 2] = thresholds[kind == 2]
+        drawn[kind == 3] = 0
+        drawn = np.minimum(np.maximum(drawn, 0), (1 << 53) - 1)
+        rest = spot % np.uint64(2048)
+        rest[kind < 2] = 2047
+        rest[kind == 2] = 0
+        self.words += (drawn.astype(np.uint64) << np.uint64(11) | rest).tolist()
+        return np.asarray(drawn < thresholds)
+
     def _choose(self, cuts: Sequence[Cut]) -> int:
         kind, spot = self._next(), self._next()
         if not cuts:
@@ -146,6 +162,7 @@ class Content:
 
 def content(given: Gradient, simplex: bool) -> Content:
     """The entries of a gradient or of shares, read from its fields."""
+    flat: Floats
     if isinstance(given, Shares):
         if simplex:
             return Content(given, np.zeros(0), cells=given.cells, share=given.share)
@@ -176,9 +193,9 @@ class Protocol(ABC):
 
     def __init__(self, mechanism: Any) -> None:
         self.mechanism = mechanism
-        self.size = mechanism.n_apps * mechanism.d
-        self.epsilon = mechanism.epsilon
-        self.clip = mechanism.clip
+        self.size: int = mechanism.n_apps * mechanism.d
+        self.epsilon: float = mechanism.epsilon
+        self.clip: float = mechanism.clip
 
     @abstractmethod
     def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
@@ -233,10 +250,9 @@ class HarmonyProtocol(Protocol):
 class DuchiProtocol(Protocol):
     def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
         entries = self._in_ball(told, "linf")
-        corner = 0
-        for place, entry in enumerate(entries.tolist()):
-            up = int((1.0 + entry) * 2.0**52) << 11
-            corner |= int(private.word((up, up)) < up) << place
+        up = np.floor((1.0 + entries) * 2.0**52).astype(np.int64)
+        positive = np.packbits(private.below_each(up), bitorder="little")
+        corner = int.from_bytes(positive.tobytes(), "little")
         words = -(-self.size // 64)
         chosen = sum(private.word() << 64 * number for number in range(words))
         chosen &= (1 << self.size) - 1
@@ -378,7 +394,8 @@ class HadamardProtocol(OracleProtocol):
 
 class SubsetProtocol(OracleProtocol):
     def design(self) -> None:
-        self.q, self.t = self.mechanism.q, self.mechanism.t
+        self.q: int = self.mechanism.q
+        self.t: int = self.mechanism.t
         self.in_block = self._points(self.t)
         self.n_blocks = -(-self.size // self.in_block)
         self.n_favoured = self._points(self.t - 1)
@@ -387,14 +404,15 @@ class SubsetProtocol(OracleProtocol):
         """Points at right angles to a point; its leading entry, which is 1, makes them so."""
         line, rest = self._entries(point, self.t), self._entries(place, self.t - 1)
         lead = next(number for number, entry in enumerate(line) if entry)
-        other = rest[:lead] + [0] + rest[lead:]
+        other = [*rest[:lead], 0, *rest[lead:]]
         other[lead] = -sum(x * y for x, y in zip(line, other, strict=True)) % self.q
         first = next(number for number, entry in enumerate(other) if entry)
         factor = pow(other[first], self.q - 2, self.q)  # 1 over it, by Fermat
         after = [entry * factor % self.q for entry in other[first + 1 :]]
-        return self._points(len(after)) + sum(
-            entry * self.q**power for power, entry in enumerate(reversed(after))
-        )
+        rest_number = 0
+        for entry in after:
+            rest_number = rest_number * self.q + entry
+        return self._points(len(after)) + rest_number
 
     def _points(self, t: int) -> int:
         return sum(self.q**power for power in range(t))
@@ -413,7 +431,7 @@ class LaplaceProtocol(Protocol):
         entries = self._in_ball(told, ball)
         u = private.uniforms(self.size) - 0.5
         noise = -scale * np.sign(u) * np.log1p(-2 * np.abs(u))
-        return (entries + noise).astype("<f4").tobytes()
+        return bytes((entries + noise).astype("<f4").tobytes())
 
 
 class PiecewiseProtocol(Protocol):
@@ -485,7 +503,7 @@ class PrivUnitProtocol(Protocol):
         else:
             lean = _NORMAL.inv_cdf(v * (1 - self.q))
         drawn = normal + (lean - float(entries @ normal)) * entries
-        return drawn.astype("<f4").tobytes()
+        return bytes(drawn.astype("<f4").tobytes())
 
     def _seed(self, told: Content, private: Chooser) -> bytes:
         whole = self._completed(told)

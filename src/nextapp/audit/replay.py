@@ -6,9 +6,9 @@ same words, in all its bytes: mechanism, round, length, payload. It must use up 
 the public part must come from the coins where there are some. There is no chance in it, so a right
 mechanism never fails, and a threshold that is off by one in 2^64 is seen.
 
-It is done at the sizes of a deployment, with what phones hand over (`audit.inputs`), and with sizes,
-options, ε, rounds and inputs drawn at random. Statements of ``encode`` that did not run in all that
-count as a fault too (`audit.unreached`).
+It is done at the sizes of a deployment, with what phones hand over (`audit.inputs`), and with
+sizes, options, ε, rounds and inputs drawn at random. Statements of ``encode`` that did not run in
+all that count as a fault too (`audit.unreached`).
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ _MOST_FAULTS = 5
 _PUBLIC_PARTS = 3  # seeds or sets of positions, each tried with every input
 _TRACED = 8  # reports of a deployed size whose instructions are kept
 _MOST_COINS = 128
+_SLOW = {"kashin": 0.1}  # share of the reports at deployed sizes, where one takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -154,10 +155,12 @@ def replay(
     ``epsilon`` is the ε that was asked for, where that is known.
     """
     name = registered_name(mechanism)
-    if name not in PROTOCOLS:
+    if name is None or name not in PROTOCOLS:
         return None
     found = _Faults()
-    found.add(_unlike_asked(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon}))
+    found.add(
+        _unlike_asked(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon})
+    )
     number = 0
     for part in _parts(mechanism, name, seed, effort):
         number += 1
@@ -228,8 +231,8 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
 
         return part
 
-    for size in effort.oracle_sizes if simplex else effort.sizes:
-        yield at_size(*size)
+    for n_apps, d, n_reports in effort.oracle_sizes if simplex else effort.sizes:
+        yield at_size(n_apps, d, max(10, int(_SLOW.get(name, 1.0) * n_reports)))
 
     def at_random(found: _Faults, bits: KeyedBits) -> None:
         rng = bits.generator()
@@ -370,21 +373,24 @@ class _Attempt:
         kinds = type(report), *(type(value) for value in vars(report).values())
         if kinds != (Report, str, int, bytes):
             return f"returns {', '.join(kind.__name__ for kind in kinds)}: not a plain Report"
-        if report.mechanism != self.name:
-            return f"names the mechanism {report.mechanism!r}"
-        if report.round != self.round:
-            return f"says round {report.round}, asked for {self.round}"
-        if len(report.payload) != len(payload):
-            return f"a payload of {len(report.payload)} bytes, stated are {len(payload)}"
-        if report.payload != payload:
-            return f"sends {report.payload[:24].hex()}, stated is {payload[:24].hex()}"
-        if report.to_bytes() != report_bytes(self.name, self.round, payload):
-            return "the report on the wire is not mechanism, round and payload"
-        if script.n_left:
-            return f"leaves {script.n_left} of its words undrawn"
-        if coins is not None and coins.n_left:
-            return f"leaves {coins.n_left} of its coins undrawn"
-        return None
+        coins_left = coins.n_left if coins is not None else 0
+        wire = report_bytes(self.name, self.round, payload)
+        faults = (
+            (report.mechanism != self.name, f"names the mechanism {report.mechanism!r}"),
+            (report.round != self.round, f"says round {report.round}, asked for {self.round}"),
+            (
+                len(report.payload) != len(payload),
+                f"a payload of {len(report.payload)} bytes, stated are {len(payload)}",
+            ),
+            (
+                report.payload != payload,
+                f"sends {report.payload[:24].hex()}, stated is {payload[:24].hex()}",
+            ),
+            (report.to_bytes() != wire, "is not mechanism, round and payload on the wire"),
+            (script.n_left > 0, f"leaves {script.n_left} of its words undrawn"),
+            (coins_left > 0, f"leaves {coins_left} of its coins undrawn"),
+        )
+        return next((fault for is_wrong, fault in faults if is_wrong), None)
 
 
 def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) -> None:
@@ -420,9 +426,8 @@ def _through_phones(
         for turn in range(2):
             if turn:
                 device.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
-                history = device.history
                 device.update(broadcast)
-            handed = inputs.handed_over(history, broadcast, simplex)
+            handed = inputs.handed_over(device.history, broadcast, simplex)
             told = content(handed.given, simplex)
             public, private = Chooser(bits), Chooser(bits)
             with np.errstate(all="ignore"):
@@ -435,7 +440,9 @@ def _through_phones(
                 fault = attempt.compare(report, payload, script, None)
             except Exception as error:
                 fault = f"no report, but {error!r}"
-            found.add(fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}")
+            found.add(
+                fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}"
+            )
 
 
 def _request(mechanism: Mechanism, name: str) -> str | None:

@@ -82,9 +82,11 @@ class Reach:
 @functools.cache
 def _is_watched(filename: str) -> bool:
     path = Path(filename)
-    if not path.suffix == ".py" or path.is_relative_to(_AUDIT):
+    if path.suffix != ".py" or path.is_relative_to(_AUDIT):
         return False
-    libraries = (sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+    libraries = (
+        sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
     return path.is_relative_to(_PACKAGE) or not any(path.is_relative_to(each) for each in libraries)
 
 
