@@ -158,6 +158,9 @@ def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]
 
 def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
     """What no report may be made of."""
+    one = np.zeros((n_apps, d))
+    one[-1, -1] = math.nan
+    yield Input("one nan", one)
     for value in (math.nan, math.inf, -math.inf):
         yield Input(f"all {value}", np.full((n_apps, d), value))
         if simplex:

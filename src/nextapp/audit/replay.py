@@ -23,7 +23,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from nextapp.audit.protocols import PROTOCOLS, Chooser, Content, Protocol, conte
 from nextapp.audit.unreached import Reach
 from nextapp.privacy import MECHANISMS, Mechanism, requested
 from nextapp.privacy import mechanism as create
+from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest
 
@@ -434,15 +435,38 @@ def _through_phones(
                 payload = stated.payload(told, public, private)
             script = Script([*public.words, *private.words])
             attempt = _Attempt(mechanism, name, stated, broadcast.round, 0)
+            ledger = _Charges(script)
             try:
                 with system_bits(script):
-                    report = device.report(broadcast, mechanism, allow_float=True)
+                    report = device.report(
+                        broadcast,
+                        mechanism,
+                        ledger=cast(Ledger, ledger) if turn else None,
+                        when=0.0,
+                        allow_float=True,
+                    )
                 fault = attempt.compare(report, payload, script, None)
+                if turn and ledger.charged != [(mechanism.epsilon, broadcast.round, name)]:
+                    fault = f"charges {ledger.charged}, not its ε once, before it draws"
             except Exception as error:
                 fault = f"no report, but {error!r}"
             found.add(
                 fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}"
             )
+
+
+class _Charges:
+    """Stands for a phone's ledger and keeps what is charged before any word is drawn."""
+
+    def __init__(self, script: Script) -> None:
+        self.charged: list[tuple[float, int, str]] = []
+        self._script = script
+
+    def charge(
+        self, epsilon: float, when: float, *, round: int, mechanism: str, **_: object
+    ) -> None:
+        if self._script.n_drawn == 0:
+            self.charged.append((epsilon, round, mechanism))
 
 
 def _request(mechanism: Mechanism, name: str) -> str | None:
