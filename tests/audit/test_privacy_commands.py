@@ -69,6 +69,7 @@ def test_the_audit_passes_right_mechanisms(run, tmp_path):
     assert written["settings"] == {"epsilon": 4.5, "reports": 1000, "quick": True, "seed": 0}
     assert written["bits"]["holds"]
     assert written["bits"]["false_alarm"] == 1e-6
+    assert written["shorter-than"]["holds"]
     found = written["mechanisms"]
     assert found["harmony"]["exact"]["tight"]
     assert found["harmony"]["replay"]["holds"]

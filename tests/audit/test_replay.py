@@ -24,12 +24,14 @@ from nextapp.audit.replay import (
     coin_words,
     registered_name,
     replay,
+    replay_answers,
     report_bytes,
     system_bits,
 )
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
+from nextapp.device import Device
 from nextapp.model import PhoneGradient
-from nextapp.privacy import mechanism
+from nextapp.privacy import ShorterThan, mechanism, requested
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W, sign_threshold
@@ -430,6 +432,85 @@ def test_a_right_mechanism_is_replayed_without_a_fault(name, seed):
     assert found.faults == ()
     assert found.unreached == ()
     assert found.n_reports > 250
+
+
+def phone_that(changes):
+    """`Device.report` as it is, but for one thing."""
+    right = Device.report
+
+    def report(self, broadcast, mechanism, bits=None, **options):
+        return changes(right, self, broadcast, mechanism, bits, options)
+
+    return report
+
+
+def says_another_round(right, self, broadcast, mechanism, bits, options):
+    report = right(self, broadcast, mechanism, bits, **options)
+    return replace(report, round=report.round ^ len(self.history) % 2)
+
+
+def draws_with_its_own_bits(right, self, broadcast, mechanism, bits, options):
+    return right(self, broadcast, mechanism, bits or KeyedBits(len(self.history)), **options)
+
+
+def charges_nothing(right, self, broadcast, mechanism, bits, options):
+    return right(self, broadcast, mechanism, bits, **{**options, "ledger": None})
+
+
+def charges_afterwards(right, self, broadcast, mechanism, bits, options):
+    ledger = options.pop("ledger", None)
+    report = right(self, broadcast, mechanism, bits, **options)
+    if ledger is not None:
+        ledger.charge(mechanism.epsilon, 0.0, round=broadcast.round, mechanism=mechanism.name)
+    return report
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [says_another_round, draws_with_its_own_bits, charges_nothing, charges_afterwards],
+)
+def test_a_fault_in_the_phone_itself_is_caught(changes, monkeypatch, seed):
+    monkeypatch.setattr(Device, "report", phone_that(changes))
+    assert not replay(CASES["harmony"].mechanism(4.5), seed, FEW).holds
+
+
+def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
+    def twice(broadcast):
+        request = replace(broadcast.request, epsilon=2 * broadcast.request.epsilon)
+        return requested(replace(broadcast, request=request))
+
+    monkeypatch.setattr("nextapp.audit.replay.requested", twice)
+    found = replay(CASES["simhash"].mechanism(4.5), seed, FEW)
+    assert "requested by a broadcast: asked for epsilon 4.5, made with 9.0" in found.faults[0]
+
+
+def wrong_at_the_threshold(right, self, length, threshold, bits, round):
+    return right(self, math.nextafter(length, math.inf), threshold, bits, round)
+
+
+def says_the_truth_in_the_round(right, self, length, threshold, bits, round):
+    return replace(right(self, length, threshold, bits, round), round=int(length <= threshold))
+
+
+def truth_a_little_too_often(right, self, length, threshold, bits, round):
+    self.floor -= 1
+    return right(self, length, threshold, bits, round)
+
+
+@pytest.mark.parametrize(
+    "changes", [wrong_at_the_threshold, says_the_truth_in_the_round, truth_a_little_too_often]
+)
+def test_a_fault_in_the_answers_for_a_clip_is_caught(changes, monkeypatch, seed):
+    assert replay_answers(seed, 4.5).holds
+    right = ShorterThan.encode
+    monkeypatch.setattr(
+        ShorterThan,
+        "encode",
+        lambda self, length, threshold, bits, round=0: changes(
+            right, self, length, threshold, bits, round
+        ),
+    )
+    assert not replay_answers(seed, 4.5).holds
 
 
 def test_the_verdict_names_the_replay(seed):

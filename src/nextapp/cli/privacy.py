@@ -129,6 +129,7 @@ def audit(
         cases = {name: verdict.case_named(name) for name in names}
         n_reports = reports // 5 if quick else reports
         bits = audit_bits(seed)
+        answers = replay.replay_answers(seed, epsilon)
         found = []
         with screen.progress() as report:
             for name, case in cases.items():
@@ -150,13 +151,16 @@ def audit(
             highlight=False,
         )
         screen.out.print(
+            f"Answers for a private clip (shorter-than): {_replayed(answers)}.", highlight=False
+        )
+        screen.out.print(
             f"False-alarm rate: a mechanism that is right fails at most once in "
             f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
             f"{1 / bits.false_alarm:,.0f}; one of all these at most with probability "
             f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}.",
             highlight=False,
         )
-        for fault in bits.faults:
+        for fault in (*bits.faults, *answers.faults):
             screen.out.print(f"- {fault}", highlight=False, markup=False)
         for each in found:
             if not each.holds:
@@ -179,10 +183,11 @@ def audit(
                 },
                 "mechanisms": {each.mechanism: each.as_json() for each in found},
                 "bits": asdict(bits) | {"holds": bits.holds},
+                "shorter-than": asdict(answers) | {"holds": answers.holds},
                 "versions": versions(),
             },
         )
-        if not (bits.holds and all(each.holds for each in found)):
+        if not (bits.holds and answers.holds and all(each.holds for each in found)):
             raise typer.Exit(1)
 
 
