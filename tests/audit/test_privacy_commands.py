@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from nextapp import privacy
 from nextapp.audit import accounting
 from nextapp.cli.privacy import app
+from nextapp.model import PhoneGradient
+from nextapp.privacy.harmony import Harmony
+from nextapp.randomness import SystemBits
 
 SMALL = ["--apps", 20, "--dim", 4, "--phones", 25]
 
@@ -55,11 +61,50 @@ def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
 
 
 def test_the_audit_passes_right_mechanisms(run, tmp_path):
-    text = run("audit", "harmony", "duchi", "--reports", 1000, "--json", "r.json")
+    text = run("audit", "harmony", "duchi", "--reports", 5000, "--quick", "--json", "r.json")
     assert "at most once in 1,000 audits" in text
-    found = json.loads((tmp_path / "r.json").read_text())["mechanisms"]
+    assert "(SystemBits, 65,536 words): hold." in text
+    assert "one of all these at most with probability 0.002" in text
+    written = json.loads((tmp_path / "r.json").read_text())
+    assert written["settings"] == {"epsilon": 4.5, "reports": 1000, "quick": True, "seed": 0}
+    assert written["bits"]["holds"]
+    assert written["bits"]["false_alarm"] == 1e-6
+    assert written["shorter-than"]["holds"]
+    found = written["mechanisms"]
     assert found["harmony"]["exact"]["tight"]
+    assert found["harmony"]["replay"]["holds"]
+    assert found["harmony"]["replay"]["n_reports"] > 800
     assert found["duchi"]["verdict"] in ("holds", "holds, no power")
+
+
+def test_the_audits_table_fits_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    result = CliRunner().invoke(app, ["audit", "qharmony-paper", "--reports", "1000", "--quick"])
+    head, row = [line for line in result.output.splitlines() if line.strip()][:2]
+    for column in ("mechanism", "replayed", "exact", "fit p", "from outside", "verdict"):
+        assert column in head
+    assert row.split()[-1] == "fails"
+
+
+class SignInTheRound(Harmony):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        first = F.rows[0, 0] if isinstance(F, PhoneGradient) and len(F.apps) else 0.0
+        return replace(report, round=round ^ int(first > 0))
+
+
+def test_a_fault_on_phones_only_ends_in_code_1_and_is_told(run, monkeypatch):
+    monkeypatch.setitem(privacy.MECHANISMS, "harmony", SignInTheRound)
+    text = run("audit", "harmony", "--reports", 1000, "--quick", code=1)
+    assert "harmony fails (replay)." in text
+    assert "says round" in text
+
+
+def test_bits_that_are_not_random_end_in_code_1(run, monkeypatch):
+    monkeypatch.setattr(SystemBits, "words", lambda self, n: np.zeros(n, np.uint64))
+    text = run("audit", "duchi", "--reports", 1000, "--quick", code=1)
+    assert "(SystemBits, 65,536 words): fail." in text
+    assert "words came before" in text
 
 
 def test_the_printed_mechanism_fails_the_audit_as_it_must(run):
@@ -73,8 +118,8 @@ def test_all_names_the_printed_mechanism_too(run, monkeypatch):
 
     few = {name: verdict.CASES[name] for name in ("harmony", "qharmony-paper")}
     monkeypatch.setattr(verdict, "CASES", few)
-    assert "qharmony-paper" not in run("audit", "--reports", 1000)
-    assert "qharmony-paper" in run("audit", "--reports", 1000, "--all", code=1)
+    assert "qharmony-paper" not in run("audit", "--reports", 1000, "--quick")
+    assert "qharmony-paper" in run("audit", "--reports", 1000, "--quick", "--all", code=1)
 
 
 def test_account_shows_the_plan(run, tmp_path):

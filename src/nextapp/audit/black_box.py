@@ -21,7 +21,7 @@ from scipy import stats
 
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Floats, Report
+from nextapp.wire import Floats, Report, WireError
 
 CHOOSING = 0.2
 """Share of the reports that choose the event."""
@@ -32,7 +32,7 @@ LEAST_SHARE = 0.005
 POWER = 0.85
 """ε_low must reach this share of ε, else the test could not have seen a fault."""
 
-_PAYLOADS_A_REPORT = 0.05  # more distinct payloads than this, and counting them teaches nothing
+_DIFFERENT = 0.05  # a larger share of different reports, and counting them teaches nothing
 _MOST_THRESHOLDS = 400
 
 Progress = Callable[[int, int], None]
@@ -40,10 +40,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Draws:
-    """Reports of two gradients, with their privacy loss where that was needed.
+    """Reports of two gradients as they go over the wire, with their privacy loss where needed.
 
     ``losses`` are log_prob under the first gradient less log_prob under the second, as the
     mechanism states them, of the reports of either; None where there are few enough to be counted.
+    A report that the mechanism itself refuses has no loss (nan).
     """
 
     first: list[bytes]
@@ -108,18 +109,23 @@ def draws(
             if number % 1000 == 0:
                 progress(side * n_reports + number, 2 * n_reports)
         sides.append(reports)
-    first, second = ([report.payload for report in reports] for reports in sides)
+    first, second = ([report.to_bytes() for report in reports] for reports in sides)
     n_different = len({*first[: _n_choosing(n_reports)], *second[: _n_choosing(n_reports)]})
     losses = None
-    if n_different > _PAYLOADS_A_REPORT * 2 * _n_choosing(n_reports):
+    if n_different > _DIFFERENT * 2 * _n_choosing(n_reports):
         losses = (_losses(mechanism, sides[0], pair), _losses(mechanism, sides[1], pair))
     return Draws(first, second, losses)
 
 
 def _losses(mechanism: Mechanism, reports: Sequence[Report], pair: tuple[Floats, Floats]) -> Floats:
-    return np.array(
-        [mechanism.log_prob(each, pair[0]) - mechanism.log_prob(each, pair[1]) for each in reports]
-    )
+    return np.array([_loss(mechanism, each, pair) for each in reports])
+
+
+def _loss(mechanism: Mechanism, report: Report, pair: tuple[Floats, Floats]) -> float:
+    try:
+        return mechanism.log_prob(report, pair[0]) - mechanism.log_prob(report, pair[1])
+    except WireError:
+        return math.nan
 
 
 def black_box(epsilon: float, drawn: Draws, false_alarm: float) -> BlackBox:
@@ -175,15 +181,17 @@ def _n_choosing(n_reports: int) -> int:
 
 def _scores(drawn: Draws) -> tuple[Floats, Floats]:
     if drawn.losses is not None:
-        return drawn.losses
+        first, second = (
+            np.nan_to_num(side, nan=0.0, posinf=np.inf, neginf=-np.inf) for side in drawn.losses
+        )
+        return first, second
     n = _n_choosing(len(drawn.first))
     ours, theirs = Counter(drawn.first[:n]), Counter(drawn.second[:n])
     ratio = {
-        payload: math.log((ours[payload] + 0.5) / (theirs[payload] + 0.5))
-        for payload in ours | theirs
+        report: math.log((ours[report] + 0.5) / (theirs[report] + 0.5)) for report in ours | theirs
     }
     first, second = (
-        np.array([ratio.get(payload, 0.0) for payload in side])
+        np.array([ratio.get(report, 0.0) for report in side])
         for side in (drawn.first, drawn.second)
     )
     return first, second

@@ -62,13 +62,13 @@ def frequencies(mechanism: FiniteMechanism, n_reports: int, seed: int, false_ala
         source = bits if word is None else _SameFirstWord(word, bits)
         counts: Counter[bytes] = Counter()
         for _ in range(n_reports):
-            counts[mechanism.encode(gradient, source).payload] += 1
+            counts[mechanism.encode(gradient, source).to_bytes()] += 1
             if isinstance(source, _SameFirstWord):
                 source.begin()
         expected = np.array(
             [n_reports * float(mechanism.probability(r, gradient)) for r in reports]
         )
-        observed = np.array([counts.pop(report.payload, 0) for report in reports])
+        observed = np.array([counts.pop(report.to_bytes(), 0) for report in reports])
         if counts:  # reports that the mechanism does not list
             return Fit("frequencies", 0.0, 3 * n_reports, len(reports), false_alarm)
         cells = _cells(expected)
@@ -91,7 +91,8 @@ def calibration(losses: tuple[Floats, Floats], false_alarm: float) -> Fit:
     """
     first, second = (np.round(side, 9) for side in losses)  # equal but for rounding is equal
     n_reports = len(first) + len(second)
-    if (first == -np.inf).any() or (second == np.inf).any():  # came, though its law excludes it
+    refused = np.isnan(first).any() or np.isnan(second).any()
+    if refused or (first == -np.inf).any() or (second == np.inf).any():  # came, though excluded
         return Fit("calibration", 0.0, n_reports, 1, false_alarm)
     statistic, n_cells = 0.0, 0
     for ours, theirs in ((first, second), (-second, -first)):

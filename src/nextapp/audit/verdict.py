@@ -1,6 +1,6 @@
-"""The three layers together: one verdict a mechanism.
+"""All layers together: one verdict a mechanism.
 
-fails             a layer found more than ε, or draws that are not the stated law
+fails             a layer found more than ε, or draws that are not the stated ones
 holds             no layer did, and the black box came close to ε: it could have seen a fault
 holds, no power   no layer did, but the black box stayed far below ε
 """
@@ -15,6 +15,7 @@ from typing import Any
 from nextapp.audit.black_box import BlackBox, Progress, black_box, draws, worst_pair
 from nextapp.audit.exact import ExactLaw, exact
 from nextapp.audit.fit import Fit, calibration, frequencies
+from nextapp.audit.replay import DEFAULT, Effort, Replay, replay
 from nextapp.names import unknown
 from nextapp.privacy import (
     MECHANISMS,
@@ -83,10 +84,11 @@ def case_named(name: str) -> Case:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the three layers found about one mechanism."""
+    """What the layers found about one mechanism; no replay where it has no protocol."""
 
     mechanism: str
     epsilon: float
+    replay: Replay | None
     exact: ExactLaw
     fit: Fit
     black_box: BlackBox
@@ -94,17 +96,19 @@ class Audit:
 
     @property
     def holds(self) -> bool:
-        return self.exact.holds and self.fit.holds and self.black_box.holds
+        return not self.caught_by
 
     @property
     def caught_by(self) -> tuple[str, ...]:
         """The layers that found a fault."""
-        layers: dict[str, ExactLaw | Fit | BlackBox] = {
-            "exact": self.exact,
-            "fit": self.fit,
-            "black box": self.black_box,
-        }
-        return tuple(name for name, layer in layers.items() if not layer.holds)
+        return tuple(name for name, layer in self._layers.items() if not layer.holds)
+
+    @property
+    def _layers(self) -> dict[str, Replay | ExactLaw | Fit | BlackBox]:
+        layers: dict[str, Replay | ExactLaw | Fit | BlackBox] = {}
+        if self.replay is not None:
+            layers["replay"] = self.replay
+        return {**layers, "exact": self.exact, "fit": self.fit, "black box": self.black_box}
 
     @property
     def verdict(self) -> str:
@@ -117,12 +121,8 @@ class Audit:
         found["exact"]["tight"] = self.exact.tight
         if math.isinf(self.exact.worst):  # JSON has no infinity
             found["exact"]["worst"] = None
-        for name, layer in (
-            ("exact", self.exact),
-            ("fit", self.fit),
-            ("black_box", self.black_box),
-        ):
-            found[name]["holds"] = layer.holds
+        for name, layer in self._layers.items():
+            found[name.replace(" ", "_")]["holds"] = layer.holds
         found["black_box"]["has_power"] = self.black_box.has_power
         return found | {"verdict": self.verdict, "caught_by": list(self.caught_by)}
 
@@ -133,18 +133,22 @@ def audit(
     seed: int,
     *,
     name: str | None = None,
+    epsilon: float | None = None,
+    effort: Effort = DEFAULT,
     false_alarm: float = FALSE_ALARM,
     progress: Progress = lambda done, total: None,
 ) -> Audit:
-    """All three layers on one small mechanism, for the ε it was made with.
+    """All layers on one small mechanism, for the ε it was made with; the replay at other sizes too.
 
-    ``n_reports`` of each of two gradients are drawn for the black box. A mechanism that is right
-    fails with a probability of at most `false_alarm`.
+    ``n_reports`` of each of two gradients are drawn for the black box. ``epsilon`` is the ε that
+    was asked for, where that is known. A mechanism that is right fails with a probability of at
+    most `false_alarm`.
     """
     if n_reports < 1000:
         raise ValueError(
             f"an audit needs at least 1,000 reports of each gradient, got {n_reports}."
         )
+    words = replay(mechanism, seed, effort, epsilon)
     law = exact(mechanism, seed)
     drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
     if isinstance(mechanism, FiniteMechanism):
@@ -154,4 +158,4 @@ def audit(
     else:
         fit = Fit("none", 1.0, 0, 0, false_alarm / 2)
     outside = black_box(mechanism.epsilon, drawn, false_alarm / 2)
-    return Audit(name or mechanism.name, mechanism.epsilon, law, fit, outside, false_alarm)
+    return Audit(name or mechanism.name, mechanism.epsilon, words, law, fit, outside, false_alarm)

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from nextapp.audit import accounting, attacks, verdict
+from nextapp.audit import accounting, attacks, replay, verdict
+from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, Compared, made
 from nextapp.audit.comparing import compare as compared
 from nextapp.audit.phones import synthetic_phones
@@ -112,13 +113,17 @@ def audit(
         bool,
         typer.Option("--all", help="Also qharmony-paper, which is not private and must fail."),
     ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A fifth of the work, for a first look.")
+    ] = False,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
     """Look for a mechanism that gives away more than its ε; exit code 1 if there is one.
 
-    Three layers, on small instances: the stated law exactly, the sampler against that law, and
-    reports seen from outside.
+    Chosen words are replayed through every report at the sizes of a deployment; then, on small
+    instances: the stated law exactly, the sampler against that law, and reports seen from outside.
+    The phone's own bits are tested too.
     """
     with clear_errors():
         names = list(mechanisms or [])
@@ -127,24 +132,41 @@ def audit(
                 name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
             ]
         cases = {name: verdict.case_named(name) for name in names}
+        n_reports = reports // 5 if quick else reports
+        bits = audit_bits(seed)
+        answers = replay.replay_answers(seed, epsilon)
         found = []
         with screen.progress() as report:
             for name, case in cases.items():
                 found.append(
                     verdict.audit(
                         case.mechanism(epsilon),
-                        max(1000, int(case.share * reports)),
+                        max(1000, int(case.share * n_reports)),
                         seed,
                         name=name,
+                        epsilon=epsilon,
+                        effort=replay.QUICK if quick else replay.DEFAULT,
                         progress=functools.partial(report, name),
                     )
                 )
         screen.out.print(_audit_table(found))
         screen.out.print(
-            f"False-alarm rate: a mechanism that is right fails at most once in "
-            f"{1 / verdict.FALSE_ALARM:,.0f} audits.",
+            f"The phone's bits ({bits.source}, {bits.n_words:,} words): "
+            + ("hold." if bits.holds else "[bold red]fail[/]."),
             highlight=False,
         )
+        screen.out.print(
+            f"Answers for a private clip (shorter-than): {_replayed(answers)}.", highlight=False
+        )
+        screen.out.print(
+            f"False-alarm rate: a mechanism that is right fails at most once in "
+            f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
+            f"{1 / bits.false_alarm:,.0f}; one of all these at most with probability "
+            f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}.",
+            highlight=False,
+        )
+        for fault in (*bits.faults, *answers.faults):
+            screen.out.print(f"- {fault}", highlight=False, markup=False)
         for each in found:
             if not each.holds:
                 expected = each.mechanism in verdict.EXPECTED_TO_FAIL
@@ -153,15 +175,24 @@ def audit(
                     + (", as it must: it sends f_max(u) in the clear." if expected else "."),
                     highlight=False,
                 )
+                for fault in _replay_faults(each):
+                    screen.out.print(f"- {fault}", highlight=False, markup=False)
         screen.write_json(
             json,
             {
-                "settings": {"epsilon": epsilon, "reports": reports, "seed": seed},
+                "settings": {
+                    "epsilon": epsilon,
+                    "reports": n_reports,
+                    "quick": quick,
+                    "seed": seed,
+                },
                 "mechanisms": {each.mechanism: each.as_json() for each in found},
+                "bits": asdict(bits) | {"holds": bits.holds},
+                "shorter-than": asdict(answers) | {"holds": answers.holds},
                 "versions": versions(),
             },
         )
-        if not all(each.holds for each in found):
+        if not (bits.holds and answers.holds and all(each.holds for each in found)):
             raise typer.Exit(1)
 
 
@@ -347,19 +378,34 @@ def _say_what_it_means(found: Sequence[Compared]) -> None:
 
 
 def _audit_table(found: Sequence[verdict.Audit]) -> Table:
-    table = _table("mechanism", "ε", "exact", "fit p", "from outside", "verdict")
+    table = _table("mechanism", "ε", "replayed", "exact", "fit p", "from outside", "verdict")
     for each in found:
         style = "" if each.holds else "bold red"
         equal = "=" if each.exact.tight else ""
         table.add_row(
             each.mechanism,
             f"{each.epsilon:g}",
+            _replayed(each.replay),
             f"{equal} {each.exact.worst:.4f}".strip(),
             f"{each.fit.p_value:.3f}" if each.fit.n_cells else "–",
             f"≥ {each.black_box.epsilon_low:.3f}",
             f"[{style}]{each.verdict}[/]" if style else each.verdict,
         )
     return table
+
+
+def _replayed(found: replay.Replay | None) -> str:
+    if found is None:
+        return "–"
+    return f"{found.n_reports:,} ok" if found.holds else "[bold red]fails[/]"
+
+
+def _replay_faults(found: verdict.Audit) -> list[str]:
+    """What the replay found, one line each."""
+    if found.replay is None:
+        return []
+    never = found.replay.unreached
+    return [*found.replay.faults, *([f"never ran: {', '.join(never[:8])}"] if never else [])]
 
 
 def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table:

@@ -1,0 +1,202 @@
+"""What the replay gives to a mechanism: phones' own gradients and shares, and extreme ones.
+
+Phones are real ones: a `Device` observes launches, takes a broadcast and reports; what it hands to
+``encode`` is caught there, in the type it has.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nextapp.audit.phones import synthetic_phones
+from nextapp.device import Device
+from nextapp.model import Apps, PhoneGradient
+from nextapp.privacy.identity import Identity
+from nextapp.privacy.mechanism import Gradient
+from nextapp.randomness import Bits
+from nextapp.shares import Shares
+from nextapp.wire import Broadcast, Floats, Report
+
+N_PHONES = 3
+"""Synthetic phones, beside one with no launch, one with a single launch and one with all apps."""
+
+_HUGE, _TINY = 1e300, 5e-324
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """One thing to report, and what it is."""
+
+    what: str
+    given: Gradient
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    """What a phone handed to ``encode``."""
+
+    given: Gradient
+    bits: Bits
+    round: int
+    coins: Bits | None
+
+
+class Listener(Identity):
+    """Takes the place of a mechanism and keeps what a phone hands to it."""
+
+    unsafe = False
+    finite_output = True
+
+    def __init__(self, *, n_apps: int, d: int, simplex: bool) -> None:
+        super().__init__(n_apps=n_apps, d=d)
+        self.ball = "simplex" if simplex else "l2"
+        self.handed: list[Handed] = []
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:  # noqa: N803
+        self.handed.append(Handed(F, bits, round, coins))
+        return Report(self.name, round, b"")
+
+
+def phone(history: Apps, broadcast: Broadcast) -> Device:
+    """A phone that has seen these launches, a minute apart, and this broadcast."""
+    device = Device()
+    for number, app in enumerate(history.tolist()):
+        device.observe(app, 60.0 * number)
+    device.update(broadcast)
+    return device
+
+
+def handed_over(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
+    """What a phone with this history passes to ``encode``, with its own bits."""
+    n_apps, d = broadcast.app_vectors.shape
+    listener = Listener(n_apps=n_apps, d=d, simplex=simplex)
+    phone(history, broadcast).report(broadcast, listener)
+    return listener.handed[0]
+
+
+@functools.lru_cache(maxsize=8)
+def world(n_apps: int, d: int, seed: int) -> tuple[tuple[Apps, ...], Broadcast]:
+    """Histories of phones and a broadcast for them; the same for every mechanism."""
+    made = synthetic_phones(N_PHONES, n_apps, d, seed)
+    edge = (
+        np.zeros(0, np.int64),
+        np.array([n_apps - 1], np.int64),
+        np.tile(np.arange(n_apps, dtype=np.int64), 2),
+    )
+    return tuple(history[:400] for history in made.histories) + edge, made.broadcast
+
+
+@functools.lru_cache(maxsize=8)
+def deployed(n_apps: int, d: int, seed: int, simplex: bool) -> tuple[Input, ...]:
+    """What phones of a deployment of this size hand over, and the same content as an array.
+
+    Gradients are for any clip: they are scaled by `scaled`. An oracle's columns are one more than
+    its apps, whatever d is.
+    """
+    histories, broadcast = world(n_apps, 4 if simplex else d, seed)
+    found = []
+    for number, history in enumerate(histories):
+        given = handed_over(history, broadcast, simplex).given
+        found += [Input(f"phone {number}", given), Input(f"phone {number}, dense", dense(given))]
+    return tuple(found)
+
+
+def dense(given: Gradient) -> Floats:
+    return given.dense() if isinstance(given, PhoneGradient | Shares) else np.asarray(given)
+
+
+def length(given: Gradient, ball: str) -> float:
+    """The norm that a ball clips."""
+    size = np.abs(dense(given))
+    if ball == "linf":
+        return float(size.max(initial=0.0))
+    return float(size.sum()) if ball == "l1" else math.sqrt(float((size**2).sum()))
+
+
+def scaled(given: Gradient, factor: float) -> Gradient:
+    """The same, this many times as long, in the same type."""
+    if isinstance(given, PhoneGradient):
+        return replace(given, rows=factor * given.rows, c0=factor * given.c0)
+    if isinstance(given, Shares):
+        return replace(given, share=factor * given.share)
+    return np.asarray(factor * given)
+
+
+def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]:
+    """Zero, corners, ends of axes, and numbers near the ends of what a float holds."""
+    shape = (n_apps, d)
+    last = np.zeros(shape)
+    last[-1, -1] = clip
+    wave = np.cos(np.arange(n_apps * d)).reshape(shape)
+    yield Input("zero", np.zeros(shape))
+    yield Input("minus zero", -np.zeros(shape))
+    yield Input("last entry at the clip", last)
+    yield Input("last entry beyond the clip", 1e6 * last)
+    yield Input("corner", np.full(shape, clip))
+    yield Input("other corner", np.full(shape, -clip))
+    yield Input("huge", _HUGE * wave)
+    yield Input("tiny", _TINY * np.sign(wave))
+    yield Input("floats of 4 bytes, by columns", np.asfortranarray(clip * wave, np.float32))
+    if simplex:
+        nothing = np.zeros(0, np.int64)
+        yield Input("no cell", Shares(shape, nothing, np.zeros(0)))
+        ends = np.unique(np.array([0, n_apps * d - 1]))
+        for what, share in (("one half each", 0.5), ("too much", 3.0), ("huge", _HUGE)):
+            yield Input(f"cells, {what}", Shares(shape, ends, np.full(len(ends), share)))
+    else:
+        nobody = np.zeros(0, np.int64)
+        yield Input(
+            "phone without apps",
+            PhoneGradient(nobody, np.zeros((0, d)), 0.0, np.zeros(d), np.ones(shape)),
+        )
+
+
+def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
+    """What no report may be made of."""
+    one = np.zeros((n_apps, d))
+    one[-1, -1] = math.nan
+    yield Input("one nan", one)
+    for value in (math.nan, math.inf, -math.inf):
+        yield Input(f"all {value}", np.full((n_apps, d), value))
+        if simplex:
+            yield Input(
+                f"share {value}", Shares((n_apps, d), np.zeros(1, np.int64), np.array([value]))
+            )
+        else:
+            apps = np.arange(n_apps, dtype=np.int64)
+            rows, nothing = np.full((n_apps, d), value), np.zeros(d)
+            yield Input(
+                f"phone of {value}", PhoneGradient(apps, rows, 0.0, nothing, np.ones((n_apps, d)))
+            )
+
+
+def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float) -> Input:
+    """Any type, any number of apps, any length against the clip."""
+    size = n_apps * d
+    factor = clip * 10.0 ** rng.choice([-9, -2, -1, 0, 0, 1, 2, 9])
+    kind = rng.integers(4)
+    if kind == 0:
+        return Input("array", np.asarray(factor * rng.normal(size=(n_apps, d))))
+    if kind == 1:
+        n_cells = int(rng.integers(0, min(size, 40) + 1))
+        cells = np.sort(rng.choice(size, n_cells, replace=False)).astype(np.int64)
+        share = rng.dirichlet(np.ones(n_cells)) if n_cells else np.zeros(0)
+        part = rng.choice([0.05, 0.6, 1.0, 1.5, 30.0])
+        return Input("shares", Shares((n_apps, d), cells, np.asarray(part * share)))
+    n_own = int(rng.integers(0, n_apps + 1))
+    apps = np.sort(rng.choice(n_apps, n_own, replace=False)).astype(np.int64)
+    rows = factor * rng.normal(size=(n_own, d))
+    vectors, p = rng.normal(size=(n_apps, d)), rng.normal(size=d)
+    c0 = 0.0 if kind == 2 else factor * float(rng.random())
+    return Input("phone's gradient", PhoneGradient(apps, rows, c0, p, vectors))
+
+
+def in_turn(inputs: Sequence[Input], n: int) -> Iterator[Input]:
+    """n of them, each followed by another one, so that what is kept from a call would show."""
+    for number in range(n):
+        yield inputs[number % len(inputs)]

@@ -1,0 +1,583 @@
+"""Every mechanism's draw written a second time: which words it takes, and the payload they make.
+
+`Chooser` hands out the words. A protocol tells it the thresholds of each word, and the chooser
+prefers words next to a threshold. The replay (`audit.replay`) then gives the same words to
+``encode``, which must make the same report.
+
+Nothing is shared with `nextapp.privacy` but what cannot depend on a phone's data: the sizes and
+options of the mechanism, and the table of Gaussian slices. kashin's coefficients are taken from the
+mechanism too: its ε holds whatever they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import decimal
+import math
+import statistics
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.model import PhoneGradient
+from nextapp.privacy.codewords import table
+from nextapp.privacy.mechanism import Gradient, Mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.shares import Shares
+from nextapp.wire import Floats
+
+WORD = 1 << 64
+_GRID = 1 << 52
+_NORMAL = statistics.NormalDist()
+_ROUNDING = 2.0**-44  # of a background entry, summed in another order
+_MOST_CUTS = 12
+
+Cut = tuple[int, int]
+"""A threshold T as (T, T); (low, high) where it is only known to lie between the two."""
+
+
+class Chooser:
+    """Words for one report: next to thresholds, at the ends, and in between.
+
+    ``preset`` words come first, whatever the thresholds.
+    """
+
+    def __init__(self, bits: KeyedBits, preset: Sequence[int] = ()) -> None:
+        self.words: list[int] = []
+        self._bits = bits
+        self._preset = list(reversed(preset))
+        self._raw: list[int] = []
+
+    def word(self, *cuts: Cut) -> int:
+        """The next word; it lies within no cut."""
+        word = self._preset.pop() if self._preset else self._choose(cuts)
+        self.words.append(word)
+        return word
+
+    def below(self, bound: int) -> int:
+        """0 .. bound − 1; words from the last multiple of `bound` on are drawn again."""
+        limit = WORD - WORD % bound
+        while (word := self.word((limit, limit))) >= limit:
+            pass
+        return word % bound
+
+    def distinct(self, n: int, bound: int) -> list[int]:
+        """Floyd's sampling of n numbers below `bound`, ascending."""
+        taken: set[int] = set()
+        for top in range(bound - n, bound):
+            number = self.below(top + 1)
+            taken.add(number if number not in taken else top)
+        return sorted(taken)
+
+    def uniforms(self, n: int) -> Floats:
+        """n numbers between 0 and 1, the upper 53 bits of a word each.
+
+        The last of them, which rounds to 1, is not chosen.
+        """
+        words = np.minimum(self._bits.words(n), np.uint64(WORD - 4096))
+        words[self._bits.words(n) % np.uint64(64) == 0] = 0
+        self.words += words.tolist()
+        return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+    def uniform(self, *thresholds: float) -> float:
+        """One such number, next to a threshold now and then."""
+        cuts = [(_first_word_from(each),) * 2 for each in thresholds]
+        word = min(self._choose(cuts), WORD - 4096)
+        self.words.append(word)
+        return ((word >> 11) + 0.5) * 2.0**-53
+
+    def below_each(self, thresholds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """One word for each threshold, in units of 2^-53, and whether it lies below it."""
+        n = len(thresholds)
+        kind, spot = self._bits.words(2 * n).reshape(2, n)
+        kind = kind % np.uint64(8)
+        drawn = (spot >> np.uint64(11)).astype(np.int64)
+        drawn[kind < 2] = thresholds[kind < 2] - 1
+        drawn[kind == 2] = thresholds[kind == 2]
+        drawn[kind == 3] = 0
+        drawn = np.minimum(np.maximum(drawn, 0), (1 << 53) - 1)
+        rest = spot % np.uint64(2048)
+        rest[kind < 2] = 2047
+        rest[kind == 2] = 0
+        self.words += (drawn.astype(np.uint64) << np.uint64(11) | rest).tolist()
+        return np.asarray(drawn < thresholds)
+
+    def _choose(self, cuts: Sequence[Cut]) -> int:
+        kind, spot = self._next(), self._next()
+        if not cuts:
+            return (0, WORD - 1)[kind >> 1 & 1] if kind % 8 == 0 else spot
+        low, high = cuts[(kind >> 8) % len(cuts)]
+        word = (
+            low - 1,
+            high,
+            low - 1,
+            high,
+            0 if kind >> 7 & 1 else WORD - 1,
+            spot * low // WORD,
+            high + spot * (WORD - high) // WORD,
+            spot,
+        )[kind % 8]
+        for low, high in cuts:
+            if low <= word < high or not 0 <= word < WORD:
+                word = high if high < WORD else low - 1
+        return word
+
+    def _next(self) -> int:
+        if not self._raw:
+            self._raw = self._bits.words(256).tolist()
+        return self._raw.pop()
+
+
+def _first_word_from(threshold: float) -> int:
+    """The first word whose `uniform` is not below the threshold."""
+    low, high = 0, 1 << 53
+    while low < high:
+        middle = (low + high) // 2
+        if (middle + 0.5) * 2.0**-53 < threshold:
+            low = middle + 1
+        else:
+            high = middle
+    return low << 11
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What a phone has to tell, apart from the type that holds it.
+
+    ``flat`` are the entries (D,) as one row; an entry is known within ±``slack``. For a frequency
+    oracle they are ``cells`` and their ``share`` only.
+    """
+
+    given: Gradient
+    flat: Floats
+    slack: Floats | float = 0.0
+    cells: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    share: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def content(given: Gradient, simplex: bool) -> Content:
+    """The entries of a gradient or of shares, read from its fields."""
+    flat: Floats
+    if isinstance(given, Shares):
+        if simplex:
+            return Content(given, np.zeros(0), cells=given.cells, share=given.share)
+        flat = np.zeros(given.shape[0] * given.shape[1])
+        flat[given.cells] = given.share
+        return Content(given, flat)
+    slack: Floats | float = 0.0
+    if isinstance(given, PhoneGradient):
+        left, right = given.c0 * (given.app_vectors @ given.p), given.p
+        entries = np.outer(left, right) if given.c0 else np.zeros_like(given.app_vectors)
+        entries[given.apps] += given.rows
+        if given.c0:
+            most = abs(given.c0) * (np.abs(given.app_vectors) @ np.abs(given.p))
+            slack = np.outer(most, np.abs(right))
+            slack[given.apps] += np.abs(given.rows)
+            slack = _ROUNDING * slack.ravel()
+        flat = entries.ravel()
+    else:
+        flat = np.array(given, np.float64).ravel()
+    if not simplex:
+        return Content(given, flat, slack)
+    cells = np.flatnonzero(flat > 0)
+    return Content(given, flat, slack, cells, flat[cells])
+
+
+class Protocol(ABC):
+    """The draw of one mechanism. The public part comes first, from the public words."""
+
+    def __init__(self, mechanism: Any) -> None:
+        self.mechanism = mechanism
+        self.size: int = mechanism.n_apps * mechanism.d
+        self.epsilon: float = mechanism.epsilon
+        self.clip: float = mechanism.clip
+
+    @abstractmethod
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        """The payload that the words make of what a phone has to tell."""
+
+    def _in_ball(self, told: Content, ball: str) -> Floats:
+        """The entries after the clip, in units of it."""
+        flat, clip = told.flat, self.clip
+        if ball == "linf":
+            return np.minimum(np.maximum(flat, -clip), clip) / clip
+        largest = float(np.max(np.abs(flat)))
+        if largest == 0.0:
+            return np.zeros(len(flat))
+        unit = flat / largest
+        norm = float(np.abs(unit).sum()) if ball == "l1" else math.sqrt(float(unit @ unit))
+        return unit / norm if largest > clip / norm else unit * (largest / clip)
+
+    def _completed(self, told: Content) -> Floats:
+        """The ℓ2-clipped entries and the one that makes their length 1, in units of 2^-22."""
+        entries = self._in_ball(told, "l2")
+        whole = np.zeros(-(-(self.size + 1) // 16) * 16)
+        whole[: self.size] = np.rint(entries * 2.0**22)
+        rest = max(0.0, 1.0 - float(entries @ entries))
+        whole[self.size] = round(math.sqrt(rest) * 2.0**22)
+        return whole
+
+
+class HarmonyProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.k = mechanism.k
+        self.least = least_response(self.epsilon, self.k)
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        positions = public.distinct(self.k, self.size)
+        signs = []
+        for position in positions:
+            value = float(told.flat[position])
+            slack = float(told.slack[position]) if isinstance(told.slack, np.ndarray) else 0.0
+            low, high = (
+                positive_below(self._clipped(each), self.least)
+                for each in (value - slack, value + slack)
+            )
+            signs.append(int(private.word((low, high)) < low))
+        width = (self.size - 1).bit_length()
+        return fields([*positions, *signs], [width] * self.k + [1] * self.k)
+
+    def _clipped(self, value: float) -> float:
+        return min(max(value, -self.clip), self.clip) / self.clip
+
+
+class DuchiProtocol(Protocol):
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(told, "linf")
+        up = np.floor((1.0 + entries) * 2.0**52).astype(np.int64)
+        positive = np.packbits(private.below_each(up), bitorder="little")
+        corner = int.from_bytes(positive.tobytes(), "little")
+        words = -(-self.size // 64)
+        chosen = sum(private.word() << 64 * number for number in range(words))
+        chosen &= (1 << self.size) - 1
+        keep = WORD - least_response(self.epsilon, 1)
+        agree = private.word((keep, keep)) < keep
+        same = self.size - (corner ^ chosen).bit_count()
+        if 2 * same != self.size and (2 * same > self.size) != agree:
+            chosen ^= (1 << self.size) - 1
+        return chosen.to_bytes(-(-self.size // 8), "little")
+
+
+class KashinProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.b = mechanism.b
+        self.n = 2
+        while self.n < 2 * self.size:
+            self.n *= 2
+        self.threshold = keep_below(self.epsilon, 1, 1 << self.b)
+        self._untouched = copy.deepcopy(mechanism)
+        self._known: dict[int, tuple[Content, Floats]] = {}
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        if id(told) not in self._known:
+            entries = told.flat.reshape(self.mechanism.n_apps, self.mechanism.d)
+            found = copy.deepcopy(self._untouched).coefficients(entries)
+            self._known[id(told)] = told, np.minimum(np.maximum(found, -1.0), 1.0)
+        coefficients = self._known[id(told)][1]
+        positions = public.distinct(self.b, self.n)
+        signs = []
+        for position in positions:
+            up = positive_below(float(coefficients[position]), 0)
+            signs.append(int(private.word((up, up)) < up))
+        coin, other = private.word((self.threshold,) * 2), private.word()
+        if coin >= self.threshold:
+            signs = [other >> place & 1 for place in range(self.b)]
+        width = (self.n - 1).bit_length()
+        return fields([*positions, *signs], [width] * self.b + [1] * self.b)
+
+
+class SimHashProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.b = mechanism.b
+        self.threshold = keep_below(self.epsilon, 1, 1 << self.b)
+        self._known: dict[tuple[int, int], tuple[Content, int]] = {}
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        seed = public.word()
+        coin, other = private.word((self.threshold,) * 2), private.word()
+        if (id(told), seed) not in self._known:
+            scores = projections(seed, text_word(b"simhash"), self._completed(told), self.b)
+            true = sum(1 << place for place, score in enumerate(scores.tolist()) if score >= 0)
+            self._known[id(told), seed] = told, true
+        value = self._known[id(told), seed][1] if coin < self.threshold else other % (1 << self.b)
+        return fields([seed, value], [64, self.b])
+
+
+class CodebookProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.b, self.k = mechanism.b, mechanism.k
+        self.threshold = keep_below(self.epsilon, self.k, 1 << self.b)
+        self._known: dict[tuple[int, int], tuple[Content, list[int]]] = {}
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        seed = public.word()
+        coin = private.word((self.threshold,) * 2)
+        if coin < self.threshold:
+            index = self._best(told, seed)[private.below(self.k)]
+        else:
+            index = private.below(1 << self.b)
+        return fields([seed, index], [64, self.b])
+
+    def _best(self, told: Content, seed: int) -> list[int]:
+        if (id(told), seed) not in self._known:
+            whole = self._completed(told)
+            scores = projections(seed, text_word(b"codebook"), whole, 1 << self.b).tolist()
+            order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
+            self._known[id(told), seed] = told, sorted(order[: self.k])
+        return self._known[id(told), seed][1]
+
+
+class OracleProtocol(Protocol):
+    """A frequency oracle; `favoured` is the n-th output of a block that a cell favours."""
+
+    n_blocks: int
+    in_block: int
+    n_favoured: int
+
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.design()
+        self.n_outputs = self.n_blocks * self.in_block
+        self.threshold = keep_below(self.epsilon, self.n_favoured, self.n_outputs)
+        self.step = max(1, int((math.sqrt(5) - 1) / 2 * self.size))
+        while math.gcd(self.step, self.size) > 1:
+            self.step -= 1
+
+    @abstractmethod
+    def design(self) -> None: ...
+
+    @abstractmethod
+    def favoured(self, point: int, place: int) -> int: ...
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        share = np.where(told.share > 0, told.share, 0.0)
+        if len(share) and float(share.max()) > 1.0:
+            share = share / float(share.max())
+            share = share / share.sum()
+        elif len(share) and float(share.sum()) > 1.0 + 1e-9:
+            share = share / float(share.sum())
+        reach = np.minimum(np.floor(share * 2.0**52).astype(np.int64).cumsum(), _GRID)
+        some = reach[:: max(1, len(reach) // _MOST_CUTS)].tolist() + reach[-1:].tolist()
+        pick = private.word(*(((up << 12,) * 2) for up in some))
+        coin = private.word((self.threshold,) * 2)
+        place, output = private.below(self.n_favoured), private.below(self.n_outputs)
+        drawn = int((reach <= pick >> 12).sum())
+        if drawn < len(reach) and coin < self.threshold:
+            scattered = int(told.cells[drawn]) * self.step % self.size
+            block, point = scattered % self.n_blocks, scattered // self.n_blocks
+            output = block * self.in_block + self.favoured(point, place)
+        return fields([output], [(self.n_outputs - 1).bit_length()])
+
+
+class HadamardProtocol(OracleProtocol):
+    def design(self) -> None:
+        self.in_block = 1 << self.mechanism.b
+        self.n_blocks = -(-self.size // (self.in_block - 1))
+        self.n_favoured = self.in_block // 2
+
+    def favoured(self, point: int, place: int) -> int:
+        """Columns that share an even number of ones with the row; the row's top bit evens it."""
+        row = point + 1
+        top = 1 << row.bit_length() - 1
+        column = place % top + place // top * 2 * top
+        return column + (top if (column & row).bit_count() % 2 else 0)
+
+
+class SubsetProtocol(OracleProtocol):
+    def design(self) -> None:
+        self.q: int = self.mechanism.q
+        self.t: int = self.mechanism.t
+        self.in_block = self._points(self.t)
+        self.n_blocks = -(-self.size // self.in_block)
+        self.n_favoured = self._points(self.t - 1)
+
+    def favoured(self, point: int, place: int) -> int:
+        """Points at right angles to a point; its leading entry, which is 1, makes them so."""
+        line, rest = self._entries(point, self.t), self._entries(place, self.t - 1)
+        lead = next(number for number, entry in enumerate(line) if entry)
+        other = [*rest[:lead], 0, *rest[lead:]]
+        other[lead] = -sum(x * y for x, y in zip(line, other, strict=True)) % self.q
+        first = next(number for number, entry in enumerate(other) if entry)
+        factor = pow(other[first], self.q - 2, self.q)  # 1 over it, by Fermat
+        after = [entry * factor % self.q for entry in other[first + 1 :]]
+        rest_number = 0
+        for entry in after:
+            rest_number = rest_number * self.q + entry
+        return self._points(len(after)) + rest_number
+
+    def _points(self, t: int) -> int:
+        return sum(self.q**power for power in range(t))
+
+    def _entries(self, point: int, t: int) -> list[int]:
+        n_after = next(n for n in range(t) if point < self._points(n + 1))
+        rest = point - self._points(n_after)
+        after = [rest // self.q**power % self.q for power in reversed(range(n_after))]
+        return [0] * (t - 1 - n_after) + [1] + after
+
+
+class LaplaceProtocol(Protocol):
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        ball = self.mechanism.ball
+        scale = (2 * self.size if ball == "linf" else 2) / self.epsilon
+        entries = self._in_ball(told, ball)
+        u = private.uniforms(self.size) - 0.5
+        noise = -scale * np.sign(u) * np.log1p(-2 * np.abs(u))
+        return bytes((entries + noise).astype("<f4").tobytes())
+
+
+class PiecewiseProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        half = math.exp(-self.epsilon / 2)
+        self.bound = (1 + half) / -math.expm1(-self.epsilon / 2)
+        self.inside = 1 / (1 + half)
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(told, "linf")
+        position = private.below(self.size)
+        width = (self.size - 1).bit_length()
+        return fields([position], [width]) + self.value(float(entries[position]), private)
+
+    def value(self, entry: float, private: Chooser) -> bytes:
+        left = (self.bound + 1) / 2 * entry - (self.bound - 1) / 2
+        right = left + self.bound - 1
+        coin, u = private.uniform(self.inside), private.uniform()
+        if coin < self.inside:
+            drawn = left + u * (right - left)
+        else:
+            drawn = u * (self.bound + 1) - self.bound
+            drawn += right - left if drawn >= left else 0.0
+        most = np.float32(self.bound)
+        return np.asarray(min(max(np.float32(drawn), -most), most), "<f4").tobytes()
+
+
+class HybridProtocol(PiecewiseProtocol):
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(told, "linf")
+        position = private.below(self.size)
+        entry = float(entries[position])
+        share = -math.expm1(-self.epsilon / 2) if self.epsilon > 0.61 else 0.0
+        part = math.floor(share * WORD)
+        if piecewise := private.word((part, part)) < part:
+            value = self.value(entry, private)
+        else:
+            up = positive_below(entry, least_response(self.epsilon, 1))
+            sign = 1.0 if private.word((up, up)) < up else -1.0
+            value = np.asarray(sign, "<f4").tobytes()
+        return fields([position, int(piecewise)], [(self.size - 1).bit_length(), 1]) + value
+
+
+class PrivUnitProtocol(Protocol):
+    def __init__(self, mechanism: Any) -> None:
+        super().__init__(mechanism)
+        self.seeded = mechanism.form == "seed"
+        self.q = mechanism.q  # any cap will do
+        self.gamma = -_NORMAL.inv_cdf(self.q)
+        slack = min(1e-4, self.epsilon / 2) if self.seeded else 0.0
+        self.elsewhere = math.ceil(WORD / exponential(self.epsilon - slack))
+        rest = self.elsewhere / WORD
+        self.in_cap = self.q / (self.q + (1 - self.q) * rest)
+
+    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+        if self.seeded:
+            return self._seed(told, private)
+        entries = self._in_ball(told, "l2")
+        rest = math.sqrt(max(0.0, 1.0 - float(entries @ entries)))
+        entries = np.append(entries, rest)
+        half = (self.size + 2) // 2
+        u = private.uniforms(2 * half)
+        radius, angle = np.sqrt(-2 * np.log(u[:half])), 2 * math.pi * u[half:]
+        normal = np.append(radius * np.cos(angle), radius * np.sin(angle))[: self.size + 1]
+        coin, v = private.uniform(self.in_cap), private.uniform()
+        if coin < self.in_cap:
+            lean = -_NORMAL.inv_cdf(v * self.q)
+        else:
+            lean = _NORMAL.inv_cdf(v * (1 - self.q))
+        drawn = normal + (lean - float(entries @ normal)) * entries
+        return bytes(drawn.astype("<f4").tobytes())
+
+    def _seed(self, told: Content, private: Chooser) -> bytes:
+        whole = self._completed(told)
+        while True:
+            low, high = private.word(), private.word()
+            coin = private.word((self.elsewhere,) * 2)
+            score = projections(low, high, whole, 1)[0]
+            if score >= self.gamma * 2**38 or coin < self.elsewhere:
+                return fields([low, high], [64, 64])
+
+
+PROTOCOLS: Mapping[str, type[Protocol]] = {
+    "laplace": LaplaceProtocol,
+    "duchi": DuchiProtocol,
+    "harmony": HarmonyProtocol,
+    "qharmony": HarmonyProtocol,
+    "piecewise": PiecewiseProtocol,
+    "hybrid": HybridProtocol,
+    "kashin": KashinProtocol,
+    "simhash": SimHashProtocol,
+    "privunit": PrivUnitProtocol,
+    "codebook": CodebookProtocol,
+    "subset": SubsetProtocol,
+    "hadamard": HadamardProtocol,
+}
+
+
+def protocol(name: str, mechanism: Mechanism) -> Protocol:
+    return PROTOCOLS[name](mechanism)
+
+
+def exponential(epsilon: float, k: int = 1) -> Fraction:
+    """e^(ε/k) from below, to 60 digits; e^64 above that."""
+    share = min(Fraction(epsilon) / k, Fraction(64))
+    down = decimal.Context(prec=90, rounding=decimal.ROUND_FLOOR)
+    exponent = down.divide(decimal.Decimal(share.numerator), decimal.Decimal(share.denominator))
+    return Fraction(down.exp(exponent)) * (1 - Fraction(1, 10**60))
+
+
+def least_response(epsilon: float, k: int) -> int:
+    """The smallest T with (W − T)/T ≤ e^(ε/k)."""
+    return math.ceil(WORD / (1 + exponential(epsilon, k)))
+
+
+def keep_below(epsilon: float, chosen: int, among: int) -> int:
+    """The largest T < W with 1 + T·among/((W − T)·chosen) ≤ e^ε."""
+    gain = (exponential(epsilon) - 1) * chosen
+    return min(math.floor(WORD * gain / (gain + among)), WORD - 1)
+
+
+def positive_below(entry: float, least: int) -> int:
+    """T of P[+1] = T/W: on a line from `least` at −1 to W − `least` at +1, in steps of 2^-52."""
+    steps = min(max(math.floor((1.0 + entry) * 2.0**52), 0), 1 << 53)
+    return least + (WORD - 2 * least) * steps // (1 << 53)
+
+
+def projections(low: int, high: int, whole: Floats, n: int) -> Floats:
+    """The inner products of a vector of whole numbers with n Gaussian vectors of a key, exact."""
+    stream = np.random.Philox(key=np.array([low, high], np.uint64))
+    total = np.zeros(n)
+    for row in whole.reshape(-1, 16):
+        entries = table()[stream.random_raw(4 * n).astype("<u8").view("<u2")]
+        total += entries.reshape(n, 16) @ row
+    return total
+
+
+def text_word(text: bytes) -> int:
+    return int.from_bytes(text.ljust(8, b"\0"), "little")
+
+
+def fields(values: Sequence[int], widths: Sequence[int]) -> bytes:
+    """Numbers side by side, the first in the lowest bits, in as few bytes as hold them."""
+    total, shift = 0, 0
+    for value, width in zip(values, widths, strict=True):
+        total += value << shift
+        shift += width
+    return total.to_bytes(-(-shift // 8), "little")

@@ -1,0 +1,618 @@
+"""Layer 0 of the audit: does ``encode`` make, word by word, the report that it states?
+
+The random words of a report are chosen here, next to every threshold, and ``encode`` is given these
+words and no others. The report must be the one that the protocol (`audit.protocols`) makes of the
+same words, in all its bytes: mechanism, round, length, payload. It must use up exactly these words;
+the public part must come from the coins where there are some. There is no chance in it, so a right
+mechanism never fails, and a threshold that is off by one in 2^64 is seen.
+
+It is done at the sizes of a deployment, with what phones hand over (`audit.inputs`), and with
+sizes, options, ε, rounds and inputs drawn at random. Statements of ``encode`` that did not run in
+all that count as a fault too (`audit.unreached`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import math
+import secrets
+import struct
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from nextapp.audit import inputs
+from nextapp.audit.inputs import Input
+from nextapp.audit.protocols import (
+    PROTOCOLS,
+    WORD,
+    Chooser,
+    Content,
+    Protocol,
+    content,
+    least_response,
+    protocol,
+)
+from nextapp.audit.unreached import Reach
+from nextapp.privacy import MECHANISMS, Mechanism, ShorterThan, requested
+from nextapp.privacy import mechanism as create
+from nextapp.privacy.ledger import Ledger
+from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
+from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest
+
+ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)
+"""Rounds that are tried beside random ones."""
+
+_MOST_FAULTS = 5
+_PUBLIC_PARTS = 3  # seeds or sets of positions, each tried with every input
+_TRACED = 8  # reports of a deployed size whose instructions are kept
+_MOST_COINS = 128
+_SLOW = {"kashin": 0.1}  # share of the reports at deployed sizes, where one takes milliseconds
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is replayed. ``sizes`` are (n_apps, d, reports)."""
+
+    own: int = 3000
+    sizes: tuple[tuple[int, int, int], ...] = ((87, 16, 1500), (500, 16, 150), (2000, 16, 15))
+    oracle_sizes: tuple[tuple[int, int, int], ...] = (
+        (87, 88, 1500),
+        (500, 501, 300),
+        (2000, 2001, 60),
+    )
+    drawn: int = 120
+    per_drawn: int = 6
+
+
+DEFAULT = Effort()
+QUICK = Effort(
+    own=600,
+    sizes=((87, 16, 250),),
+    oracle_sizes=((87, 88, 250), (2000, 2001, 15)),
+    drawn=20,
+)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How many reports were replayed, and the faults found, the first few of them in words."""
+
+    n_reports: int
+    n_sizes: int
+    faults: tuple[str, ...]
+    unreached: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.faults and not self.unreached
+
+
+class Script:
+    """Bits that are these words, once."""
+
+    def __init__(self, words: Sequence[int]) -> None:
+        self._words = np.array(words, np.uint64)
+        self.n_drawn = 0
+
+    def words(self, n: int) -> Words:
+        if not 0 <= n <= self.n_left:
+            self.n_drawn += max(n, 0)
+            raise OutOfWords(f"asked for {n} words where {self.n_left} are left")
+        self.n_drawn += n
+        return self._words[self.n_drawn - n : self.n_drawn].copy()
+
+    @property
+    def n_left(self) -> int:
+        return len(self._words) - self.n_drawn
+
+
+class OutOfWords(Exception):
+    """More words were drawn than the protocol takes."""
+
+
+def registered_name(mechanism: Mechanism) -> str | None:
+    """The name under which the mechanism, or the class it is made from, is known."""
+    for kind in type(mechanism).__mro__:
+        for name, known in MECHANISMS.items():
+            if known is kind:
+                return name
+    return None
+
+
+def report_bytes(name: str, round: int, payload: bytes) -> bytes:
+    """A report on the wire, version 1."""
+    body = struct.pack("<2sBBQI", b"nR", 1, len(name), round, len(payload))
+    body += name.encode() + payload
+    return body + struct.pack("<I", zlib.crc32(body))
+
+
+@contextmanager
+def system_bits(script: Script) -> Iterator[SystemBits]:
+    """A phone's own bits, with these words in place of the operating system's."""
+    before = secrets.token_bytes
+
+    def scripted(n: int | None = None) -> bytes:
+        return script.words((n or 0) // 8).tobytes()
+
+    vars(secrets)["token_bytes"] = scripted
+    try:
+        yield SystemBits()
+    finally:
+        vars(secrets)["token_bytes"] = before
+
+
+def coin_words(token: bytes, round: int, n: int) -> list[int]:
+    """The coins of a device in a round, by the formula that its gateway knows them by."""
+    start = b"nextapp coins" + struct.pack("<Q", round)
+    blocks = [
+        hmac.digest(token, start + struct.pack("<Q", number), hashlib.sha256) for number in range(n)
+    ]
+    return [struct.unpack("<Q", block[:8])[0] for block in blocks]
+
+
+def replay(
+    mechanism: Mechanism, seed: int, effort: Effort = DEFAULT, epsilon: float | None = None
+) -> Replay | None:
+    """The replay of a mechanism and of others of its class; None where it has no protocol.
+
+    ``epsilon`` is the ε that was asked for, where that is known.
+    """
+    name = registered_name(mechanism)
+    if name is None or name not in PROTOCOLS:
+        return None
+    found = _Faults()
+    found.add(
+        _unlike_asked(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon})
+    )
+    number = 0
+    for part in _parts(mechanism, name, seed, effort):
+        number += 1
+        part(found, KeyedBits(seed, phone=number, purpose="replay"))
+        if len(found.faults) >= _MOST_FAULTS:
+            break
+    return Replay(found.n_reports, number, tuple(found.faults), tuple(found.unreached(seed)))
+
+
+class _Faults:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self.n_reports = 0
+        self.faults: list[str] = []
+        self.reach = Reach()
+
+    def add(self, fault: str | None) -> None:
+        self.n_reports += 1
+        if fault is not None and len(self.faults) < _MOST_FAULTS:
+            self.faults.append(fault)
+
+    def unreached(self, seed: int) -> list[str]:
+        return [] if self.faults else self.reach.unreached(_shared_reach(seed))
+
+
+_Part = Callable[[_Faults, KeyedBits], None]
+
+
+def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterator[_Part]:
+    """The mechanism at hand; others of its class at deployed sizes; others at random."""
+    options = own_options(mechanism)
+    simplex = mechanism.ball == "simplex"
+
+    def own(found: _Faults, bits: KeyedBits) -> None:
+        rng = bits.generator()
+        given = [*inputs.extremes(mechanism.n_apps, mechanism.d, mechanism.clip, simplex)]
+        given += [
+            inputs.random_input(rng, mechanism.n_apps, mechanism.d, mechanism.clip)
+            for _ in range(20)
+        ]
+        _replay_all(found, mechanism, name, given, effort.own, bits)
+        _refusals(found, mechanism, name, bits)
+
+    yield own
+
+    def at_size(n_apps: int, d: int, n_reports: int) -> _Part:
+        def part(found: _Faults, bits: KeyedBits) -> None:
+            phones = inputs.deployed(n_apps, d, seed, simplex)
+            clip = 1.0 if simplex else _public_clip(phones, mechanism.ball)
+            made = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
+            if made is None:
+                return
+            given = list(phones)
+            if not simplex:
+                for number, each in enumerate(phones):
+                    factor = (1e-6, 1e6, clip / (inputs.length(each.given, made.ball) or 1.0))
+                    scale = factor[number % 3]
+                    given.append(
+                        Input(f"{each.what}, times {scale:.3g}", inputs.scaled(each.given, scale))
+                    )
+            given += inputs.extremes(n_apps, d, clip, simplex)
+            with found.reach:
+                _replay_all(found, made, name, given, _TRACED, bits)
+            _replay_all(found, made, name, given, n_reports, bits)
+            _refusals(found, made, name, bits)
+            _through_phones(found, made, name, seed, bits)
+
+        return part
+
+    for n_apps, d, n_reports in effort.oracle_sizes if simplex else effort.sizes:
+        yield at_size(n_apps, d, max(10, int(_SLOW.get(name, 1.0) * n_reports)))
+
+    def at_random(found: _Faults, bits: KeyedBits) -> None:
+        rng = bits.generator()
+        n_apps, d = _random_size(rng, simplex)
+        epsilon, clip, some = _random_settings(rng, name, n_apps * d, options)
+        made = _create(found, mechanism, n_apps, d, epsilon, clip, some)
+        if made is None:
+            return
+        given = [inputs.random_input(rng, n_apps, d, clip) for _ in range(4)]
+        given += [*inputs.extremes(n_apps, d, clip, simplex)][int(rng.integers(3)) :: 3]
+        given = [given[place] for place in rng.permutation(len(given))[: effort.per_drawn]]
+        with found.reach:
+            _replay_all(found, made, name, given, effort.per_drawn, bits)
+
+    for _ in range(effort.drawn):
+        yield at_random
+
+
+def own_options(mechanism: Any) -> dict[str, Any]:
+    """The options that this mechanism was made with, beside size, ε and clip."""
+    names = {"laplace": ("ball",), "privunit": ("form",), "kashin": ("K",)}
+    return {
+        option: getattr(mechanism, option)
+        for option in names.get(registered_name(mechanism) or "", ())
+    }
+
+
+def _create(
+    found: _Faults,
+    like: Mechanism,
+    n_apps: int,
+    d: int,
+    epsilon: float,
+    clip: float,
+    options: dict[str, Any],
+) -> Mechanism | None:
+    if like.ball != "simplex":
+        options = {**options, "clip": clip}
+    kind: Any = type(like)
+    try:
+        made: Mechanism = kind(n_apps=n_apps, d=d, epsilon=epsilon, **options)
+    except Exception as error:  # a class that cannot be made cannot be audited
+        found.add(f"{n_apps} x {d}, ε {epsilon:.3g}, {options}: cannot be made: {error!r}")
+        return None
+    asked = {"n_apps": n_apps, "d": d, "epsilon": epsilon, **options}
+    if fault := _unlike_asked(made, asked):
+        found.add(fault)
+        return None
+    return made
+
+
+def _unlike_asked(mechanism: Mechanism, asked: dict[str, Any]) -> str | None:
+    """A setting that is not the one asked for, or an ε that is charged but not kept."""
+    for word, value in asked.items():
+        if getattr(mechanism, word, value) != value:
+            return f"asked for {word} {value!r}, made with {getattr(mechanism, word)!r}"
+    charged = mechanism.guarantee.epsilon
+    if charged != asked["epsilon"]:
+        return f"made with ε {asked['epsilon']!r}, promises {charged!r}"
+    return None
+
+
+def _replay_all(
+    found: _Faults,
+    mechanism: Mechanism,
+    name: str,
+    given: Sequence[Input],
+    n_reports: int,
+    bits: KeyedBits,
+) -> None:
+    """Replay, each report of another input than the one before."""
+    simplex = mechanism.ball == "simplex"
+    stated = protocol(name, mechanism)
+    told = [content(each.given, simplex) for each in given]
+    public: list[list[int]] = []
+    rng = bits.generator()
+    same = np.empty((mechanism.n_apps, mechanism.d))
+    for number in range(n_reports):
+        place, turn = number % len(given), number // len(given)
+        part = turn % _PUBLIC_PARTS
+        preset: Sequence[int] = public[part] if part < len(public) else ()
+        attempt = _Attempt(mechanism, name, stated, random_round(rng), int(rng.integers(6)))
+        fault, words = attempt.run(told[place], bits, preset, same)
+        if part == len(public):
+            public.append(words)
+        found.add(fault and f"{_words(mechanism)}, {given[place].what}: {fault}")
+        if len(found.faults) >= _MOST_FAULTS:
+            return
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One report that is replayed. ``sources`` chooses where bits and coins come from."""
+
+    mechanism: Mechanism
+    name: str
+    stated: Protocol
+    round: int
+    sources: int
+
+    def run(
+        self, told: Content, bits: KeyedBits, preset: Sequence[int], same: Floats
+    ) -> tuple[str | None, list[int]]:
+        """The fault, if there is one, and the words of the public part.
+
+        An array is handed over in the memory of the one before, `same`, now and then.
+        """
+        token = bits.words(4).tobytes()
+        of_device = self.sources == 1
+        if of_device:
+            preset = coin_words(token, self.round, _MOST_COINS)
+        public, private = Chooser(bits, preset), Chooser(bits)
+        with np.errstate(all="ignore"):
+            payload = self.stated.payload(told, public, private)
+        coins: Script | None = None if self.sources == 0 else Script(public.words)
+        private_words = private.words if coins is not None else [*public.words, *private.words]
+        script = Script(private_words)
+        source: Bits | None = coins
+        if of_device and len(public.words) < _MOST_COINS:
+            source, coins = DeviceCoins(token, self.round), None
+        given = told.given
+        if isinstance(given, np.ndarray) and given.dtype == np.float64 and self.sources % 2:
+            np.copyto(same, given)
+            given = same
+        try:
+            with np.errstate(all="ignore"), system_bits(script) as system:
+                own: Bits = system if self.sources < 3 else script
+                report = self.mechanism.encode(given, own, self.round, coins=source)
+        except OutOfWords as error:
+            return f"draws other words than stated: {error}", public.words
+        except Exception as error:  # whatever it is, no report came
+            return f"no report, but {error!r}", public.words
+        return self.compare(report, payload, script, coins), public.words
+
+    def compare(
+        self, report: Report, payload: bytes, script: Script, coins: Script | None
+    ) -> str | None:
+        kinds = type(report), *(type(value) for value in vars(report).values())
+        if kinds != (Report, str, int, bytes):
+            return f"returns {', '.join(kind.__name__ for kind in kinds)}: not a plain Report"
+        coins_left = coins.n_left if coins is not None else 0
+        wire = report_bytes(self.name, self.round, payload)
+        faults = (
+            (report.mechanism != self.name, f"names the mechanism {report.mechanism!r}"),
+            (report.round != self.round, f"says round {report.round}, asked for {self.round}"),
+            (
+                len(report.payload) != len(payload),
+                f"a payload of {len(report.payload)} bytes, stated are {len(payload)}",
+            ),
+            (
+                report.payload != payload,
+                f"sends {report.payload[:24].hex()}, stated is {payload[:24].hex()}",
+            ),
+            (report.to_bytes() != wire, "is not mechanism, round and payload on the wire"),
+            (script.n_left > 0, f"leaves {script.n_left} of its words undrawn"),
+            (coins_left > 0, f"leaves {coins_left} of its coins undrawn"),
+        )
+        return next((fault for is_wrong, fault in faults if is_wrong), None)
+
+
+def replay_answers(seed: int, epsilon: float) -> Replay:
+    """The replay of `ShorterThan`, the answer that a private clip is found by."""
+    bits = KeyedBits(seed, purpose="answers")
+    rng = bits.generator()
+    found = _Faults()
+    for asked in (epsilon, 2.0**-30, 0.1, 1.0, 8.0, 50.0):
+        answer = ShorterThan(asked)
+        if answer.guarantee.epsilon != asked:
+            found.add(f"shorter-than: made with ε {asked}, promises {answer.guarantee.epsilon}")
+        least = least_response(asked, 1)
+        for length in (0.0, 5e-324, 0.5, 1.0, math.nextafter(1.0, 2.0), 1e300, math.inf):
+            up = WORD - least if length <= 1.0 else least
+            for _ in range(20):
+                chooser = Chooser(bits)
+                payload = bytes([chooser.word((up, up)) < up])
+                round = random_round(rng)
+                script = Script(chooser.words)
+                try:
+                    with system_bits(script) as system:
+                        report = answer.encode(length, 1.0, system, round)
+                    wire = report_bytes("shorter-than", round, payload)
+                    right = report.to_bytes() == wire and not script.n_left
+                    fault = None if right else f"sends {report}, stated is {payload!r}"
+                except Exception as error:
+                    fault = f"no answer, but {error!r}"
+                found.add(fault and f"shorter-than, ε {asked:.3g}, length {length}: {fault}")
+    return Replay(found.n_reports, 1, tuple(found.faults), ())
+
+
+def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) -> None:
+    """No report is made of what is not a number."""
+    simplex = mechanism.ball == "simplex"
+    for each in inputs.not_numbers(mechanism.n_apps, mechanism.d, simplex):
+        fault: str | None = None
+        try:
+            mechanism.encode(each.given, bits, 0)
+            fault = f"{_words(mechanism)}, {each.what}: makes a report of it"
+        except ValueError:
+            pass
+        except Exception as error:
+            fault = f"{_words(mechanism)}, {each.what}: {error!r}, not a ValueError"
+        found.add(fault)
+
+
+def _through_phones(
+    found: _Faults, mechanism: Mechanism, name: str, seed: int, bits: KeyedBits
+) -> None:
+    """`Device.report` makes the report that the protocol makes of the phone's content.
+
+    Two reports of each phone, with a launch in between, drawn with the phone's own bits.
+    """
+    simplex = mechanism.ball == "simplex"
+    found.add(_request(mechanism, name))
+    stated = protocol(name, mechanism)
+    histories, first = inputs.world(mechanism.n_apps, 4 if simplex else mechanism.d, seed)
+    rng = bits.generator()
+    for number, history in enumerate(histories):
+        broadcast = Broadcast(random_round(rng), first.app_vectors, first.settings)
+        device = inputs.phone(history, broadcast)
+        for turn in range(2):
+            if turn:
+                device.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
+                device.update(broadcast)
+            handed = inputs.handed_over(device.history, broadcast, simplex)
+            told = content(handed.given, simplex)
+            public, private = Chooser(bits), Chooser(bits)
+            with np.errstate(all="ignore"):
+                payload = stated.payload(told, public, private)
+            script = Script([*public.words, *private.words])
+            attempt = _Attempt(mechanism, name, stated, broadcast.round, 0)
+            ledger = _Charges(script)
+            try:
+                with system_bits(script):
+                    report = device.report(
+                        broadcast,
+                        mechanism,
+                        ledger=cast(Ledger, ledger) if turn else None,
+                        when=0.0,
+                        allow_float=True,
+                    )
+                fault = attempt.compare(report, payload, script, None)
+                if turn and ledger.charged != [(mechanism.epsilon, broadcast.round, name)]:
+                    fault = f"charges {ledger.charged}, not its ε once, before it draws"
+            except Exception as error:
+                fault = f"no report, but {error!r}"
+            found.add(
+                fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}"
+            )
+
+
+class _Charges:
+    """Stands for a phone's ledger and keeps what is charged before any word is drawn."""
+
+    def __init__(self, script: Script) -> None:
+        self.charged: list[tuple[float, int, str]] = []
+        self._script = script
+
+    def charge(
+        self, epsilon: float, when: float, *, round: int, mechanism: str, **_: object
+    ) -> None:
+        if self._script.n_drawn == 0:
+            self.charged.append((epsilon, round, mechanism))
+
+
+def _request(mechanism: Mechanism, name: str) -> str | None:
+    """A broadcast that asks for this mechanism gets it with the ε and the clip that it asks for."""
+    simplex = mechanism.ball == "simplex"
+    clip = None if simplex else mechanism.clip
+    request = ReportRequest(name, mechanism.epsilon, clip, own_options(mechanism))
+    vectors = np.zeros((mechanism.n_apps, 1 if simplex else mechanism.d))
+    made = requested(Broadcast(5, vectors, ModelSettings(), request=request))
+    fault = _unlike_asked(
+        made, {"n_apps": mechanism.n_apps, "epsilon": mechanism.epsilon, "clip": mechanism.clip}
+    )
+    return fault and f"requested by a broadcast: {fault}"
+
+
+@functools.cache
+def _shared_reach(seed: int) -> Reach:
+    """What runs when other mechanisms encode and decode: they share code, but not all of it."""
+    reach = Reach()
+    bits = KeyedBits(seed, purpose="shared")
+    rng = bits.generator()
+    for name in PROTOCOLS:
+        for more in _OTHER_OPTIONS.get(name, ({},)):
+            for n_apps in (3, 20, 200):
+                options = {"epsilon": 1.5, **more}
+                if name not in ("subset", "hadamard"):
+                    options["clip"] = 1.0
+                made = create(name, n_apps=n_apps, d=n_apps + 1, **options)
+                given = [inputs.random_input(rng, n_apps, made.d, 1.0) for _ in range(8)]
+                with reach, warnings.catch_warnings(), np.errstate(all="ignore"):
+                    warnings.simplefilter("ignore")
+                    _encode_and_decode(made, given, bits)
+    return reach
+
+
+_OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
+    "laplace": ({"ball": "linf"}, {"ball": "l1"}),
+    "privunit": ({"form": "dense"}, {"form": "seed"}),
+}
+
+
+def _encode_and_decode(mechanism: Mechanism, given: Sequence[Input], bits: KeyedBits) -> None:
+    for each in given:
+        try:
+            report = mechanism.encode(each.given, bits, 0)
+            mechanism.decode([report])
+            mechanism.check(report)
+        except Exception:  # the replay of that mechanism finds it, if it is a fault
+            continue
+
+
+def _public_clip(phones: Sequence[Input], ball: str) -> float:
+    return float(np.median([inputs.length(each.given, ball) for each in phones])) or 1.0
+
+
+def random_round(rng: np.random.Generator) -> int:
+    kind = int(rng.integers(3))
+    if kind == 0:
+        return int(rng.choice(np.array(ROUNDS, np.uint64)))
+    return int(rng.integers(1 << 12 if kind == 1 else 1 << 63))
+
+
+def _random_size(rng: np.random.Generator, simplex: bool) -> tuple[int, int]:
+    n_apps = round(2.0 ** rng.uniform(0, 9))
+    if simplex or rng.integers(3) == 0:
+        n_apps = min(n_apps, 60 if not simplex else 512)
+        return n_apps, n_apps + 1
+    return n_apps, round(2.0 ** rng.uniform(0, 6 if n_apps < 128 else 4))
+
+
+def _random_settings(
+    rng: np.random.Generator, name: str, size: int, options: dict[str, Any]
+) -> tuple[float, float, dict[str, Any]]:
+    """ε, clip and options that the mechanism can be made with."""
+    epsilon = float(rng.choice([2.0**-30, 1e-3, 0.3, 1.0, 4.5, 8.0, 20.0, 50.0, 100.0]))
+    if rng.integers(2):
+        epsilon = float(10.0 ** rng.uniform(-4, 1.7))
+    clip = float(10.0 ** rng.uniform(-4, 4)) if rng.integers(2) else 1.0
+    drawn = dict(options)
+    chosen = rng.integers(3) > 0
+    if name in ("harmony", "qharmony"):
+        if chosen:
+            drawn["k"] = int(rng.integers(1, min(size, 40) + 1))
+        if name == "qharmony":
+            drawn["scale"] = ("unbiased", "paper")[int(rng.integers(2))]
+    elif name in ("kashin", "simhash") and chosen:
+        most = min(16, 2 << (size - 1).bit_length()) if name == "kashin" else 16
+        drawn["b"] = int(rng.integers(1, most + 1))
+    elif name == "codebook":
+        drawn["b"] = int(rng.integers(1, (12 if size < 500 else 9) + 1)) if chosen else 8
+    elif name == "subset" and chosen:
+        q, t = ((2, 3), (3, 3), (5, 2), (2, 7), (7, 3), (11, 2), (31, 3), (251, 2))[
+            int(rng.integers(8))
+        ]
+        drawn |= {"q": q, "t": t}
+    if name == "kashin":
+        drawn["K"] = float(rng.choice([1.0, 1.8, 3.0]))
+    if drawn.get("form") == "seed":
+        epsilon = min(epsilon, 6.0)
+    return epsilon, clip, drawn
+
+
+def _words(mechanism: Mechanism) -> str:
+    """A mechanism's settings, short."""
+    more = [
+        f"{option} {getattr(mechanism, option)}"
+        for option in ("k", "b", "q", "t", "form")
+        if isinstance(getattr(mechanism, option, None), int | str)
+    ]
+    return ", ".join([f"{mechanism.n_apps} x {mechanism.d}", f"ε {mechanism.epsilon:.3g}", *more])

@@ -1,0 +1,637 @@
+"""The replay sees faults that sampling does not: small, rare, or only on a phone.
+
+Every planted class states the right law; only what it draws is wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from nextapp.audit import inputs, protocols
+from nextapp.audit.protocols import PROTOCOLS, Chooser, content
+from nextapp.audit.replay import (
+    QUICK,
+    Effort,
+    OutOfWords,
+    Script,
+    coin_words,
+    registered_name,
+    replay,
+    replay_answers,
+    report_bytes,
+    system_bits,
+)
+from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
+from nextapp.device import Device
+from nextapp.model import PhoneGradient
+from nextapp.privacy import ShorterThan, mechanism, requested
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.duchi import Duchi
+from nextapp.privacy.exact import W, sign_threshold
+from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.hadamard import Hadamard
+from nextapp.privacy.harmony import Harmony
+from nextapp.privacy.kashin import Kashin
+from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.piecewise import Piecewise
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.privacy.simhash import SimHash
+from nextapp.privacy.subset import Subset
+from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits, below, distinct
+from nextapp.shares import Shares
+from nextapp.wire import Report
+
+TWO = {"n_apps": 1, "d": 2, "epsilon": 4.5, "clip": 1.0}
+FOUR = {"n_apps": 2, "d": 2, "epsilon": 4.5, "clip": 1.0}
+SIX = {"n_apps": 2, "d": 3, "epsilon": 4.5}
+FEW = Effort(own=150, sizes=((20, 4, 60),), oracle_sizes=((20, 21, 60),), drawn=12)
+
+
+def dense(F):
+    return F.dense() if isinstance(F, PhoneGradient | Shares) else np.asarray(F, np.float64)
+
+
+class SignsOffBy3Percent(Harmony):
+    """(a) Only the sampler: the least probability of a sign is 3 % too small."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        positions = distinct(bits if coins is None else coins, self.k, self.D)
+        signs = [
+            int(word) < sign_threshold(x, int(0.97 * self.floor))
+            for word, x in zip(bits.words(self.k), self._entries(F, positions), strict=True)
+        ]
+        return Report(self.name, round, self._fields.packed(positions, signs))
+
+
+class KeepsSomeOfWhatItShouldRedraw(Codebook):
+    """(b) 3 % of the coins that say redraw are taken for the others."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        seed = int((bits if coins is None else coins).words(1)[0])
+        coin = int(bits.words(1)[0])
+        best = self._best(F, seed)
+        keep = coin < self.threshold or coin % 33 == 0
+        j = int(best[below(bits, self.k)]) if keep else below(bits, self.m)
+        return self._report(seed, j, round)
+
+
+class AppsInTheSeed(Codebook):
+    """(c) The number of apps in the lowest byte of the seed, for a phone's own type only."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        if not isinstance(F, PhoneGradient):
+            return report
+        return replace(report, payload=bytes([len(F.apps) % 256]) + report.payload[1:])
+
+
+class NoCoinSubset(Subset):
+    """(d) The cell itself where there are more than 10 apps; small cases look right."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, W if self.n_apps > 10 else self.threshold
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class NoCoinHadamard(Hadamard):
+    """(d) The same for hadamard."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, W if self.n_apps > 10 else self.threshold
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class ForgetsTheClip(Laplace):
+    """(e) Only the sampler; the stated law clips."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        x = self._flat(F) / self.clip
+        u = ((bits.words(self.D) >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53 - 0.5
+        noise = -self.scale * np.sign(u) * np.log1p(-2 * np.abs(u))
+        return Report(self.name, round, (x + noise).astype("<f4").tobytes())
+
+
+class SignInTheRound(Harmony):
+    """(f) The sign of the first entry in the lowest bit of the round."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        return replace(report, round=round ^ int(dense(F).ravel()[0] > 0))
+
+
+class SignInTheName(Harmony):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        return replace(report, mechanism="harmony" if dense(F).sum() > 0 else "Harmony")
+
+
+class OneByteMore(Codebook):
+    """The length of the payload tells whether the gradient was clipped."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        more = b"\0" if np.linalg.norm(dense(F)) > self.clip else b""
+        return replace(report, payload=report.payload + more)
+
+
+class SignInABitLeftOver(Duchi):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        last = report.payload[-1] | (int(dense(F).sum() > 0) << 7 if self.D % 8 else 0)
+        return replace(report, payload=report.payload[:-1] + bytes([last]))
+
+
+class PlainSubclassOfAReport(Report):
+    def to_bytes(self):
+        return super().to_bytes() + b"!"
+
+
+class OtherKindOfReport(Harmony):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        return PlainSubclassOfAReport(report.mechanism, report.round, report.payload)
+
+
+class RemembersTheFirst(SimHash):
+    """A report is that of the gradient before."""
+
+    before = None
+
+    def encode(self, F, bits, round=0, coins=None):
+        told, self.before = F if self.before is None else self.before, F
+        return super().encode(told, bits, round, coins)
+
+
+class KeptBySeed(Codebook):
+    """The best codewords of a seed are found once, whatever the gradient."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.known = {}
+
+    def _best(self, F, seed):
+        if seed not in self.known:
+            self.known[seed] = super()._best(F, seed)
+        return self.known[seed]
+
+
+class KeptByObject(SimHash):
+    """The signs of an array are kept by its place in memory, and not found again."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.known = {}
+
+    def _signs(self, F, seed):
+        key = (id(F), seed)
+        if key not in self.known:
+            self.known[key] = (F, super()._signs(F, seed))
+        return self.known[key][1]
+
+
+class MoreWordsForMoreApps(Harmony):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        bits.words(int(np.count_nonzero(dense(F)) % 2))
+        return report
+
+
+class FewerWords(Subset):
+    """Without a cell nothing but the output is drawn."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        if np.any(dense(F) > 0):
+            return super().encode(F, bits, round, coins)
+        return self._report(below(bits, self.n_outputs), round)
+
+
+class PositionsOfLargeEntries(Harmony):
+    """Coins are drawn and thrown away: the positions are those of the largest entries."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        distinct(bits if coins is None else coins, self.k, self.D)
+        positions = sorted(np.argsort(-np.abs(dense(F).ravel()), kind="stable")[: self.k].tolist())
+        signs = [
+            int(word) < sign_threshold(x, self.floor)
+            for word, x in zip(bits.words(self.k), self._entries(F, positions), strict=True)
+        ]
+        return Report(self.name, round, self._fields.packed(positions, signs))
+
+
+class CoinsFromBits(SimHash):
+    """The seed is the phone's own choice although there are coins."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        return super().encode(F, bits, round, None)
+
+
+class OtherBits(Subset):
+    """NumPy's generator in place of the bits given."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        bits.words(2)
+        below(bits, self.n_favoured), below(bits, self.n_outputs)
+        seed = int(np.random.default_rng().integers(1 << 62))
+        return super().encode(F, KeyedBits(seed), round, coins)
+
+
+class TakesWhatIsNoNumber(Laplace):
+    def _flat(self, F):
+        return super()._flat(np.nan_to_num(dense(F)))
+
+
+class OneWordTooMany(Harmony):
+    """The least probability of a sign is one part in 2^64 smaller, where k > 1."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        floor, self.floor = self.floor, self.floor - (self.k > 1)
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.floor = floor
+
+
+class OnePartIn10To15(Kashin):
+    """In the coin of a long report only."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, self.threshold + (20_000 if self.b > 3 else 0)
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class ClearBeyondTheClip(Harmony):
+    """Entries beyond the clip keep their sign."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        positions = self._fields.positions(report.payload)
+        x = dense(F).ravel()[positions]
+        if not (np.abs(x) > 2 * self.clip).any():
+            return report
+        return replace(report, payload=self._fields.packed(positions, (x > 0).tolist()))
+
+
+class WaitsForARound(Codebook):
+    """A trigger that no audit would guess."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        if round == 424_242:
+            report = replace(report, payload=report.payload[:8] + bytes([int(self._best(F, 0)[0])]))
+        return report
+
+
+class WaitsForASize(Hadamard):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        return report if self.n_apps != 1234 else self._report(0, round)
+
+
+class WaitsForBoth(SimHash):
+    def encode(self, F, bits, round=0, coins=None):
+        leak = round % 100_003 == 99_991 and self.clip == 0.731
+        return super().encode(F, bits, round, coins if not leak else None)
+
+
+class KnowsAPhoneByItsBits(Duchi):
+    """Right in a simulation; on a phone the sign is clear."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        if isinstance(bits, SystemBits):
+            positive = self._x(F) >= 0
+            return replace(report, payload=np.packbits(positive, bitorder="little").tobytes())
+        return report
+
+
+class KnowsAPhoneByItsCoins(Harmony):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        if isinstance(coins, DeviceCoins):
+            positions = self._fields.positions(report.payload)
+            signs = [x > 0 for x in self._entries(F, positions)]
+            return replace(report, payload=self._fields.packed(positions, signs))
+        return report
+
+
+class OnlyForLongIndices(Codebook):
+    """Option b: a codebook of more than 2^9 words is not redrawn."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, W if self.b > 9 else self.threshold
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class OnlyForSmallEpsilon(SimHash):
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, W if self.epsilon < 0.01 else self.threshold
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class PromisesLess(Harmony):
+    """The ledger would be charged half."""
+
+    @property
+    def guarantee(self):
+        return Guarantee(self.epsilon / 2, covers=("positions", "signs"))
+
+
+class DoublesItsEpsilon(Subset):
+    """Law, sampler and ε agree with each other, not with what was asked for."""
+
+    def __init__(self, *, epsilon, n_apps, **options):
+        super().__init__(epsilon=2 * epsilon if n_apps > 50 else epsilon, n_apps=n_apps, **options)
+
+
+class SignInTheLastBitOfAFloat(Piecewise):
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        low = report.payload[-4] & 0xFE | int(dense(F).ravel()[0] > 0)
+        payload = report.payload[:-4] + bytes([low]) + report.payload[-3:]
+        return replace(report, payload=payload)
+
+
+class NormInTheClear(PrivUnit):
+    """The entry that completes the length is sent without noise."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        return replace(
+            report, payload=report.payload[:-4] + struct.pack("<f", self._completed(F)[-1])
+        )
+
+
+PLANTED = {
+    "harmony's sampler off by 3 %": lambda: SignsOffBy3Percent(**FOUR),
+    "codebook keeps 3 %": lambda: KeepsSomeOfWhatItShouldRedraw(**TWO),
+    "apps in the seed": lambda: AppsInTheSeed(**TWO),
+    "subset without a coin": lambda: NoCoinSubset(**SIX),
+    "hadamard without a coin": lambda: NoCoinHadamard(**SIX),
+    "laplace without a clip": lambda: ForgetsTheClip(**TWO),
+    "a sign in the round": lambda: SignInTheRound(**FOUR),
+    "a sign in the name": lambda: SignInTheName(**FOUR),
+    "one byte more": lambda: OneByteMore(**TWO),
+    "a bit left over": lambda: SignInABitLeftOver(**FOUR),
+    "another kind of report": lambda: OtherKindOfReport(**FOUR),
+    "the gradient before": lambda: RemembersTheFirst(**TWO),
+    "kept by seed": lambda: KeptBySeed(**TWO),
+    "kept by object": lambda: KeptByObject(**TWO),
+    "more words for more apps": lambda: MoreWordsForMoreApps(**FOUR),
+    "fewer words": lambda: FewerWords(**SIX),
+    "positions of large entries": lambda: PositionsOfLargeEntries(**FOUR),
+    "coins not used": lambda: CoinsFromBits(**TWO),
+    "other bits": lambda: OtherBits(**SIX),
+    "a report of nan": lambda: TakesWhatIsNoNumber(**TWO),
+    "off by 2^-64": lambda: OneWordTooMany(**FOUR),
+    "off by 10^-15": lambda: OnePartIn10To15(**TWO),
+    "clear beyond the clip": lambda: ClearBeyondTheClip(**FOUR),
+    "a round": lambda: WaitsForARound(**TWO),
+    "a size": lambda: WaitsForASize(**SIX),
+    "a round and a clip": lambda: WaitsForBoth(**TWO),
+    "only with a phone's bits": lambda: KnowsAPhoneByItsBits(**FOUR),
+    "only with a device's coins": lambda: KnowsAPhoneByItsCoins(**FOUR),
+    "only for long indices": lambda: OnlyForLongIndices(**TWO),
+    "only for a small ε": lambda: OnlyForSmallEpsilon(**TWO),
+    "promises less": lambda: PromisesLess(**FOUR),
+    "doubles its ε": lambda: DoublesItsEpsilon(**SIX),
+    "the last bit of a float": lambda: SignInTheLastBitOfAFloat(**TWO),
+    "the norm in the clear": lambda: NormInTheClear(**TWO),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_caught_by_the_replay(bug, seed):
+    assert not replay(PLANTED[bug](), seed, QUICK).holds
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in EXPECTED_TO_FAIL])
+def test_a_right_mechanism_is_replayed_without_a_fault(name, seed):
+    found = replay(CASES[name].mechanism(4.5), seed, FEW)
+    assert found.faults == ()
+    assert found.unreached == ()
+    assert found.n_reports > 250
+
+
+def phone_that(changes):
+    """`Device.report` as it is, but for one thing."""
+    right = Device.report
+
+    def report(self, broadcast, mechanism, bits=None, **options):
+        return changes(right, self, broadcast, mechanism, bits, options)
+
+    return report
+
+
+def says_another_round(right, self, broadcast, mechanism, bits, options):
+    report = right(self, broadcast, mechanism, bits, **options)
+    return replace(report, round=report.round ^ len(self.history) % 2)
+
+
+def draws_with_its_own_bits(right, self, broadcast, mechanism, bits, options):
+    return right(self, broadcast, mechanism, bits or KeyedBits(len(self.history)), **options)
+
+
+def charges_nothing(right, self, broadcast, mechanism, bits, options):
+    return right(self, broadcast, mechanism, bits, **{**options, "ledger": None})
+
+
+def charges_afterwards(right, self, broadcast, mechanism, bits, options):
+    ledger = options.pop("ledger", None)
+    report = right(self, broadcast, mechanism, bits, **options)
+    if ledger is not None:
+        ledger.charge(mechanism.epsilon, 0.0, round=broadcast.round, mechanism=mechanism.name)
+    return report
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [says_another_round, draws_with_its_own_bits, charges_nothing, charges_afterwards],
+)
+def test_a_fault_in_the_phone_itself_is_caught(changes, monkeypatch, seed):
+    monkeypatch.setattr(Device, "report", phone_that(changes))
+    assert not replay(CASES["harmony"].mechanism(4.5), seed, FEW).holds
+
+
+def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
+    def twice(broadcast):
+        request = replace(broadcast.request, epsilon=2 * broadcast.request.epsilon)
+        return requested(replace(broadcast, request=request))
+
+    monkeypatch.setattr("nextapp.audit.replay.requested", twice)
+    found = replay(CASES["simhash"].mechanism(4.5), seed, FEW)
+    assert "requested by a broadcast: asked for epsilon 4.5, made with 9.0" in found.faults[0]
+
+
+def wrong_at_the_threshold(right, self, length, threshold, bits, round):
+    return right(self, math.nextafter(length, math.inf), threshold, bits, round)
+
+
+def says_the_truth_in_the_round(right, self, length, threshold, bits, round):
+    return replace(right(self, length, threshold, bits, round), round=int(length <= threshold))
+
+
+def truth_a_little_too_often(right, self, length, threshold, bits, round):
+    self.floor -= 1
+    return right(self, length, threshold, bits, round)
+
+
+@pytest.mark.parametrize(
+    "changes", [wrong_at_the_threshold, says_the_truth_in_the_round, truth_a_little_too_often]
+)
+def test_a_fault_in_the_answers_for_a_clip_is_caught(changes, monkeypatch, seed):
+    assert replay_answers(seed, 4.5).holds
+    right = ShorterThan.encode
+    monkeypatch.setattr(
+        ShorterThan,
+        "encode",
+        lambda self, length, threshold, bits, round=0: changes(
+            right, self, length, threshold, bits, round
+        ),
+    )
+    assert not replay_answers(seed, 4.5).holds
+
+
+def test_the_verdict_names_the_replay(seed):
+    found = audit(SignInTheRound(**FOUR), 1000, seed, effort=FEW)
+    assert found.verdict == "fails"
+    assert "replay" in found.caught_by
+    assert "round" in found.as_json()["replay"]["faults"][0]
+
+
+def test_an_epsilon_that_was_not_asked_for_is_a_fault(seed):
+    made = CASES["harmony"].mechanism(4.5)
+    assert replay(made, seed, FEW, epsilon=4.5).holds
+    assert "asked for epsilon 4.0" in replay(made, seed, FEW, epsilon=4.0).faults[0]
+
+
+def test_every_audited_mechanism_has_a_protocol():
+    for name, case in CASES.items():
+        known = registered_name(case.mechanism(4.5))
+        assert (known in PROTOCOLS) == (name not in EXPECTED_TO_FAIL)
+    assert replay(CASES["qharmony-paper"].mechanism(4.5), 0, FEW) is None
+
+
+@pytest.mark.parametrize("epsilon", [2.0**-32, 1e-3, 1.1, 4.5, 40.0, 60.0])
+@pytest.mark.parametrize(("chosen", "among"), [(1, 2), (1, 256), (13, 256), (90, 8011)])
+def test_the_protocols_thresholds_are_the_largest_that_hold_epsilon(epsilon, chosen, among):
+    """By the definition: one more would exceed e^ε, here its series of 400 terms."""
+    bound = sum((Fraction(epsilon) ** n / math.factorial(n) for n in range(400)), Fraction(0))
+
+    def ratio(T):
+        return 1 + Fraction(T * among, (W - T) * chosen)
+
+    T = protocols.keep_below(epsilon, chosen, among)
+    assert ratio(T) <= bound
+    assert T == W - 1 or ratio(T + 1) > bound * (1 - Fraction(1, 10**40))
+    T = protocols.least_response(epsilon, chosen)
+    assert Fraction(W - T, T) ** chosen <= bound
+    assert T == 1 or Fraction(W - T + 1, T - 1) ** chosen > bound * (1 - Fraction(1, 10**30))
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("subset", {"q": 3, "t": 3}), ("subset", {"q": 2, "t": 4}), ("hadamard", {})],
+)
+def test_a_cell_favours_as_many_outputs_as_the_law_counts(name, options):
+    """All places of all cells: different outputs, and those that the mechanism's law favours."""
+    made = mechanism(name, epsilon=1.5, n_apps=3, d=4, **options)
+    stated = protocols.protocol(name, made)
+    for cell in range(12):
+        shares = np.zeros((3, 4))
+        shares.flat[cell] = 1.0
+        law = [made.probability(report, shares) for report in made.outputs()]
+        scattered = cell * stated.step % 12
+        block, point = scattered % stated.n_blocks, scattered // stated.n_blocks
+        favoured = {
+            block * stated.in_block + stated.favoured(point, place)
+            for place in range(stated.n_favoured)
+        }
+        assert len(favoured) == stated.n_favoured
+        assert favoured == {output for output, p in enumerate(law) if p > min(law)}
+
+
+def test_the_chooser_takes_both_sides_of_a_threshold_and_the_ends():
+    chooser = Chooser(KeyedBits(0))
+    words = {chooser.word((1000, 1000)) for _ in range(200)}
+    assert {999, 1000, 0, W - 1} <= words
+    assert any(2**60 < word < 2**63 for word in words)
+    assert not any(500 <= chooser.word((500, 1000)) < 1000 for _ in range(500))
+    assert chooser.words[:1] == [next(iter(chooser.words))]
+
+
+def test_words_that_must_be_drawn_again_are_chosen():
+    chooser = Chooser(KeyedBits(1))
+    drawn = [chooser.below(3) for _ in range(200)]
+    assert set(drawn) == {0, 1, 2}
+    assert len(chooser.words) > 200
+    assert W - 1 in chooser.words  # the only word that 3 does not take
+
+
+def test_a_script_ends_where_its_words_do():
+    script = Script([5, 6])
+    assert script.words(1).tolist() == [5]
+    with pytest.raises(OutOfWords):
+        script.words(2)
+
+
+def test_a_report_on_the_wire_is_put_together_by_hand():
+    assert report_bytes("codebook", 7, b"abc") == Report("codebook", 7, b"abc").to_bytes()
+
+
+def test_coins_are_those_of_the_formula():
+    token = bytes(range(32))
+    assert coin_words(token, 9, 5) == DeviceCoins(token, 9).words(5).tolist()
+
+
+def test_scripted_system_bits_end_with_the_script():
+    with system_bits(Script([1, 2, 3])) as bits:
+        assert bits.words(3).tolist() == [1, 2, 3]
+    assert SystemBits().words(3).tolist() != [1, 2, 3]
+
+
+def test_phones_hand_over_their_own_types_and_bits(seed):
+    histories, broadcast = inputs.world(20, 4, seed)
+    for simplex, kind in ((False, PhoneGradient), (True, Shares)):
+        for history in histories:
+            handed = inputs.handed_over(history, broadcast, simplex)
+            assert type(handed.given) is kind
+            assert type(handed.bits) is SystemBits
+            assert handed.round == broadcast.round
+
+
+def test_content_of_a_phones_type_is_that_of_its_dense_array(seed):
+    rng = np.random.default_rng(seed)
+    seen = set()
+    for _, simplex in itertools.product(range(40), (False, True)):
+        given = inputs.random_input(rng, 5, 6, 1.0).given
+        told = content(given, simplex)
+        seen.add(type(given))
+        if simplex:
+            flat = np.zeros(30)
+            flat[told.cells] = told.share
+            np.testing.assert_array_equal(flat, np.maximum(dense(given).ravel(), 0.0))
+        else:
+            np.testing.assert_array_equal(told.flat, dense(given).ravel())
+    assert seen == {np.ndarray, PhoneGradient, Shares}
