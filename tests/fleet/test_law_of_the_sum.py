@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.law import SumOfLeaning, drawn_lean
 from nextapp.fleet.reporting import aggregated
 from nextapp.privacy import mechanism
-from nextapp.randomness.compiled import compiled, stream
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM = 10, 3

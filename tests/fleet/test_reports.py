@@ -9,6 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.data import LaunchLog
 from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
@@ -18,7 +20,6 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.exact import response_floor, sign_threshold
 from nextapp.randomness import KeyedBits
 from nextapp.randomness import distinct as distinct_in_python
-from nextapp.randomness.compiled import compiled, stream
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM, N_PHONES = 25, 6, 30

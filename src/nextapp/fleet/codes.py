@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import below, philox, stream, word
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, taste
@@ -24,7 +26,6 @@ from nextapp.privacy.packing import packed
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import Words, purpose_word
-from nextapp.randomness.compiled import below, compiled, philox, stream, word
 from nextapp.wire import Floats
 
 _CODEBOOK = np.uint64(purpose_word("codebook"))

@@ -11,8 +11,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
 from nextapp.data.log import LaunchLog
-from nextapp.randomness.compiled import compiled
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream, word
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
 from nextapp.randomness import Words
-from nextapp.randomness.compiled import compiled, stream, word
 from nextapp.wire import Floats
 
 _ONE, _SIGNS = np.uint64(1), 64

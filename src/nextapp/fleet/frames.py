@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled, fast
+from nextapp.compiled_bits import stream, word
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, Mask, spread_out, sweep
 from nextapp.fleet.signs import count_signs, no_signs, signed_positions, sum_of_signs
-from nextapp.fleet.stepping import fast
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
 from nextapp.privacy.packing import SignedPositions
-from nextapp.randomness.compiled import compiled, stream, word
 from nextapp.wire import Floats
 
 

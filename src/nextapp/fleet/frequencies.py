@@ -12,6 +12,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import Key, below, stream, word
 from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts, in_ranges
 from nextapp.fleet.encoder import REPORT
 from nextapp.fleet.gradients import Mask
@@ -20,7 +22,6 @@ from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.oracle import GRID
 from nextapp.privacy.packing import packed, width
 from nextapp.privacy.subset import Subset
-from nextapp.randomness.compiled import Key, below, compiled, stream, word
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
 

@@ -13,18 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import fast
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.stepping import (
-    Columns,
-    Desk,
-    Terms,
-    desk,
-    fast,
-    most_apps,
-    prepare,
-    slope,
-    solve,
-)
+from nextapp.fleet.stepping import Columns, Desk, Terms, desk, most_apps, prepare, slope, solve
 from nextapp.wire import Floats
 
 Mask = npt.NDArray[np.bool_]

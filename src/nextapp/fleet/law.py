@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nextapp.compiled import fast
+from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.codes import whole_table
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import inside, normal_quantile
 from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
-from nextapp.fleet.stepping import fast
 from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import UNIT
@@ -32,7 +33,6 @@ from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import KeyedBits, Words, purpose_word
-from nextapp.randomness.compiled import below, exponential, normal, stream, word
 from nextapp.wire import Floats
 
 LAWS = ("laplace", "codebook", "simhash", "privunit")

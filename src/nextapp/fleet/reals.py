@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import below, stream, word
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import inside, is_positive, normal_quantile
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
@@ -20,7 +22,6 @@ from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.packing import n_bytes, packed, width
 from nextapp.privacy.piecewise import Piecewise
 from nextapp.privacy.privunit import PrivUnit
-from nextapp.randomness.compiled import below, compiled, stream, word
 from nextapp.wire import Floats
 
 _NUMBERS_AT_ONCE = 1 << 19

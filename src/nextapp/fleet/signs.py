@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream, word
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State, Totals
@@ -20,7 +22,6 @@ from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.packing import SignedPositions
 from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
-from nextapp.randomness.compiled import compiled, stream, word
 from nextapp.wire import Floats
 
 

@@ -9,22 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import fast
 from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts
 from nextapp.wire import Broadcast, Floats
 
 STRIDE = 8  # transitions of one row stand together: taken apart, their sums need not wait
 READING_CODES = {"example": 0, "equation": 1, "authors": 2, "none": 3}
-
-
-def fast(function: Any) -> Any:
-    """Compiled with sums in any order, which is what lets a loop use the machine's vectors."""
-    return numba.njit(
-        cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-    )(function)
 
 
 class Columns(NamedTuple):
