@@ -33,7 +33,7 @@ from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments import crowd_rounds
 from nextapp.experiments.coldstart import CUTOFFS, marked, new_phones, worth_to
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, tallied
+from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.privacy import mechanism
 
 STAND_IN_SEED = 1_000_003
@@ -106,7 +106,7 @@ class Learnt:
         elif epsilon is None:
             values = mean_shares(fleet)
         else:
-            values = tallied(fleet, self.oracle(way, epsilon), seed, threads=1)
+            values = tally_reports(fleet, self.oracle(way, epsilon), seed, threads=1)
         np.save(kept, values)
         return values
 
@@ -147,7 +147,7 @@ def made(parameters, seed, size):
         log = collapsed(synthetic.make(some, seed, first))
         starts = log.starts.astype(np.int64)
         shards.append(Fleet.of_histories(starts, log.app, log.n_apps, first))
-    return Fleet.joined(shards)
+    return Fleet.join(shards)
 
 
 def figures(values):

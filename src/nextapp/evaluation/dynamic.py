@@ -19,11 +19,10 @@ from nextapp.evaluation.intervals import DRAWS, interval
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import answered, user_means
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.gradients import Mask
-from nextapp.fleet.law import LAWS
-from nextapp.fleet.reporting import aggregated
-from nextapp.fleet.stepping import columns, solved, terms
+from nextapp.fleet.columns import Fleet, Mask
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.stepping import solve_user_vectors
+from nextapp.fleet.sum_law import LAWS
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
@@ -103,13 +102,8 @@ class Moment:
         """
         key = (id(broadcast.app_vectors), id(start))
         if key not in self._solved:
-            vectors = start.copy()
             launched = np.diff(self.fleet.app_starts) > 0
-            t, phones = terms(broadcast, np.float64), columns(self.fleet)
-            in_ranges(
-                len(self.fleet),
-                lambda first, last: solved(first, last, phones, t, vectors, launched),
-            )
+            vectors = solve_user_vectors(self.fleet, broadcast, start, launched)
             self._solved[key] = (vectors, broadcast.app_vectors, start)  # kept: ids stay unique
         return cast(Floats, self._solved[key][0])
 
@@ -257,7 +251,7 @@ class Federation:
         if self.fed_with_zeros:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
         summed = functools.partial(
-            aggregated,
+            sum_reports,
             fleet,
             broadcast,
             self.source,

@@ -27,7 +27,7 @@ from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments import crowd_rounds
 from nextapp.experiments.settings import versions
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, tallied
+from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
 from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle, Mechanism
@@ -178,7 +178,7 @@ def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, se
     oracle = settings.made(epsilon, crowd.n_apps)
     if not isinstance(oracle, FrequencyOracle):
         raise ValueError(f"{settings.oracle} reports gradients.")
-    estimate = oracle.estimate(tallied(crowd, oracle, seed), len(crowd))
+    estimate = oracle.estimate(tally_reports(crowd, oracle, seed), len(crowd))
     return learnt_crowd(oracle, estimate, len(crowd))
 
 
@@ -266,7 +266,7 @@ def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Re
         synthetic.make(replace(parameters, phones=n_crowd + n_new), settings.seed, n_crowd)
     )
     there = np.flatnonzero(np.diff(log.starts) > 0)
-    return _draw(Fleet.joined(shards), log, there, settings.launches)
+    return _draw(Fleet.join(shards), log, there, settings.launches)
 
 
 def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: int) -> Draw:

@@ -21,7 +21,7 @@ import numpy as np
 from nextapp.crowd import crowd_of_vectors
 from nextapp.data import LaunchLog, synthetic
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import GRADIENTS, aggregated
+from nextapp.fleet.reporting import GRADIENTS, sum_reports
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
@@ -116,7 +116,7 @@ def trained(
 ) -> Floats:
     """The vectors after the rounds of a plan: (n_apps, d), or Q and below it R.
 
-    The phones are dealt to the rounds in their order, each to one; `mode` as in `aggregated`, by
+    The phones are dealt to the rounds in their order, each to one; `mode` as in `sum_reports`, by
     default ``exact`` up to `MOST_EXACT` phones.
     """
     made = plan.made(epsilon, fleet.n_apps)
@@ -126,7 +126,7 @@ def trained(
     for cohort in cohorts(plan, fleet, once=epsilon is not None):
         if len(cohort) == 0:
             continue
-        sums = aggregated(
+        sums = sum_reports(
             cohort,
             broadcast,
             made,
@@ -219,7 +219,7 @@ def _median_length(way: str, stand_ins: Fleet, seed: int) -> float:
 
 def _plain_sum(plan: Plan, fleet: Fleet, broadcast: Broadcast, plain: Mechanism) -> Floats:
     users, everyone = np.zeros((len(fleet), plan.dim)), np.ones(len(fleet), bool)
-    sums = aggregated(fleet, broadcast, plain, 0, users, everyone, model=plan.way, threads=1)
+    sums = sum_reports(fleet, broadcast, plain, 0, users, everyone, model=plan.way, threads=1)
     return sums.true_sum
 
 

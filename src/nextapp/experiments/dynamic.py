@@ -42,7 +42,7 @@ from nextapp.experiments.settings import (
     typed,
     versions,
 )
-from nextapp.fleet.reporting import PLAYED
+from nextapp.fleet.reporting import FLEET_MECHANISMS
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.privacy import Mechanism, ShorterThan, mechanism, private_quantile
@@ -55,7 +55,7 @@ Announce = Callable[[str, int, int], None]
 NONE = "none"
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
-PRIVATE = tuple(name for name in PLAYED if name != "identity")
+PRIVATE = tuple(name for name in FLEET_MECHANISMS if name != "identity")
 TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste", "nextapp-seqmf", "nextapp-directed")
 """Their figures depend on the seed."""
 PRETRAINING = ("first", "all", "none")

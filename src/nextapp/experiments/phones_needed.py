@@ -25,8 +25,8 @@ from nextapp.experiments.dynamic import NONE, PRIVATE, gradient_lengths
 from nextapp.experiments.settings import training_values, versions
 from nextapp.experiments.simulation import Yardstick
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.law import CHEAP, LAWS
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.names import unknown
 from nextapp.predictors import Training
 from nextapp.privacy import Mechanism, mechanism
@@ -158,7 +158,7 @@ class _World:
             if name == ZERO:
                 server.step_along(np.zeros_like(self.begin.app_vectors))
                 continue
-            sums = aggregated(
+            sums = sum_reports(
                 fleet,
                 server.broadcast,
                 made,

@@ -24,12 +24,12 @@ from nextapp.evaluation import Exam, exam, preset_named
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.evaluation.static import answered, user_means
 from nextapp.experiments.settings import training_values, versions
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.law import LAWS
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Attendance, Participation, outcomes, tally
-from nextapp.fleet.reporting import Sums, aggregated
+from nextapp.fleet.reporting import Sums, sum_reports
 from nextapp.fleet.sharding import Recipe, recipes
-from nextapp.fleet.stepping import columns, solved, terms
+from nextapp.fleet.stepping import solve_user_vectors
+from nextapp.fleet.sum_law import LAWS
 from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
 from nextapp.privacy import MECHANISMS, ORACLES, Mechanism, mechanism
@@ -162,7 +162,7 @@ class LocalWorld:
             )
             reporting = found == 0
             attendance.record(reporting, broadcast.round)
-            sums = aggregated(
+            sums = sum_reports(
                 fleet,
                 broadcast,
                 made,
@@ -183,7 +183,7 @@ class LocalWorld:
         if number in self._made:
             return self._made[number]
         recipe = self.shards[number]
-        fleet = recipe.made()
+        fleet = recipe.build()
         if self.empty:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps, fleet.first_phone)
         if self.keep:
@@ -207,13 +207,7 @@ class Yardstick:
 
     def hit_rates(self, broadcast: Broadcast) -> Floats:
         """HR@5 of every phone of the sample under this Q."""
-        user_vectors = np.zeros((len(self.fleet), broadcast.dim))
-        everyone = np.ones(len(self.fleet), bool)
-        t, phones = terms(broadcast, np.float64), columns(self.fleet)
-        in_ranges(
-            len(self.fleet),
-            lambda first, last: solved(first, last, phones, t, user_vectors, everyone),
-        )
+        user_vectors = solve_user_vectors(self.fleet, broadcast)
         predictor = SeqMF(Training(broadcast.settings, broadcast.dim), self.seed)
         predictor.app_vectors, predictor.user_vectors = broadcast.app_vectors, user_vectors
         values = answered(self.test, predictor, ["HR@5"])

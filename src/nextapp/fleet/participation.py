@@ -11,10 +11,8 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream, uniform
-from nextapp.fleet.columns import in_ranges
+from nextapp.fleet.columns import Mask, in_ranges
 from nextapp.randomness import purpose_word
-
-Mask = npt.NDArray[np.bool_]
 
 # Share of phones that are charging, idle and on an unmetered network, by local hour of the day.
 NIGHT_OWLS = (
