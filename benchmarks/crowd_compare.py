@@ -31,7 +31,7 @@ from nextapp.crowd import crowd_from, crowd_of_vectors, learnt_crowd
 from nextapp.data import collapsed, synthetic
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments import crowd_rounds
-from nextapp.experiments.coldstart import CUTOFFS, marked, new_phones, worth_to
+from nextapp.experiments.coldstart import CUTOFFS, hit_rates, new_phones, worth_to
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.privacy import mechanism
@@ -50,7 +50,7 @@ def hits(phones, crowds):
     return {
         name: np.array(
             [
-                marked(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
+                hit_rates(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
                 for number, one in enumerate(phones)
             ]
         )
@@ -84,7 +84,7 @@ class Learnt:
                 first = crowd_rounds.STAND_INS
                 self._worth = worth_to(new_phones(self.parameters, STAND_IN_SEED, first, 150))
             steps = [(known[key]["rounds"], known[key]["rate"])] if key in known else None
-            plan = crowd_rounds.rehearsed(
+            plan = crowd_rounds.choose_plan(
                 way, size, self.parameters, epsilon, STAND_IN_SEED, self._worth, steps
             )
             known[key] = asdict(plan)
@@ -100,7 +100,7 @@ class Learnt:
         fleet = self.fleet(size, seed)
         if way in crowd_rounds.WAYS:
             plan = self.plan(way, size, epsilon)
-            values = crowd_rounds.trained(
+            values = crowd_rounds.train_vectors(
                 plan, fleet, epsilon, seed, mode=self.mode(size, epsilon), threads=1
             )
         elif epsilon is None:

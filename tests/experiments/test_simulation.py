@@ -92,7 +92,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_q(tmp_path):
     straight = run(settings)
     run(replace(settings, rounds=2), folder=tmp_path)
     seen = []
-    resumed = run(settings, folder=tmp_path, heard=lambda record: seen.append(record["round"]))
+    resumed = run(settings, folder=tmp_path, on_round=lambda record: seen.append(record["round"]))
     assert seen == [2, 3, 4]
     assert resumed["sha256_of_app_vectors"] == straight["sha256_of_app_vectors"]
     assert [r["phones"] for r in resumed["rounds"]] == [r["phones"] for r in straight["rounds"]]

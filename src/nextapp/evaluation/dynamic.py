@@ -7,7 +7,7 @@ first, with what was known before it; then the phones and the server may learn f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, cast
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from nextapp.data.cycles import Cycles
-from nextapp.evaluation.intervals import DRAWS, interval
+from nextapp.evaluation.intervals import DRAWS, interval, resample
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import answered, user_means
@@ -25,6 +25,7 @@ from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import LAWS
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import Optimiser, Server
 from nextapp.wire import Broadcast, Floats
@@ -301,7 +302,7 @@ def play(
     stream: Stream,
     models: Sequence[Model],
     wanted: Sequence[str],
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Progress = silent,
 ) -> Floats:
     """(n_models, n_cycles asked for, n_users, n_wanted): each user's means, cycle by cycle.
 
@@ -324,7 +325,7 @@ def play(
         moment = stream.moment(cycle)
         for model in models:
             model.update(moment)
-        report(place + 1, len(stream.asked))
+        report("cycle", place + 1, len(stream.asked))
     return found
 
 
@@ -366,7 +367,7 @@ class Courses:
         n_users = next(iter(self.by_user.values())).shape[2]
         users = KeyedBits(self.seed, purpose="boot").generator()
         seeds = KeyedBits(self.seed, purpose="seeds").generator()
-        return _counts(users, n_users), _counts(seeds, n_seeds)
+        return resample(users, n_users), resample(seeds, n_seeds)
 
     def _values(self, name: str, metric: str) -> Floats:
         return self.by_user[name][..., self.wanted.index(metric)]
@@ -415,7 +416,3 @@ class Curve(NamedTuple):
         if there.any():
             low[there], high[there] = interval(drawn[:, there])
         return cls(mean, low, high)
-
-
-def _counts(generator: np.random.Generator, n: int) -> Floats:
-    return generator.multinomial(n, np.full(n, 1.0 / n), DRAWS).astype(float)

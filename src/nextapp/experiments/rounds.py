@@ -12,6 +12,7 @@ from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.stepping import columns, solve_user_vectors, sum_gradients, terms
 from nextapp.predictors import SeqMF, Training
+from nextapp.predictors.factorised import ROUND
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
@@ -74,7 +75,7 @@ class LabSeqMF(SeqMF):
         rounds = Rounds(history, self.training, self.seed)
         for done in range(self.training.rounds):
             rounds.play()
-            self.progress(done + 1, self.training.rounds)
+            self.progress(ROUND, done + 1, self.training.rounds)
         self.take(rounds)
 
     def take(self, rounds: Rounds) -> None:

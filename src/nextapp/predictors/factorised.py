@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +11,12 @@ from nextapp.device import Device
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
 from nextapp.privacy import mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
 from nextapp.wire import Broadcast, Floats, ModelSettings
+
+ROUND = "federated round"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,6 @@ class Training:
             )
 
 
-Progress = Callable[[int, int], None]
-
-
 def phones(history: LaunchLog) -> list[Device]:
     """One `Device` a user of the log, each with its own launches."""
     starts = history.starts
@@ -70,7 +69,7 @@ def train(
     training: Training,
     seed: int,
     apps: tuple[str, ...] = (),
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
     plain = mechanism("identity", n_apps=n_apps, d=training.dim)
@@ -87,7 +86,7 @@ def train(
             bits = KeyedBits(seed, number, done, "report")
             server.collect(device.report(broadcast, plain, bits, allow_unsafe=True))
         server.step()
-        progress(done + 1, training.rounds)
+        progress(ROUND, done + 1, training.rounds)
     for device in devices:
         device.update(server.broadcast)
     return server.broadcast
@@ -103,7 +102,7 @@ class SeqMF:
         training: Training,
         seed: int,
         name: str = "seqmf",
-        progress: Progress = lambda done, total: None,
+        progress: Progress = silent,
     ) -> None:
         self.training = training
         self.seed = seed
