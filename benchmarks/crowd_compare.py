@@ -31,9 +31,9 @@ from nextapp.crowd import crowd_from, crowd_of_vectors, learnt_crowd
 from nextapp.data import collapsed, synthetic
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments import crowd_rounds
-from nextapp.experiments.coldstart import CUTOFFS, marked, new_phones, worth_to
+from nextapp.experiments.coldstart import CUTOFFS, hit_rates, new_phones, worth_to
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, tallied
+from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.privacy import mechanism
 
 STAND_IN_SEED = 1_000_003
@@ -50,7 +50,7 @@ def hits(phones, crowds):
     return {
         name: np.array(
             [
-                marked(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
+                hit_rates(one, crowd[number] if isinstance(crowd, list) else crowd)[-len(CUTOFFS) :]
                 for number, one in enumerate(phones)
             ]
         )
@@ -84,7 +84,7 @@ class Learnt:
                 first = crowd_rounds.STAND_INS
                 self._worth = worth_to(new_phones(self.parameters, STAND_IN_SEED, first, 150))
             steps = [(known[key]["rounds"], known[key]["rate"])] if key in known else None
-            plan = crowd_rounds.rehearsed(
+            plan = crowd_rounds.choose_plan(
                 way, size, self.parameters, epsilon, STAND_IN_SEED, self._worth, steps
             )
             known[key] = asdict(plan)
@@ -100,13 +100,13 @@ class Learnt:
         fleet = self.fleet(size, seed)
         if way in crowd_rounds.WAYS:
             plan = self.plan(way, size, epsilon)
-            values = crowd_rounds.trained(
+            values = crowd_rounds.train_vectors(
                 plan, fleet, epsilon, seed, mode=self.mode(size, epsilon), threads=1
             )
         elif epsilon is None:
             values = mean_shares(fleet)
         else:
-            values = tallied(fleet, self.oracle(way, epsilon), seed, threads=1)
+            values = tally_reports(fleet, self.oracle(way, epsilon), seed, threads=1)
         np.save(kept, values)
         return values
 
@@ -147,7 +147,7 @@ def made(parameters, seed, size):
         log = collapsed(synthetic.make(some, seed, first))
         starts = log.starts.astype(np.int64)
         shards.append(Fleet.of_histories(starts, log.app, log.n_apps, first))
-    return Fleet.joined(shards)
+    return Fleet.join(shards)
 
 
 def figures(values):

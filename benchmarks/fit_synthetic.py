@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import lsq_linear
 
+from nextapp.compiled import compiled
 from nextapp.data.cutting import Split, collapsed, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import PRESETS, Parameters, make
 from nextapp.randomness import KeyedBits
-from nextapp.randomness.compiled import compiled
 
 RIVALS = ("Random", "MRU", "MFU", "SR", "SR-od")
 TABLES = {  # HR@1, HR@3, HR@5 as printed

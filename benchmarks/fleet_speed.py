@@ -24,8 +24,8 @@ from rich.table import Table
 
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import aggregated
-from nextapp.fleet.stepping import columns, summed, terms
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.stepping import columns, sum_gradients, terms
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -82,7 +82,7 @@ def step() -> None:
         phones = columns(fleet)
 
         def work(t=t, user_vectors=user_vectors, phones=phones) -> object:
-            return summed(0, n_phones, phones, t, user_vectors, everyone, True)
+            return sum_gradients(0, n_phones, phones, t, user_vectors, everyone, True)
 
         work()
         ours = theirs = 0.0
@@ -132,7 +132,7 @@ def rounds() -> None:
                 part=part, user_vectors=user_vectors, everyone=everyone,
                 made=made, mode=mode, threads=threads,
             ) -> object:  # fmt: skip
-                return aggregated(
+                return sum_reports(
                     part, broadcast, made, 0, user_vectors, everyone,
                     mode=mode, dtype=np.float32, threads=threads,
                 ).mean(made)  # fmt: skip
@@ -159,7 +159,7 @@ def peers() -> None:
         everyone = np.ones(n, bool)
 
         def work() -> object:
-            return aggregated(
+            return sum_reports(
                 fleet, broadcast, made, 0, user_vectors, everyone,
                 mode="exact", dtype=np.float32, threads=threads,
             ).mean(made)  # fmt: skip

@@ -310,6 +310,14 @@ def phone_gradient(
     return PhoneGradient(stats.apps, rows, c0, p, app_vectors)
 
 
+def seqmf_gradient(history: Apps, broadcast: Broadcast) -> PhoneGradient:
+    """F(u) of a phone with this history that has solved its user vector, eqs. (10) and (12)."""
+    stats = phone_statistics(history, broadcast.settings.reading)
+    own, c, c0, h = phone_terms(stats, broadcast)
+    p = phone_user_vector(own, broadcast.gram, c, c0, h, broadcast.settings.lam)
+    return phone_gradient(stats, broadcast.app_vectors, p, c, c0, h)
+
+
 def _product(
     rows: npt.NDArray[np.intp], columns: npt.NDArray[np.intp], entries: Floats, own: Floats
 ) -> Floats:

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from nextapp.device import Device
 
 from nextapp.audit import inputs, protocols
 from nextapp.audit.protocols import PROTOCOLS, Chooser, content
@@ -29,7 +30,6 @@ from nextapp.audit.replay import (
     system_bits,
 )
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
-from nextapp.device import Device
 from nextapp.model import PhoneGradient
 from nextapp.privacy import ShorterThan, mechanism, requested
 from nextapp.privacy.codebook import Codebook

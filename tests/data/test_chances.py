@@ -6,11 +6,12 @@ import hashlib
 from dataclasses import replace
 from itertools import pairwise
 
-import numba
 import numpy as np
 import pytest
 from scipy.stats import chi2
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.data import session_starts
 from nextapp.data.synthetic import (
     _LAUNCHES,
@@ -26,7 +27,6 @@ from nextapp.data.synthetic import (
     fleet_parameters,
     make,
 )
-from nextapp.randomness.compiled import stream
 
 KINDS = {
     "default": Parameters(phones=540),
@@ -236,7 +236,7 @@ def test_an_app_has_no_chance_before_it_arrives(seed):
 # ---------------------------------------------------------------- by drawing
 
 
-@numba.njit  # not kept on disk: it must notice when the generator changes
+@compiled
 def drawn_by_taste(
     n: int, seed: int, crowd: _Crowd, own: np.ndarray, arrival: np.ndarray, taste: np.ndarray,
     liking: np.ndarray, now: int,

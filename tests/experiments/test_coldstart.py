@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
-from nextapp.experiments.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, marked, run
+from nextapp.experiments.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, hit_rates, run
 from nextapp.habits import Habits
 from nextapp.wire import Crowd
 
@@ -75,7 +75,7 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         above, level = int((scores > own).sum()), int((scores == own).sum())
         hits.append([min(max((n - above) / level, 0.0), 1.0) for n in (1, 3, 5)])
         habits.observe(app, when)
-    found = marked(NewPhone(apps, seconds, candidates), crowd).reshape(-1, 3)
+    found = hit_rates(NewPhone(apps, seconds, candidates), crowd).reshape(-1, 3)
     np.testing.assert_allclose(found[0], np.mean(hits[:10], axis=0), atol=1e-12)
     np.testing.assert_allclose(found[-1], np.mean(hits[10:50], axis=0), atol=1e-12)
     assert np.isnan(found[3]).all()

@@ -13,7 +13,7 @@ from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog, synthetic
 from nextapp.experiments import coldstart, crowd_rounds
 from nextapp.experiments.coldstart import OPEN, WITHOUT, ColdStart, run
-from nextapp.experiments.crowd_rounds import Plan, cohorts, crowd_of_log, rehearsed, trained
+from nextapp.experiments.crowd_rounds import Plan, choose_plan, cohorts, crowd_of_log, train_vectors
 from nextapp.experiments.settings import Experiment
 from nextapp.experiments.static import run as evaluated
 from nextapp.fleet.columns import Fleet
@@ -49,7 +49,7 @@ def test_the_rounds_are_those_of_phones_one_by_one(rng, seed):
     """Each phone encodes its own gradient with its own bits; the server decodes and steps."""
     log = circling(11, 20, rng)
     plan = Plan("directed", 3, 0.1, 1.0, clip=0.2)
-    found = trained(plan, Fleet.of_log(log), 2.0, seed)
+    found = train_vectors(plan, Fleet.of_log(log), 2.0, seed)
     made = mechanism("codebook", n_apps=16, d=plan.dim, epsilon=2.0, clip=0.2)
     vectors = random_vectors(16, plan.dim, 0.1, KeyedBits(seed, purpose="Q").generator())
     optimiser = adam(0.1)
@@ -90,7 +90,7 @@ def test_it_is_learnt_from_private_reports_too(rng):
     fleet = Fleet.of_log(circling(3_000, 20, rng))
     plan = Plan("directed", 20, 0.1, 1.0, clip=0.1)
     for mode in ("exact", "law"):
-        crowd = plan.crowd(trained(plan, fleet, 8.0, 0, mode=mode))
+        crowd = plan.crowd(train_vectors(plan, fleet, 8.0, 0, mode=mode))
         right = [
             crowd.after(j).argmax() == i
             for j, i in zip(CIRCLE, CIRCLE[1:] + CIRCLE[:1], strict=True)
@@ -101,10 +101,12 @@ def test_it_is_learnt_from_private_reports_too(rng):
 def test_a_rehearsal_takes_the_plan_that_is_worth_most(monkeypatch):
     monkeypatch.setattr(crowd_rounds, "STEPS", {"directed": ((1, 0.1), (2, 0.1), (9, 0.1))})
     parameters = synthetic.fleet_parameters(1, 12)
-    sharp = rehearsed("directed", 5, parameters, 1.0, 1, lambda crowd: crowd.share.max(initial=0.0))
+    sharp = choose_plan(
+        "directed", 5, parameters, 1.0, 1, lambda crowd: crowd.share.max(initial=0.0)
+    )
     assert (sharp.rounds, sharp.sharpness) == (2, 2.0)  # 9 rounds are too many for 5 phones
     assert sharp.clip > 0
-    flat = rehearsed(
+    flat = choose_plan(
         "directed", 5, parameters, None, 1, lambda crowd: -crowd.share.max(initial=0.0)
     )
     assert flat.sharpness == 0

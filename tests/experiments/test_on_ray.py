@@ -64,7 +64,7 @@ def test_a_killed_worker_costs_time_not_the_run(started):
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
 
-    result = run(SETTINGS, spread, heard=kill_one)
+    result = run(SETTINGS, spread, on_round=kill_one)
     assert killed
     assert result["sha256_of_app_vectors"] == run(SETTINGS)["sha256_of_app_vectors"]
 

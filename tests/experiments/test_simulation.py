@@ -92,7 +92,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_same_q(tmp_path):
     straight = run(settings)
     run(replace(settings, rounds=2), folder=tmp_path)
     seen = []
-    resumed = run(settings, folder=tmp_path, heard=lambda record: seen.append(record["round"]))
+    resumed = run(settings, folder=tmp_path, on_round=lambda record: seen.append(record["round"]))
     assert seen == [2, 3, 4]
     assert resumed["sha256_of_app_vectors"] == straight["sha256_of_app_vectors"]
     assert [r["phones"] for r in resumed["rounds"]] == [r["phones"] for r in straight["rounds"]]
@@ -145,12 +145,12 @@ def test_bad_settings_are_errors_before_any_work_starts(bad, says):
 
 def test_shards_survive_their_files(tmp_path):
     made = recipes(300, 3, SMALL.parameters, 5)
-    whole = Fleet.joined([recipe.made() for recipe in made])
+    whole = Fleet.join([recipe.build() for recipe in made])
     for recipe in made:
-        write_shard(recipe.made(), tmp_path)
+        write_shard(recipe.build(), tmp_path)
     found = recipes_in(tmp_path)
     assert [(r.first, r.last) for r in found] == [(r.first, r.last) for r in made]
-    back = Fleet.joined([recipe.made() for recipe in found])
+    back = Fleet.join([recipe.build() for recipe in found])
     for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
         assert np.array_equal(getattr(back, name), getattr(whole, name))
     settings = replace(SMALL, shards=3)
@@ -163,7 +163,7 @@ def test_shards_survive_their_files(tmp_path):
 def test_a_missing_shard_is_named(tmp_path):
     made = recipes(300, 3, SMALL.parameters, 5)
     for recipe in (made[0], made[2]):
-        write_shard(recipe.made(), tmp_path)
+        write_shard(recipe.build(), tmp_path)
     with pytest.raises(ValueError, match="after phone 99 a shard is missing"):
         recipes_in(tmp_path)
     with pytest.raises(ValueError, match="no whole shard that begins with phone 100"):

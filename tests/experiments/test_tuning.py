@@ -106,7 +106,7 @@ def test_processes_side_by_side_play_each_trial_once(tmp_path):
         log,
         experiment,
         "mf",
-        lambda done, total, best: told.append((done, total)),
+        lambda what, done, total: told.append((done, total)),
         tuning=Tuning(9, jobs=2),
         storage=tmp_path / "study.db",
     )

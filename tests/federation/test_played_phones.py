@@ -17,7 +17,7 @@ from nextapp.crowd import CrowdServer
 from nextapp.federation import embedded
 from nextapp.federation.playing import PlayedFleet, launches
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.reporting import sum_reports
 from nextapp.predictors.factorised import phones as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
@@ -62,7 +62,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
             bits, coins = KeyedBits(seed, phone, number, "report"), DeviceCoins(token, number)
             by_phones.collect(made.encode(core.answer(made), bits, number, coins))
         by_phones.step()
-        sums = aggregated(
+        sums = sum_reports(
             columns, by_columns.broadcast, made, seed, np.zeros((PHONES, DIM)),
             np.ones(PHONES, bool),
         )  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 from nextapp import model
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.stepping import columns, solved, summed, terms
+from nextapp.fleet.stepping import columns, solve_user_vectors, sum_gradients, terms
 from nextapp.predictors.factorised import phones
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -50,7 +50,7 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
     user_vectors = np.zeros((n, 7))
     everyone = np.ones(n, bool)
     t = terms(broadcast, np.float64)
-    total, loss, n_phones = summed(0, n, columns(fleet), t, user_vectors, everyone, True)
+    total, loss, n_phones = sum_gradients(0, n, columns(fleet), t, user_vectors, everyone, True)
 
     expected_total, expected_loss = np.zeros_like(total), 0.0
     Q = broadcast.app_vectors
@@ -67,9 +67,7 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
     np.testing.assert_allclose(total, expected_total, rtol=1e-10, atol=1e-10)
     assert loss == pytest.approx(expected_loss, rel=1e-10)
 
-    again = np.zeros_like(user_vectors)
-    solved(0, n, columns(fleet), t, again, everyone)
-    assert np.array_equal(again, user_vectors)
+    assert np.array_equal(solve_user_vectors(fleet, broadcast), user_vectors)
 
 
 def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(rng):
@@ -80,7 +78,7 @@ def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(
     kept = given.copy()
     some = rng.random(len(fleet)) < 0.4
     t = terms(broadcast, np.float64)
-    total, _, n_phones = summed(0, len(fleet), columns(fleet), t, given, some, False)
+    total, _, n_phones = sum_gradients(0, len(fleet), columns(fleet), t, given, some, False)
     assert np.array_equal(given, kept)
     assert n_phones == some.sum()
     expected = np.zeros_like(total)
@@ -106,7 +104,9 @@ def test_float32_is_near(rng):
     for dtype in (np.float32, np.float64):
         user_vectors = np.zeros((len(fleet), 8), dtype)
         t = terms(broadcast, dtype)
-        totals.append(summed(0, len(fleet), columns(fleet), t, user_vectors, everyone, True)[0])
+        totals.append(
+            sum_gradients(0, len(fleet), columns(fleet), t, user_vectors, everyone, True)[0]
+        )
     np.testing.assert_allclose(totals[0], totals[1], atol=1e-4)
 
 
@@ -114,12 +114,12 @@ def test_shards_are_the_fleet_and_keep_their_numbers(rng):
     fleet = Fleet.of_log(random_log(rng))
     shards = [fleet.shard(0, 7), fleet.shard(7, 7), fleet.shard(7, 40), fleet.shard(40, 60)]
     assert [shard.first_phone for shard in shards] == [0, 7, 7, 40]
-    whole = Fleet.joined(shards)
+    whole = Fleet.join(shards)
     for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
         assert np.array_equal(getattr(whole, name), getattr(fleet, name))
     assert fleet.shard(10, 30).shard(5, 6).first_phone == 15
     with pytest.raises(ValueError, match="must follow each other: phone 7"):
-        Fleet.joined([shards[0], shards[3]])
+        Fleet.join([shards[0], shards[3]])
     with pytest.raises(ValueError, match="lies within"):
         fleet.shard(3, 61)
 

@@ -7,7 +7,7 @@ import pytest
 
 from nextapp import directed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import aggregated, encoded
+from nextapp.fleet.reporting import encode_reports, sum_reports
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, ModelSettings
@@ -47,7 +47,7 @@ def test_the_step_is_that_of_the_phones(rng, histories, scale):
     fleet, broadcast = fleet_of(histories), broadcast_of(rng, scale)
     plain = mechanism("identity", n_apps=2 * N_APPS, d=D)
     users, everyone = np.zeros((len(fleet), D)), np.ones(len(fleet), bool)
-    sums = aggregated(fleet, broadcast, plain, 0, users, everyone, model="directed")
+    sums = sum_reports(fleet, broadcast, plain, 0, users, everyone, model="directed")
     alone = [of_phone(history, broadcast) for history in histories]
     np.testing.assert_allclose(users, [p for p, _, _ in alone], rtol=1e-10, atol=1e-11)
     total = sum(gradient for _, gradient, _ in alone)
@@ -60,7 +60,7 @@ def test_only_phones_that_report_count_and_a_given_p_is_taken_as_it_is(rng, hist
     plain = mechanism("identity", n_apps=2 * N_APPS, d=D)
     users, some = rng.normal(size=(len(fleet), D)), rng.random(len(fleet)) < 0.5
     kept = users.copy()
-    sums = aggregated(fleet, broadcast, plain, 0, users, some, model="directed", solving=False)
+    sums = sum_reports(fleet, broadcast, plain, 0, users, some, model="directed", solving=False)
     expected = sum(of_phone(histories[u], broadcast, kept[u])[1] for u in np.flatnonzero(some))
     np.testing.assert_allclose(sums.true_sum, expected, rtol=1e-10, atol=1e-10)
     assert np.array_equal(users, kept)
@@ -74,7 +74,7 @@ def test_scores_beyond_what_a_float_can_exponentiate(rng, histories):
     users = rng.normal(0, 40, (len(histories), D))
     fleet, everyone = fleet_of(histories), np.ones(len(histories), bool)
     with np.errstate(divide="ignore", invalid="ignore"):
-        sums = aggregated(
+        sums = sum_reports(
             fleet, broadcast, plain, 0, users, everyone, model="directed", solving=False
         )
         alone = [of_phone(h, broadcast, p)[1] for h, p in zip(histories, users, strict=True)]
@@ -89,7 +89,7 @@ def test_a_report_is_that_of_the_phone_alone(rng, histories, name, seed):
     given = {"n_apps": 2 * N_APPS, "d": D}
     made = mechanism(name, **given, **({} if name == "identity" else {"epsilon": 2, "clip": clip}))
     users, everyone = np.zeros((len(fleet), D)), np.ones(len(fleet), bool)
-    batch = encoded(fleet, broadcast, made, seed, users, everyone, model="directed")
+    batch = encode_reports(fleet, broadcast, made, seed, users, everyone, model="directed")
     alone = [
         made.encode(of_phone(h, broadcast)[1], KeyedBits(seed, u, 3, "report"), round=3)
         for u, h in enumerate(histories)
@@ -98,7 +98,7 @@ def test_a_report_is_that_of_the_phone_alone(rng, histories, name, seed):
     np.testing.assert_allclose(mean, made.decode(alone), rtol=1e-6, atol=1e-6)
     if name in ("codebook", "harmony"):
         assert batch.reports() == alone
-    sums = aggregated(fleet, broadcast, made, seed, users, everyone, model="directed")
+    sums = sum_reports(fleet, broadcast, made, seed, users, everyone, model="directed")
     np.testing.assert_allclose(sums.mean(made), mean, rtol=1e-6, atol=1e-6)
 
 
@@ -110,7 +110,7 @@ def test_the_law_of_the_sum_has_the_mean_and_the_spread_of_the_reports(rng, hist
     found = {
         mode: np.array(
             [
-                aggregated(
+                sum_reports(
                     fleet, broadcast, made, 1000 * seed + k, users, everyone, mode=mode,
                     model="directed", threads=1,
                 ).mean(made)
@@ -137,4 +137,4 @@ def test_vectors_that_do_not_fit_are_refused(rng, histories):
         made = mechanism("identity", n_apps=n_rows, d=D)
         broadcast = Broadcast(0, np.zeros((n_rows, D)), ModelSettings())
         with pytest.raises(ValueError, match=says):
-            aggregated(fleet, broadcast, made, 0, users, everyone, model=model)
+            sum_reports(fleet, broadcast, made, 0, users, everyone, model=model)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, reported, tallied
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.frequencies import encode_reports, mean_shares, tally_reports
+from nextapp.fleet.reporting import sum_reports
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -47,11 +47,13 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(
         device.update(broadcast)
         bits = KeyedBits(seed, 11 + phone, 3, "report")
         alone.append(m.encode(device.answer(m), bits, broadcast.round))
-    assert reported(fleet, m, seed, round=3) == alone
-    assert np.array_equal(tallied(fleet, m, seed, round=3), m.tally(alone))
+    assert encode_reports(fleet, m, seed, round=3) == alone
+    assert np.array_equal(tally_reports(fleet, m, seed, round=3), m.tally(alone))
     some = np.arange(len(histories)) % 3 == 0
-    assert reported(fleet, m, seed, round=3, reporting=some) == alone[::3]
-    halves = [tallied(fleet.shard(*ends), m, seed, round=3) for ends in ((0, 9), (9, len(fleet)))]
+    assert encode_reports(fleet, m, seed, round=3, reporting=some) == alone[::3]
+    halves = [
+        tally_reports(fleet.shard(*ends), m, seed, round=3) for ends in ((0, 9), (9, len(fleet)))
+    ]
     assert np.array_equal(sum(halves), m.tally(alone))
 
 
@@ -65,7 +67,7 @@ def test_the_estimate_of_a_fleet_is_within_its_standard_error(histories, seed):
     many = [histories[number % len(histories)] for number in range(4300)]
     fleet = fleet_of([each for each in many if len(each) > 1])
     m = mechanism("subset", epsilon=4.5, n_apps=7, d=8)
-    found = m.estimate(tallied(fleet, m, seed), len(fleet))
+    found = m.estimate(tally_reports(fleet, m, seed), len(fleet))
     truth = mean_shares(fleet)
     error = np.sqrt(np.array([m.cell_variance(each) for each in truth.ravel()]) / len(fleet))
     assert (np.abs(found - truth).ravel() < 5 * error + 1e-9).all()
@@ -74,10 +76,10 @@ def test_the_estimate_of_a_fleet_is_within_its_standard_error(histories, seed):
 def test_what_does_not_fit_is_refused(histories):
     fleet = fleet_of(histories)
     with pytest.raises(ValueError, match="make one for the catalogue"):
-        tallied(fleet, mechanism("subset", epsilon=1.0, n_apps=6, d=7), 0)
+        tally_reports(fleet, mechanism("subset", epsilon=1.0, n_apps=6, d=7), 0)
     with pytest.raises(ValueError, match="at least one phone"):
         mean_shares(Fleet.without_launches(0, 3))
     broadcast = Broadcast(0, np.zeros((7, 8)), ModelSettings())
     m = mechanism("subset", epsilon=1.0, n_apps=7, d=8)
     with pytest.raises(ValueError, match="reports shares, not gradients"):
-        aggregated(fleet, broadcast, m, 0, np.zeros((len(fleet), 8)), np.ones(len(fleet), bool))
+        sum_reports(fleet, broadcast, m, 0, np.zeros((len(fleet), 8)), np.ones(len(fleet), bool))

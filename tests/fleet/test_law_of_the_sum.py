@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.law import SumOfLeaning, drawn_lean
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.sum_law import SumOfLeaning, draw_lean
 from nextapp.privacy import mechanism
-from nextapp.randomness.compiled import compiled, stream
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM = 10, 3
@@ -58,7 +59,7 @@ class Rounds:
 
     def sums(self, kind, number: int, mode: str, *, solving: bool = False):
         broadcast = Broadcast(number, self.broadcast.app_vectors, self.settings)
-        return aggregated(
+        return sum_reports(
             self.fleet, broadcast, kind, 0, self.user_vectors, self.everyone,
             mode=mode, solving=solving, threads=1,
         )  # fmt: skip
@@ -122,7 +123,7 @@ def _leans(law_, seed: int, n: int):
     bits = stream(seed, 0, 0, 0)
     t = np.empty(n)
     for i in range(n):
-        t[i] = drawn_lean(law_, bits)
+        t[i] = draw_lean(law_, bits)
     return t
 
 
@@ -161,7 +162,7 @@ def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
     vectors, n = rounds.user_vectors, 40
 
     def sums(first: int, last: int, threads: int):
-        return aggregated(
+        return sum_reports(
             rounds.fleet.shard(first, last), rounds.broadcast, kind, 7, vectors[first:last],
             np.ones(last - first, bool), mode="law", threads=threads,
         )  # fmt: skip

@@ -9,16 +9,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.data import LaunchLog
 from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import aggregated, encoded
+from nextapp.fleet.reporting import encode_reports, sum_reports
 from nextapp.predictors.factorised import phones
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import response_floor, sign_threshold
 from nextapp.randomness import KeyedBits
 from nextapp.randomness import distinct as distinct_in_python
-from nextapp.randomness.compiled import compiled, stream
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM, N_PHONES = 25, 6, 30
@@ -127,7 +128,7 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
     expected, vectors, clipped = of_phones(log, broadcast, kind, seed)
     everyone = np.ones(len(fleet), bool)
     user_vectors = np.zeros((len(fleet), DIM))
-    batch = encoded(fleet, broadcast, kind, seed, user_vectors, everyone)
+    batch = encode_reports(fleet, broadcast, kind, seed, user_vectors, everyone)
     np.testing.assert_allclose(user_vectors, vectors, rtol=1e-10, atol=1e-12)
     reports = batch.reports()
     assert batch.phones.tolist() == list(range(1000, 1000 + len(fleet)))
@@ -138,7 +139,7 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
             assert (mine.mechanism, mine.round) == (theirs.mechanism, theirs.round)
             assert_close(kind, mine.payload, theirs.payload, ALL[name][2])
 
-    sums = aggregated(fleet, broadcast, kind, seed, user_vectors, everyone)
+    sums = sum_reports(fleet, broadcast, kind, seed, user_vectors, everyone)
     decoded = kind.decode(reports)
     scale = np.abs(decoded).max()
     np.testing.assert_allclose(sums.mean(kind), decoded, rtol=1e-12, atol=1e-12 * scale)
@@ -156,7 +157,7 @@ def test_shapes_that_fit_words_and_groups_and_such_that_do_not(rng, seed, name, 
     kind = made(name, n_apps, d)
     expected = of_phones(log, broadcast, kind, seed)[0]
     vectors, everyone = np.zeros((len(fleet), d)), np.ones(len(fleet), bool)
-    assert encoded(fleet, broadcast, kind, seed, vectors, everyone).reports() == expected
+    assert encode_reports(fleet, broadcast, kind, seed, vectors, everyone).reports() == expected
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -166,17 +167,21 @@ def test_neither_threads_nor_shards_nor_the_other_phones_matter(world, seed, nam
     user_vectors = np.zeros((len(fleet), DIM))
     some = np.arange(len(fleet)) % 3 != 1
     everyone = np.ones(len(fleet), bool)
-    alone = encoded(fleet, broadcast, kind, seed, user_vectors, everyone, threads=1).reports()
-    reports = encoded(fleet, broadcast, kind, seed, user_vectors, some, solving=False).reports()
+    alone = encode_reports(
+        fleet, broadcast, kind, seed, user_vectors, everyone, threads=1
+    ).reports()
+    reports = encode_reports(
+        fleet, broadcast, kind, seed, user_vectors, some, solving=False
+    ).reports()
     assert reports == [report for report, here in zip(alone, some, strict=True) if here]
 
-    whole = aggregated(fleet, broadcast, kind, seed, user_vectors, some, threads=1)
+    whole = sum_reports(fleet, broadcast, kind, seed, user_vectors, some, threads=1)
     cuts = [0, 11, 11, 20, len(fleet)]
     parts = []
     for first, last in pairwise(cuts):
         shard, here = fleet.shard(first, last), slice(first, last)
         vectors = user_vectors[here]
-        parts.append(aggregated(shard, broadcast, kind, seed, vectors, some[here], threads=2))
+        parts.append(sum_reports(shard, broadcast, kind, seed, vectors, some[here], threads=2))
     joined = parts[0] + parts[1] + parts[2] + parts[3]
     for field, array in whole.state.items():
         if array.dtype == np.int64 or field == "largest":
@@ -199,7 +204,7 @@ def test_ranges_are_summed_in_their_order_whatever_the_threads(rng, seed, kind, 
     vectors = np.zeros((n, DIM))
 
     def sums(threads: int):
-        return aggregated(
+        return sum_reports(
             fleet, broadcast, made(kind), seed, vectors, some, mode=mode, threads=threads
         )
 
@@ -210,12 +215,14 @@ def test_ranges_are_summed_in_their_order_whatever_the_threads(rng, seed, kind, 
     assert all(np.array_equal(one.state[name], many.state[name]) for name in one.state)
 
     if mode == "exact":
-        batch = encoded(fleet, broadcast, made(kind), seed, vectors, some, threads=3)
+        batch = encode_reports(fleet, broadcast, made(kind), seed, vectors, some, threads=3)
         assert batch.phones.tolist() == np.flatnonzero(some).tolist()
         whole = batch.reports()
         part = fleet.shard(4000, 4200)
         here = slice(4000, 4200)
-        reports = encoded(part, broadcast, made(kind), seed, vectors[here], some[here]).reports()
+        reports = encode_reports(
+            part, broadcast, made(kind), seed, vectors[here], some[here]
+        ).reports()
         before = int(some[:4000].sum())
         assert reports == whole[before : before + len(reports)]
 
@@ -224,12 +231,12 @@ def test_other_rounds_and_mechanisms_do_not_join(world, seed):
     _, fleet, broadcast_for = world
     user_vectors, everyone = np.zeros((len(fleet), DIM)), np.ones(len(fleet), bool)
     args = (fleet, broadcast_for(0.0), made("harmony"))
-    mine = aggregated(*args, seed, user_vectors, everyone)
+    mine = sum_reports(*args, seed, user_vectors, everyone)
     with pytest.raises(ValueError, match="here seed is"):
-        mine + aggregated(*args, seed + 1, user_vectors, everyone)
+        mine + sum_reports(*args, seed + 1, user_vectors, everyone)
     with pytest.raises(ValueError, match="reports of 'harmony', not 'codebook'"):
         mine.mean(made("codebook"))
-    nobody = aggregated(*args, seed, user_vectors, ~everyone)
+    nobody = sum_reports(*args, seed, user_vectors, ~everyone)
     with pytest.raises(ValueError, match="at least one report"):
         nobody.mean(args[2])
 
@@ -240,17 +247,17 @@ def test_bad_settings_are_refused_before_any_work(world, seed):
     user_vectors, everyone = np.zeros((len(fleet), DIM)), np.ones(len(fleet), bool)
     small = Broadcast(0, np.ones((5, DIM)), ModelSettings())
     with pytest.raises(ValueError, match="knows 25 apps, the broadcast has vectors for 5"):
-        aggregated(fleet, small, kind, seed, user_vectors, everyone)
+        sum_reports(fleet, small, kind, seed, user_vectors, everyone)
     with pytest.raises(ValueError, match=r"made for gradients of \(25, 7\)"):
-        aggregated(fleet, broadcast, made("harmony", d=7), seed, user_vectors, everyone)
+        sum_reports(fleet, broadcast, made("harmony", d=7), seed, user_vectors, everyone)
     with pytest.raises(ValueError, match="user_vectors must be"):
-        aggregated(fleet, broadcast, kind, seed, user_vectors[1:], everyone)
+        sum_reports(fleet, broadcast, kind, seed, user_vectors[1:], everyone)
     with pytest.raises(ValueError, match="reporting must be 30 bools"):
-        aggregated(fleet, broadcast, kind, seed, user_vectors, everyone[1:])
+        sum_reports(fleet, broadcast, kind, seed, user_vectors, everyone[1:])
     with pytest.raises(ValueError, match="seed must be"):
-        aggregated(fleet, broadcast, kind, -1, user_vectors, everyone)
+        sum_reports(fleet, broadcast, kind, -1, user_vectors, everyone)
     with pytest.raises(ValueError, match="mode must be one of exact, law"):
-        aggregated(fleet, broadcast, kind, seed, user_vectors, everyone, mode="fast")
+        sum_reports(fleet, broadcast, kind, seed, user_vectors, everyone, mode="fast")
 
 
 def test_a_gradient_that_is_not_finite_is_refused(world, seed):
@@ -258,7 +265,7 @@ def test_a_gradient_that_is_not_finite_is_refused(world, seed):
     user_vectors, everyone = np.zeros((len(fleet), DIM)), np.ones(len(fleet), bool)
     user_vectors[7] = np.nan
     with pytest.raises(ValueError, match="gradient of phone 1007 is not finite"):
-        aggregated(
+        sum_reports(
             fleet, broadcast_for(0.0), made("harmony"), seed, user_vectors, everyone, solving=False
         )
 
@@ -269,7 +276,7 @@ def test_float32_is_near(world, seed):
     everyone, sums = np.ones(len(fleet), bool), []
     for dtype in (np.float32, np.float64):
         vectors = np.zeros((len(fleet), DIM), dtype)
-        sums.append(aggregated(fleet, broadcast, kind, seed, vectors, everyone, dtype=dtype))
+        sums.append(sum_reports(fleet, broadcast, kind, seed, vectors, everyone, dtype=dtype))
     np.testing.assert_allclose(sums[0].true_sum, sums[1].true_sum, atol=1e-4)
     assert sums[0].loss == pytest.approx(sums[1].loss, rel=1e-4)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from nextapp.audit.phones import SyntheticPhones, seqmf_gradient
-from nextapp.model import Apps, PhoneGradient
+from nextapp.audit.phones import SyntheticPhones
+from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nextapp import model
 from nextapp.data import synthetic
-from nextapp.model import Apps, PhoneGradient
+from nextapp.fleet.clip import public_clips as clips_of_population
+from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy.mechanism import into_ball
 from nextapp.randomness import KeyedBits
@@ -18,8 +18,6 @@ from nextapp.wire import Broadcast, Floats, ModelSettings
 
 SCALE = 0.1
 """Standard deviation of the app vectors before the first round, as in training."""
-
-CLIP_QUANTILE = 0.5
 
 _STAND_INS = 300
 
@@ -55,34 +53,21 @@ def synthetic_phones(
     histories = tuple(
         log.app[starts[user] : starts[user + 1]].astype(np.int64) for user in range(log.n_users)
     )
-    vectors = random_vectors(n_apps, d, SCALE, KeyedBits(seed, purpose="Q").generator())
     return SyntheticPhones(
-        tuple(history for history in histories if len(history)),
-        Broadcast(0, vectors, ModelSettings()),
+        tuple(history for history in histories if len(history)), first_broadcast(n_apps, d, seed)
     )
 
 
-def seqmf_gradient(history: Apps, broadcast: Broadcast) -> PhoneGradient:
-    """F(u) of a phone with this history that has solved its user vector, eqs. (10) and (12)."""
-    stats = model.phone_statistics(history, broadcast.settings.reading)
-    own, c, c0, h = model.phone_terms(stats, broadcast)
-    p = model.phone_user_vector(own, broadcast.gram, c, c0, h, broadcast.settings.lam)
-    return model.phone_gradient(stats, broadcast.app_vectors, p, c, c0, h)
+def first_broadcast(n_apps: int, d: int, seed: int) -> Broadcast:
+    """App vectors at their random start."""
+    vectors = random_vectors(n_apps, d, SCALE, KeyedBits(seed, purpose="Q").generator())
+    return Broadcast(0, vectors, ModelSettings())
 
 
 def public_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
-    """A clip for each kind of ball: the median length of the gradients of phones that stand in.
-
-    They are made with another seed than the phones that report, so nothing private is looked at.
-    """
-    stand_ins = synthetic_phones(_STAND_INS, n_apps, d, seed + 1, twin)
-    flat = np.array([gradient.dense().ravel() for gradient in stand_ins.gradients])
-    lengths = {
-        "linf": np.abs(flat).max(axis=1),
-        "l1": np.abs(flat).sum(axis=1),
-        "l2": np.linalg.norm(flat, axis=1),
-    }
-    return {ball: float(np.quantile(each, CLIP_QUANTILE)) for ball, each in lengths.items()}
+    """A clip for each kind of ball, `nextapp.fleet.clip`: from phones of the twin, another seed."""
+    population = replace(synthetic.PRESETS[twin], phones=_STAND_INS, apps=n_apps)
+    return clips_of_population(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
 
 
 def clipped_mean(phones: SyntheticPhones, ball: str, clip: float) -> Floats:

@@ -202,9 +202,9 @@ def _in_files(
     if not folder.exists() or not any(folder.iterdir()):
         for number, recipe in enumerate(shards):
             report("writing shards", number, len(shards))
-            write_shard(recipe.made(), folder)
+            write_shard(recipe.build(), folder)
     found = recipes_in(folder)
-    n_apps = found[0].made().n_apps
+    n_apps = found[0].build().n_apps
     if (found[0].first, found[-1].last, n_apps) != (0, settings.phones, settings.apps):
         raise ValueError(
             f"{folder} holds phones {found[0].first:,} to {found[-1].last - 1:,} with {n_apps:,} "

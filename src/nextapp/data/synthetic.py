@@ -21,18 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtri
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import Key, below, exponential, normal, stream, uniform
 from nextapp.data.log import Codes, Indices, LaunchLog, Times
 from nextapp.names import unknown
 from nextapp.randomness import KeyedBits, Words, purpose_word
-from nextapp.randomness.compiled import (
-    Key,
-    below,
-    compiled,
-    exponential,
-    normal,
-    stream,
-    uniform,
-)
 
 Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]

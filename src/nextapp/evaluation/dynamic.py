@@ -7,7 +7,7 @@ first, with what was known before it; then the phones and the server may learn f
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, cast
@@ -15,17 +15,17 @@ from typing import Literal, NamedTuple, Protocol, cast
 import numpy as np
 
 from nextapp.data.cycles import Cycles
-from nextapp.evaluation.intervals import DRAWS, interval
+from nextapp.evaluation.intervals import DRAWS, interval, resample
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import answered, user_means
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.gradients import Mask
-from nextapp.fleet.law import LAWS
-from nextapp.fleet.reporting import aggregated
-from nextapp.fleet.stepping import columns, solved, terms
+from nextapp.fleet.columns import Fleet, Mask
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.stepping import solve_user_vectors
+from nextapp.fleet.sum_law import LAWS
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import Optimiser, Server
 from nextapp.wire import Broadcast, Floats
@@ -103,13 +103,8 @@ class Moment:
         """
         key = (id(broadcast.app_vectors), id(start))
         if key not in self._solved:
-            vectors = start.copy()
             launched = np.diff(self.fleet.app_starts) > 0
-            t, phones = terms(broadcast, np.float64), columns(self.fleet)
-            in_ranges(
-                len(self.fleet),
-                lambda first, last: solved(first, last, phones, t, vectors, launched),
-            )
+            vectors = solve_user_vectors(self.fleet, broadcast, start, launched)
             self._solved[key] = (vectors, broadcast.app_vectors, start)  # kept: ids stay unique
         return cast(Floats, self._solved[key][0])
 
@@ -257,7 +252,7 @@ class Federation:
         if self.fed_with_zeros:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
         summed = functools.partial(
-            aggregated,
+            sum_reports,
             fleet,
             broadcast,
             self.source,
@@ -307,7 +302,7 @@ def play(
     stream: Stream,
     models: Sequence[Model],
     wanted: Sequence[str],
-    report: Callable[[int, int], None] = lambda done, total: None,
+    report: Progress = silent,
 ) -> Floats:
     """(n_models, n_cycles asked for, n_users, n_wanted): each user's means, cycle by cycle.
 
@@ -330,7 +325,7 @@ def play(
         moment = stream.moment(cycle)
         for model in models:
             model.update(moment)
-        report(place + 1, len(stream.asked))
+        report("cycle", place + 1, len(stream.asked))
     return found
 
 
@@ -372,7 +367,7 @@ class Courses:
         n_users = next(iter(self.by_user.values())).shape[2]
         users = KeyedBits(self.seed, purpose="boot").generator()
         seeds = KeyedBits(self.seed, purpose="seeds").generator()
-        return _counts(users, n_users), _counts(seeds, n_seeds)
+        return resample(users, n_users), resample(seeds, n_seeds)
 
     def _values(self, name: str, metric: str) -> Floats:
         return self.by_user[name][..., self.wanted.index(metric)]
@@ -421,7 +416,3 @@ class Curve(NamedTuple):
         if there.any():
             low[there], high[there] = interval(drawn[:, there])
         return cls(mean, low, high)
-
-
-def _counts(generator: np.random.Generator, n: int) -> Floats:
-    return generator.multinomial(n, np.full(n, 1.0 / n), DRAWS).astype(float)

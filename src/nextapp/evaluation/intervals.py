@@ -25,10 +25,15 @@ def bootstrap_means(by_user: Floats, seed: int) -> Floats:
     step = max(1, _CELLS // n_users)
     for start in range(0, DRAWS, step):
         n = min(step, DRAWS - start)
-        drawn = generator.multinomial(n_users, np.full(n_users, 1.0 / n_users), n).astype(float)
+        drawn = resample(generator, n_users, n)
         with np.errstate(invalid="ignore"):
             means.append((drawn @ filled) / (drawn @ there))
     return np.concatenate(means)
+
+
+def resample(generator: np.random.Generator, n: int, draws: int = DRAWS) -> Floats:
+    """(draws, n): how often each of n is drawn, when n are drawn with replacement."""
+    return generator.multinomial(n, np.full(n, 1.0 / n), draws).astype(float)
 
 
 def interval(means: Floats) -> Floats:

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
 from nextapp.data.cutting import Split, collapsed, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.presets import Preset
 from nextapp.predictors import Questions
 from nextapp.predictors.questions import Indices
-from nextapp.randomness.compiled import compiled
 from nextapp.wire import Floats
 
 _CHUNK_CELLS = 2_000_000  # scores held at a time

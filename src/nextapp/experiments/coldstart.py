@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -26,15 +26,15 @@ from nextapp.evaluation import metrics
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.experiments import crowd_rounds
 from nextapp.experiments.settings import versions
+from nextapp.fleet.clip import public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, tallied
+from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
 from nextapp.privacy import MECHANISMS, ORACLES, FrequencyOracle, Mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Floats
-
-Report = Callable[[str, int, int], None]
 
 BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 1000))
 HEADLINE = (10, 50)
@@ -85,12 +85,14 @@ class ColdStart:
         if self.candidates not in CANDIDATES:
             raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
         for epsilon in self.epsilons:
-            self.made(epsilon, 2)
+            self.build_mechanism(epsilon, 2)
 
-    def made(self, epsilon: float, n_apps: int) -> Mechanism:
+    def build_mechanism(self, epsilon: float, n_apps: int) -> Mechanism:
         """The mechanism of a phone's report at this ε; gradients are clipped to 1 here."""
         if self.oracle in crowd_rounds.WAYS:
-            return replace(crowd_rounds.PLAIN[self.oracle], clip=1.0).made(epsilon, n_apps)
+            return replace(crowd_rounds.PLAIN[self.oracle], clip=1.0).build_mechanism(
+                epsilon, n_apps
+            )
         return ORACLES[self.oracle](epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
 
     @property
@@ -111,7 +113,7 @@ class Draw:
 def run(
     settings: ColdStart,
     log: LaunchLog | None = None,
-    report: Report = lambda what, done, total: None,
+    report: Progress = silent,
 ) -> dict[str, Any]:
     """Measure. `log` is read from ``settings.data``; synthetic phones are made here."""
     if settings.synthetic:
@@ -125,14 +127,14 @@ def run(
     names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
     by_user: dict[int, list[Floats]] = {}
     for number, draw in enumerate(draws):
-        priors = [None, *learnt(settings, draw.crowd, number, report)]
+        priors = [None, *learn_priors(settings, draw.crowd, number, report)]
         for place, user in enumerate(draw.users):
             report(f"draw {number + 1} of {len(draws)}: new phones", place, len(draw.users))
             apps, seconds = draw.apps[place], draw.seconds[place]
             own = settings.candidates == "own"
             candidates = np.unique(apps) if own else np.arange(draw.crowd.n_apps)
             one = NewPhone(apps, seconds, candidates)
-            marks = [marked(one, prior) for prior in priors]
+            marks = [hit_rates(one, prior) for prior in priors]
             by_user.setdefault(user, []).append(np.array(marks))
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
     return {
@@ -143,7 +145,9 @@ def run(
         "headline": list(HEADLINE),
         "priors": _summary(names, means, settings.seed),
         "guarantees": {
-            private(epsilon): asdict(settings.made(epsilon, draws[0].crowd.n_apps).guarantee)
+            private(epsilon): asdict(
+                settings.build_mechanism(epsilon, draws[0].crowd.n_apps).guarantee
+            )
             for epsilon in settings.epsilons
         },
         "plans": {
@@ -162,7 +166,7 @@ def private(epsilon: float) -> str:
     return f"ε = {epsilon:g}"
 
 
-def learnt(settings: ColdStart, crowd: Fleet, number: int, report: Report) -> list[Crowd]:
+def learn_priors(settings: ColdStart, crowd: Fleet, number: int, report: Progress) -> list[Crowd]:
     """The priors: non-private, then one for each ε, every phone reporting once."""
     learn = _by_gradients if settings.oracle in crowd_rounds.WAYS else _by_frequencies
     found = []
@@ -175,16 +179,16 @@ def learnt(settings: ColdStart, crowd: Fleet, number: int, report: Report) -> li
 def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
     if epsilon is None:
         return crowd_from(mean_shares(crowd), 0.0)
-    oracle = settings.made(epsilon, crowd.n_apps)
+    oracle = settings.build_mechanism(epsilon, crowd.n_apps)
     if not isinstance(oracle, FrequencyOracle):
         raise ValueError(f"{settings.oracle} reports gradients.")
-    estimate = oracle.estimate(tallied(crowd, oracle, seed), len(crowd))
+    estimate = oracle.estimate(tally_reports(crowd, oracle, seed), len(crowd))
     return learnt_crowd(oracle, estimate, len(crowd))
 
 
 def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
     plan = _plan(settings, crowd, epsilon)
-    return plan.crowd(crowd_rounds.trained(plan, crowd, epsilon, seed))
+    return plan.crowd(crowd_rounds.train_vectors(plan, crowd, epsilon, seed))
 
 
 def _plan(settings: ColdStart, crowd: Fleet, epsilon: float | None) -> crowd_rounds.Plan:
@@ -195,16 +199,16 @@ def _plan(settings: ColdStart, crowd: Fleet, epsilon: float | None) -> crowd_rou
     parameters = synthetic.fleet_parameters(1, crowd.n_apps)
     if settings.synthetic:
         parameters = replace(synthetic.parse(settings.data), phones=1)
-    return _rehearsed(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
+    return _choose_plan(settings.oracle, len(crowd), parameters, epsilon, settings.seed)
 
 
 @functools.lru_cache
-def _rehearsed(
+def _choose_plan(
     way: str, n_phones: int, parameters: synthetic.Parameters, epsilon: float, seed: int
 ) -> crowd_rounds.Plan:
-    other = int(KeyedBits(seed, purpose="public").words(1)[0] >> np.uint64(1))
+    other = public_seed(seed)
     worth = worth_to(new_phones(parameters, other, crowd_rounds.STAND_INS, _REHEARSING))
-    return crowd_rounds.rehearsed(way, n_phones, parameters, epsilon, other, worth)
+    return crowd_rounds.choose_plan(way, n_phones, parameters, epsilon, other, worth)
 
 
 class NewPhone(NamedTuple):
@@ -230,7 +234,7 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
 def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
     """Of a crowd: the mean of HR@1, HR@3 and HR@5 of these phones over the headline's launches."""
     return lambda crowd: float(
-        np.mean([marked(one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
+        np.mean([hit_rates(one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
     )
 
 
@@ -252,7 +256,7 @@ def _held_out(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
         yield _draw(Fleet.of_histories(sizes, apps, log.n_apps), log, new, settings.launches)
 
 
-def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Report) -> Draw:
+def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Progress) -> Draw:
     n_crowd = parameters.phones
     shards = []
     for first in range(0, n_crowd, _AT_ONCE):
@@ -266,7 +270,7 @@ def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Re
         synthetic.make(replace(parameters, phones=n_crowd + n_new), settings.seed, n_crowd)
     )
     there = np.flatnonzero(np.diff(log.starts) > 0)
-    return _draw(Fleet.joined(shards), log, there, settings.launches)
+    return _draw(Fleet.join(shards), log, there, settings.launches)
 
 
 def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: int) -> Draw:
@@ -280,7 +284,7 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
     )
 
 
-def marked(one: NewPhone, crowd: Crowd | None) -> Floats:
+def hit_rates(one: NewPhone, crowd: Crowd | None) -> Floats:
     """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none.
 
     Ties count by expectation.

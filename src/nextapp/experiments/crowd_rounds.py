@@ -20,8 +20,10 @@ import numpy as np
 
 from nextapp.crowd import crowd_of_vectors
 from nextapp.data import LaunchLog, synthetic
+from nextapp.experiments.mechanisms import NONE, simulated_mechanism
+from nextapp.fleet.clip import gradient_lengths
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import GRADIENTS, aggregated
+from nextapp.fleet.reporting import GRADIENTS, sum_reports
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
@@ -70,12 +72,11 @@ class Plan:
     def n_rows(self, n_apps: int) -> int:
         return n_apps * (2 if self.way == "directed" else 1)
 
-    def made(self, epsilon: float | None, n_apps: int) -> Mechanism:
+    def build_mechanism(self, epsilon: float | None, n_apps: int) -> Mechanism:
         """The mechanism of a phone's one report."""
-        shape = {"n_apps": self.n_rows(n_apps), "d": self.dim}
-        if epsilon is None:
-            return mechanism("identity", **shape)
-        return mechanism(MECHANISM, epsilon=epsilon, clip=self.clip, **shape)
+        name = NONE if epsilon is None else MECHANISM
+        clip = self.clip if self.clip is not None else math.nan
+        return simulated_mechanism(name, epsilon, self.n_rows(n_apps), self.dim, clip)
 
     def crowd(self, vectors: Floats) -> Crowd:
         """What trained vectors tell."""
@@ -105,7 +106,7 @@ That is the model as it was trained. Synthetic phones would have 2, people on PC
 Worth = Callable[[Crowd], float]
 
 
-def trained(
+def train_vectors(
     plan: Plan,
     fleet: Fleet,
     epsilon: float | None,
@@ -116,17 +117,17 @@ def trained(
 ) -> Floats:
     """The vectors after the rounds of a plan: (n_apps, d), or Q and below it R.
 
-    The phones are dealt to the rounds in their order, each to one; `mode` as in `aggregated`, by
+    The phones are dealt to the rounds in their order, each to one; `mode` as in `sum_reports`, by
     default ``exact`` up to `MOST_EXACT` phones.
     """
-    made = plan.made(epsilon, fleet.n_apps)
+    made = plan.build_mechanism(epsilon, fleet.n_apps)
     mode = mode or ("exact" if epsilon is None or len(fleet) <= MOST_EXACT else "law")
     broadcast, optimiser = _start(plan, fleet.n_apps, seed), adam(plan.rate)
     state = optimiser.start(broadcast.app_vectors)
     for cohort in cohorts(plan, fleet, once=epsilon is not None):
         if len(cohort) == 0:
             continue
-        sums = aggregated(
+        sums = sum_reports(
             cohort,
             broadcast,
             made,
@@ -168,7 +169,7 @@ def cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
         yield fleet.shard(first, first + size)
 
 
-def rehearsed(
+def choose_plan(
     way: str,
     n_phones: int,
     parameters: synthetic.Parameters,
@@ -185,7 +186,7 @@ def rehearsed(
     the variance that the reports of n_phones/rounds phones have. `steps` are rounds and learning
     rates to try in place of `STEPS`.
     """
-    stand_ins = made_fleet(replace(parameters, phones=STAND_INS), seed)
+    stand_ins = synthetic_fleet(replace(parameters, phones=STAND_INS), seed)
     clip = None if epsilon is None else _median_length(way, stand_ins, seed)
     best, most = None, -math.inf
     for rounds, rate in steps or STEPS[way]:
@@ -201,7 +202,7 @@ def rehearsed(
     return best or Plan(way, 1, STEPS[way][0][1], 0.0, clip)
 
 
-def made_fleet(parameters: synthetic.Parameters, seed: int) -> Fleet:
+def synthetic_fleet(parameters: synthetic.Parameters, seed: int) -> Fleet:
     starts, apps = synthetic.histories(parameters, seed, 0, parameters.phones)
     return Fleet.of_histories(starts, apps, parameters.apps)
 
@@ -209,17 +210,16 @@ def made_fleet(parameters: synthetic.Parameters, seed: int) -> Fleet:
 def _median_length(way: str, stand_ins: Fleet, seed: int) -> float:
     plan = Plan(way, 1, 1.0, 1.0)
     broadcast = _start(plan, stand_ins.n_apps, seed)
-    plain = plan.made(None, stand_ins.n_apps)
-    lengths = [
-        np.linalg.norm(_plain_sum(plan, stand_ins.shard(k, k + 1), broadcast, plain))
-        for k in range(_NORMS)
-    ]
-    return float(np.median(lengths))
+    plain = plan.build_mechanism(None, stand_ins.n_apps)
+    lengths = gradient_lengths(
+        _plain_sum(plan, stand_ins.shard(k, k + 1), broadcast, plain) for k in range(_NORMS)
+    )
+    return float(np.median(lengths["l2"]))
 
 
 def _plain_sum(plan: Plan, fleet: Fleet, broadcast: Broadcast, plain: Mechanism) -> Floats:
     users, everyone = np.zeros((len(fleet), plan.dim)), np.ones(len(fleet), bool)
-    sums = aggregated(fleet, broadcast, plain, 0, users, everyone, model=plan.way, threads=1)
+    sums = sum_reports(fleet, broadcast, plain, 0, users, everyone, model=plan.way, threads=1)
     return sums.true_sum
 
 
@@ -232,7 +232,7 @@ def _rehearsal(
     in_a_round = n_phones if epsilon is None else n_phones // plan.rounds
     noise = 0.0
     if epsilon is not None and plan.clip is not None:
-        variance = plan.made(epsilon, n_apps).variance
+        variance = plan.build_mechanism(epsilon, n_apps).variance
         noise = plan.clip * math.sqrt(variance / broadcast.app_vectors.size / in_a_round)
     plain = mechanism("identity", n_apps=shape[0], d=shape[1], clip=plan.clip)
     draws = KeyedBits(seed, purpose="rehearse").generator()
@@ -251,4 +251,4 @@ def _rehearsal(
 def crowd_of_log(way: str, seed: int, history: LaunchLog) -> Crowd:
     """What the phones of a log tell by plain gradients, without any privacy."""
     plan = PLAIN[way]
-    return plan.crowd(trained(plan, Fleet.of_log(history), None, seed))
+    return plan.crowd(train_vectors(plan, Fleet.of_log(history), None, seed))

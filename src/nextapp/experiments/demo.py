@@ -12,12 +12,13 @@ from nextapp.data.describing import description
 from nextapp.evaluation import METRICS
 from nextapp.experiments import plots, static
 from nextapp.experiments.settings import Experiment
+from nextapp.progress import Progress
 from nextapp.toml import as_toml
 
 SOURCE = "synthetic:lsapp"
 
 
-def run(folder: Path, seed: int, report: static.Report) -> dict[str, Any]:
+def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     """Measure all models on the LSApp twin; table, plots, settings and JSON go to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     report("making synthetic phones", 0, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.audit.phones import seqmf_gradient
 from nextapp.data import Cycles, Cycling, LaunchLog, collapsed, synthetic
 from nextapp.evaluation import METRICS, preset_named
 from nextapp.evaluation.dynamic import (
@@ -31,6 +30,7 @@ from nextapp.evaluation.dynamic import (
     play,
     start_vectors,
 )
+from nextapp.experiments.mechanisms import NONE, simulated_mechanism
 from nextapp.experiments.rounds import LabSeqMF
 from nextapp.experiments.settings import (
     KNOWN,
@@ -42,20 +42,19 @@ from nextapp.experiments.settings import (
     typed,
     versions,
 )
-from nextapp.fleet.reporting import PLAYED
+from nextapp.fleet.clip import history_lengths, public_clips, public_seed
+from nextapp.fleet.reporting import FLEET_MECHANISMS
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
-from nextapp.privacy import Mechanism, ShorterThan, mechanism, private_quantile
+from nextapp.privacy import ShorterThan, private_quantile
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, random_vectors
 from nextapp.wire import Broadcast, Floats, Report
 
-Announce = Callable[[str, int, int], None]
-
-NONE = "none"
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
-PRIVATE = tuple(name for name in PLAYED if name != "identity")
+PRIVATE = tuple(name for name in FLEET_MECHANISMS if name != "identity")
 TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste", "nextapp-seqmf", "nextapp-directed")
 """Their figures depend on the seed."""
 PRETRAINING = ("first", "all", "none")
@@ -330,7 +329,7 @@ class DynamicResult:
 def run(
     experiment: DynamicExperiment,
     log: LaunchLog,
-    report: Announce = lambda what, done, total: None,
+    report: Progress = silent,
 ) -> DynamicResult:
     """Play everything the experiment names on the log. `report` hears what is done, and how far."""
     preset = preset_named(experiment.preset)
@@ -340,7 +339,7 @@ def run(
     counting = [name for name in experiment.models if name not in TRAINED]  # one seed is enough
     trained = [name for name in experiment.models if name in TRAINED]
     players = [(experiment.seed, each) for each in _refitted(experiment, counting, experiment.seed)]
-    clips: dict[tuple[str, int], float] = {}
+    clip_of: dict[tuple[str, int], float] = {}
     answered = np.zeros(whole.n_users, bool)
     for number in range(experiment.seeds):
         seed = experiment.seed + number
@@ -348,25 +347,27 @@ def run(
         app_vectors = _pretrained(experiment, cycles, seed)
         start = start_vectors(whole.n_users, experiment.seqmf, seed, experiment.start)
         made = functools.partial(_federation, experiment, app_vectors, start, seed)
-        plain = _plain(app_vectors)
+        mechanism_named = functools.partial(
+            simulated_mechanism, epsilon=experiment.epsilon, n_apps=len(app_vectors),
+            d=app_vectors.shape[1],
+        )  # fmt: skip
+        plain = mechanism_named(NONE, clips=1.0)
         players += [(seed, made(regime, regime, plain)) for regime in experiment.regimes]
         if experiment.mechanisms:
             broadcast = Broadcast(0, app_vectors, experiment.seqmf.model)
-            rule = _clips(experiment, broadcast, cycles, seed, answered)
+            clips = _clips(experiment, broadcast, cycles, seed, answered)
             controls: dict[str, Source] = {NONE: plain, FROZEN: FROZEN, ZERO: ZERO}
             players += [(seed, made(name, "full", each)) for name, each in controls.items()]
             for name in experiment.mechanisms:
-                source = _mechanism(name, experiment.epsilon, app_vectors, rule)
-                clips[name, seed] = source.clip
+                source = mechanism_named(name, clips=clips)
+                clip_of[name, seed] = source.clip
                 players.append((seed, made(name, "full", source)))
                 if experiment.noise:
                     alone = made(name + ZEROS, "full", source, fed_with_zeros=True)
                     players.append((seed, alone))
         players += [(seed, each) for each in _refitted(experiment, trained, seed)]
     models = [model for _, model in players]
-    values = play(
-        stream, models, experiment.metrics, lambda done, total: report("cycle", done, total)
-    )
+    values = play(stream, models, experiment.metrics, report)
     by_name: dict[str, list[int]] = {}
     for place, model in enumerate(models):
         by_name.setdefault(model.name, []).append(place)
@@ -380,7 +381,7 @@ def run(
             experiment.seed,
         ),
         {
-            name: _spent(experiment, [models[place] for place in places], clips, answered)
+            name: _spent(experiment, [models[place] for place in places], clip_of, answered)
             for name, places in by_name.items()
             if experiment.mechanisms and (name in experiment.mechanisms or name in CONTROLS)
         },
@@ -407,19 +408,6 @@ def _pretrained(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Flo
     model = LabSeqMF(training, seed)
     model.fit(seen)
     return model.app_vectors
-
-
-def _plain(app_vectors: Floats) -> Mechanism:
-    return mechanism("identity", n_apps=len(app_vectors), d=app_vectors.shape[1])
-
-
-def _mechanism(
-    name: str, epsilon: float, app_vectors: Floats, clip: Callable[[str], float]
-) -> Mechanism:
-    shape = {"n_apps": len(app_vectors), "d": app_vectors.shape[1]}
-    options = {"allow_unsafe": True} if name == "qharmony-paper" else {}
-    ball = mechanism(name, epsilon=epsilon, clip=1.0, **shape, **options).ball
-    return mechanism(name, epsilon=epsilon, clip=clip(ball), **shape, **options)
 
 
 def _federation(
@@ -453,37 +441,19 @@ def _clips(
     cycles: Cycles,
     seed: int,
     answered: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> Callable[[str], float]:
-    """The clip for each kind of ball, by the experiment's rule; marks the phones that answered."""
+) -> float | dict[str, float]:
+    """The clip, or that of each kind of ball, by the experiment's rule; marks who answered."""
     kind, value = experiment.clip_rule()
     if kind == "constant":
-        return lambda ball: value
+        return value
     if kind == "public":
         twin = synthetic.APP_USAGE if is_app_usage(experiment.data) else synthetic.LSAPP
-        other = int(KeyedBits(seed, purpose="public").words(1)[0] >> np.uint64(1))
-        stand_ins = synthetic.make(
-            replace(twin, phones=_STAND_INS, apps=max(2, broadcast.n_apps)), other
-        )
-        lengths = gradient_lengths(stand_ins, broadcast)
-        return lambda ball: float(np.median(lengths[ball]))
+        population = replace(twin, phones=_STAND_INS, apps=max(2, broadcast.n_apps))
+        return public_clips(population, public_seed(seed), broadcast)
     known = cycles.before(1)
-    users = np.flatnonzero(np.diff(known.starts))
-    answered[users] = True
-    lengths = gradient_lengths(known, broadcast)
-    return lambda ball: _private_median(lengths[ball], value, seed)
-
-
-def gradient_lengths(log: LaunchLog, broadcast: Broadcast) -> dict[str, Floats]:
-    """For each kind of ball, the lengths of F(u), eq. (12), of the users who launched anything."""
-    starts = log.starts
-    lengths: dict[str, list[float]] = {"linf": [], "l1": [], "l2": []}
-    for user in np.flatnonzero(np.diff(starts)):
-        history = log.app[starts[user] : starts[user + 1]].astype(np.int64)
-        entries = np.abs(seqmf_gradient(history, broadcast).dense())
-        lengths["linf"].append(float(entries.max()))
-        lengths["l1"].append(float(entries.sum()))
-        lengths["l2"].append(float(np.sqrt((entries**2).sum())))
-    return {ball: np.array(found) for ball, found in lengths.items()}
+    answered[np.flatnonzero(np.diff(known.starts))] = True
+    lengths = history_lengths(known.starts.tolist(), known.app, broadcast)
+    return {ball: _private_median(each, value, seed) for ball, each in lengths.items()}
 
 
 def _private_median(lengths: Floats, epsilon: float, seed: int) -> float:

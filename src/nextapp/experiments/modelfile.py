@@ -14,9 +14,9 @@ from typing import Any
 
 from nextapp.data import LaunchLog, collapsed
 from nextapp.experiments.settings import Experiment, training_values, versions
-from nextapp.experiments.static import Report
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors import factorised
+from nextapp.progress import Progress
 from nextapp.server import write_atomically
 from nextapp.wire import Broadcast
 
@@ -24,7 +24,7 @@ PAUSE = 10.0  # seconds between launches of a history without times
 NAMING = ("app_name", "item_id")  # columns that name the app
 
 
-def train(log: LaunchLog, experiment: Experiment, out: Path, report: Report) -> dict[str, Any]:
+def train(log: LaunchLog, experiment: Experiment, out: Path, report: Progress) -> dict[str, Any]:
     """Federated rounds over all phones of the log; the model goes to `out`."""
     if not out.parent.is_dir():
         raise ValueError(f"the folder of {out} does not exist: make it first.")
@@ -35,7 +35,7 @@ def train(log: LaunchLog, experiment: Experiment, out: Path, report: Report) -> 
         experiment.seqmf,
         experiment.seed,
         log.apps,
-        lambda done, total: report("federated round", done, total),
+        report,
     )
     training = training_values(experiment.seqmf)
     data = broadcast.to_bytes(

@@ -52,7 +52,7 @@ class _Worker:
         for mine, (last_round, n_reports) in zip(self.world.attendance(), attendance, strict=True):
             mine.last_round[:], mine.n_reports[:] = last_round, n_reports
         sums, counts = self.world.play(
-            Broadcast.from_bytes(broadcast), settings.made_mechanism(clip), settings
+            Broadcast.from_bytes(broadcast), settings.build_mechanism(clip), settings
         )
         return sums, counts, [(a.last_round, a.n_reports) for a in self.world.attendance()]
 

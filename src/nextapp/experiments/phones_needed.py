@@ -10,7 +10,7 @@ optimiser act alone (zero), and the mechanism fed with zeros, where its noise ac
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,21 +21,22 @@ from nextapp.data import Split, synthetic
 from nextapp.evaluation import exam, preset_named
 from nextapp.evaluation.dynamic import FROZEN, ZERO
 from nextapp.evaluation.intervals import LEVEL
-from nextapp.experiments.dynamic import NONE, PRIVATE, gradient_lengths
+from nextapp.experiments.dynamic import PRIVATE
+from nextapp.experiments.mechanisms import NONE, simulated_mechanism
 from nextapp.experiments.settings import training_values, versions
-from nextapp.experiments.simulation import Yardstick
+from nextapp.experiments.simulation import HeldOutPhones
+from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.law import CHEAP, LAWS
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.names import unknown
 from nextapp.predictors import Training
-from nextapp.privacy import Mechanism, mechanism
+from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
 from nextapp.wire import Broadcast, Floats, ModelSettings
-
-Announce = Callable[[str, int, int], None]
 
 NOISE = "noise"
 MECHANISMS = (
@@ -115,32 +116,20 @@ class _World:
         self.fleet = Fleet.of_histories(starts, apps, study.apps)
         outside = synthetic.make(parameters, seed, first=most)
         test = exam(outside, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
-        self.yardstick = Yardstick(test, Fleet.of_log(test.history), seed)
+        self.held_out = HeldOutPhones(test, Fleet.of_log(test.history), seed)
         self.seed = seed
         self.study = study
         generator = KeyedBits(seed, purpose="Q").generator()
         training = study.training
         start = random_vectors(study.apps, training.dim, training.scale, generator)
         self.begin = Broadcast(0, start, training.model)
-        self.frozen = self.yardstick.hit_rates(self.begin)
-        self._lengths = self._public_lengths()
-
-    def _public_lengths(self) -> dict[str, Floats]:
-        """Of the gradients of synthetic phones of another seed: what the clip is taken from."""
-        other = int(KeyedBits(self.seed, purpose="public").words(1)[0] >> np.uint64(1))
-        public = synthetic.fleet_parameters(_STAND_INS, self.study.apps, self.study.days)
-        return gradient_lengths(synthetic.make(public, other), self.begin)
+        self.frozen = self.held_out.hit_rates(self.begin)
+        public = synthetic.fleet_parameters(_STAND_INS, study.apps, study.days)
+        self._clips = public_clips(public, public_seed(seed), self.begin)
 
     def mechanism(self, name: str) -> Mechanism:
-        shape = {"n_apps": self.study.apps, "d": self.study.training.dim}
-        if name == NONE:
-            return mechanism("identity", **shape)
-        options: dict[str, Any] = {"epsilon": self.study.epsilon}
-        if name == "qharmony-paper":
-            options["allow_unsafe"] = True
-        ball = mechanism(name, clip=1.0, **shape, **options).ball
-        clip = float(np.median(self._lengths[ball]))
-        return mechanism(name, clip=clip, **shape, **options)
+        study = self.study
+        return simulated_mechanism(name, study.epsilon, study.apps, study.training.dim, self._clips)
 
     def hit_rates(self, name: str, n_phones: int, rate: float, *, empty: bool = False) -> Floats:
         """HR@5 of the phones outside after training through a mechanism, or by `ZERO` alone.
@@ -158,7 +147,7 @@ class _World:
             if name == ZERO:
                 server.step_along(np.zeros_like(self.begin.app_vectors))
                 continue
-            sums = aggregated(
+            sums = sum_reports(
                 fleet,
                 server.broadcast,
                 made,
@@ -169,7 +158,7 @@ class _World:
                 dtype=np.float32,
             )
             server.step_along(sums.n_reports * sums.mean(made))
-        return self.yardstick.hit_rates(server.broadcast)
+        return self.held_out.hit_rates(server.broadcast)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,9 +236,7 @@ class PhonesNeededResult:
         }
 
 
-def run(
-    study: PhonesNeeded, report: Announce = lambda what, done, total: None
-) -> PhonesNeededResult:
+def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
     """Choose the rates in a world of its own, then measure in the others."""
     pairs = [(name, n) for name in (NONE, *study.mechanisms) for n in study.sizes(name)]
     tuned = [(ZERO, 0), *(pair for pair in pairs if pair[1] <= study.tune_up_to)]

@@ -10,8 +10,9 @@ import numpy as np
 
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.stepping import columns, solved, summed, terms
+from nextapp.fleet.stepping import columns, solve_user_vectors, sum_gradients, terms
 from nextapp.predictors import SeqMF, Training
+from nextapp.predictors.factorised import ROUND
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
@@ -48,7 +49,7 @@ class Rounds:
         solving = self.broadcast.round % self.training.solve_every == 0
 
         def gradient(first: int, last: int) -> Floats:
-            total: Floats = summed(
+            total: Floats = sum_gradients(
                 first, last, self._phones, now, self._vectors, self._everyone, solving
             )[0]
             return total
@@ -58,13 +59,7 @@ class Rounds:
 
     def user_vectors(self) -> Floats:
         """Those of all phones, solved against the app vectors in hand."""
-        found = np.zeros_like(self._vectors)
-        now = terms(self.broadcast, np.float64)
-        in_ranges(
-            len(self.fleet),
-            lambda first, last: solved(first, last, self._phones, now, found, self._everyone),
-            size=_RANGE,
-        )
+        found = solve_user_vectors(self.fleet, self.broadcast)
         if not np.isfinite(found).all():
             raise FloatingPointError(
                 f"round {self.broadcast.round} gives user vectors that are not finite. Lower the "
@@ -80,7 +75,7 @@ class LabSeqMF(SeqMF):
         rounds = Rounds(history, self.training, self.seed)
         for done in range(self.training.rounds):
             rounds.play()
-            self.progress(done + 1, self.training.rounds)
+            self.progress(ROUND, done + 1, self.training.rounds)
         self.take(rounds)
 
     def take(self, rounds: Rounds) -> None:

@@ -29,7 +29,7 @@ from nextapp.predictors import (
     pooled,
     without_sequence,
 )
-from nextapp.predictors.factorised import Progress
+from nextapp.progress import Progress, silent
 from nextapp.wire import ModelSettings
 
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
@@ -99,7 +99,7 @@ class Experiment:
             "mf": training_values(self.mf),
         }
 
-    def predictors(self, progress: Progress = lambda done, total: None) -> list[Predictor]:
+    def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """The predictors named, not fitted yet."""
         makers: dict[str, Callable[[], Predictor]] = {
             "random": Random,

@@ -12,27 +12,27 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from nextapp.audit.phones import seqmf_gradient
 from nextapp.data import Split, synthetic
 from nextapp.evaluation import Exam, exam, preset_named
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.evaluation.static import answered, user_means
+from nextapp.experiments.mechanisms import simulated_mechanism
 from nextapp.experiments.settings import training_values, versions
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.law import LAWS
+from nextapp.fleet.clip import public_clips, public_seed
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Attendance, Participation, outcomes, tally
-from nextapp.fleet.reporting import Sums, aggregated
+from nextapp.fleet.reporting import Sums, sum_reports
 from nextapp.fleet.sharding import Recipe, recipes
-from nextapp.fleet.stepping import columns, solved, terms
+from nextapp.fleet.stepping import solve_user_vectors
+from nextapp.fleet.sum_law import LAWS
 from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
-from nextapp.privacy import MECHANISMS, ORACLES, Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, ORACLES, Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Optimiser, Server, random_vectors, write_atomically
 from nextapp.wire import Broadcast, Floats, pack, unpack
@@ -96,7 +96,7 @@ class Settings:
             raise ValueError(f"the mechanism {self.mechanism!r} needs an epsilon.")
         object.__setattr__(self, "training", replace(self.training, dim=self.dim))
         recipes(self.phones, self.shards, self.parameters, self.seed)
-        self.made_mechanism(1.0)
+        self.build_mechanism(1.0)
 
     @property
     def parameters(self) -> synthetic.Parameters:
@@ -109,13 +109,8 @@ class Settings:
             return self.mode
         return "law" if self.mechanism in LAWS else "exact"
 
-    def made_mechanism(self, clip: float) -> Mechanism:
-        """The mechanism; simulations may use the unsafe ones."""
-        shape = {"n_apps": self.apps, "d": self.dim}
-        if self.mechanism == "identity":
-            return mechanism("identity", **shape)
-        options = {"allow_unsafe": True} if self.mechanism == "qharmony-paper" else {}
-        return mechanism(self.mechanism, epsilon=self.epsilon, clip=clip, **shape, **options)
+    def build_mechanism(self, clip: float) -> Mechanism:
+        return simulated_mechanism(self.mechanism, self.epsilon, self.apps, self.dim, clip)
 
 
 class World(Protocol):
@@ -162,7 +157,7 @@ class LocalWorld:
             )
             reporting = found == 0
             attendance.record(reporting, broadcast.round)
-            sums = aggregated(
+            sums = sum_reports(
                 fleet,
                 broadcast,
                 made,
@@ -183,7 +178,7 @@ class LocalWorld:
         if number in self._made:
             return self._made[number]
         recipe = self.shards[number]
-        fleet = recipe.made()
+        fleet = recipe.build()
         if self.empty:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps, fleet.first_phone)
         if self.keep:
@@ -192,7 +187,7 @@ class LocalWorld:
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick:
+class HeldOutPhones:
     """Phones outside the federation on which a Q is measured."""
 
     test: Exam
@@ -200,20 +195,14 @@ class Yardstick:
     seed: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Yardstick:
+    def of(cls, settings: Settings) -> HeldOutPhones:
         log = synthetic.make(settings.parameters, settings.seed, first=settings.phones)
         test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
         return cls(test, Fleet.of_log(test.history), settings.seed)
 
     def hit_rates(self, broadcast: Broadcast) -> Floats:
         """HR@5 of every phone of the sample under this Q."""
-        user_vectors = np.zeros((len(self.fleet), broadcast.dim))
-        everyone = np.ones(len(self.fleet), bool)
-        t, phones = terms(broadcast, np.float64), columns(self.fleet)
-        in_ranges(
-            len(self.fleet),
-            lambda first, last: solved(first, last, phones, t, user_vectors, everyone),
-        )
+        user_vectors = solve_user_vectors(self.fleet, broadcast)
         predictor = SeqMF(Training(broadcast.settings, broadcast.dim), self.seed)
         predictor.app_vectors, predictor.user_vectors = broadcast.app_vectors, user_vectors
         values = answered(self.test, predictor, ["HR@5"])
@@ -222,30 +211,24 @@ class Yardstick:
 
 def public_clip(settings: Settings, broadcast: Broadcast) -> float:
     """The median norm of F(u) over public synthetic phones, drawn with a seed of their own."""
-    other = KeyedBits(settings.seed, purpose="public").words(1)[0] >> np.uint64(1)
-    public = synthetic.fleet_parameters(PUBLIC_PHONES, settings.apps, settings.days)
-    starts, apps = synthetic.histories(public, int(other), 0, PUBLIC_PHONES)
-    ball = settings.made_mechanism(1.0).ball
-    norms = []
-    for first, last in pairwise(starts):
-        gradient = seqmf_gradient(apps[first:last], broadcast).dense()
-        order = {"linf": np.inf, "l1": 1}.get(ball, 2)
-        norms.append(float(np.linalg.norm(gradient.ravel(), order)))
-    return float(np.median(norms))
+    population = synthetic.fleet_parameters(PUBLIC_PHONES, settings.apps, settings.days)
+    ball = settings.build_mechanism(1.0).ball
+    clips = public_clips(population, public_seed(settings.seed), broadcast)
+    return clips["l2" if ball == "none" else ball]
 
 
-Heard = Callable[[dict[str, Any]], None]
+OnRound = Callable[[dict[str, Any]], None]
 
 
 def run(
     settings: Settings,
     world: World | None = None,
     folder: Path | None = None,
-    heard: Heard = lambda record: None,
+    on_round: OnRound = lambda record: None,
 ) -> dict[str, Any]:
     """Play the rounds; with a `folder`, from its last checkpoint if it is of the same settings.
 
-    `heard` gets each round's record as it is done.
+    `on_round` gets each round's record as it is done.
     """
     start_vectors = random_vectors(
         settings.apps,
@@ -255,9 +238,9 @@ def run(
     )
     begin = Broadcast(0, start_vectors, settings.training.model)
     clip = settings.clip if settings.clip is not None else public_clip(settings, begin)
-    made = settings.made_mechanism(clip)
-    yardstick = Yardstick.of(settings)
-    frozen = yardstick.hit_rates(begin)
+    made = settings.build_mechanism(clip)
+    held_out = HeldOutPhones.of(settings)
+    frozen = held_out.hit_rates(begin)
     world = world or LocalWorld(
         recipes(settings.phones, settings.shards, settings.parameters, settings.seed),
         settings.phones,
@@ -282,7 +265,7 @@ def run(
             estimate = np.zeros_like(broadcast.app_vectors)
             server.pass_over()
         seconds = time.perf_counter() - began
-        rates = yardstick.hit_rates(server.broadcast)
+        rates = held_out.hit_rates(server.broadcast)
         record = {
             "round": broadcast.round,
             "phones": sums.n_reports,
@@ -299,7 +282,7 @@ def run(
         records.append(record)
         if saved:
             saved.save(server, records, world)
-        heard(record)
+        on_round(record)
     return {
         "settings": described,
         "clip": clip,

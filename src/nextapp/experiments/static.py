@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,7 @@ from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import Evaluation, evaluate, exam, preset_named
 from nextapp.experiments.settings import ORACLE, Experiment, versions
 from nextapp.experiments.tuning import TUNED, chosen_settings
-
-Report = Callable[[str, int, int], None]
+from nextapp.progress import Progress, silent
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,7 @@ class StaticResult:
 def run(
     experiment: Experiment,
     log: LaunchLog,
-    report: Report = lambda what, done, total: None,
+    report: Progress = silent,
     storage: Path | None = None,
 ) -> StaticResult:
     """Measure the experiment's models on the log. `report` hears what is done, and how far.
@@ -70,6 +68,6 @@ def run(
         report(name, 0, 0)
 
     predictors = experiment.predictors(
-        lambda done, total: report(f"{current}: federated round", done, total)
+        lambda what, done, total: report(f"{current}: {what}", done, total)
     )
     return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, announce))

@@ -33,6 +33,7 @@ from nextapp.experiments.rounds import LabSeqMF, Rounds
 from nextapp.experiments.settings import Experiment, training_from, training_values
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import WireError
 
@@ -43,8 +44,6 @@ TUNED = ("mf", "seqmf")
 _PATIENCE = 120.0  # seconds to wait for another process to let go of the file
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
-
-Progress = Callable[[int, int, float], None]
 
 
 def tuning_exam(log: LaunchLog, experiment: Experiment) -> Exam:
@@ -153,7 +152,7 @@ def tuned(
     log: LaunchLog,
     experiment: Experiment,
     model: str,
-    progress: Progress = lambda done, total, best: None,
+    progress: Progress = silent,
     *,
     tuning: Tuning | None = None,
     storage: Path | None = None,
@@ -172,23 +171,25 @@ def tuned(
         _give_up_what_was_running(study)
         missing = sorted(set(range(tuning.n_slots)) - set(_slots(study)))
         work = _in_turn if tuning.jobs == 1 else _side_by_side
-        heard = _Heard(study, tuning.n_slots, progress)
-        heard()
+        announce = _Announcer(study, model, tuning.n_slots, progress)
+        announce()
         for _ in work(job, missing):
-            heard()
+            announce()
         return _chosen(study, model)
 
 
 @dataclass(frozen=True)
-class _Heard:
+class _Announcer:
     study: optuna.Study
+    model: str
     total: int
     progress: Progress
 
     def __call__(self) -> None:
         done = _slots(self.study)
         values = [trial.value or 0.0 for trial in done.values() if _complete(trial)]
-        self.progress(len(done), self.total, max(values, default=0.0))
+        best = max(values, default=0.0)
+        self.progress(f"tuning {self.model} (best HR@5 {best:.3f})", len(done), self.total)
 
 
 class _Job:
@@ -419,19 +420,16 @@ def _quiet() -> Iterator[None]:
 def chosen_settings(
     log: LaunchLog,
     experiment: Experiment,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Progress = silent,
     *,
     tuning: Tuning | None = None,
     storage: Path | None = None,
     models: tuple[str, ...] = TUNED,
 ) -> tuple[Experiment, dict[str, Chosen]]:
     """The experiment with the settings chosen for each of the models, and how they were."""
-    found = {}
-    for model in models:
-
-        def heard(done: int, total: int, best: float, model: str = model) -> None:
-            progress(f"tuning {model} (best HR@5 {best:.3f})", done, total)
-
-        found[model] = tuned(log, experiment, model, heard, tuning=tuning, storage=storage)
+    found = {
+        model: tuned(log, experiment, model, progress, tuning=tuning, storage=storage)
+        for model in models
+    }
     settings: dict[str, Any] = {model: one.training for model, one in found.items()}
     return replace(experiment, **settings), found

@@ -11,12 +11,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
 from nextapp.data.log import LaunchLog
-from nextapp.randomness.compiled import compiled
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Shorts = npt.NDArray[np.int16]
+Mask = npt.NDArray[np.bool_]
 
 MOST_APPS = np.iinfo(np.int16).max
 
@@ -129,7 +130,7 @@ class Fleet:
         )
 
     @classmethod
-    def joined(cls, shards: Sequence[Fleet]) -> Fleet:
+    def join(cls, shards: Sequence[Fleet]) -> Fleet:
         """Shards that follow each other, as one fleet."""
         for before, after in pairwise(shards):
             if after.first_phone != before.first_phone + len(before):
@@ -143,10 +144,10 @@ class Fleet:
                 )
         return cls(
             shards[0].n_apps,
-            _joined_starts(shard.app_starts for shard in shards),
+            _join_starts(shard.app_starts for shard in shards),
             np.concatenate([shard.apps for shard in shards]),
             np.concatenate([shard.counts for shard in shards]),
-            _joined_starts(shard.transition_starts for shard in shards),
+            _join_starts(shard.transition_starts for shard in shards),
             np.concatenate([shard.previous for shard in shards]),
             np.concatenate([shard.following for shard in shards]),
             np.concatenate([shard.times for shard in shards]),
@@ -154,7 +155,7 @@ class Fleet:
         )
 
 
-def _joined_starts(starts: Iterable[Longs]) -> Longs:
+def _join_starts(starts: Iterable[Longs]) -> Longs:
     sizes = [np.diff(column) for column in starts]
     return np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
 

@@ -15,10 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nextapp.compiled import fast
 from nextapp.directed import NEWTON_STEPS
-from nextapp.fleet.columns import Ints
-from nextapp.fleet.gradients import Gradients, Mask
-from nextapp.fleet.stepping import Columns, fast, most_apps
+from nextapp.fleet.columns import Ints, Mask
+from nextapp.fleet.gradients import Gradients
+from nextapp.fleet.stepping import Columns, most_apps
 from nextapp.wire import Broadcast, Floats
 
 _STEPS = NEWTON_STEPS

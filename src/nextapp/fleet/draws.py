@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled, high_word
+from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs
 from nextapp.randomness import Words
-from nextapp.randomness.compiled import below, compiled, high_word, word
 
 _GRID = float(1 << 52)
 _FULL = np.uint64(1 << 53)

@@ -5,17 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.gradients import Gradients
+from nextapp.privacy import Mechanism
+from nextapp.privacy.mechanism import Tally
 from nextapp.randomness import purpose_word
 from nextapp.wire import Floats
 
 Arrays = Sequence[Any]
 State = dict[str, npt.NDArray[Any]]
+Kind = TypeVar("Kind", bound=Mechanism)
 
 REPORT = np.uint64(purpose_word("report"))
 # Arrays of a state that do not add: one joins by its maximum, one is the same in all shards.
@@ -49,8 +52,8 @@ class Totals:
     loss: float
     n_bytes_up: int
 
-    def joined(self, other: Self) -> Self:
-        state = {name: _joined(name, mine, other.state[name]) for name, mine in self.state.items()}
+    def join(self, other: Self) -> Self:
+        state = {name: _join(name, mine, other.state[name]) for name, mine in self.state.items()}
         return replace(
             self,
             n_reports=self.n_reports + other.n_reports,
@@ -61,7 +64,7 @@ class Totals:
         )
 
 
-def _joined(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _join(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if name == SAME:
         return mine
     joined: npt.NDArray[Any] = np.maximum(mine, other) if name == LARGEST else mine + other
@@ -74,7 +77,7 @@ class Side(Protocol):
     block: int  # phones at a time, so that the work on them fits the cache
     size: int  # phones in a range, which one thread sums
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         """The sum of no reports."""
         ...
 
@@ -82,7 +85,7 @@ class Side(Protocol):
         """Add the reports of a block to a sum."""
         ...
 
-    def finished(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: Round) -> State:
         """The sum over all ranges, as it is handed on."""
         ...
 
@@ -103,7 +106,7 @@ class Encoder(ABC):
     payload_bytes: int
 
     @abstractmethod
-    def encoded(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: Round) -> Arrays:
         """The reports of a block as columns."""
 
     @abstractmethod
@@ -111,7 +114,7 @@ class Encoder(ABC):
         """The payload of every report of a block."""
 
     @abstractmethod
-    def nothing(self) -> State: ...
+    def empty(self) -> State: ...
 
     @abstractmethod
     def add(self, state: State, reports: Arrays) -> None:
@@ -121,11 +124,24 @@ class Encoder(ABC):
     def mean(self, totals: Totals) -> Floats: ...
 
     def play(self, state: State, x: Gradients, r: Round) -> None:
-        self.add(state, self.encoded(x, r))
+        self.add(state, self.encode(x, r))
 
-    def finished(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: Round) -> State:
         del r
         return state
 
     def n_bytes(self, x: Gradients) -> int:
         return len(x.phones) * self.payload_bytes
+
+
+class TallyEncoder(Encoder, Generic[Kind]):
+    """An encoder whose sum is the mechanism's tally, from which the mechanism estimates."""
+
+    mechanism: Kind
+
+    @abstractmethod
+    def tally(self, state: State) -> Tally:
+        """What the mechanism's own ``tally`` makes of the reports summed."""
+
+    def mean(self, totals: Totals) -> Floats:
+        return self.mechanism.estimate(self.tally(totals.state), totals.n_reports)

@@ -12,22 +12,22 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts, in_ranges
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import Key, below, stream, word
+from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
 from nextapp.fleet.encoder import REPORT
-from nextapp.fleet.gradients import Mask
 from nextapp.privacy import FrequencyOracle
 from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.oracle import GRID
 from nextapp.privacy.packing import packed, width
 from nextapp.privacy.subset import Subset
-from nextapp.randomness.compiled import Key, below, compiled, stream, word
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
 
 Columns = tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints]
 
 
-def tallied(
+def tally_reports(
     fleet: Fleet,
     oracle: FrequencyOracle,
     seed: int,
@@ -38,11 +38,11 @@ def tallied(
     threads: int | None = None,
 ) -> Longs:
     """(n_outputs,): ``oracle.tally`` of the reports of the phones in `reporting`, or of all."""
-    drawn = _drawn(fleet, oracle, seed, round, reporting, popularity, threads)
+    drawn = _draw_outputs(fleet, oracle, seed, round, reporting, popularity, threads)
     return np.bincount(drawn[drawn >= 0], minlength=oracle.n_outputs).astype(np.int64)
 
 
-def reported(
+def encode_reports(
     fleet: Fleet,
     oracle: FrequencyOracle,
     seed: int,
@@ -53,7 +53,7 @@ def reported(
     threads: int | None = None,
 ) -> list[Report]:
     """The reports themselves, in the order of the phones."""
-    drawn = _drawn(fleet, oracle, seed, round, reporting, popularity, threads)
+    drawn = _draw_outputs(fleet, oracle, seed, round, reporting, popularity, threads)
     widths = [width(oracle.n_outputs)]
     return [
         Report(oracle.name, round, packed([output], widths))
@@ -71,7 +71,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
     return total / len(fleet)
 
 
-def _drawn(
+def _draw_outputs(
     fleet: Fleet,
     oracle: FrequencyOracle,
     seed: int,
@@ -145,7 +145,7 @@ def _draw(
         if cell >= 0 and coin < threshold:
             scattered = cell * step % n_cells
             point = scattered // n_blocks
-            favoured = _at_right_angles(point, place, q, v, u) if t > 0 else _even(point, place)
+            favoured = _orthogonal(point, place, q, v, u) if t > 0 else _even(point, place)
             drawn[phone] = scattered % n_blocks * block + favoured
 
 
@@ -196,7 +196,7 @@ def _even(point: int, place: int) -> int:
 
 
 @compiled
-def _at_right_angles(point: int, place: int, q: int, v: Longs, u: Longs) -> int:
+def _orthogonal(point: int, place: int, q: int, v: Longs, u: Longs) -> int:
     """`Subset._favoured`; v and u have room for a vector."""
     t = len(v)
     lead = _vector(point, q, v)

@@ -11,23 +11,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.stepping import (
-    Columns,
-    Desk,
-    Terms,
-    desk,
-    fast,
-    most_apps,
-    prepare,
-    slope,
-    solve,
-)
+from nextapp.compiled import fast
+from nextapp.fleet.columns import Ints, Longs, Mask
+from nextapp.fleet.stepping import Columns, Desk, Terms, desk, most_apps, prepare, slope, solve
 from nextapp.wire import Floats
-
-Mask = npt.NDArray[np.bool_]
 
 BALLS = {"none": 0, "linf": 1, "l1": 2, "l2": 3}
 LINF, L1 = BALLS["linf"], BALLS["l1"]

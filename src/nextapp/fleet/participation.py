@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import in_ranges
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream, uniform
+from nextapp.fleet.columns import Mask, in_ranges
 from nextapp.randomness import purpose_word
-from nextapp.randomness.compiled import compiled, stream, uniform
-
-Mask = npt.NDArray[np.bool_]
 
 # Share of phones that are charging, idle and on an unmetered network, by local hour of the day.
 NIGHT_OWLS = (

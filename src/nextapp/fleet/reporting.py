@@ -1,9 +1,9 @@
 """A round of a fleet: every phone's report, or only what the server makes of all of them.
 
-`encoded` plays the bits of each phone and returns the reports as columns. `aggregated` sums them as
-they come and keeps none. A phone draws from bits of its own and ranges of phones are summed in
-their order, so neither threads nor shards change a report; shards change a sum by the rounding of
-floats at the most, and a sum of whole numbers not at all.
+`encode_reports` plays the bits of each phone and returns the reports as columns. `sum_reports` sums
+them as they come and keeps none. A phone draws from bits of its own and ranges of phones are summed
+in their order, so neither threads nor shards change a report; shards change a sum by the rounding
+of floats at the most, and a sum of whole numbers not at all.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.codes import Codewords, SeedsInCaps, SignsOfProjections
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.corners import Corners
+from nextapp.fleet.codebook import CodebookEncoder
+from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.fleet.directed_steps import directed_gradients
 from nextapp.fleet.directed_steps import terms as directed_terms
+from nextapp.fleet.duchi import DuchiEncoder
 from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
-from nextapp.fleet.frames import SignsOfCoefficients
-from nextapp.fleet.gradients import BALLS, Gradients, Mask, add_up, gradients, into_balls
-from nextapp.fleet.law import law
-from nextapp.fleet.plain import AsItIs
-from nextapp.fleet.reals import LeaningVectors, NoisyEntries, OneValue
-from nextapp.fleet.signs import SignsAsPrinted, SignsOfEntries
+from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
+from nextapp.fleet.harmony import HarmonyEncoder
+from nextapp.fleet.hybrid import HybridEncoder
+from nextapp.fleet.identity import IdentityEncoder
+from nextapp.fleet.kashin import KashinEncoder
+from nextapp.fleet.laplace import LaplaceEncoder
+from nextapp.fleet.piecewise import PiecewiseEncoder
+from nextapp.fleet.privunit import PrivUnitEncoder, PrivUnitSeedEncoder
+from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
+from nextapp.fleet.simhash import SimHashEncoder
 from nextapp.fleet.stepping import columns, terms
+from nextapp.fleet.sum_law import sum_law
 from nextapp.privacy import FrequencyOracle, Mechanism
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
@@ -42,21 +47,21 @@ GRADIENTS = ("seqmf", "directed")
 """Models whose gradients a fleet reports: of Q, or of Q and below it R (`nextapp.directed`)."""
 
 _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
-    "identity": AsItIs,
-    "harmony": SignsOfEntries,
-    "qharmony": SignsOfEntries,
-    "qharmony-paper": SignsAsPrinted,
-    "laplace": NoisyEntries,
-    "duchi": Corners,
-    "piecewise": OneValue,
-    "hybrid": OneValue,
-    "kashin": SignsOfCoefficients,
-    "simhash": SignsOfProjections,
-    "privunit": LeaningVectors,
-    "codebook": Codewords,
+    "identity": IdentityEncoder,
+    "harmony": HarmonyEncoder,
+    "qharmony": HarmonyEncoder,
+    "qharmony-paper": QHarmonyPaperEncoder,
+    "laplace": LaplaceEncoder,
+    "duchi": DuchiEncoder,
+    "piecewise": PiecewiseEncoder,
+    "hybrid": HybridEncoder,
+    "kashin": KashinEncoder,
+    "simhash": SimHashEncoder,
+    "privunit": PrivUnitEncoder,
+    "codebook": CodebookEncoder,
 }
 _DENSE_ENTRIES = 1 << 18  # of a block of dense gradients, so that it fits the cache
-PLAYED = tuple(_ENCODERS)
+FLEET_MECHANISMS = tuple(_ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
 
 
@@ -96,7 +101,7 @@ class Sums(Totals):
                 raise ValueError(
                     f"sums of one round can be joined; here {name} is {mine!r} and {theirs!r}."
                 )
-        return self.joined(other)
+        return self.join(other)
 
     def mean(self, mechanism: Mechanism) -> Floats:
         """(n_apps, d): what ``mechanism.decode`` makes of these reports."""
@@ -107,7 +112,7 @@ class Sums(Totals):
         return _side(mechanism, self.mode).mean(self)
 
 
-def encoded(
+def encode_reports(
     fleet: Fleet,
     broadcast: Broadcast,
     mechanism: Mechanism,
@@ -136,14 +141,16 @@ def encoded(
     """
     _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
     encoder = _encoder(mechanism)
-    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype)
+    block_gradients = _block_gradients(
+        fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
+    )
     r = _round(seed, fleet, broadcast)
 
     def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
         blocks = []
         for start, stop in _cut(first, last, _block(encoder, broadcast, model)):
-            x = made(start, stop)[0]
-            blocks.append((x.phones, encoder.encoded(x, r)))
+            x = block_gradients(start, stop)[0]
+            blocks.append((x.phones, encoder.encode(x, r)))
         return blocks
 
     ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
@@ -153,7 +160,7 @@ def encoded(
     return Batch(phones, columns_, encoder, mechanism.name, broadcast.round)
 
 
-def aggregated(
+def sum_reports(
     fleet: Fleet,
     broadcast: Broadcast,
     mechanism: Mechanism,
@@ -167,7 +174,7 @@ def aggregated(
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
 ) -> Sums:
-    """The sum of the reports of the phones in `reporting`; parameters as in `encoded`.
+    """The sum of the reports of the phones in `reporting`; parameters as in `encode_reports`.
 
     ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
     is far cheaper (docs/fleet-law.md).
@@ -175,18 +182,20 @@ def aggregated(
     _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
     background = model == "seqmf" and broadcast.settings.alpha > 0
     side = _side(mechanism, mode, background)
-    made = _made(fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype)
+    block_gradients = _block_gradients(
+        fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
+    )
     r = _round(seed, fleet, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     vectors = broadcast.app_vectors
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
 
     def work(first: int, last: int) -> Sums:
-        state, total = side.nothing(), np.zeros(vectors.shape)
+        state, total = side.empty(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
         losses, n_reports, n_bytes = 0.0, 0, 0
         for start, stop in _cut(first, last, _block(side, broadcast, model)):
-            x, loss = made(start, stop)
+            x, loss = block_gradients(start, stop)
             add_up(x, vectors, total, common)
             side.play(state, x, r)
             losses += loss
@@ -198,11 +207,11 @@ def aggregated(
             mechanism.name, mode,
         )  # fmt: skip
 
-    sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), side.size, threads))
-    return replace(sums, state=side.finished(sums.state, r))
+    sums = functools.reduce(Sums.__add__, _run_in_order(work, len(fleet), side.size, threads))
+    return replace(sums, state=side.finish(sums.state, r))
 
 
-def _made(
+def _block_gradients(
     fleet: Fleet,
     broadcast: Broadcast,
     mechanism: Mechanism,
@@ -223,7 +232,7 @@ def _made(
     ball, clip = BALLS[mechanism.ball], mechanism.clip
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 
-    def made(first: int, last: int) -> tuple[Gradients, float]:
+    def work(first: int, last: int) -> tuple[Gradients, float]:
         x, loss = step(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
@@ -235,7 +244,7 @@ def _made(
             into_balls(x, broadcast.app_vectors, ball, clip)
         return x, float(loss)
 
-    return made
+    return work
 
 
 def _block(side: Side, broadcast: Broadcast, model: str) -> int:
@@ -244,7 +253,7 @@ def _block(side: Side, broadcast: Broadcast, model: str) -> int:
     return min(side.block, most)
 
 
-def _in_order(
+def _run_in_order(
     work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
 ) -> Iterator[Sums]:
     """work(first, last) for ranges of phones, one result after the other; none is kept."""
@@ -275,7 +284,7 @@ def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
 
 def _encoder(mechanism: Mechanism) -> Encoder:
     if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
-        return SeedsInCaps(mechanism)
+        return PrivUnitSeedEncoder(mechanism)
     if isinstance(mechanism, FrequencyOracle):
         raise ValueError(
             f"{mechanism.name} reports shares, not gradients: nextapp.fleet.frequencies draws them "
@@ -287,7 +296,7 @@ def _encoder(mechanism: Mechanism) -> Encoder:
 def _side(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
-    return _encoder(mechanism) if mode == "exact" else law(mechanism, _encoder, background)
+    return _encoder(mechanism) if mode == "exact" else sum_law(mechanism, _encoder, background)
 
 
 def _check(

@@ -29,7 +29,7 @@ class Recipe:
     seed: int = 0
     folder: Path | None = None
 
-    def made(self) -> Fleet:
+    def build(self) -> Fleet:
         if self.folder is not None:
             return read_shard(self.folder, self.first)
         if self.parameters is None:

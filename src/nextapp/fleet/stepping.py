@@ -9,22 +9,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Fleet, Ints, Longs, Shorts
+from nextapp.compiled import fast
+from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
 from nextapp.wire import Broadcast, Floats
 
 STRIDE = 8  # transitions of one row stand together: taken apart, their sums need not wait
 READING_CODES = {"example": 0, "equation": 1, "authors": 2, "none": 3}
-
-
-def fast(function: Any) -> Any:
-    """Compiled with sums in any order, which is what lets a loop use the machine's vectors."""
-    return numba.njit(
-        cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"}
-    )(function)
 
 
 class Columns(NamedTuple):
@@ -253,16 +246,26 @@ def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> flo
     return loss
 
 
+def solve_user_vectors(
+    fleet: Fleet, broadcast: Broadcast, start: Floats | None = None, solving: Mask | None = None
+) -> Floats:
+    """(n_phones, d): all phones' user vectors against a broadcast, eq. (10), in float64.
+
+    With `solving` only of the phones in it; the others keep their row of `start`, by default 0.
+    """
+    found = np.zeros((len(fleet), broadcast.dim)) if start is None else start.copy()
+    mask = np.ones(len(fleet), np.bool_) if solving is None else solving
+    t, phones = terms(broadcast, np.float64), columns(fleet)
+    in_ranges(
+        len(fleet), lambda first, last: _solve_range(first, last, phones, t, found, mask), size=256
+    )
+    return found
+
+
 @fast
-def solved(
-    first: int,
-    last: int,
-    fleet: Columns,
-    t: Terms,
-    user_vectors: Floats,
-    solving: npt.NDArray[np.bool_],
+def _solve_range(
+    first: int, last: int, fleet: Columns, t: Terms, user_vectors: Floats, solving: Mask
 ) -> None:
-    """Solve the user vectors of the phones of a range that are to; row u is phone u's."""
     w = desk(most_apps(first, last, fleet), t.Q)
     for phone in range(first, last):
         if solving[phone]:
@@ -272,13 +275,13 @@ def solved(
 
 
 @fast
-def summed(
+def sum_gradients(
     first: int,
     last: int,
     fleet: Columns,
     t: Terms,
     user_vectors: Floats,
-    reporting: npt.NDArray[np.bool_],
+    reporting: Mask,
     solving: bool,
 ) -> tuple[npt.NDArray[np.float64], float, int]:
     """Σ F(u) (n_apps, d), Σ loss and the number of phones, over those of the range that report."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,9 +11,12 @@ from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
 from nextapp.privacy import mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
 from nextapp.wire import Broadcast, Floats, ModelSettings
+
+ROUND = "federated round"
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,6 @@ class Training:
             )
 
 
-Progress = Callable[[int, int], None]
-
-
 def phones(history: LaunchLog) -> list[PhoneCore]:
     """One phone for each user of the log, with its own launches."""
     starts = history.starts
@@ -70,7 +69,7 @@ def train(
     training: Training,
     seed: int,
     apps: tuple[str, ...] = (),
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
     plain = mechanism("identity", n_apps=n_apps, d=training.dim)
@@ -88,7 +87,7 @@ def train(
             bits = KeyedBits(seed, number, done, "report")
             server.collect(plain.encode(device.gradient(), bits, broadcast.round))
         server.step()
-        progress(done + 1, training.rounds)
+        progress(ROUND, done + 1, training.rounds)
     for device in devices:
         device.update(server.broadcast)
     return server.broadcast
@@ -104,7 +103,7 @@ class SeqMF:
         training: Training,
         seed: int,
         name: str = "seqmf",
-        progress: Progress = lambda done, total: None,
+        progress: Progress = silent,
     ) -> None:
         self.training = training
         self.seed = seed

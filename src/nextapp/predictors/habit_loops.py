@@ -11,12 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
-from numba.typed import Dict
 
 from nextapp import habits
+from nextapp.compiled import compiled, dict_of_whole_numbers
 from nextapp.predictors.questions import Indices
-from nextapp.randomness.compiled import compiled
 from nextapp.wire import Floats
 
 _N = len(habits.STATISTICS)
@@ -195,10 +193,7 @@ def _answers(
             crowd.average,
         )
         phone = _new_phone(k, end - first, start, again, gate)
-        slots = (
-            Dict.empty(types.int64, types.int64),
-            Dict.empty(types.int64, types.int64),
-        )
+        slots = (dict_of_whole_numbers(), dict_of_whole_numbers())
         cell = streams.cell[v]
         for row in range(first, end):
             app, when = streams.launches[row], streams.seconds[row]

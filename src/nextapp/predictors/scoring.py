@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
 from nextapp.predictors.questions import Indices, Questions
-from nextapp.randomness.compiled import compiled
 from nextapp.wire import Floats, inference_window
 
 _WHOLE_SESSION = int(np.iinfo(np.int64).max)

@@ -23,16 +23,17 @@ from nextapp.experiments.settings import (
     training_from,
     training_values,
 )
-from nextapp.experiments.static import Report, StaticResult
+from nextapp.experiments.static import StaticResult
 from nextapp.experiments.tuning import TUNED, chosen_settings
 from nextapp.names import unknown
 from nextapp.predictors import Training
+from nextapp.progress import Progress
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
 _OURS = ("seqmf", "nextapp")
 
 
-def played(part: Part, scratch: Path, report: Report) -> dict[str, Any]:
+def played(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
     """The result of a part; data too small for it give a ``problem`` in words instead.
 
     A tuning keeps its trials under `scratch`, so that a part killed in the middle goes on.
@@ -59,7 +60,7 @@ def played(part: Part, scratch: Path, report: Report) -> dict[str, Any]:
     return {**result, "data": about}
 
 
-def static(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[str, Any]:
+def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
     """A table: for each preset, tune on the validation part, then measure every model."""
     _check(part, {"split", "presets", "models", "tune", "authors"})
     presets = {
@@ -69,7 +70,7 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[st
 
 
 def _static(
-    part: Part, preset: str, log: LaunchLog, scratch: Path, report: Report
+    part: Part, preset: str, log: LaunchLog, scratch: Path, report: Progress
 ) -> dict[str, Any]:
     settings = part.settings
     experiment = experiment_from(
@@ -120,7 +121,7 @@ def _static(
     }
 
 
-def activity(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[str, Any]:
+def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
     """Who is active when: by day, and by cycle of almost equal activity."""
     del scratch
     _check(part, {"cycles"})
@@ -142,7 +143,7 @@ def activity(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[
     }
 
 
-def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Report) -> dict[str, Any]:
+def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
     """A figure of the dynamic environment: regimes, or privacy mechanisms."""
     del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
@@ -160,7 +161,7 @@ def _models(part: Part) -> list[str]:
     return [*models, ORACLE] if models and not part.source.real else models
 
 
-def phones(part: Part, report: Report) -> dict[str, Any]:
+def phones(part: Part, report: Progress) -> dict[str, Any]:
     """Fleets of synthetic phones: from which number on does a mechanism beat its controls?"""
     values = _values(part, {each.name for each in fields(PhonesNeeded)} - {"seed"})
     if "training" in values:
@@ -171,7 +172,7 @@ def phones(part: Part, report: Report) -> dict[str, Any]:
     return result
 
 
-def coldstart(part: Part, report: Report) -> dict[str, Any]:
+def coldstart(part: Part, report: Progress) -> dict[str, Any]:
     """New phones from their first launch on: held out of the log, or after a synthetic fleet."""
     values = _values(part, {each.name for each in fields(ColdStart)} - {"data", "seed"})
     settings = ColdStart(part.source.where, **values, seed=part.seed)
@@ -197,12 +198,12 @@ def _check(part: Part, known: set[str]) -> None:
             raise KeyError(f"{part.name}.toml: {unknown('setting', key, sorted(known))}")
 
 
-ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Report], dict[str, Any]]] = {
+ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]]] = {
     "static": static,
     "activity": activity,
     "dynamic": in_cycles,
 }
-ON_FLEETS: Mapping[str, Callable[[Part, Report], dict[str, Any]]] = {
+ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": phones,
     "coldstart": coldstart,
 }

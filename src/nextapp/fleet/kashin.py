@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.fleet.columns import Longs
+from nextapp.compiled import compiled, fast
+from nextapp.compiled_bits import stream, word
+from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
-from nextapp.fleet.gradients import Gradients, Mask, spread_out, sweep
-from nextapp.fleet.signs import count_signs, no_signs, signed_positions, sum_of_signs
-from nextapp.fleet.stepping import fast
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.gradients import Gradients, spread_out, sweep
+from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
+from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.packing import SignedPositions
-from nextapp.randomness.compiled import compiled, stream, word
 from nextapp.wire import Floats
 
 
-class SignsOfCoefficients(Encoder):
+class KashinEncoder(TallyEncoder[Kashin]):
     """`Kashin`."""
 
     block = size = 64
@@ -32,7 +33,7 @@ class SignsOfCoefficients(Encoder):
         self._fields = SignedPositions(mechanism.b, mechanism.N)
         self.payload_bytes = self._fields.n_bytes
 
-    def encoded(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         rows, signs = m._rows.astype(np.int64), m._signs
         return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
@@ -40,17 +41,14 @@ class SignsOfCoefficients(Encoder):
     def payloads(self, reports: Arrays) -> list[bytes]:
         return signed_positions(self._fields, reports)
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         return no_signs(self.mechanism.N)
 
     def add(self, state: State, reports: Arrays) -> None:
         count_signs(reports[0], reports[1], state["positive"], state["negative"])
 
-    def mean(self, totals: Totals) -> Floats:
-        m = self.mechanism
-        scale = m.clip * math.sqrt(m.N) / m.b * m.K * (2.0**64 / m.threshold) / totals.n_reports
-        coefficients = sum_of_signs(totals.state).astype(np.float64)
-        return scale * m._synthesis(coefficients).reshape(m.n_apps, m.d)
+    def tally(self, state: State) -> Tally:
+        return sum_of_signs(state)
 
 
 @compiled

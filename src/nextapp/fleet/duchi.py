@@ -1,4 +1,4 @@
-"""Corners of the cube: the compiled form of `nextapp.privacy.duchi`; symbols as there.
+"""A corner of the cube: the compiled form of `nextapp.privacy.duchi`; symbols as there.
 
 v and t are words of 64 signs, lowest bit first, 1 for +1; t·v counts the bits in which they agree.
 """
@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream, word
 from nextapp.fleet.columns import Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
+from nextapp.privacy.mechanism import Tally
 from nextapp.randomness import Words
-from nextapp.randomness.compiled import compiled, stream, word
-from nextapp.wire import Floats
 
 _ONE, _SIGNS = np.uint64(1), 64
 
 
-class Corners(Encoder):
+class DuchiEncoder(TallyEncoder[Duchi]):
     """`Duchi`."""
 
     size = 256
@@ -30,21 +31,20 @@ class Corners(Encoder):
         self.mechanism = mechanism
         self.payload_bytes = (mechanism.D + 7) // 8
 
-    def encoded(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: Round) -> Arrays:
         return [_corners(x, r, np.uint64(W - self.mechanism.floor))]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
         return [row.astype("<u8").tobytes()[: self.payload_bytes] for row in reports[0]]
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         return {"sum": np.zeros(self.mechanism.D, np.int64)}
 
     def add(self, state: State, reports: Arrays) -> None:
         _add_signs(reports[0], state["sum"])
 
-    def mean(self, totals: Totals) -> Floats:
-        m = self.mechanism
-        return m.clip * m.B / totals.n_reports * totals.state["sum"].reshape(m.n_apps, m.d)
+    def tally(self, state: State) -> Tally:
+        return state["sum"]
 
 
 @compiled

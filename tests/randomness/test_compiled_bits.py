@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import below, exponential, normal, stream, uniform, word
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.randomness import below as plain_below
-from nextapp.randomness.compiled import (
-    below,
-    compiled,
-    exponential,
-    normal,
-    stream,
-    uniform,
-    word,
-)
 
 words64 = st.integers(0, 2**64 - 1)
 purposes = st.text(st.characters(codec="ascii"), max_size=8)

@@ -1,4 +1,4 @@
-"""The bits of `KeyedBits` inside compiled loops, word for word, and the house's way to compile.
+"""The bits of `nextapp.randomness.KeyedBits` inside compiled loops, word for word.
 
 A stream is an array of 11 words that its functions move on::
 
@@ -9,37 +9,19 @@ A stream is an array of 11 words that its functions move on::
         for _ in range(n):
             heads += uniform(bits) < 0.5
         return heads
-
-Compiled code is kept on disk beside its module (in ``__pycache__``). Numba notices when that module
-changes, not when a module it calls does: after a change here, delete the callers' ``*.nbi`` files.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
 
+from nextapp.compiled import compiled, high_word
 from nextapp.randomness import Words
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Key = int | np.integer[Any]
-
-
-def compiled(function: Function) -> Function:
-    """`numba.njit` with a cache on disk, as a decorator that keeps the function's type.
-
-    Division follows NumPy (x / 0 is inf), and a kernel lets go of the interpreter while it runs, so
-    that threads share the work.
-    """
-    kernel: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return cast(Function, kernel)
-
 
 # Philox 4x64-10: multipliers and key increments (Salmon et al. 2011, table 2 and section 4.3).
 _MULTIPLY_0 = np.uint64(0xD2E7470EE14C6C93)
@@ -50,20 +32,6 @@ _ONE = np.uint64(1)
 
 # Where things stand in a stream: the key, the counter, the block, the next word of the block.
 _KEY, _COUNTER, _BLOCK, _NEXT = 0, 2, 6, 10
-
-
-def _high_word_of(_typing: Any, left: Any, right: Any) -> Any:
-    """The upper 64 bits of the 128-bit product of two words: one instruction, not four products."""
-
-    def build(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:
-        double = ir.IntType(128)
-        product = builder.mul(*(builder.zext(word, double) for word in words))
-        return builder.trunc(builder.lshr(product, ir.Constant(double, 64)), ir.IntType(64))
-
-    return numba.uint64(left, right), build
-
-
-high_word: Any = intrinsic(_high_word_of)
 
 
 @compiled

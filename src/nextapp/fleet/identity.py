@@ -15,13 +15,13 @@ from nextapp.wire import Floats
 _HEAD_BYTES = 16
 
 
-class AsItIs(Encoder):
+class IdentityEncoder(Encoder):
     """`Identity`. Its reports sum to the sum of the clipped gradients, so it has no state."""
 
     def __init__(self, mechanism: Identity) -> None:
         self.mechanism = mechanism
 
-    def encoded(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: Round) -> Arrays:
         """The gradients themselves."""
         return x, r.Q
 
@@ -32,7 +32,7 @@ class AsItIs(Encoder):
             for i in range(len(x.phones))
         ]
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         return {}
 
     def add(self, state: State, reports: Arrays) -> None:

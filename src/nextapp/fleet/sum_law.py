@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextapp.fleet.codes import whole_table
+from nextapp.compiled import fast
+from nextapp.compiled_bits import below, exponential, normal, stream, word
+from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import inside, normal_quantile
 from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
-from nextapp.fleet.stepping import fast
 from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import UNIT
@@ -32,7 +33,6 @@ from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import KeyedBits, Words, purpose_word
-from nextapp.randomness.compiled import below, exponential, normal, stream, word
 from nextapp.wire import Floats
 
 LAWS = ("laplace", "codebook", "simhash", "privunit")
@@ -46,7 +46,7 @@ _SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
 _RANKED, _SIGNED, _CAPPED = range(3)
 
 
-def law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
+def sum_law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
     """How to draw the sum of the reports of this mechanism.
 
     Where a report is a few entries (`CHEAP`) there is nothing to gain: it is played exactly.
@@ -72,13 +72,13 @@ class SumOfLaplace:
         self.mechanism = mechanism
         self._payload_bytes = payload_bytes
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         return {}
 
     def play(self, state: State, x: Gradients, r: Round) -> None:
         pass
 
-    def finished(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: Round) -> State:
         del r
         return state
 
@@ -140,7 +140,7 @@ class SumOfLeaning:
         self._lean, self._scale = _lean(mechanism)
         self._table = whole_table()
 
-    def nothing(self) -> State:
+    def empty(self) -> State:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d
         n_seen = n_apps if self._background else 0
         return Drawn(
@@ -155,7 +155,7 @@ class SumOfLeaning:
     def play(self, state: State, x: Gradients, r: Round) -> None:
         _leaning(x, r, self._lean, self._table, self._background, Drawn(**state))
 
-    def finished(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: Round) -> State:
         return state | {SAME: r.Q}
 
     def n_bytes(self, x: Gradients) -> int:
@@ -181,7 +181,7 @@ def _rest(Q: Floats, drawn: Drawn, absent: Longs, z: Floats) -> Floats:
     here = np.flatnonzero(absent)
     cross = drawn.own_inverses @ Q.T
     known = Q @ drawn.inverses @ Q.T - cross - cross.T + _symmetric(drawn.pairs, len(Q))
-    span = _spanned(Q[here])
+    span = _orthonormal_basis(Q[here])
     n = float(absent.max(initial=0))
     covariance = n * span @ span.T - known[np.ix_(here, here)]
     covariance[np.diag_indices(len(here))] += absent[here] + _RIDGE * n
@@ -201,7 +201,7 @@ def _symmetric(triangle: Floats, n: int) -> Floats:
     return matrix
 
 
-def _spanned(vectors: Floats) -> Floats:
+def _orthonormal_basis(vectors: Floats) -> Floats:
     """An orthonormal basis of what the columns span."""
     basis, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
     return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
@@ -222,7 +222,7 @@ def _lean(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
 
 
 @fast
-def drawn_lean(law_: Lean, bits: Words) -> float:
+def draw_lean(law_: Lean, bits: Words) -> float:
     """t of one report."""
     if law_.kind == _CAPPED:
         coin, u = inside(bits), inside(bits)
@@ -266,7 +266,7 @@ def _leaning(
         phone = r.first_phone + np.uint64(x.phones[i])
         bits = stream(r.seed, phone, r.number, _LAW)
         apps, rows = x.apps[x.starts[i] : x.starts[i + 1]], x.rows[x.starts[i] : x.starts[i + 1]]
-        t = drawn_lean(law_, bits)
+        t = draw_lean(law_, bits)
         product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
         for row in range(len(apps)):
             _normals(bits, entries, z[row])
@@ -274,7 +274,7 @@ def _leaning(
                 own[row, y] = r.Q[apps[row], y]
                 product += rows[row, y] * z[row, y]
         if background:
-            _factored(r.gram, own[: len(apps)], L, T)
+            _factor(r.gram, own[: len(apps)], L, T)
             for y in range(d):
                 _normals(bits, entries, Z[y])
             product += x.c0[i] * _through(L, Z, x.p[i])
@@ -315,7 +315,7 @@ def _add_others(
 
 
 @fast
-def _factored(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
+def _factor(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
     """L Lᵀ = QᵀQ over the apps that are not the phone's own, and T = L⁻¹.
 
     A direction that those apps do not span has a column of zeros in L and a row of zeros in T.

@@ -1,0 +1,119 @@
+"""One of a seed's codewords: the compiled form of `nextapp.privacy.codebook`; symbols as there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import below, stream, word
+from nextapp.fleet.codewords import (
+    add_vectors,
+    align,
+    clear,
+    fill,
+    no_vectors,
+    room,
+    seeded_payloads,
+    whole_table,
+)
+from nextapp.fleet.columns import Ints, Longs
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.gradients import Gradients
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.mechanism import Tally
+from nextapp.randomness import Words, purpose_word
+
+_CODEBOOK = np.uint64(purpose_word("codebook"))
+
+
+class CodebookEncoder(TallyEncoder[Codebook]):
+    """`Codebook`."""
+
+    block = 256
+
+    def __init__(self, mechanism: Codebook) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self._table = whole_table()
+
+    def encode(self, x: Gradients, r: Round) -> Arrays:
+        m = self.mechanism
+        return _indices(x, r, self._table, m.m, m.k, np.uint64(m.threshold))
+
+    def empty(self) -> State:
+        return no_vectors(self.mechanism.D)
+
+    def add(self, state: State, reports: Arrays) -> None:
+        seeds, chosen = reports
+        others = np.full_like(seeds, _CODEBOOK)
+        add_vectors(seeds, others, chosen, self.mechanism.m, self._table, state["sum"])
+
+    def tally(self, state: State) -> Tally:
+        return state["sum"][: self.mechanism.D]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return seeded_payloads(reports, self.mechanism.b)
+
+
+@compiled
+def _indices(
+    x: Gradients, r: Round, entries: Ints, m: int, k: int, threshold: Any
+) -> tuple[Words, Longs]:
+    n = len(x.phones)
+    seeds, chosen = np.empty(n, np.uint64), np.empty(n, np.int64)
+    grid, groups, s = room(r.Q.size, m)
+    for i in range(n):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        seeds[i], coin = word(bits), word(bits)
+        if coin < threshold:
+            n_groups_in = fill(x, i, r.Q, grid, groups)
+            align(grid, groups[:n_groups_in], seeds[i], _CODEBOOK, entries, s)
+            clear(grid, groups[:n_groups_in])
+            chosen[i] = _among_best(s, k, below(bits, k))
+        else:
+            chosen[i] = below(bits, m)
+    return seeds, chosen
+
+
+@compiled
+def _among_best(s: Longs, k: int, place: int) -> int:
+    """Which of the k largest of s stands at `place` in ascending order; of equals the earlier."""
+    last = _order_statistic(s.copy(), len(s) - k)  # the k-th largest
+    equals = k
+    for value in s:
+        equals -= value > last
+    for j in range(len(s)):
+        if s[j] > last or (s[j] == last and equals > 0):
+            equals -= s[j] == last
+            if place == 0:
+                return j
+            place -= 1
+    return -1
+
+
+@compiled
+def _order_statistic(values: Longs, place: int) -> int:
+    """The value at `place` in ascending order, by Hoare's selection; values are moved about."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]  # type: ignore[no-any-return]

@@ -1,0 +1,132 @@
+"""A vector that leans to the gradient: the compiled form of `nextapp.privacy.privunit`.
+
+Symbols as there; dense, or by its seed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream, word
+from nextapp.fleet.codewords import add_vectors, align, clear, fill, no_vectors, room, whole_table
+from nextapp.fleet.columns import Ints
+from nextapp.fleet.draws import inside, normal_quantile
+from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, TallyEncoder, Totals
+from nextapp.fleet.gradients import Gradients, spread_out, sweep
+from nextapp.fleet.laplace import NUMBERS_AT_ONCE, add_rows
+from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.privunit import PrivUnit
+from nextapp.randomness import Words
+from nextapp.wire import Floats
+
+_SCORE_UNIT = float(1 << 38)
+
+
+class PrivUnitEncoder(Encoder):
+    """`PrivUnit` with ``form="dense"``."""
+
+    size = 256
+
+    def __init__(self, mechanism: PrivUnit) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = 4 * (mechanism.D + 1)
+        self.block = max(1, NUMBERS_AT_ONCE // mechanism.D)
+
+    def encode(self, x: Gradients, r: Round) -> Arrays:
+        return [_leaning_vectors(x, r, self.mechanism.q, self.mechanism._Z)]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return [row.astype("<f4").tobytes() for row in reports[0]]
+
+    def empty(self) -> State:
+        return {"sum": np.zeros(self.mechanism.D)}
+
+    def add(self, state: State, reports: Arrays) -> None:
+        add_rows(reports[0], state["sum"])
+
+    def mean(self, totals: Totals) -> Floats:
+        m = self.mechanism
+        total = totals.state["sum"].reshape(m.n_apps, m.d)
+        return m.clip / (m.mu * totals.n_reports) * total
+
+
+class PrivUnitSeedEncoder(TallyEncoder[PrivUnit]):
+    """`PrivUnit` with ``form="seed"``."""
+
+    block = 256
+    payload_bytes = 16
+
+    def __init__(self, mechanism: PrivUnit) -> None:
+        self.mechanism = mechanism
+        self._table = whole_table()
+
+    def encode(self, x: Gradients, r: Round) -> Arrays:
+        m = self.mechanism
+        least = m.gamma * _SCORE_UNIT
+        return _seeds(x, r, self._table, least, np.uint64(m._elsewhere))
+
+    def empty(self) -> State:
+        return no_vectors(self.mechanism.D)
+
+    def add(self, state: State, reports: Arrays) -> None:
+        low, high = reports
+        add_vectors(low, high, np.zeros(len(low), np.int64), 1, self._table, state["sum"])
+
+    def tally(self, state: State) -> Tally:
+        return state["sum"][: self.mechanism.D]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return [seed.tobytes() for seed in np.stack(reports, axis=1).astype("<u8")]
+
+
+@compiled
+def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
+    n, size = len(x.phones), r.Q.size + 1
+    half = (size + 1) // 2
+    leaning = np.empty((n, size), np.float32)
+    dense, g, radius = np.zeros(size), np.empty(2 * half), np.empty(half)
+    for i in range(n):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        for j in range(half):
+            radius[j] = math.sqrt(-2.0 * math.log(inside(bits)))
+        for j in range(half):
+            angle = 2.0 * math.pi * inside(bits)
+            g[j], g[half + j] = radius[j] * math.cos(angle), radius[j] * math.sin(angle)
+        coin, u = inside(bits), inside(bits)
+        s = -normal_quantile(u * q) if coin < q / Z else normal_quantile(u * (1.0 - q))
+        spread_out(x, i, r.Q, dense)
+        dense[size - 1] = math.sqrt(max(0.0, 1.0 - x.squares[i]))
+        product = 0.0
+        for j in range(size):
+            product += dense[j] * g[j]
+        for j in range(size):
+            leaning[i, j] = g[j] + (s - product) * dense[j]
+        sweep(x, i, r.Q.shape[1], dense)
+    return leaning
+
+
+@compiled
+def _seeds(
+    x: Gradients, r: Round, entries: Ints, least: float, elsewhere: Any
+) -> tuple[Words, Words]:
+    n = len(x.phones)
+    low, high = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    grid, groups, s = room(r.Q.size, 1)
+    for i in range(n):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        n_groups_in = fill(x, i, r.Q, grid, groups)
+        taken = False
+        while not taken:
+            low[i], high[i], coin = word(bits), word(bits), word(bits)
+            taken = coin < elsewhere
+            if not taken:
+                align(grid, groups[:n_groups_in], low[i], high[i], entries, s)
+                taken = s[0] >= least
+        clear(grid, groups[:n_groups_in])
+    return low, high

@@ -1,0 +1,94 @@
+"""Signs of projections: the compiled form of `nextapp.privacy.simhash`; symbols as there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import philox, stream, word
+from nextapp.fleet.codewords import (
+    PIECE,
+    ZERO,
+    align,
+    clear,
+    fill,
+    no_vectors,
+    room,
+    seeded_payloads,
+    whole_table,
+)
+from nextapp.fleet.columns import Ints, Longs
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.gradients import Gradients
+from nextapp.privacy.codewords import GROUP
+from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.simhash import SimHash
+from nextapp.randomness import Words, purpose_word
+
+_SIMHASH = np.uint64(purpose_word("simhash"))
+_ONE = np.uint64(1)
+
+
+class SimHashEncoder(TallyEncoder[SimHash]):
+    """`SimHash`."""
+
+    block = 256
+
+    def __init__(self, mechanism: SimHash) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self._table = whole_table()
+
+    def encode(self, x: Gradients, r: Round) -> Arrays:
+        m = self.mechanism
+        return _hashes(x, r, self._table, m.b, np.uint64(m.threshold))
+
+    def empty(self) -> State:
+        return no_vectors(self.mechanism.D)
+
+    def add(self, state: State, reports: Arrays) -> None:
+        seeds, values = reports
+        _add_signed_vectors(seeds, values, self.mechanism.b, self._table, state["sum"])
+
+    def tally(self, state: State) -> Tally:
+        return state["sum"][: self.mechanism.D]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return seeded_payloads(reports, self.mechanism.b)
+
+
+@compiled
+def _hashes(x: Gradients, r: Round, entries: Ints, b: int, threshold: Any) -> tuple[Words, Longs]:
+    n = len(x.phones)
+    seeds, values = np.empty(n, np.uint64), np.zeros(n, np.int64)
+    grid, groups, s = room(r.Q.size, b)
+    for i in range(n):
+        phone = r.first_phone + np.uint64(x.phones[i])
+        bits = stream(r.seed, phone, r.number, REPORT)
+        seeds[i], coin, other = word(bits), word(bits), word(bits)
+        if coin < threshold:
+            n_groups_in = fill(x, i, r.Q, grid, groups)
+            align(grid, groups[:n_groups_in], seeds[i], _SIMHASH, entries, s)
+            clear(grid, groups[:n_groups_in])
+            for bit in range(b):
+                values[i] |= np.int64(s[bit] >= 0) << bit
+        else:
+            values[i] = np.int64(other & ((_ONE << np.uint64(b)) - _ONE))
+    return seeds, values
+
+
+@compiled
+def _add_signed_vectors(seeds: Words, values: Longs, b: int, entries: Ints, total: Longs) -> None:
+    """All b vectors of every seed, each with the sign of its bit."""
+    for i in range(len(seeds)):
+        for group in range(len(total) // GROUP):
+            for bit in range(b):
+                sign = 1 if values[i] >> bit & 1 else -1
+                at = group * GROUP
+                block = np.uint64(group * b + bit + 1)
+                for piece in philox(seeds[i], _SIMHASH, block, ZERO, ZERO, ZERO):
+                    for shift in range(0, 64, 16):
+                        total[at] += sign * entries[piece >> np.uint64(shift) & PIECE]
+                        at += 1

@@ -1,0 +1,99 @@
+"""Machine code that is kept on disk never outlives the sources that it was made from."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nextapp
+from nextapp.compiled import ABOVE, CACHE_FOLDER, digest_of_sources, writable_folder
+
+PACKAGE = Path(nextapp.__file__).parent
+
+ASK = """
+from nextapp.compiled_bits import stream
+from nextapp.fleet.draws import inside
+print(inside(stream(7, 3, 0, 5)), sum(inside.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def package(tmp_path) -> Path:
+    copy = tmp_path / "nextapp"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def ask(package: Path, **settings: str) -> tuple[float, int]:
+    """A draw by a loop of `fleet.draws` over `compiled_bits`, and how often it came from disk."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK],
+        env=kept | {"PYTHONPATH": str(package.parent)} | settings,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    value, hits = done.stdout.split()
+    return float(value), int(hits)
+
+
+def change(file: Path, before: str, after: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    file.write_text(text.replace(before, after), encoding="utf-8")
+
+
+def test_a_change_in_a_helper_reaches_its_callers_in_other_modules(package):
+    value, hits = ask(package)
+    assert hits == 0
+    assert ask(package) == (value, 1)  # from disk
+    change(package / "compiled_bits.py", "for _ in range(10):", "for _ in range(9):")
+    changed, hits = ask(package)
+    assert changed != value
+    assert hits == 0
+    change(package / "compiled_bits.py", "for _ in range(9):", "for _ in range(10):")
+    assert ask(package) == (value, 1)  # and back
+
+
+def test_an_install_that_cannot_be_written_to_keeps_code_with_the_user(package, tmp_path):
+    (package / "__pycache__").write_text("in the way")  # also a superuser cannot write below it
+    value, _ = ask(package, XDG_CACHE_HOME=str(tmp_path / "mine"))
+    assert ask(package, XDG_CACHE_HOME=str(tmp_path / "mine")) == (value, 1)
+    (tmp_path / "file").write_text("in the way")
+    assert ask(package, XDG_CACHE_HOME=str(tmp_path / "file")) == (value, 0)  # none is kept
+
+
+def test_numbas_own_setting_says_where(package, tmp_path):
+    value, _ = ask(package, NUMBA_CACHE_DIR=str(tmp_path / "there"))
+    assert list((tmp_path / "there").glob("numba-*/*/*.nbi"))
+    assert not list((package / "__pycache__").glob("numba-*"))
+    change(package / "compiled_bits.py", "for _ in range(10):", "for _ in range(9):")
+    assert ask(package, NUMBA_CACHE_DIR=str(tmp_path / "there"))[0] != value
+
+
+def test_the_digest_covers_every_source_that_a_loop_can_take_anything_from(package):
+    before = digest_of_sources(package)
+    change(package / "habits.py", "\nLESSON_FADE", "\n\nLESSON_FADE")
+    assert digest_of_sources(package) != before
+    for folder in ABOVE:
+        for file in (package / folder).rglob("*.py"):
+            assert "nextapp.compiled" not in file.read_text(encoding="utf-8")
+
+
+def test_only_the_latest_folders_are_left(tmp_path):
+    for number in range(9):
+        assert writable_folder([tmp_path], f"numba-{number}") == tmp_path / f"numba-{number}"
+        os.utime(tmp_path / f"numba-{number}", (number, number))
+    (tmp_path / "other").mkdir()
+    assert sorted(each.name for each in tmp_path.glob("numba-*")) == [
+        "numba-5", "numba-6", "numba-7", "numba-8",
+    ]  # fmt: skip
+
+
+def test_this_run_keeps_its_code_under_the_digest_of_these_sources():
+    assert CACHE_FOLDER is not None
+    assert CACHE_FOLDER.name == f"numba-{digest_of_sources(PACKAGE)}"

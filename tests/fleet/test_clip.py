@@ -1,0 +1,45 @@
+"""The public clip against single phones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nextapp.data import synthetic
+from nextapp.fleet.clip import history_lengths, public_clips, public_seed
+from nextapp.predictors.factorised import phones
+from nextapp.privacy import mechanism
+from nextapp.wire import Broadcast, ModelSettings
+
+POPULATION = replace(synthetic.fleet_parameters(21, 30), days=1)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.05])
+def test_the_clip_is_the_median_length_of_what_the_phones_would_send(rng, seed, alpha):
+    broadcast = Broadcast(0, rng.normal(0, 0.3, (30, 4)), ModelSettings(alpha=alpha))
+    plain = mechanism("identity", n_apps=30, d=4)
+    sent = []
+    for device in phones(synthetic.make(POPULATION, seed)):
+        device.update(broadcast)
+        sent.append(plain.decode([device.report(broadcast, plain, allow_unsafe=True)]).ravel())
+    expected = {
+        ball: np.median(np.linalg.norm(sent, norm, axis=1))
+        for ball, norm in (("linf", np.inf), ("l1", 1), ("l2", 2))
+    }
+    assert public_clips(POPULATION, seed, broadcast) == pytest.approx(expected, rel=1e-10)
+
+
+def test_phones_without_a_launch_are_left_out(rng):
+    broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 2)), ModelSettings(alpha=0.0))
+    apps = np.array([1, 2, 1, 4, 4], np.int32)
+    with_gaps = history_lengths([0, 0, 3, 3, 5], apps, broadcast)
+    without = history_lengths([0, 3, 5], apps, broadcast)
+    assert all(np.array_equal(with_gaps[ball], without[ball]) for ball in ("linf", "l1", "l2"))
+    assert len(without["l2"]) == 2
+
+
+def test_the_public_seed_is_another_one():
+    seeds = [0, 1, 2, (1 << 64) - 1]
+    assert len({*seeds, *map(public_seed, seeds)}) == 2 * len(seeds)
