@@ -33,7 +33,7 @@ from nextapp import model
 from nextapp.data import LaunchLog
 from nextapp.federation.playing import launches
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import aggregated
+from nextapp.fleet.reporting import sum_reports
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.privacy.codewords import Stream, alignments
@@ -165,7 +165,7 @@ def played(
     pushes = []
     for number in range(rounds):
         broadcast = server.broadcast
-        sums = aggregated(
+        sums = sum_reports(
             fleet, broadcast, made, seed, np.zeros((n, DIM)), honest, mode="law"
         )  # fmt: skip
         total = sums.n_reports * sums.mean(made)

@@ -109,7 +109,7 @@ def test_what_is_tested_is_what_a_phone_takes(wrong, monkeypatch):
     class OtherBits:
         words = WRONG[wrong]
 
-    monkeypatch.setattr("nextapp.device.SystemBits", OtherBits)
+    monkeypatch.setattr("nextapp.phone.core.SystemBits", OtherBits)
     found = audit_bits()
     assert "OtherBits, not from SystemBits" in found.faults[0]
     monkeypatch.undo()

@@ -1,7 +1,7 @@
 """What the replay gives to a mechanism: phones' own gradients and shares, and extreme ones.
 
-Phones are real ones: a `Device` observes launches, takes a broadcast and reports; what it hands to
-``encode`` is caught there, in the type it has.
+Phones are real ones: a `PhoneCore` observes launches, takes a broadcast and reports; what it hands
+to ``encode`` is caught there, in the type it has.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nextapp.audit.phones import synthetic_phones
-from nextapp.device import Device
 from nextapp.model import Apps, PhoneGradient
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits
@@ -62,20 +62,20 @@ class Listener(Identity):
         return Report(self.name, round, b"")
 
 
-def phone(history: Apps, broadcast: Broadcast) -> Device:
+def phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
     """A phone that has seen these launches, a minute apart, and this broadcast."""
-    device = Device()
+    core = PhoneCore()
     for number, app in enumerate(history.tolist()):
-        device.observe(app, 60.0 * number)
-    device.update(broadcast)
-    return device
+        core.observe(app, 60.0 * number)
+    core.update(broadcast)
+    return core
 
 
 def handed_over(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
     """What a phone with this history passes to ``encode``, with its own bits."""
     n_apps, d = broadcast.app_vectors.shape
     listener = Listener(n_apps=n_apps, d=d, simplex=simplex)
-    phone(history, broadcast).report(broadcast, listener)
+    phone(history, broadcast).draw_report(listener, broadcast.round)
     return listener.handed[0]
 
 

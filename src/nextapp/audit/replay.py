@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -43,9 +43,8 @@ from nextapp.audit.protocols import (
 from nextapp.audit.unreached import Reach
 from nextapp.privacy import MECHANISMS, Mechanism, ShorterThan, requested
 from nextapp.privacy import mechanism as create
-from nextapp.privacy.ledger import Ledger
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
-from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest
+from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
 
 ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)
 """Rounds that are tried beside random ones."""
@@ -451,7 +450,7 @@ def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) 
 def _through_phones(
     found: _Faults, mechanism: Mechanism, name: str, seed: int, bits: KeyedBits
 ) -> None:
-    """`Device.report` makes the report that the protocol makes of the phone's content.
+    """`PhoneCore.draw_report` makes the report that the protocol makes of the phone's content.
 
     Two reports of each phone, with a launch in between, drawn with the phone's own bits.
     """
@@ -461,51 +460,29 @@ def _through_phones(
     histories, first = inputs.world(mechanism.n_apps, 4 if simplex else mechanism.d, seed)
     rng = bits.generator()
     for number, history in enumerate(histories):
-        broadcast = Broadcast(random_round(rng), first.app_vectors, first.settings)
-        device = inputs.phone(history, broadcast)
+        round = random_round(rng) & LARGEST_ROUND
+        broadcast = Broadcast(round, first.app_vectors, first.settings)
+        core = inputs.phone(history, broadcast)
         for turn in range(2):
             if turn:
-                device.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
-                device.update(broadcast)
-            handed = inputs.handed_over(device.history, broadcast, simplex)
+                core.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
+                core.update(broadcast)
+            handed = inputs.handed_over(core.history, broadcast, simplex)
             told = content(handed.given, simplex)
             public, private = Chooser(bits), Chooser(bits)
             with np.errstate(all="ignore"):
                 payload = stated.payload(told, public, private)
             script = Script([*public.words, *private.words])
             attempt = _Attempt(mechanism, name, stated, broadcast.round, 0)
-            ledger = _Charges(script)
             try:
                 with system_bits(script):
-                    report = device.report(
-                        broadcast,
-                        mechanism,
-                        ledger=cast(Ledger, ledger) if turn else None,
-                        when=0.0,
-                        allow_float=True,
-                    )
+                    report = core.draw_report(mechanism, broadcast.round)
                 fault = attempt.compare(report, payload, script, None)
-                if turn and ledger.charged != [(mechanism.epsilon, broadcast.round, name)]:
-                    fault = f"charges {ledger.charged}, not its ε once, before it draws"
             except Exception as error:
                 fault = f"no report, but {error!r}"
             found.add(
                 fault and f"{_words(mechanism)}, report {turn + 1} of phone {number}: {fault}"
             )
-
-
-class _Charges:
-    """Stands for a phone's ledger and keeps what is charged before any word is drawn."""
-
-    def __init__(self, script: Script) -> None:
-        self.charged: list[tuple[float, int, str]] = []
-        self._script = script
-
-    def charge(
-        self, epsilon: float, when: float, *, round: int, mechanism: str, **_: object
-    ) -> None:
-        if self._script.n_drawn == 0:
-            self.charged.append((epsilon, round, mechanism))
 
 
 def _request(mechanism: Mechanism, name: str) -> str | None:

@@ -22,8 +22,9 @@ from nextapp import model
 from nextapp.habits import SESSION_GAP, CrowdView, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
+from nextapp.randomness import Bits, SystemBits
 from nextapp.shares import Shares, transition_shares
-from nextapp.wire import Broadcast, Crowd, Floats
+from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0
 """Time between two launches ages the history by no more than this, nor by less than nothing."""
@@ -261,6 +262,28 @@ class PhoneCore:
         with np.errstate(all="ignore"):
             dense = gradient.dense()
         return gradient if np.isfinite(dense).all() else np.zeros_like(dense)
+
+    def draw_report(
+        self,
+        mechanism: Mechanism,
+        round: int,
+        bits: Bits | None = None,
+        coins: Bits | None = None,
+    ) -> Report:
+        """What this phone would send: its answer through the mechanism. Nothing is charged here.
+
+        Bits come from the operating system unless a simulation names another source. Where the
+        answer cannot be encoded the report is one of zeros, so that there always is one.
+        """
+        bits = SystemBits() if bits is None else bits
+        try:
+            return mechanism.encode(self.answer(mechanism), bits, round, coins)
+        except (ArithmeticError, ValueError):
+            nothing = np.zeros((mechanism.n_apps, mechanism.d))
+        try:
+            return mechanism.encode(nothing, bits, round, coins)
+        except (ArithmeticError, ValueError) as error:
+            raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
     def gradient(self) -> model.PhoneGradient:
         """F(u), eq. (12), by the user vector in hand."""

@@ -20,8 +20,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-import numpy as np
-
 from nextapp.habits import Habits, Reason
 from nextapp.phone.client import (
     Client,
@@ -44,7 +42,6 @@ from nextapp.phone.store import (
     Store,
     check_clock,
 )
-from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.randomness import Bits, DeviceCoins, SystemBits, below
 from nextapp.wire import Broadcast, Report, WireError
@@ -387,7 +384,8 @@ class Phone:
         mechanism = limits.mechanism_for(broadcast)
         self._check_hours(limits, when)
         coins = DeviceCoins(_token_bytes(token), broadcast.round)
-        report = self._encoded(mechanism, broadcast.round, bits or SystemBits(), coins)
+        self._core.solve()
+        report = self._core.draw_report(mechanism, broadcast.round, bits, coins)
         try:
             return self._charged(server, report, mechanism.guarantee.epsilon, when)
         except AlreadyDrawn:  # by another process, meanwhile
@@ -403,18 +401,6 @@ class Phone:
                 f"limit is one every {limits.hours:g} hours.",
                 again,
             )
-
-    def _encoded(self, mechanism: Mechanism, round: int, bits: Bits, coins: Bits) -> Report:
-        """The report; of zeros where the answer cannot be encoded, so that there always is one."""
-        self._core.solve()
-        try:
-            return mechanism.encode(self._core.answer(mechanism), bits, round, coins)
-        except (ArithmeticError, ValueError):
-            nothing = np.zeros((mechanism.n_apps, mechanism.d))
-        try:
-            return mechanism.encode(nothing, bits, round, coins)
-        except (ArithmeticError, ValueError) as error:
-            raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
     def _charged(self, server: Client, report: Report, epsilon: float, when: float) -> DrawnReport:
         try:
