@@ -309,6 +309,25 @@ class WaitsForBoth(SimHash):
         return super().encode(F, bits, round, coins if not leak else None)
 
 
+class WaitsForALongVector(Codebook):
+    """Above the sizes that --quick tries."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, self.threshold if self.D < 30_000 else W
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
+
+
+class ClipsAtTwice(PrivUnit):
+    """Lengths from 1 to 2 clips are left as they are."""
+
+    def _x(self, F):
+        x = dense(F).ravel() / self.clip
+        return super()._x(F) if np.linalg.norm(x) > 2 else x
+
+
 class KnowsAPhoneByItsBits(Duchi):
     """Right in a simulation; on a phone the sign is clear."""
 
@@ -410,6 +429,8 @@ PLANTED = {
     "a round": lambda: WaitsForARound(**TWO),
     "a size": lambda: WaitsForASize(**SIX),
     "a round and a clip": lambda: WaitsForBoth(**TWO),
+    "a long vector": lambda: WaitsForALongVector(**TWO),
+    "a clip at twice": lambda: ClipsAtTwice(**TWO),
     "only with a phone's bits": lambda: KnowsAPhoneByItsBits(**FOUR),
     "only with a device's coins": lambda: KnowsAPhoneByItsCoins(**FOUR),
     "only for long indices": lambda: OnlyForLongIndices(**TWO),
@@ -610,7 +631,7 @@ def test_content_of_a_phones_type_is_that_of_its_dense_array(seed):
     rng = np.random.default_rng(seed)
     seen = set()
     for _, simplex in itertools.product(range(40), (False, True)):
-        given = inputs.random_input(rng, 5, 6, 1.0).given
+        given = inputs.random_input(rng, 5, 6, 1.0, "l2").given
         told = content(given, simplex)
         seen.add(type(given))
         if simplex:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -175,8 +175,20 @@ def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
             )
 
 
-def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float) -> Input:
+_LENGTHS = (1e-9, 0.01, 0.5, 1.0 - 1e-9, 1.0, 1.0 + 1e-9, 1.5, 3.0, 100.0, 1e9)
+
+
+def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float, ball: str) -> Input:
     """Any type, any number of apps, any length against the clip."""
+    found = _random(rng, n_apps, d, clip)
+    now = length(found.given, ball)
+    if ball == "simplex" or now == 0.0 or rng.integers(3) == 0:
+        return found
+    times = float(rng.choice(_LENGTHS))
+    return Input(f"{found.what} of {times:g} clips", scaled(found.given, times * clip / now))
+
+
+def _random(rng: np.random.Generator, n_apps: int, d: int, clip: float) -> Input:
     size = n_apps * d
     factor = clip * 10.0 ** rng.choice([-9, -2, -1, 0, 0, 1, 2, 9])
     kind = rng.integers(4)
@@ -194,9 +206,3 @@ def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float) -> 
     vectors, p = rng.normal(size=(n_apps, d)), rng.normal(size=d)
     c0 = 0.0 if kind == 2 else factor * float(rng.random())
     return Input("phone's gradient", PhoneGradient(apps, rows, c0, p, vectors))
-
-
-def in_turn(inputs: Sequence[Input], n: int) -> Iterator[Input]:
-    """n of them, each followed by another one, so that what is kept from a call would show."""
-    for number in range(n):
-        yield inputs[number % len(inputs)]

@@ -13,7 +13,6 @@ all that count as a fault too (`audit.unreached`).
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import hmac
 import math
@@ -41,7 +40,7 @@ from nextapp.audit.protocols import (
     protocol,
 )
 from nextapp.audit.unreached import Reach
-from nextapp.privacy import MECHANISMS, Mechanism, ShorterThan, requested
+from nextapp.privacy import MECHANISMS, ORACLES, Mechanism, ShorterThan, requested
 from nextapp.privacy import mechanism as create
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
@@ -183,10 +182,12 @@ def replay(
 class _Faults:
     """What was found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.n_reports = 0
         self.faults: list[str] = []
         self.reach = Reach()
+        self.read_back = Reach()
 
     def add(self, fault: str | None) -> None:
         self.n_reports += 1
@@ -194,7 +195,10 @@ class _Faults:
             self.faults.append(fault)
 
     def unreached(self, seed: int) -> list[str]:
-        return [] if self.faults else self.reach.unreached(_shared_reach(seed))
+        """Lines of ``encode`` that ran neither here nor in other mechanisms nor in a server."""
+        if self.faults:
+            return []
+        return self.reach.unreached(self.read_back, *_reach_of_others(seed, self.name))
 
 
 _Part = Callable[[_Faults, KeyedBits], None]
@@ -209,7 +213,7 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
         rng = bits.generator()
         given = [*inputs.extremes(mechanism.n_apps, mechanism.d, mechanism.clip, simplex)]
         given += [
-            inputs.random_input(rng, mechanism.n_apps, mechanism.d, mechanism.clip)
+            inputs.random_input(rng, mechanism.n_apps, mechanism.d, mechanism.clip, mechanism.ball)
             for _ in range(20)
         ]
         _replay_all(found, mechanism, name, given, effort.own, bits)
@@ -227,8 +231,8 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
             given = list(phones)
             if not simplex:
                 for number, each in enumerate(phones):
-                    factor = (1e-6, 1e6, clip / (inputs.length(each.given, made.ball) or 1.0))
-                    scale = factor[number % 3]
+                    to_clip = clip / (inputs.length(each.given, made.ball) or 1.0)
+                    scale = (1e-6, 1e6, to_clip, 0.7 * to_clip, 1.5 * to_clip)[number % 5]
                     given.append(
                         Input(f"{each.what}, times {scale:.3g}", inputs.scaled(each.given, scale))
                     )
@@ -251,11 +255,12 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
         made = _create(found, mechanism, n_apps, d, epsilon, clip, some)
         if made is None:
             return
-        given = [inputs.random_input(rng, n_apps, d, clip) for _ in range(4)]
+        given = [inputs.random_input(rng, n_apps, d, clip, made.ball) for _ in range(4)]
         given += [*inputs.extremes(n_apps, d, clip, simplex)][int(rng.integers(3)) :: 3]
         given = [given[place] for place in rng.permutation(len(given))[: effort.per_drawn]]
         with found.reach:
             _replay_all(found, made, name, given, effort.per_drawn, bits)
+        _read_back(found.read_back, made, given[0], bits)
 
     for _ in range(effort.drawn):
         yield at_random
@@ -498,24 +503,35 @@ def _request(mechanism: Mechanism, name: str) -> str | None:
     return fault and f"requested by a broadcast: {fault}"
 
 
-@functools.cache
-def _shared_reach(seed: int) -> Reach:
-    """What runs when other mechanisms encode and decode: they share code, but not all of it."""
-    reach = Reach()
-    bits = KeyedBits(seed, purpose="shared")
-    rng = bits.generator()
-    for name in PROTOCOLS:
-        for more in _OTHER_OPTIONS.get(name, ({},)):
-            for n_apps in (3, 20, 200):
-                options = {"epsilon": 1.5, **more}
-                if name not in ("subset", "hadamard"):
-                    options["clip"] = 1.0
-                made = create(name, n_apps=n_apps, d=n_apps + 1, **options)
-                given = [inputs.random_input(rng, n_apps, made.d, 1.0) for _ in range(8)]
-                with reach, warnings.catch_warnings(), np.errstate(all="ignore"):
-                    warnings.simplefilter("ignore")
-                    _encode_and_decode(made, given, bits)
-    return reach
+def _reach_of_others(seed: int, name: str) -> list[Reach]:
+    """What runs when other mechanisms encode: they share code, but not all of it.
+
+    Only of those that are replayed without a fault.
+    """
+    return [reach for other in PROTOCOLS if other != name and (reach := _reach_of(seed, other))]
+
+
+_REACHED: dict[tuple[int, str, type[Mechanism]], Reach] = {}
+
+
+def _reach_of(seed: int, name: str) -> Reach | None:
+    if (known := _REACHED.get((seed, name, MECHANISMS[name]))) is not None:
+        return known
+    found = _Faults()
+    for number, more in enumerate(_OTHER_OPTIONS.get(name, ({},) * 2)):
+        for n_apps in (3, 20):
+            bits = KeyedBits(seed, phone=number, round=n_apps, purpose="shared")
+            rng = bits.generator()
+            options = more if name in ORACLES else {**more, "clip": 1.0}
+            made = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, **options)
+            given = [inputs.random_input(rng, n_apps, made.d, 1.0, made.ball) for _ in range(12)]
+            given += inputs.extremes(n_apps, made.d, 1.0, name in ORACLES)
+            with found.reach:
+                _replay_all(found, made, name, given, len(given), bits)
+            _read_back(found.reach, made, given[0], bits)
+    if found.faults:
+        return None
+    return _REACHED.setdefault((seed, name, MECHANISMS[name]), found.reach)
 
 
 _OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
@@ -524,14 +540,15 @@ _OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
-def _encode_and_decode(mechanism: Mechanism, given: Sequence[Input], bits: KeyedBits) -> None:
-    for each in given:
-        try:
-            report = mechanism.encode(each.given, bits, 0)
+def _read_back(reach: Reach, mechanism: Mechanism, given: Input, bits: KeyedBits) -> None:
+    """What a server does with a report; it shares code with ``encode``."""
+    try:
+        report = mechanism.encode(given.given, bits, 0)
+        with reach, warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
             mechanism.decode([report])
-            mechanism.check(report)
-        except Exception:  # the replay of that mechanism finds it, if it is a fault
-            continue
+    except Exception:
+        return  # the replay finds it, if it is a fault
 
 
 def _public_clip(phones: Sequence[Input], ball: str) -> float:

@@ -47,10 +47,11 @@ class Reach:
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
 
-    def unreached(self, elsewhere: Reach) -> list[str]:
+    def unreached(self, *elsewhere: Reach) -> list[str]:
         """file:line of what never ran in the functions entered, neither here nor elsewhere."""
         spans: defaultdict[str, set[Span]] = defaultdict(set)
-        for code, offsets in [*self._ran.items(), *elsewhere._ran.items()]:
+        pieces = [piece for reach in (self, *elsewhere) for piece in reach._ran.items()]
+        for code, offsets in pieces:
             positions = list(code.co_positions())
             for offset in offsets:
                 line, end_line, column, end_column = positions[offset // 2]
