@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.experiments.simulation import LocalWorld, Settings, cosine, run
+from nextapp.experiments.simulation import LocalWorld, Settings, run
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Participation
 from nextapp.fleet.sharding import read_shard, recipes, recipes_in, write_shard
@@ -170,11 +170,6 @@ def test_a_missing_shard_is_named(tmp_path):
         read_shard(tmp_path, 100)
     with pytest.raises(ValueError, match="holds no shards"):
         recipes_in(Path(tmp_path / "empty"))
-
-
-def test_cosine():
-    assert cosine(np.array([1.0, 0.0]), np.array([1.0, 1.0])) == pytest.approx(0.5**0.5)
-    assert cosine(np.zeros(2), np.ones(2)) is None
 
 
 def test_the_curve_sets_every_mechanism_beside_zero_gradients(tmp_path, monkeypatch):

@@ -21,8 +21,9 @@ from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import answered, user_means
 from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.rounds import ReportSum, estimated_sum, play_round, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.fleet.sum_law import LAWS
+from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent
@@ -244,37 +245,36 @@ class Federation:
 
     def _round(self, moment: Moment) -> None:
         """One step on Q, eqs. (11) to (13)."""
-        broadcast = self.server.broadcast
         if isinstance(self.source, str):
-            self.server.step_along(np.zeros_like(broadcast.app_vectors))
+            play_round(self.server, zero_phones)
             return
+        told = play_round(self.server, functools.partial(self._sum, moment, self.source))
+        if told.estimate is not None:
+            self.n_reports += self._waiting
+        if told.cosine is not None:
+            self.cosines.append(told.cosine)
+
+    def _sum(self, moment: Moment, source: Mechanism, broadcast: Broadcast) -> ReportSum:
+        """The reports of the phones that wait for their turn."""
         fleet = moment.fleet
         if self.fed_with_zeros:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
-        summed = functools.partial(
+        sum_up = functools.partial(
             sum_reports,
             fleet,
             broadcast,
-            self.source,
+            source,
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
             solving=self.regime != "global",
         )
-        sums = summed(mode=self._mode())
+        sums = sum_up(mode=self._mode(source))
         try:
-            estimate = sums.n_reports * sums.mean(self.source) if sums.n_reports else None
+            return ReportSum(estimated_sum(sums, source), sums)
         except np.linalg.LinAlgError:  # few phones and an odd Q: the law's covariance is singular
-            sums = summed(mode="exact")
-            estimate = sums.n_reports * sums.mean(self.source)
-        if estimate is None:
-            self.server.pass_over()
-            return
-        self.n_reports += self._waiting
-        lengths = float(np.linalg.norm(estimate) * np.linalg.norm(sums.true_sum))
-        if lengths > 0:
-            self.cosines.append(float(np.sum(estimate * sums.true_sum)) / lengths)
-        self.server.step_along(estimate)
+            sums = sum_up(mode="exact")
+            return ReportSum(estimated_sum(sums, source), sums)
 
     @property
     def distance(self) -> float:
@@ -283,11 +283,10 @@ class Federation:
         moved = np.linalg.norm(self.server.broadcast.app_vectors - start)
         return float(moved / np.linalg.norm(start))
 
-    def _mode(self) -> str:
+    def _mode(self, source: Mechanism) -> str:
         """Every bit where that is quick, else the law of the sum where there is one."""
-        if not isinstance(self.source, Mechanism) or self.source.name not in LAWS:
-            return "exact"
-        return "law" if self._waiting.sum() * self.source.D > _MOST_ENTRIES else "exact"
+        quick = self._waiting.sum() * source.D <= _MOST_ENTRIES
+        return "exact" if quick else cheapest_mode(source.name)
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:

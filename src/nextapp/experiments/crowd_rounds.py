@@ -122,14 +122,13 @@ def train_vectors(
     """
     made = plan.build_mechanism(epsilon, fleet.n_apps)
     mode = mode or ("exact" if epsilon is None or len(fleet) <= MOST_EXACT else "law")
-    broadcast, optimiser = _start(plan, fleet.n_apps, seed), adam(plan.rate)
-    state = optimiser.start(broadcast.app_vectors)
+    learner = _Learner(plan, fleet.n_apps, seed)
     for cohort in cohorts(plan, fleet, once=epsilon is not None):
         if len(cohort) == 0:
             continue
         sums = sum_reports(
             cohort,
-            broadcast,
+            learner.broadcast,
             made,
             seed,
             np.zeros((len(cohort), plan.dim)),
@@ -138,22 +137,32 @@ def train_vectors(
             model=plan.way,
             threads=threads,
         )
-        slope = _slope(plan, broadcast, sums.mean(made), sums.n_reports)
-        vectors, state = optimiser.step(broadcast.app_vectors, slope, state)
-        broadcast = replace(broadcast, round=broadcast.round + 1, app_vectors=vectors)
-    return broadcast.app_vectors
+        learner.step(sums.mean(made), sums.n_reports)
+    return learner.broadcast.app_vectors
 
 
-def _start(plan: Plan, n_apps: int, seed: int) -> Broadcast:
-    start = KeyedBits(seed, purpose="Q").generator()
-    return Broadcast(0, random_vectors(plan.n_rows(n_apps), plan.dim, SCALE, start), plan.model)
+class _Learner:
+    """Vectors that follow the mean of the reports, not their sum as a `Server` does.
 
+    So one learning rate serves cohorts of any size.
+    """
 
-def _slope(plan: Plan, broadcast: Broadcast, mean: Floats, n_reports: int) -> Floats:
-    """Of the loss a phone; SeqMF's has a pull to 0, eq. (13)."""
-    if plan.way == "directed":
-        return mean
-    return mean + plan.model.lam / n_reports * broadcast.app_vectors
+    def __init__(self, plan: Plan, n_apps: int, seed: int) -> None:
+        start = KeyedBits(seed, purpose="Q").generator()
+        vectors = random_vectors(plan.n_rows(n_apps), plan.dim, SCALE, start)
+        self.plan = plan
+        self.broadcast = Broadcast(0, vectors, plan.model)
+        self._optimiser = adam(plan.rate)
+        self._state = self._optimiser.start(vectors)
+
+    def step(self, mean: Floats, n_reports: int) -> None:
+        """Along the slope of the loss a phone; SeqMF's has a pull to 0, eq. (13)."""
+        old = self.broadcast
+        slope = mean
+        if self.plan.way != "directed":
+            slope = mean + self.plan.model.lam / n_reports * old.app_vectors
+        vectors, self._state = self._optimiser.step(old.app_vectors, slope, self._state)
+        self.broadcast = replace(old, round=old.round + 1, app_vectors=vectors)
 
 
 def cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
@@ -209,7 +218,7 @@ def synthetic_fleet(parameters: synthetic.Parameters, seed: int) -> Fleet:
 
 def _median_length(way: str, stand_ins: Fleet, seed: int) -> float:
     plan = Plan(way, 1, 1.0, 1.0)
-    broadcast = _start(plan, stand_ins.n_apps, seed)
+    broadcast = _Learner(plan, stand_ins.n_apps, seed).broadcast
     plain = plan.build_mechanism(None, stand_ins.n_apps)
     lengths = gradient_lengths(
         _plain_sum(plan, stand_ins.shard(k, k + 1), broadcast, plain) for k in range(_NORMS)
@@ -227,25 +236,22 @@ def _rehearsal(
     plan: Plan, stand_ins: Fleet, n_phones: int, epsilon: float | None, seed: int
 ) -> Floats:
     n_apps = stand_ins.n_apps
-    broadcast, optimiser = _start(plan, n_apps, seed), adam(plan.rate)
-    shape = broadcast.app_vectors.shape
+    learner = _Learner(plan, n_apps, seed)
+    shape = learner.broadcast.app_vectors.shape
     in_a_round = n_phones if epsilon is None else n_phones // plan.rounds
     noise = 0.0
     if epsilon is not None and plan.clip is not None:
         variance = plan.build_mechanism(epsilon, n_apps).variance
-        noise = plan.clip * math.sqrt(variance / broadcast.app_vectors.size / in_a_round)
+        noise = plan.clip * math.sqrt(variance / learner.broadcast.app_vectors.size / in_a_round)
     plain = mechanism("identity", n_apps=shape[0], d=shape[1], clip=plan.clip)
     draws = KeyedBits(seed, purpose="rehearse").generator()
-    state = optimiser.start(broadcast.app_vectors)
     size = min(in_a_round, max(_FEWEST, _REHEARSAL_CELLS // n_apps), len(stand_ins))
     for number in range(plan.rounds):
         first = number * size % (len(stand_ins) - size + 1)
         some = stand_ins.shard(first, first + size)
-        mean = _plain_sum(plan, some, broadcast, plain) / size
-        slope = _slope(plan, broadcast, mean + noise * draws.normal(size=shape), in_a_round)
-        vectors, state = optimiser.step(broadcast.app_vectors, slope, state)
-        broadcast = replace(broadcast, round=number + 1, app_vectors=vectors)
-    return broadcast.app_vectors
+        mean = _plain_sum(plan, some, learner.broadcast, plain) / size
+        learner.step(mean + noise * draws.normal(size=shape), in_a_round)
+    return learner.broadcast.app_vectors
 
 
 def crowd_of_log(way: str, seed: int, history: LaunchLog) -> Crowd:

@@ -74,7 +74,7 @@ class RayWorld:
             for group in self._groups
         ]
         self._terms = (n_world, keep, empty)
-        self.workers = [self._hired(number) for number in range(workers)]
+        self.workers = [self._hire(number) for number in range(workers)]
 
     def attendance(self) -> list[Attendance]:
         return [attendance for group in self._attendance for attendance in group]
@@ -84,7 +84,7 @@ class RayWorld:
     ) -> tuple[Sums, dict[str, int]]:
         data = ray.put(broadcast.to_bytes())
         pending = [
-            self._asked(number, data, made.clip, settings) for number in range(len(self.workers))
+            self._ask(number, data, made.clip, settings) for number in range(len(self.workers))
         ]
         results = [
             self._answer(number, reference, data, made.clip, settings)
@@ -102,10 +102,10 @@ class RayWorld:
             raise ValueError("a world has at least one worker.")
         return total, counts
 
-    def _hired(self, number: int) -> Any:
+    def _hire(self, number: int) -> Any:
         return ray.remote(_Worker).remote(self._groups[number], *self._terms)
 
-    def _asked(self, number: int, data: Any, clip: float, settings: Settings) -> Any:
+    def _ask(self, number: int, data: Any, clip: float, settings: Settings) -> Any:
         attendance = [(a.last_round, a.n_reports) for a in self._attendance[number]]
         return self.workers[number].play.remote(data, clip, settings, attendance)
 
@@ -116,8 +116,8 @@ class RayWorld:
             try:
                 answer: tuple[Sums, dict[str, int], list[tuple[Any, Any]]] = ray.get(reference)
             except ray.exceptions.RayActorError:
-                self.workers[number] = self._hired(number)
-                reference = self._asked(number, data, clip, settings)
+                self.workers[number] = self._hire(number)
+                reference = self._ask(number, data, clip, settings)
             else:
                 return answer
         raise RuntimeError(

@@ -27,7 +27,7 @@ from nextapp.experiments.settings import training_values, versions
 from nextapp.experiments.simulation import HeldOutPhones
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.rounds import fleet_phones, play_round, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.names import unknown
 from nextapp.predictors import Training
@@ -143,21 +143,9 @@ class _World:
         fleet = self.fleet.shard(0, n_phones)
         if empty:
             fleet = Fleet.without_launches(n_phones, fleet.n_apps)
+        phones = zero_phones if name == ZERO else fleet_phones(fleet, made, self.seed)
         for _ in range(self.study.rounds):
-            if name == ZERO:
-                server.step_along(np.zeros_like(self.begin.app_vectors))
-                continue
-            sums = sum_reports(
-                fleet,
-                server.broadcast,
-                made,
-                self.seed,
-                np.zeros((n_phones, training.dim), np.float32),
-                np.ones(n_phones, bool),
-                mode="law" if made.name in LAWS else "exact",
-                dtype=np.float32,
-            )
-            server.step_along(sums.n_reports * sums.mean(made))
+            play_round(server, phones)
         return self.held_out.hit_rates(server.broadcast)
 
 

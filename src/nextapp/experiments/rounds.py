@@ -9,16 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from nextapp.data import LaunchLog
-from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.stepping import columns, solve_user_vectors, sum_gradients, terms
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.rounds import play_round, training_phones
+from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.predictors import SeqMF, Training
 from nextapp.predictors.factorised import ROUND
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import OPTIMISERS, Server, random_vectors
 from nextapp.wire import Broadcast, Floats
-
-_RANGE = 256  # phones a thread takes at a time
 
 
 class Rounds:
@@ -29,9 +28,7 @@ class Rounds:
     ) -> None:
         self.training = training
         self.fleet = Fleet.of_log(history)
-        self._phones = columns(self.fleet)
-        self._everyone = np.ones(len(self.fleet), bool)
-        self._vectors: Floats = np.zeros((len(self.fleet), training.dim))
+        self._phones = training_phones(self.fleet, training.dim, training.solve_every)
         start = random_vectors(
             history.n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
         )
@@ -45,17 +42,7 @@ class Rounds:
 
     def play(self) -> None:
         """One round: every ``solve_every``-th the phones solve, then the server takes a step."""
-        now = terms(self.broadcast, np.float64)
-        solving = self.broadcast.round % self.training.solve_every == 0
-
-        def gradient(first: int, last: int) -> Floats:
-            total: Floats = sum_gradients(
-                first, last, self._phones, now, self._vectors, self._everyone, solving
-            )[0]
-            return total
-
-        sums = in_ranges(len(self.fleet), gradient, size=_RANGE)
-        self._server.step_along(np.sum(np.asarray(sums), axis=0))
+        play_round(self._server, self._phones)
 
     def user_vectors(self) -> Floats:
         """Those of all phones, solved against the app vectors in hand."""

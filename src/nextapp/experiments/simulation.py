@@ -27,9 +27,10 @@ from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Attendance, Participation, outcomes, tally
 from nextapp.fleet.reporting import Sums, sum_reports
+from nextapp.fleet.rounds import ReportSum, estimated_sum, play_round
 from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.fleet.sum_law import LAWS
+from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
 from nextapp.privacy import MECHANISMS, ORACLES, Mechanism
@@ -107,7 +108,7 @@ class Settings:
     def played_mode(self) -> str:
         if self.mode != "auto":
             return self.mode
-        return "law" if self.mechanism in LAWS else "exact"
+        return cheapest_mode(self.mechanism)
 
     def build_mechanism(self, clip: float) -> Mechanism:
         return simulated_mechanism(self.mechanism, self.epsilon, self.apps, self.dim, clip)
@@ -254,16 +255,16 @@ def run(
     records: list[dict[str, Any]] = []
     if saved and saved.there():
         server, records = saved.load(optimiser, made, world)
+
+    def phones(broadcast: Broadcast) -> ReportSum:
+        sums, outcomes = world.play(broadcast, made, settings)
+        return ReportSum(estimated_sum(sums, made), sums, outcomes)
+
     while server.broadcast.round < settings.rounds:
         began = time.perf_counter()
         broadcast = server.broadcast
-        sums, counts = world.play(broadcast, made, settings)
-        if sums.n_reports:
-            estimate = sums.n_reports * sums.mean(made)
-            server.step_along(estimate)
-        else:
-            estimate = np.zeros_like(broadcast.app_vectors)
-            server.pass_over()
+        told = play_round(server, phones)
+        sums = told.sums
         seconds = time.perf_counter() - began
         rates = held_out.hit_rates(server.broadcast)
         record = {
@@ -272,12 +273,12 @@ def run(
             "seconds": seconds,
             "phones_per_second": settings.phones / seconds,
             "loss": sums.loss / max(1, sums.n_reports),
-            "cosine": cosine(estimate, sums.true_sum),
+            "cosine": told.cosine,
             **_measured(rates, frozen, settings.seed),
             "bytes_up": sums.n_bytes_up,
-            "bytes_down": counts["reports"] * len(broadcast.to_bytes()),
+            "bytes_down": told.outcomes["reports"] * len(broadcast.to_bytes()),
             "epsilon_spent": _spent(world, made),
-            "outcomes": counts,
+            "outcomes": told.outcomes,
         }
         records.append(record)
         if saved:
@@ -293,12 +294,6 @@ def run(
         "seed": settings.seed,
         "versions": versions(),
     }
-
-
-def cosine(first: Floats, second: Floats) -> float | None:
-    """Between two gradients; None where one of them is zero."""
-    norms = float(np.linalg.norm(first) * np.linalg.norm(second))
-    return float(np.sum(first * second)) / norms if norms > 0 else None
 
 
 def as_values(settings: Settings) -> dict[str, Any]:

@@ -46,6 +46,11 @@ _SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
 _RANKED, _SIGNED, _CAPPED = range(3)
 
 
+def cheapest_mode(mechanism: str) -> str:
+    """Of the modes of `reporting.sum_reports`: law where there is one."""
+    return "law" if mechanism in LAWS else "exact"
+
+
 def sum_law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
     """How to draw the sum of the reports of this mechanism.
 
