@@ -1,8 +1,8 @@
 """The phone's own bits: are they what every guarantee rests on?
 
 `PhoneCore.draw_report` is asked what source it takes if none is named, and that is tested. Its
-words must be those that `secrets` hands out, in order, and pass tests of chance; two instances and a
-forked process must not draw the same words. The coins of a device must be those of their formula.
+words must be those that `secrets` hands out, in order, and pass tests of chance; two instances and
+a forked process must not draw the same words. The coins of a device must be those of their formula.
 
 A source that is only known to somebody, such as a good generator with a stolen key, passes: no test
 of its output can tell.
