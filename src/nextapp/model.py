@@ -25,6 +25,9 @@ Apps = npt.NDArray[np.integer]
 # --- the dense forms, as printed ---------------------------------------------------------------
 
 
+_NUMBERS_AT_ONCE = 1 << 20  # 8 MiB
+
+
 def top(scores: Floats, n: int, candidates: npt.ArrayLike | None = None) -> npt.NDArray[np.intp]:
     """The n best apps among the candidates A_u, best first, eq. (2). All apps if none are named.
 
@@ -233,7 +236,10 @@ def phone_short_term(stats: PhoneStatistics, own: Floats) -> Floats:
 
     ``own`` (k, d) are the rows of Q of the phone's apps, here and below.
     """
-    similarity = np.einsum("ed,ed->e", own[stats.rows], own[stats.columns])
+    similarity = np.empty(len(stats.rows))
+    for part in _blocks(len(stats.rows), own.shape[1]):
+        rows, columns = stats.rows[part], stats.columns[part]
+        similarity[part] = np.einsum("ed,ed->e", own[rows], own[columns])
     return np.asarray(
         np.bincount(stats.rows, stats.weights * similarity, minlength=len(own)), np.float64
     )
@@ -323,7 +329,15 @@ def _product(
 ) -> Floats:
     """The sparse matrix with these entries, times own (k, d), in O(entries · d)."""
     k, d = own.shape
-    cells = rows[:, None] * d + np.arange(d)  # where each term goes in the flattened (k, d)
-    terms = entries[:, None] * own[columns]
-    sums = np.bincount(cells.ravel(), terms.ravel(), minlength=k * d)
-    return np.asarray(sums, np.float64).reshape(k, d)
+    sums = np.zeros(k * d)
+    for part in _blocks(len(rows), d):
+        cells = rows[part, None] * d + np.arange(d)  # where each term goes in the flattened (k, d)
+        terms = entries[part, None] * own[columns[part]]
+        sums += np.bincount(cells.ravel(), terms.ravel(), minlength=k * d)
+    return sums.reshape(k, d)
+
+
+def _blocks(n: int, d: int) -> list[slice]:
+    """Parts of n transitions whose (n, d) arrays stay small: memory must not tell a history."""
+    step = max(1, _NUMBERS_AT_ONCE // max(1, d))
+    return [slice(start, start + step) for start in range(0, n, step)]

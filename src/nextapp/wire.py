@@ -14,7 +14,7 @@ import math
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
@@ -277,10 +277,16 @@ class History:
 
         None where it is too long ago to tell.
         """
-        later = [(number, other) for number, other in self.digests if number >= round]
+        long_ago = len(self.digests) == HISTORY_KEPT and self.digests[0][0] > round
+        return None if long_ago else self.continues_by(self.digests, round, digest, chain)
+
+    def continues_by(
+        self, digests: Sequence[tuple[int, str]], round: int, digest: str, chain: str
+    ) -> bool:
+        """The same by a longer list of digests, up to the broadcast before this one."""
+        later = [(number, other) for number, other in digests if number >= round]
         if not later or later[0] != (round, digest):
-            long_ago = len(self.digests) == HISTORY_KEPT and self.digests[0][0] > round
-            return None if long_ago else False
+            return False
         for _, each in later:
             chain = _link(chain, each)
         return chain == self.chain
@@ -488,7 +494,7 @@ class Report:
 
 _DTYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "U8": np.uint8}
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
-_HEADER_LIMIT = 64 << 20
+_HEADER_LIMIT = 4 << 20  # 100,000 app names; JSON takes fifty times as much memory when read
 
 
 def pack(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:

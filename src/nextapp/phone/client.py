@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import socket
 import ssl
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from ipaddress import ip_address
@@ -27,10 +30,12 @@ from nextapp.wire import digest_of, is_digest
 
 LARGEST_BROADCAST = 64 << 20
 LARGEST_ANSWER = 64 << 10
+LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
 LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
 _CHUNK = 64 << 10
+_LONGEST_WAIT = 30 * 86_400.0  # that a server may ask for
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
 
 
@@ -156,7 +161,7 @@ class Client:
         if answer.status != 201:
             raise _refusal(answer)
         token = _words(answer).get("token")
-        if not (isinstance(token, str) and token.isascii() and 16 <= len(token) <= 512):
+        if not (isinstance(token, str) and re.fullmatch("[A-Za-z0-9_-]{16,512}", token)):
             raise BadAnswer("the server took the code but gave no token; ask for another code.")
         self.token = token
         return token
@@ -190,6 +195,21 @@ class Client:
         if type(round_) is not int or not isinstance(digest, str) or not is_digest(digest):
             raise BadAnswer("the server does not say which broadcast is the current one.")
         return Published(round_, digest)
+
+    def digests(self) -> list[tuple[int, str]]:
+        """Rounds and digests of all broadcasts that the server has handed out, as it says."""
+        with self._connection_of_its_own():
+            answer = self._call("GET", "/v1/digests", {}, limit=LARGEST_LIST)
+        if answer.status != 200:
+            raise _refusal(answer)
+        listed = _words(answer).get("digests")
+        try:
+            found = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
+        except (TypeError, ValueError):
+            found = [(None, None)]
+        if not all(type(round_) is int and is_digest(digest) for round_, digest in found):
+            raise BadAnswer("the server does not say which broadcasts it has handed out.")
+        return found
 
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""
@@ -269,20 +289,21 @@ class Client:
         self, method: str, path: str, headers: dict[str, str], body: bytes | None, limit: int
     ) -> _Answer:
         kept = self._connection is not None
-        try:
-            response = self._answer_to(method, path, headers, body)
-        except Unreachable:
-            if not kept:
+        with self._cut_off():
+            try:
+                response = self._answer_to(method, path, headers, body)
+            except Unreachable:
+                if not kept:
+                    raise
+                response = self._answer_to(method, path, headers, body)  # it had grown cold
+            try:
+                data = self._read(response, limit)
+            except ServerError:
+                self.close()
                 raise
-            response = self._answer_to(method, path, headers, body)  # it had grown cold meanwhile
-        try:
-            data = self._read(response, limit)
-        except ServerError:
-            self.close()
-            raise
-        except (OSError, HTTPException, zlib.error) as error:
-            self.close()
-            raise Unreachable(f"the answer of {self.url} broke off: {error}.") from error
+            except (OSError, HTTPException, zlib.error) as error:
+                self.close()
+                raise Unreachable(f"the answer of {self.url} broke off: {error}.") from error
         found = {name.lower(): value for name, value in response.getheaders()}
         self.server_time = _time(found.get("date"))
         if 300 <= response.status < 400 and response.status != 304:
@@ -291,6 +312,24 @@ class Client:
                 f"nobody; if that is the right address, set it as the server's."
             )
         return _Answer(response.status, found, data)
+
+    @contextmanager
+    def _cut_off(self) -> Iterator[None]:
+        """Break the connection off after `patience` seconds, whatever the server sends on it."""
+
+        def cut() -> None:
+            socket_ = getattr(self._connection, "sock", None)
+            if socket_ is not None:
+                with suppress(OSError):
+                    socket_.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(self._patience, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _answer_to(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None
@@ -344,15 +383,17 @@ class Client:
             raise BadAnswer(f"the answer is packed as {packing!r}, which was not asked for.")
         unpacker = zlib.decompressobj(31) if packing == "gzip" else None
         deadline = time.monotonic() + self._patience
-        pieces, n_bytes = [], 0
+        body = bytearray()
+        n_raw = 0
         while chunk := response.read1(_CHUNK):
+            n_raw += len(chunk)
             while chunk:
-                piece = chunk if unpacker is None else unpacker.decompress(chunk, _CHUNK)
+                body += chunk if unpacker is None else unpacker.decompress(chunk, _CHUNK)
                 chunk = b"" if unpacker is None else unpacker.unconsumed_tail
-                pieces.append(piece)
-                n_bytes += len(piece)
-                if n_bytes > limit:
+                if len(body) > limit or n_raw > limit + _CHUNK:
                     raise BadAnswer(f"the answer is larger than {limit:,} bytes; it was not read.")
+            if unpacker is not None and unpacker.unused_data:
+                raise BadAnswer("the answer goes on after its end.")
             if time.monotonic() > deadline:
                 raise Unreachable(f"the answer took longer than {self._patience:g} s.")
         if unpacker is not None and not unpacker.eof:
@@ -360,7 +401,7 @@ class Client:
         if response.length:  # what its Content-Length still promises
             raise Unreachable("the answer was cut short.")
         response.close()  # or its connection takes no further request
-        return b"".join(pieces)
+        return bytes(body)
 
 
 def _checked(url: str) -> SplitResult:
@@ -421,8 +462,7 @@ def _words(answer: _Answer) -> dict[str, object]:
 
 
 def _said(answer: _Answer) -> str:
-    message = _words(answer).get("message")
-    return f"the server answers {answer.status}: {message or 'no reason given'}"
+    return f"the server answers {answer.status}: {_plain(_words(answer).get('message'), 1000)}"
 
 
 def _refusal(answer: _Answer) -> ServerError:
@@ -431,10 +471,16 @@ def _refusal(answer: _Answer) -> ServerError:
     if 400 <= answer.status < 500:
         return Refused(
             answer.status,
-            str(code or f"http_{answer.status}")[:64],
-            str(message or "no reason given")[:1000],
+            _plain(code or f"http_{answer.status}", 64),
+            _plain(message, 1000),
         )
     return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
+
+
+def _plain(words: object, most: int) -> str:
+    """What a server says, without what a screen or a database could stumble over."""
+    text = str(words or "no reason given")[:most]
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def _retry_after(value: str | None, now: float | None) -> float | None:
@@ -446,7 +492,7 @@ def _retry_after(value: str | None, now: float | None) -> float | None:
     except ValueError:
         at = _time(value)
         pause = math.nan if at is None else at - (time.time() if now is None else now)
-    return max(0.0, pause) if math.isfinite(pause) else None
+    return min(max(0.0, pause), _LONGEST_WAIT) if math.isfinite(pause) else None
 
 
 def _time(value: str | None) -> float | None:

@@ -22,7 +22,7 @@ from nextapp import model
 from nextapp.habits import SESSION_GAP, CrowdView, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
-from nextapp.randomness import Bits, SystemBits
+from nextapp.randomness import Bits, DeviceCoins, SystemBits
 from nextapp.shares import Shares, transition_shares
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
@@ -244,7 +244,7 @@ class PhoneCore:
                 solved = model.phone_user_vector(
                     own, broadcast.gram, c, c0, h, broadcast.settings.lam
                 )
-            except (ArithmeticError, np.linalg.LinAlgError):
+            except (ArithmeticError, MemoryError, ValueError, np.linalg.LinAlgError):
                 solved = np.full(broadcast.dim, np.nan)
         finite = solved.shape == (broadcast.dim,) and np.isfinite(solved).all()
         self._user_vector = solved if finite else np.zeros(broadcast.dim)
@@ -268,22 +268,26 @@ class PhoneCore:
         mechanism: Mechanism,
         round: int,
         bits: Bits | None = None,
-        coins: Bits | None = None,
+        token: bytes | None = None,
     ) -> Report:
         """What this phone would send: its answer through the mechanism. Nothing is charged here.
 
-        Bits come from the operating system unless a simulation names another source. Where the
-        answer cannot be encoded the report is one of zeros, so that there always is one.
+        Bits come from the operating system unless a simulation names another source; coins are
+        those of the device with this token, if one is given. Whatever goes wrong with the answer,
+        there is a report: one of zeros then, with the same coins. The host's settings for floating
+        point do not count.
         """
         bits = SystemBits() if bits is None else bits
-        try:
-            return mechanism.encode(self.answer(mechanism), bits, round, coins)
-        except (ArithmeticError, ValueError):
-            nothing = np.zeros((mechanism.n_apps, mechanism.d))
-        try:
-            return mechanism.encode(nothing, bits, round, coins)
-        except (ArithmeticError, ValueError) as error:
-            raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
+        with np.errstate(all="ignore"):
+            try:
+                answer = self.answer(mechanism)
+                return mechanism.encode(answer, bits, round, _coins(token, round))
+            except Exception:  # an error must not tell anything: what it is depends on the launches
+                nothing = np.zeros((mechanism.n_apps, mechanism.d))
+            try:
+                return mechanism.encode(nothing, bits, round, _coins(token, round))
+            except (ArithmeticError, TypeError, ValueError) as error:
+                raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
     def gradient(self) -> model.PhoneGradient:
         """F(u), eq. (12), by the user vector in hand."""
@@ -320,6 +324,10 @@ class PhoneCore:
 
 def _number_of_row(app: int) -> int:
     return app
+
+
+def _coins(token: bytes | None, round: int) -> DeviceCoins | None:
+    return None if token is None else DeviceCoins(token, round)
 
 
 class _OwnCrowd:

@@ -24,8 +24,11 @@ LARGEST_ENTRY = 1e6  # |Q|
 LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
 LONGEST_NAME = 255
-MOST_WORK = 1 << 28
-"""Table entries that a seeded mechanism looks up for one report: a second or two of one core."""
+MOST_WORK = 1 << 26
+"""Table entries that a seeded mechanism looks up for one report: half a second of one core."""
+
+MOST_SEARCHED = 1 << 16
+"""Numbers of a gradient for mechanisms whose time grows faster, or depends on the gradient."""
 
 OPTIONS: Mapping[str, Mapping[str, float]] = {
     "codebook": {"b": 8},
@@ -159,19 +162,24 @@ class Limits:
             raise WireError(f"the server asks for a clip of {request.clip:g}, which is no scale.")
         for option, value in request.options.items():
             most = OPTIONS[name].get(option)
-            if most is None or isinstance(value, str) or not 0 < value <= most:
+            if (
+                most is None
+                or isinstance(value, str)
+                or not 0 < value <= most
+                or (option != "K" and type(value) is not int)
+            ):
                 raise WireError(
                     f"the server asks for {name} with {option!s:.40} = {value!r:.40}, which this "
                     f"phone does not do."
                 )
+        size = broadcast.n_apps * broadcast.dim
+        if (
+            name in ("codebook", "simhash") and size << int(request.options.get("b", 8)) > MOST_WORK
+        ) or (name in ("kashin", "duchi") and size > MOST_SEARCHED):
+            raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
         made = requested(broadcast)
         if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:
             raise WireError(f"{name} is not ε-LDP as it is asked for.")
-        if (
-            name in ("codebook", "simhash")
-            and made.D << int(request.options.get("b", 8)) > MOST_WORK
-        ):
-            raise WireError(f"a report by {name} of {made.D:,} numbers is too much work.")
         if made.guarantee.epsilon > self.per_report:
             raise BeyondLimits(f"{name} costs more than the {self.per_report:g} of a report.")
         return made

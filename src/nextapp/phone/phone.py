@@ -40,11 +40,12 @@ from nextapp.phone.store import (
     Launch,
     Snapshot,
     Store,
+    TooSoon,
     check_clock,
 )
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
-from nextapp.randomness import Bits, DeviceCoins, SystemBits, below
-from nextapp.wire import Broadcast, Report, WireError
+from nextapp.randomness import Bits, SystemBits, below
+from nextapp.wire import Broadcast, WireError
 
 MOST_LAUNCHES = 100_000
 """Kept at most, however many there are in the window."""
@@ -67,14 +68,6 @@ class OtherHistory(WireError):
     """A broadcast that does not continue the one in hand: an older one, or one of a fork."""
 
 
-class TooSoon(BeyondLimits):
-    """A request that comes before the hours between two reports are over."""
-
-    def __init__(self, message: str, again: float) -> None:
-        super().__init__(message)
-        self.again = again
-
-
 _FETCHED = {"new": "was fetched", "same": "is still the current one"}
 _WITHOUT_BROADCAST: dict[type[Exception], str] = {
     Untrusted: "untrusted",
@@ -90,6 +83,7 @@ _WITHOUT_REPORT: dict[type[Exception], str] = {
     BudgetSpent: "budget",
     ClockError: "clock",
     BeyondLimits: "limits",
+    TooSoon: "limits",
     WireError: "unsafe",
     ServerError: "later",
 }
@@ -264,22 +258,24 @@ class Phone:
         self._refresh()
         try:
             _, data = server.current(self._digest)
-            if data is not None:
-                self.take(data, when)
+            fetched_at, pause = self._timer(), 0.0 if now else _pause()
+            if data is None:
+                self._note_refusal(None)
+            else:
+                self.take(data, when, server.digests)
         except (ServerError, WireError) as error:
             outcome = _named(error, _WITHOUT_BROADCAST)
             return Synced(outcome, "untried", self.round, str(error), _again(error, when))
-        fetched_at, pause = self._timer(), 0.0 if now else _pause()
         fetched = "same" if data is None else "new"
         words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
             self.store.ledger.trust_clock(when)
         try:
-            drawn = self._drawn(server, when, bits)
+            drawn = self._drawn(server, when, bits, trust_clock)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
-        except (ServerError, WireError, BudgetSpent, ClockError) as error:
+        except (ServerError, WireError, BudgetSpent, ClockError, TooSoon) as error:
             outcome = _named(error, _WITHOUT_REPORT)
             return Synced(
                 fetched, outcome, self.round, f"{words} No report: {error}", _again(error, when)
@@ -292,38 +288,56 @@ class Phone:
         """The round of the broadcast in hand."""
         return None if self._core.broadcast is None else self._core.broadcast.round
 
-    def take(self, data: bytes, when: float | None = None) -> None:
+    def take(
+        self,
+        data: bytes,
+        when: float | None = None,
+        digests: Callable[[], list[tuple[int, str]]] | None = None,
+    ) -> None:
         """Take over a broadcast: in the store first, then here. No launch is looked at for it.
 
         One that cannot be read or used, or does not continue the one in hand, raises a `WireError`
-        and leaves that one in place.
+        and leaves that one in place. ``digests`` asks the server for those of all broadcasts, where
+        this phone was away for longer than a broadcast's history tells.
         """
         when = self._clock() if when is None else when
         self._refresh()
         broadcast = read_broadcast(data)
         held = self.store.broadcast()
         if held is not None:
-            self._check_continues(held, broadcast, when)
+            self._check_continues(held, broadcast, when, digests)
+        self._note_refusal(None)
         new = HeldBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
         self.store.hold(new)
         self._digest = new.digest
         self._use(broadcast)
 
-    def _check_continues(self, held: HeldBroadcast, offered: Broadcast, when: float) -> None:
+    def _check_continues(
+        self,
+        held: HeldBroadcast,
+        offered: Broadcast,
+        when: float,
+        digests: Callable[[], list[tuple[int, str]]] | None,
+    ) -> None:
         """Raise `OtherHistory` unless a broadcast comes after the one in hand, on the same history.
 
-        A phone that was away for too long cannot check that; and after a week a server is believed
-        again, since it may have been restored from a backup. `Status.history_gaps` counts both.
+        A week after the first refusal a server is believed again, since it may have been restored
+        from a backup. `Status.history_gaps` counts these times.
         """
-        continues = offered.history.continues(held.round, held.digest, held.chain)
         ahead = offered.round - held.round
+        continues = offered.history.continues(held.round, held.digest, held.chain)
+        if continues is None and 0 < ahead <= MOST_ROUNDS_AHEAD and digests is not None:
+            known = [each for each in digests() if each[0] < offered.round]
+            continues = offered.history.continues_by(known, held.round, held.digest, held.chain)
         if 0 < ahead <= MOST_ROUNDS_AHEAD and continues:
             return
-        gap = 0 < ahead <= MOST_ROUNDS_AHEAD and continues is None
-        if gap or when - held.fetched > PATIENCE:
+        since = self.store.setting("refused_since")
+        if since is not None and when - float(since) > PATIENCE:
             gaps = float(self.store.setting("history_gaps") or 0)
             self.store.set(history_gaps=gaps + 1)
             return
+        if since is None or when < float(since):
+            self._note_refusal(when)
         if ahead <= 0:
             why = f"the server offers round {offered.round}, but this phone has seen {held.round}"
         elif ahead > MOST_ROUNDS_AHEAD:
@@ -339,8 +353,13 @@ class Phone:
             f"those the server publishes at /v1/digests; to start over with it, join it again."
         )
 
+    def _note_refusal(self, when: float | None) -> None:
+        """Since when the server's broadcasts have not continued the one in hand; None: they do."""
+        if when is not None or self.store.setting("refused_since") is not None:
+            self.store.set(refused_since=when)
+
     def _drawn(
-        self, server: Client, when: float, bits: Bits | None
+        self, server: Client, when: float, bits: Bits | None, trust_clock: bool
     ) -> DrawnReport | tuple[str, str]:
         """The round's report, to be sent; or why there is none to send, and in words."""
         broadcast = self._core.broadcast
@@ -352,7 +371,7 @@ class Phone:
                 return "none", "It asks for no report."
             if server.token is None:
                 return "unenrolled", "This phone has no token: join the server."
-            drawn = self._draw(server, server.token, broadcast, when, bits)
+            drawn = self._draw(server, server.token, broadcast, when, bits, trust_clock)
         if drawn.state != "drawn":
             return "done", f"Its report was {drawn.state} before."
         return drawn
@@ -374,7 +393,13 @@ class Phone:
         return found
 
     def _draw(
-        self, server: Client, token: str, broadcast: Broadcast, when: float, bits: Bits | None
+        self,
+        server: Client,
+        token: str,
+        broadcast: Broadcast,
+        when: float,
+        bits: Bits | None,
+        trust_clock: bool,
     ) -> DrawnReport:
         """Draw the report of this round, charge it and keep it, all before it is sent.
 
@@ -382,40 +407,37 @@ class Phone:
         """
         limits = self.store.limits
         mechanism = limits.mechanism_for(broadcast)
-        self._check_hours(limits, when)
-        coins = DeviceCoins(_token_bytes(token), broadcast.round)
         self._core.solve()
-        report = self._core.draw_report(mechanism, broadcast.round, bits, coins)
-        try:
-            return self._charged(server, report, mechanism.guarantee.epsilon, when)
-        except AlreadyDrawn:  # by another process, meanwhile
-            (drawn,) = (r for r in self.store.reports(server.url) if r.round == report.round)
-            return drawn
+        report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
 
-    def _check_hours(self, limits: Limits, when: float) -> None:
-        last = self.store.last_drawn()
-        if last is not None and 0 <= when - last < limits.hours * 3600:
-            again = last + limits.hours * 3600
-            raise TooSoon(
-                f"the last report was drawn {(when - last) / 3600:.1f} hours ago, and this phone's "
-                f"limit is one every {limits.hours:g} hours.",
-                again,
+        def charge() -> DrawnReport:
+            return self.store.draw(
+                server.url,
+                report,
+                mechanism.guarantee.epsilon,
+                when,
+                hours=limits.hours,
+                trust_clock=trust_clock,
             )
 
-    def _charged(self, server: Client, report: Report, epsilon: float, when: float) -> DrawnReport:
         try:
-            return self.store.draw(server.url, report, epsilon, when)
+            return charge()
         except ClockError:
             if server.server_time is None or abs(server.server_time - when) > DAY:
                 raise
             self.store.ledger.trust_clock(when)  # two clocks agree
-            return self.store.draw(server.url, report, epsilon, when)
+            return charge()
+        except AlreadyDrawn:  # by another process, meanwhile
+            (drawn,) = (r for r in self.store.reports(server.url) if r.round == report.round)
+            return drawn
 
     def _send(self, server: Client, drawn: DrawnReport, when: float) -> tuple[str, str]:
         """Send the bytes that were drawn; they are kept unless the server has the last word."""
-        self.store.trying(drawn)
+        data = self.store.trying(drawn)
+        if data is None:
+            return "done", "Its report was withdrawn or sent meanwhile."
         try:
-            server.submit(drawn.data or b"")
+            server.submit(data)
         except Refused as error:
             if error.status == 401:
                 return "unenrolled", f"Its report is kept: {error}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from nextapp.phone.limits import Limits
-from nextapp.phone.witness import Witness
+from nextapp.phone.witness import Spending, Witness
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.wire import Report, digest_of
 
@@ -122,6 +122,20 @@ class StoreTooNew(StoreError):
 
 class AlreadyDrawn(StoreError):
     """There is a report for this round already; a second one would leak anew."""
+
+
+class TooSoon(StoreError):
+    """The hours that the owner wants between two reports are not over; ``again`` is when they are.
+
+    A clock that says less than it said at the last report is not believed either.
+    """
+
+    def __init__(self, last: float, when: float, hours: float) -> None:
+        super().__init__(
+            f"the last report was drawn {(when - last) / 3600:.1f} hours ago, and this phone's "
+            f"limit is one every {hours:g} hours."
+        )
+        self.again = last + 3600 * hours
 
 
 class Launch(NamedTuple):
@@ -446,12 +460,36 @@ class Store:
         if self._ledger is None:
             try:
                 ledger = Ledger.reopen(self._connection)
-                ledger.restore_spent(self._witness.spent())
+                record = self._witness.record()
+                if ledger.restore_spent(record.spent, record.drawn):
+                    self._note_lost(record)
             except LedgerError as error:
                 raise _as_store_error(error, self.path) from error
+            except OSError as error:
+                raise StoreFull(f"{self._witness.path} cannot be read ({error}).") from error
             self._ledger = ledger
             self._note_spent()
         return self._ledger
+
+    def _note_lost(self, record: Spending) -> None:
+        """Note the latest report of a file in whose place an older copy was put."""
+        lost = DrawnReport(
+            server=record.server,
+            round=record.round,
+            key=f"lost:{secrets.token_hex(12)}",
+            drawn=record.drawn,
+            mechanism="unknown",
+            epsilon=0.0,
+            n_bytes=0,
+            data=None,
+            attempts=1,
+            state="lost",
+            words="an older copy of this file was put back; its ε is in the ledger",
+            settled=record.drawn,
+        )
+        row = (lost.server, str(lost.round), *lost[2:])
+        places = ", ".join("?" * len(row))
+        self._run(f"INSERT OR IGNORE INTO reports VALUES ({places})", *row)
 
     @property
     def _witness(self) -> Witness:
@@ -460,8 +498,11 @@ class Store:
 
     def _note_spent(self) -> None:
         """Put what was spent on record outside this file."""
+        last = self._one("SELECT drawn, server, round FROM reports ORDER BY rowid DESC LIMIT 1")
+        drawn, server, round_ = last or (0.0, "", 0)
+        spent = self.ledger.spent(0.0).lifetime
         try:
-            self._witness.note(self.ledger.spent(0.0).lifetime)
+            self._witness.note(Spending(spent, float(drawn), str(server), int(round_)))
         except OSError as error:
             raise StoreFull(
                 f"{self._witness.path} cannot be written ({error}); it must be, as it shows if an "
@@ -494,16 +535,21 @@ class Store:
         )
         self.set(**_kept_limits(limits))
 
-    def last_drawn(self) -> float | None:
-        """When the latest report was drawn, by the phone's clock."""
-        row = self._one("SELECT MAX(drawn) FROM reports")
-        return None if row is None or row[0] is None else float(row[0])
-
-    def draw(self, server: str, report: Report, epsilon: float, when: float) -> DrawnReport:
+    def draw(
+        self,
+        server: str,
+        report: Report,
+        epsilon: float,
+        when: float,
+        *,
+        hours: float = 0.0,
+        trust_clock: bool = False,
+    ) -> DrawnReport:
         """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
 
-        There is one report for a server and round. A budget that is spent raises the ledger's
-        `BudgetSpent`, a clock that is not believed `ClockError`; then nothing may be sent.
+        There is one report for a server and round, and one every so many `hours`. A budget that is
+        spent raises the ledger's `BudgetSpent`, a clock that is not believed `ClockError`, one that
+        comes too early `TooSoon`; then nothing may be sent.
         """
         data = report.to_bytes()
         drawn = DrawnReport(
@@ -527,6 +573,10 @@ class Store:
             ).fetchone()
             if there is not None:
                 raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
+            latest = "SELECT drawn FROM reports ORDER BY rowid DESC LIMIT 1"
+            (last,) = cursor.execute(latest).fetchone() or (None,)
+            if last is not None and not trust_clock and when - last < 3600 * hours:
+                raise TooSoon(last, when, hours)
             row = (drawn.server, str(drawn.round), *drawn[2:])
             cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
 
@@ -556,10 +606,19 @@ class Store:
         )
         return [DrawnReport(row[0], int(row[1]), *row[2:]) for row in rows]
 
-    def trying(self, report: DrawnReport) -> None:
-        """Note that a report is about to be sent: from now on it may have left."""
+    def trying(self, report: DrawnReport) -> bytes | None:
+        """Note that a report is about to be sent: from now on it may have left.
+
+        Its bytes; None where it was withdrawn or settled meanwhile, and must not be sent.
+        """
         self._change(report, "attempts = attempts + 1")
+        row = self._one(
+            "SELECT data FROM reports WHERE server = ? AND round = ? AND state = 'drawn'",
+            report.server,
+            str(report.round),
+        )
         self.flush()
+        return None if row is None else bytes(row[0])
 
     def settle(self, report: DrawnReport, state: str, words: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
@@ -571,7 +630,7 @@ class Store:
     def _change(self, report: DrawnReport, change: str, *values: Any) -> None:
         with self._transaction():
             self._run(
-                f"UPDATE reports SET {change} WHERE server = ? AND round = ?",
+                f"UPDATE reports SET {change} WHERE server = ? AND round = ? AND state = 'drawn'",
                 *values,
                 report.server,
                 str(report.round),

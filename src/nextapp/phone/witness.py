@@ -8,9 +8,20 @@ is restored together with the file: keep it where no backup goes.
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from pathlib import Path
+from typing import NamedTuple
+
+
+class Spending(NamedTuple):
+    """ε in all, and the latest report: when it was drawn, for which server and round."""
+
+    spent: float
+    drawn: float = 0.0
+    server: str = ""
+    round: int = 0
 
 
 class Witness:
@@ -20,25 +31,29 @@ class Witness:
         self.path = path
         self._store = store
 
-    def spent(self) -> float:
-        """The ε on record; 0 where there is no record of this store."""
+    def record(self) -> Spending:
+        """What is on record; nothing spent where there is no record of this store."""
         try:
             record = json.loads(self.path.read_text(encoding="utf-8"))
-            return float(record["spent"]) if record["store"] == self._store else 0.0
+            if record.pop("store") != self._store:
+                return Spending(0.0)
+            found = Spending(**record)
+            whole = all(math.isfinite(each) and each >= 0 for each in (found.spent, found.drawn))
+            return found if whole and found.round >= 0 and found.server[:0] == "" else Spending(0.0)
         except FileNotFoundError:
-            return 0.0
-        except (ValueError, TypeError, KeyError, OverflowError):
-            return 0.0  # damaged: no record
+            return Spending(0.0)
+        except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+            return Spending(0.0)  # damaged: no record
 
-    def note(self, spent: float) -> None:
+    def note(self, spending: Spending) -> None:
         """Put a larger ε on record; on the disk itself when this returns."""
-        if spent <= self.spent():
+        if spending.spent <= self.record().spent:
             return
         draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
         try:
             handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with open(handle, "w", encoding="utf-8") as file:
-                json.dump({"store": self._store, "spent": spent}, file)
+                json.dump({"store": self._store, **spending._asdict()}, file)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(draft, self.path)

@@ -169,12 +169,6 @@ class _Line(NamedTuple):
             math.inf if self.unprotected else self.life / _NANO,
         )
 
-    def on(self, day: int) -> _Line:
-        """The state on a day: a later one starts afresh, an earlier one does not come again."""
-        if day <= self.day:
-            return self
-        return self._replace(day=day, today=0, unprotected_today=0)
-
     def event(self, kind: str, clock: float = 0.0) -> _Line:
         """A line that charges nothing."""
         return self._replace(
@@ -275,14 +269,14 @@ class Ledger:
                         f"{known.mechanism}). A report drawn anew needs a key of its own and is "
                         f"charged: it leaks as much again."
                     )
-                return Receipt(_entry(known), last.on(day).left(), resent=True)
+                return Receipt(_entry(known), _on(cursor, last, day).left(), resent=True)
             if last.day >= 0 and day > last.day + LEAP_DAYS:
                 raise ClockError(
                     f"the clock says {_date(day)}, more than {LEAP_DAYS} days after the last "
                     f"charge, on {_date(last.day)}. If a trusted source confirms it, call "
                     f"trust_clock(when) once; until then nothing may be sent."
                 )
-            state = last.on(day)
+            state = _on(cursor, last, day)
             if cost is not None:
                 _check_fit(state, cost)
             if along is not None:
@@ -315,22 +309,15 @@ class Ledger:
         day = _day(when)
         with self._transaction() as cursor:
             last = _last(cursor)
-            state = last.on(day)
-            if day < last.day:
-                today, unprotected = cursor.execute(
-                    "SELECT COALESCE(SUM(cost), 0), COUNT(*) - COUNT(cost)"
-                    " FROM main.privacy_ledger WHERE kind = 'charge' AND day >= ?",
-                    (day,),
-                ).fetchone()
-                state = last._replace(day=day, today=today, unprotected_today=unprotected)
+            state = _since(cursor, last, day)
             if last.day >= 0 and state.day != last.day:
                 _append(cursor, state.event("clock", abs(float(when))))
 
-    def restore_spent(self, spent: float) -> bool:
-        """Another record says that ε = `spent` was charged in all; what is missing here is charged.
+    def restore_spent(self, spent: float, when: float) -> bool:
+        """Another record says that ε = `spent` was charged in all, lastly at `when`.
 
-        True if something was missing: this ledger is an older copy that was put back. It counts for
-        the latest day and for life, whatever the budgets say.
+        What is missing here is charged, whatever the budgets say. True if something was missing:
+        this ledger is an older copy that was put back.
         """
         if spent <= self._state(0.0).life / _NANO:
             return False
@@ -339,11 +326,9 @@ class Ledger:
             missing = math.ceil(_nano(min(spent, _LARGEST))) - last.life
             if missing <= 0:
                 return False
-            line = last.event("restored")
-            _append(
-                cursor,
-                line._replace(cost=missing, today=line.today + missing, life=line.life + missing),
-            )
+            state = _on(cursor, last, _day(when)).event("restored", abs(float(when)))
+            today, life = state.today + missing, state.life + missing
+            _append(cursor, state._replace(cost=missing, today=today, life=life))
             return True
 
     def spent(self, when: float) -> Amounts:
@@ -367,7 +352,7 @@ class Ledger:
         """The state of the budget in plain words, for the phone's owner."""
         lines = self._lines()
         charges = [line for line in lines if line.kind == "charge"]
-        state = lines[-1].on(_day(when))
+        state = self._state(when)
         left = state.left()
         since = f" since {_date(charges[0].day)}" if charges else ""
         n_protected = _count(len(charges) - state.unprotected, "report")
@@ -493,7 +478,7 @@ class Ledger:
     def _state(self, when: float) -> _Line:
         day = _day(when)
         with self._cursor() as cursor:
-            return _last(cursor).on(day)
+            return _on(cursor, _last(cursor), day)
 
     def _lines(self) -> list[_Line]:
         with self._cursor() as cursor:
@@ -609,6 +594,21 @@ def _last(cursor: sqlite3.Cursor) -> _Line:
     if not lines or not lines[0].follows(lines[1].seal if len(lines) == 2 else b""):
         raise DamagedError("the last line of the ledger is damaged: nothing may be sent.")
     return lines[0]
+
+
+def _on(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
+    """The state on a day; an earlier one than the ledger has reached does not come again."""
+    return last if day <= last.day else _since(cursor, last, day)
+
+
+def _since(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
+    """The state on a day, whichever: what was charged on it or on later ones counts for it."""
+    today, unprotected = cursor.execute(
+        "SELECT COALESCE(SUM(cost), 0), COUNT(*) - COUNT(cost)"
+        " FROM main.privacy_ledger WHERE kind IN ('charge', 'restored') AND day >= ?",
+        (day,),
+    ).fetchone()
+    return last._replace(day=day, today=today, unprotected_today=unprotected)
 
 
 def _keyed(cursor: sqlite3.Cursor, key: str) -> _Line | None:

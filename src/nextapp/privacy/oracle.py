@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from nextapp.privacy.exact import W, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
-from nextapp.privacy.packing import n_bytes, packed, unpacked, width
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
+from nextapp.privacy.packing import checked_word, n_bytes, packed, unpacked, width
 from nextapp.randomness import Bits, below
 from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError
@@ -130,6 +130,12 @@ class FrequencyOracle(FiniteMechanism):
         block, point = self._located(np.arange(self.D))
         return self._shaped((inside[block, point] / n_reports - level) / scale)
 
+    def check(self, report: Report) -> None:
+        check_name(self, report)
+        output = checked_word(report.payload, self._widths)
+        if output >= self.n_outputs:
+            raise self._beyond(output)
+
     def probability(self, report: Report, F: Gradient) -> Fraction:
         output = int(self._outputs([report])[0])
         cells, reach = self._cumulated(F)
@@ -190,11 +196,13 @@ class FrequencyOracle(FiniteMechanism):
     def _outputs(self, reports: Sequence[Report]) -> Longs:
         outputs = unpacked(self._payloads(reports, self._n_bytes), self._widths)[:, 0]
         if outputs.max(initial=0) >= self.n_outputs:
-            raise WireError(
-                f"a report of {self.name} is from 0 to {self.n_outputs - 1} here, got "
-                f"{outputs.max()}."
-            )
+            raise self._beyond(int(outputs.max()))
         return outputs
+
+    def _beyond(self, output: int) -> WireError:
+        return WireError(
+            f"a report of {self.name} is from 0 to {self.n_outputs - 1} here, got {output}."
+        )
 
 
 def scattering(D: int) -> int:
