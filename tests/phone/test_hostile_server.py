@@ -12,6 +12,7 @@ import json
 import socket
 import tempfile
 import threading
+import tracemalloc
 from itertools import count
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
+from nextapp.phone.core import PhoneCore
 from nextapp.phone.limits import BadBroadcast
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.privacy import MECHANISMS
@@ -233,10 +235,10 @@ def test_the_property_can_fail(tmp_path, monkeypatch):
     """A phone that looks at its launches before it accepts is caught: the hole that there was."""
     true_take = Phone.take
 
-    def nosy_take(self, data, when=None):
+    def nosy_take(self, data, *rest):
         if self._core.n_launches > 3:
             raise BadBroadcast("no user vector can be solved against it")
-        true_take(self, data, when)
+        true_take(self, data, *rest)
 
     monkeypatch.setattr(Phone, "take", nosy_take)
     data = Broadcast(1, np.ones((2, 2)), ModelSettings(), ("chat", "mail")).to_bytes()
@@ -335,7 +337,9 @@ def test_a_round_far_ahead_does_not_lock_a_phone_out(tmp_path, make_broadcast):
         honest = numbered(2, history)
         with pytest.raises(ValueError, match="has seen 1000000"):
             phone.take(honest, NOON + DAY)
-        phone.take(honest, NOON + PATIENCE + DAY)  # and holds the phone for a week
+        with pytest.raises(ValueError, match="has seen 1000000"):
+            phone.take(honest, NOON + PATIENCE)
+        phone.take(honest, NOON + PATIENCE + 2 * DAY)  # and holds the phone for a week
         assert phone.round == 2
         assert phone.status().history_gaps == 1
 
@@ -362,10 +366,83 @@ def test_a_fork_shows(tmp_path, make_broadcast):
             later = later.after(round_, b"some broadcast that this phone has not seen")
         phone.take(make_broadcast(40, history=later).to_bytes())
         assert phone.status().history_gaps == 0
+        digests = [*later.digests]
+        fortieth = make_broadcast(40, history=later).to_bytes()
         for round_ in range(40, 140):
-            later = later.after(round_, b"more than a history tells of")
-        phone.take(make_broadcast(140, history=later).to_bytes())
-        assert phone.status().history_gaps == 1  # it could not be checked, and that shows
+            data = fortieth if round_ == 40 else b"more than a history tells of"
+            later = later.after(round_, data)
+            digests.append(later.digests[-1])
+        far = make_broadcast(140, history=later).to_bytes()
+        with pytest.raises(ValueError, match="does not contain"):
+            phone.take(far)  # a server could claim any number of rounds
+        with pytest.raises(ValueError, match="does not contain"):
+            phone.take(far, NOON, lambda: [*digests[:60], *digests[61:]])
+        phone.take(far, NOON, lambda: digests)
+        assert phone.round == 140
+        assert phone.status().history_gaps == 0
+
+
+def test_the_week_of_a_fork_runs_from_the_first_refusal(tmp_path, make_broadcast):
+    first = make_broadcast(1).to_bytes()
+    fork = make_broadcast(2, d=5).to_bytes()
+    with Store.create(tmp_path / "phone.db") as store:
+        phone = Phone(store, clock=lambda: NOON)
+        phone.take(first, NOON)
+        for day in (30, 31, 36):
+            with pytest.raises(ValueError, match="does not contain"):
+                phone.take(fork, NOON + day * DAY)
+        phone.take(fork, NOON + 38 * DAY)
+        assert phone.status().history_gaps == 1
+
+
+@pytest.mark.parametrize("kind", ["raise", "warn"])
+def test_the_hosts_settings_for_floating_point_tell_nothing(tmp_path, kind):
+    """An underflow only where an app is there; the host makes it an error."""
+    data = Broadcast(
+        1, np.array([[1e-150], [1.0]]), ModelSettings(lam=1e6, alpha=0.0), ("bank", "chat"),
+        ReportRequest("codebook", 1.0, 1e9),
+    ).to_bytes()  # fmt: skip
+    with np.errstate(all=kind):
+        found = alike(tmp_path, data)
+    assert found[1].report == "accepted"
+
+
+@pytest.mark.parametrize("error", [MemoryError, TypeError, KeyError, FloatingPointError])
+def test_whatever_goes_wrong_with_an_answer_there_is_a_report_with_the_same_coins(
+    tmp_path, monkeypatch, error
+):
+    data = Broadcast(
+        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("codebook", 1.0, 1.0)
+    ).to_bytes()
+    sent = []
+    for name in ("right", "wrong"):
+        if name == "wrong":
+            monkeypatch.setattr(PhoneCore, "answer", lambda self, mechanism: raise_(error))
+        with Store.create(tmp_path / f"{name}.db") as store:
+            store.set(server=URL, token=TOKEN)
+            phone = Phone(store, clock=lambda: NOON)
+            assert phone.sync(HostileClient(Script(data, None, (503,))), now=True).report == "later"
+            sent.append(Report.from_bytes(store.reports()[0].data))
+    assert sent[0].payload[:8] == sent[1].payload[:8]  # the seed
+
+
+def raise_(error):
+    raise error
+
+
+def test_a_history_takes_no_more_memory_than_a_few_blocks():
+    """(transitions, d) arrays would tell a long history by a MemoryError."""
+    core = PhoneCore()
+    for number, app in enumerate(np.random.default_rng(0).integers(0, 400, 60_000)):
+        core.observe(int(app), float(number))
+    core.take(Broadcast(1, np.ones((400, 128)), ModelSettings()))
+    core.history  # noqa: B018
+    tracemalloc.start()
+    core.solve()
+    core.gradient()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 60 << 20
 
 
 def slow(function, seconds: float, clock: list[float]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -27,8 +28,9 @@ from nextapp.phone.store import (
     StoreError,
     StoreFull,
     StoreTooNew,
+    TooSoon,
 )
-from nextapp.privacy.ledger import BudgetSpent
+from nextapp.privacy.ledger import Amounts, BudgetSpent
 from nextapp.wire import Report
 
 NOON = 1_790_000_000.0
@@ -616,13 +618,33 @@ def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(
         store.path.with_name(store.path.name + rest).unlink(missing_ok=True)
     store.path.write_bytes(old)
     with Store(store.path) as restored:
-        assert restored.reports() == []
-        assert restored.ledger.spent(NOON).lifetime == 1.0
+        assert restored.ledger.spent(NOON) == Amounts(1.0, 1.0)
         assert "put back 1 time" in restored.ledger.statement(NOON)
-        restored.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+        assert [(r.round, r.state) for r in restored.reports()] == [(2, "lost")]
+        with pytest.raises(AlreadyDrawn):  # a second payload for the latest round
+            restored.draw("https://a", Report("harmony", 2, b""), 0.5, NOON)
+        with pytest.raises(TooSoon):
+            restored.draw("https://a", Report("harmony", 3, b""), 0.5, NOON + 60, hours=20.0)
+        restored.draw("https://a", Report("harmony", 3, b""), 0.5, NOON)
         assert restored.ledger.spent(NOON).lifetime == 1.5
     with Store(store.path) as again:  # and it is not counted twice
         assert again.ledger.spent(NOON).lifetime == 1.5
+
+
+def test_an_old_copy_gives_no_second_daily_budget(store):
+    """Yesterday's file put back today: what was spent today is spent."""
+    store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON - 86_400)
+    store.close()
+    old = store.path.read_bytes()
+    for round_ in (2, 3, 4):
+        with Store(store.path) as today:
+            today.draw("https://a", Report("harmony", round_, b""), 0.5, NOON)
+        for rest in ("-wal", "-shm"):
+            store.path.with_name(store.path.name + rest).unlink(missing_ok=True)
+        store.path.write_bytes(old)
+    with Store(store.path) as today:
+        assert today.ledger.spent(NOON).today == 1.5
+        assert today.ledger.spent(NOON).lifetime == 2.0
 
 
 def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
@@ -633,7 +655,10 @@ def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
     assert outside.exists()
     with Store.create(tmp_path / "b.db", witness=outside) as other:
         assert other.ledger.spent(NOON).lifetime == 0.0  # another phone's record
-    for damaged in (b"", b"{", b"[1]", b'{"store": 3, "spent": "x"}'):
+    identity = json.loads(outside.read_text())["store"]
+    nonsense = ("NaN", "-1", '"x"', "[]", "1e999")
+    written = [f'{{"store": "{identity}", "spent": {each}}}'.encode() for each in nonsense]
+    for damaged in (b"", b"{", b"[1]", b'{"store": 3, "spent": "x"}', *written):
         outside.write_bytes(damaged)
         with Store(tmp_path / "a.db") as store:
             assert store.ledger.spent(NOON).lifetime == 0.5

@@ -353,8 +353,45 @@ def test_a_person_may_vouch_for_the_clock(server, client, phone, make_broadcast)
 def test_a_clock_set_back_gives_no_second_budget(server, client, phone, make_broadcast):
     for round_, when in ((3, NOON), (4, NOON - 3 * DAY), (5, NOON - 5 * DAY)):
         server.publish(make_broadcast(round_))
-        synced = phone.sync(client, when=when)
+        synced = phone.sync(client, when=when, trust_clock=round_ > 3)
     assert synced.report == "budget"  # 2 a day, whatever the day is called
+
+
+def test_a_clock_set_back_does_not_shorten_the_hours_between_reports(
+    server, client, phone, make_broadcast
+):
+    phone.store.limit(replace(phone.store.limits, hours=20.0))
+    assert phone.sync(client).report == "accepted"
+    for number in range(1, 6):
+        server.publish(make_broadcast(3 + number))
+        synced = phone.sync(client, when=NOON - number)
+        assert (synced.report, synced.again) == ("limits", NOON + 20 * 3600)
+    assert phone.sync(client, when=NOON + 21 * 3600).report == "accepted"
+
+
+def test_two_processes_do_not_share_the_hours_between_two_reports(
+    server, client, phone, make_broadcast
+):
+    """The server shows each of them another round, at the same moment."""
+    phone.store.limit(replace(phone.store.limits, hours=20.0))
+    with Store(phone.store.path) as store:
+        other = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+        assert phone.sync(client).report == "accepted"
+        server.publish(make_broadcast(4))
+        assert other.sync(client).report == "limits"
+
+
+def test_a_report_that_is_withdrawn_during_the_pause_is_not_sent(server, client, store):
+    def sleep(seconds: float) -> None:
+        with Store(store.path) as same:
+            Phone(same, clock=lambda: NOON).forget()
+
+    phone = Phone(store, clock=lambda: NOON, sleep=sleep)
+    phone.observe("chat", NOON - 60, zone=0)
+    phone.join(client, "welcome")
+    assert phone.sync(client).report == "done"
+    assert server.arrived == []
+    assert [report.state for report in store.reports()] == ["withdrawn"]
 
 
 def test_two_processes_that_sync_at_once_draw_one_report(server, client, phone, monkeypatch):
@@ -363,10 +400,10 @@ def test_two_processes_that_sync_at_once_draw_one_report(server, client, phone, 
         other = Phone(other_store, clock=lambda: NOON, sleep=lambda seconds: None)
         true_draw = phone.store.draw
 
-        def draw(*arguments):
+        def draw(*arguments, **options):
             monkeypatch.undo()
             assert other.sync(other_client).report == "accepted"
-            return true_draw(*arguments)
+            return true_draw(*arguments, **options)
 
         monkeypatch.setattr(phone.store, "draw", draw)
         assert phone.sync(client).report == "done"

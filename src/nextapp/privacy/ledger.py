@@ -309,7 +309,9 @@ class Ledger:
         day = _day(when)
         with self._transaction() as cursor:
             last = _last(cursor)
-            state = _since(cursor, last, day)
+            state = _on(cursor, last, day)
+            if day < last.day:
+                state = _counting(cursor, last, day, "day >= ?")
             if last.day >= 0 and state.day != last.day:
                 _append(cursor, state.event("clock", abs(float(when))))
 
@@ -597,15 +599,20 @@ def _last(cursor: sqlite3.Cursor) -> _Line:
 
 
 def _on(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
-    """The state on a day; an earlier one than the ledger has reached does not come again."""
-    return last if day <= last.day else _since(cursor, last, day)
+    """The state on a day; an earlier one than the ledger has reached does not come again.
+
+    A later day starts afresh, unless it was there before a clock was set back.
+    """
+    if day <= last.day:
+        return last
+    return _counting(cursor, last, day, "day = ?")
 
 
-def _since(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
-    """The state on a day, whichever: what was charged on it or on later ones counts for it."""
+def _counting(cursor: sqlite3.Cursor, last: _Line, day: int, days: str) -> _Line:
+    """The state on a day, for which all that was charged on these days counts."""
     today, unprotected = cursor.execute(
         "SELECT COALESCE(SUM(cost), 0), COUNT(*) - COUNT(cost)"
-        " FROM main.privacy_ledger WHERE kind IN ('charge', 'restored') AND day >= ?",
+        f" FROM main.privacy_ledger WHERE kind IN ('charge', 'restored') AND {days}",
         (day,),
     ).fetchone()
     return last._replace(day=day, today=today, unprotected_today=unprotected)
