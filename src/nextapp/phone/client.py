@@ -316,8 +316,10 @@ class Client:
     @contextmanager
     def _cut_off(self) -> Iterator[None]:
         """Break the connection off after `patience` seconds, whatever the server sends on it."""
+        is_cut = threading.Event()
 
         def cut() -> None:
+            is_cut.set()
             socket_ = getattr(self._connection, "sock", None)
             if socket_ is not None:
                 with suppress(OSError):
@@ -330,6 +332,9 @@ class Client:
             yield
         finally:
             timer.cancel()
+        if is_cut.is_set():  # what was read may look like a whole answer
+            self.close()
+            raise Unreachable(f"the answer took longer than {self._patience:g} s.")
 
     def _answer_to(
         self, method: str, path: str, headers: dict[str, str], body: bytes | None
