@@ -25,9 +25,9 @@ from nextapp.evaluation import Exam, evaluate, exam, preset_named
 from nextapp.evaluation.dynamic import Courses, Refitted, Stream, play
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.evaluation.static import user_means
-from nextapp.experiments.dynamic import DynamicExperiment
-from nextapp.experiments.settings import ORACLE, Experiment
 from nextapp.predictors import Predictor
+from nextapp.studies.dynamic import DynamicExperiment
+from nextapp.studies.settings import CEILING, Experiment
 
 METRICS = ("HR@1", "HR@3", "HR@5")
 Figures = tuple[float, float, float]  # mean, low, high
@@ -54,7 +54,7 @@ def static(
         low, high = interval(bootstrap_means(values, 0))[:, METRICS.index(metric)]
         return float(values[:, METRICS.index(metric)].mean()), float(low), float(high)
 
-    return len(by_user[ORACLE]), figures
+    return len(by_user[CEILING]), figures
 
 
 def expected(ready: Exam, predictors: Sequence[Predictor]) -> dict[str, np.ndarray]:
@@ -118,13 +118,13 @@ def main() -> None:
     print(f"|---|---|{'--:|' * (1 + 2 * len(models))}")
     users = []
     for preset in presets.split(","):
-        experiment = Experiment(given.data, preset=preset, models=(ORACLE, *models))
+        experiment = Experiment(given.data, preset=preset, models=(CEILING, *models))
         n_users, figures = environment(experiment, seeds)
         users.append(f"{n_users:,} users ({preset})")
         for metric in METRICS:
-            cells = [f"{figures(metric, name)[0]:.4f}".lstrip("0") for name in (ORACLE, *models)]
+            cells = [f"{figures(metric, name)[0]:.4f}".lstrip("0") for name in (CEILING, *models)]
             for name in models:
-                mean, low, high = figures(metric, ORACLE, name)
+                mean, low, high = figures(metric, CEILING, name)
                 cells.append(f"{mean:+.4f} ({low:+.4f} to {high:+.4f})")
             print(f"| {preset} | {metric} | {' | '.join(cells)} |", flush=True)
     print(f"\n{given.data}, seeds {given.seeds}: {', '.join(users)}.")

@@ -1,6 +1,6 @@
 """Three ways to learn a prior from many phones, at equal total ε: hit rates of new phones.
 
-    seqmf, directed    gradients in rounds, nextapp.experiments.crowd_rounds
+    seqmf, directed    gradients in rounds, nextapp.studies.crowd_rounds
     subset, hadamard   one cell a phone through a frequency oracle, nextapp.crowd
 
 Every phone reports once in its life, at its whole ε: the oracles take all reports in one round, the
@@ -30,11 +30,11 @@ from nextapp import directed
 from nextapp.crowd import crowd_from, crowd_of_vectors, learnt_crowd
 from nextapp.data import collapsed, synthetic
 from nextapp.evaluation.intervals import bootstrap_means, interval
-from nextapp.experiments import crowd_rounds
-from nextapp.experiments.coldstart import CUTOFFS, hit_rates, new_phones, worth_to
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tally_reports
 from nextapp.privacy import mechanism
+from nextapp.studies import crowd_rounds
+from nextapp.studies.coldstart import CUTOFFS, hit_rates, new_phones, worth_to
 
 STAND_IN_SEED = 1_000_003
 NEW_FROM = 2_000_000  # number of the first new phone: beyond every fleet

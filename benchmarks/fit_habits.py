@@ -19,8 +19,8 @@ import numpy as np
 from nextapp import habits
 from nextapp.data import LaunchLog, Split, collapsed, read
 from nextapp.evaluation import Exam, exam, mark, preset_named
-from nextapp.experiments.settings import Experiment
 from nextapp.predictors import NextApp, pooled
+from nextapp.studies.settings import Experiment
 
 ROUNDS = 4
 FITTED = ("within", "opening", "again", "gate")

@@ -31,11 +31,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from nextapp.federation import embedded
-from nextapp.federation.gateway import Gateway
-from nextapp.federation.limits import Limits
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.server import single_process
+from nextapp.server.gateway import Gateway
+from nextapp.server.limits import Limits
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
@@ -48,10 +48,10 @@ HEALTHY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 
 def serve(folder: Path) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
-    federation, _ = embedded.made(folder, SETTINGS, apps, now=time.time())
-    opened = embedded.listening("127.0.0.1", 0)
+    federation, _ = single_process.open_federation(folder, SETTINGS, apps, now=time.time())
+    opened = single_process.open_socket("127.0.0.1", 0)
     print(opened.getsockname()[1], federation.vault.issue_code(uses=10, expires=1e12), flush=True)
-    embedded.serve(federation, Gateway(federation.vault, LIMITS), opened)
+    single_process.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 
 def requests_of(token: str, report: bytes) -> list[bytes]:

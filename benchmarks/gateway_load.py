@@ -31,10 +31,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from nextapp.federation import embedded
-from nextapp.federation.gateway import Gateway
-from nextapp.federation.vault import Vault, token_hash
 from nextapp.randomness import DeviceCoins
+from nextapp.server import single_process
+from nextapp.server.gateway import Gateway
+from nextapp.server.vault import Vault, token_hash
 from nextapp.wire import Report
 
 CONNECTIONS = 256
@@ -149,8 +149,8 @@ class Load:
 
 
 def run_gateway(folder: str, opened: socket.socket) -> None:
-    federation, _ = embedded.made(Path(folder), SETTINGS, None, now=time.time())
-    embedded.serve(federation, Gateway(federation.vault), opened)
+    federation, _ = single_process.open_federation(Path(folder), SETTINGS, None, now=time.time())
+    single_process.serve(federation, Gateway(federation.vault), opened)
 
 
 def run_bare(opened: socket.socket) -> None:
@@ -197,14 +197,16 @@ def main() -> None:
     result: dict = {"connections": CONNECTIONS, "rate": given.rate}
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         apps = tuple(f"app-{i:04d}" for i in range(500))
-        federation, _ = embedded.made(Path(folder), SETTINGS, apps, now=time.time())
+        federation, _ = single_process.open_federation(
+            Path(folder), SETTINGS, apps, now=time.time()
+        )
         n_open, n_closed = int(given.rate * given.seconds) + 1, int(20_000 * given.closed_seconds)
         tokens, requests = requests_of(n_open + n_closed, "127.0.0.1")
         enrolled(federation.vault, tokens)
         federation.vault.close()
         acknowledged = 0
         for name, target in (("gateway", run_gateway), ("bare", run_bare)):
-            opened = embedded.listening("127.0.0.1", 0)
+            opened = single_process.open_socket("127.0.0.1", 0)
             arguments = (folder, opened) if name == "gateway" else (opened,)
             process = multiprocessing.get_context("fork").Process(
                 target=target, args=arguments, daemon=True

@@ -31,15 +31,15 @@ import numpy as np
 
 from nextapp import model
 from nextapp.data import LaunchLog
-from nextapp.federation.playing import launches
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
+from nextapp.learners import SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.privacy.codewords import Stream, alignments
 from nextapp.privacy.mechanism import Mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
-from nextapp.server import Server, adam, random_vectors
+from nextapp.server.http_phones import launches
 from nextapp.wire import Broadcast, ModelSettings, Report
 
 N_APPS, DIM, RATE = 100, 16, 0.01
@@ -157,7 +157,7 @@ def played(
     start = random_vectors(N_APPS, DIM, 0.1, np.random.default_rng(seed))
     clip = clip_of(name, some, Broadcast(0, start, ModelSettings()))
     made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=epsilon, clip=clip)
-    server = Server(start, ModelSettings(), adam(RATE), made)
+    server = SeqMFLearner(start, ModelSettings(), adam(RATE), made)
     honest = np.ones(n, bool)
     if attack != "none":
         honest[:n_liars] = False
@@ -176,7 +176,7 @@ def played(
             usual = np.mean([length(core, broadcast, made) for core in some[:N_LOOKING]])
             pushes.append(float(added[TARGET] @ -u) / n_liars / usual)
             total = total + added
-        server.step_along(total, n)
+        server.apply_sum(total, n)
     ranks = [rank(core, server.broadcast) for core in some]
     return Outcome(float(np.median(ranks)), float(np.mean(pushes)) if pushes else 0.0)
 

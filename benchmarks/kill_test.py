@@ -24,13 +24,13 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.federation import embedded
-from nextapp.federation.gateway import Gateway
-from nextapp.federation.limits import Limits
-from nextapp.federation.vault import Vault
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
+from nextapp.server import single_process
+from nextapp.server.gateway import Gateway
+from nextapp.server.limits import Limits
+from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
 N_APPS, DIM, RATE, LAM = 30, 4, 0.01, 0.3
@@ -46,11 +46,13 @@ BUDGET = {"lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0}
 def serve(folder: Path, port: int) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     new = not (folder / "settings.json").exists()
-    with embedded.held(folder):
-        federation, _ = embedded.made(folder, SETTINGS, apps if new else None, now=time.time())
-        opened = embedded.listening("127.0.0.1", port)
+    with single_process.lock_folder(folder):
+        federation, _ = single_process.open_federation(
+            folder, SETTINGS, apps if new else None, now=time.time()
+        )
+        opened = single_process.open_socket("127.0.0.1", port)
         print(opened.getsockname()[1], flush=True)
-        embedded.serve(federation, Gateway(federation.vault, LIMITS), opened)
+        single_process.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 
 class Recorded(Client):

@@ -24,7 +24,7 @@ from numba.typed import Dict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ABOVE = ("audit", "cli", "experiments", "federation")
+ABOVE = ("audit", "cli", "server", "studies")
 """Folders above all compiled loops: nothing in them is part of one."""
 
 _CONFIG: Any = numba.config

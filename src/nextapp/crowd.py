@@ -1,4 +1,4 @@
-"""The crowd's server: from many phones' shares under noise to what a new phone can start from.
+"""What a crowd tells: from many phones' shares under noise to what a new phone can start from.
 
 π (n_apps, n_apps + 1)   mean shares of the phones, as `nextapp.shares` lays them out
 σ                        standard error of one estimated entry of π
@@ -11,28 +11,16 @@ transitions are held against it; `crowd_from` tells what the reports add to it.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 
 from nextapp.directed import probabilities
-from nextapp.privacy import FrequencyOracle
-from nextapp.server import RoundServer, write_atomically
+from nextapp.privacy import FrequencyMechanism
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import (
-    Broadcast,
     Crowd,
     Floats,
-    ModelSettings,
-    ReportRequest,
-    WireError,
-    pack,
-    settings_from,
-    unpack,
 )
 
 MOST_FOLLOWERS = 64
@@ -58,108 +46,8 @@ _LEAST = 1e-12
 _LONG_RUN = 50  # launches after which P(app) no longer changes
 
 
-class CrowdServer(RoundServer):
-    """Adds up reports of shares over all rounds and publishes what they tell as a `Crowd`.
-
-    The same front as `nextapp.server.Server`; the app vectors of its broadcasts are those given,
-    untouched; without any they are zeros.
-    """
-
-    mechanism: FrequencyOracle
-
-    def __init__(
-        self,
-        mechanism: FrequencyOracle,
-        apps: tuple[str, ...] = (),
-        *,
-        app_vectors: Floats | None = None,
-        settings: ModelSettings | None = None,
-        popularity: float = POPULARITY,
-        options: Mapping[str, int | float | str] | None = None,
-    ) -> None:
-        super().__init__()
-        n_apps = mechanism.n_apps
-        if mechanism.d != n_apps + 1:
-            raise ValueError(
-                f"the shares of {n_apps} apps have {n_apps + 1} columns, the mechanism was made "
-                f"for {mechanism.d}: give it d = n_apps + 1."
-            )
-        check_popularity(popularity)
-        self.mechanism = mechanism
-        self.popularity = popularity
-        self.options = dict(options or {})  # what phones must be told to make the same mechanism
-        request = ReportRequest(mechanism.name, mechanism.epsilon, options=self.options)
-        vectors = np.zeros((n_apps, 1)) if app_vectors is None else app_vectors
-        self.broadcast = Broadcast(0, vectors, settings or ModelSettings(), apps, request)
-        self.total = np.zeros((n_apps, n_apps + 1))
-        self.n_reports_in_all = 0
-
-    def step_along(self, total: Floats, n_reports: int) -> Broadcast:
-        """Close the round with a sum of estimates (n_apps, n_apps + 1) of `n_reports` reports."""
-        self.total = self.total + total
-        self.n_reports_in_all += n_reports
-        return self._next(self.crowd())
-
-    def pass_over(self) -> Broadcast:
-        """Close the round without any reports."""
-        return self._next(self.broadcast.crowd)
-
-    def crowd(self) -> Crowd:
-        """What all reports so far tell."""
-        n = self.n_reports_in_all
-        if n == 0:
-            raise RuntimeError("a crowd needs at least one report.")
-        return learnt_crowd(self.mechanism, self.total / n, n, self.popularity)
-
-    def _next(self, crowd: Crowd | None) -> Broadcast:
-        old = self.broadcast
-        self.broadcast = replace(old, round=old.round + 1, crowd=crowd)
-        return self.broadcast
-
-    def save(self, path: Path) -> None:
-        """Write a checkpoint; a crash at any instant leaves the one before it intact."""
-        self._check_nothing_is_lost()
-        words = {
-            "kind": "nextapp crowd checkpoint",
-            "round": str(self.broadcast.round),
-            "settings": json.dumps(asdict(self.broadcast.settings)),
-            "apps": json.dumps(self.broadcast.apps),
-            "mechanism": repr(self.mechanism),
-            "options": json.dumps(self.options),
-            "popularity": repr(self.popularity),
-            "n_reports": str(self.n_reports_in_all),
-        }
-        tensors = {"app_vectors": self.broadcast.app_vectors, "total": self.total}
-        write_atomically(path, pack(tensors, words))
-
-    @classmethod
-    def load(cls, path: Path, mechanism: FrequencyOracle) -> CrowdServer:
-        """The server as it was saved; it goes on as if it had never stopped."""
-        tensors, words = unpack(path.read_bytes())
-        if words.get("kind") != "nextapp crowd checkpoint":
-            raise WireError(f"{path} is not a checkpoint of a nextapp crowd server.")
-        if words["mechanism"] != repr(mechanism):
-            raise ValueError(
-                f"{path} was saved with the mechanism {words['mechanism']}, not {mechanism!r}: "
-                f"give the same one."
-            )
-        server = cls(
-            mechanism,
-            tuple(json.loads(words["apps"])),
-            app_vectors=np.array(tensors["app_vectors"]),
-            settings=settings_from(json.loads(words["settings"])),
-            popularity=float(words["popularity"]),
-            options=json.loads(words.get("options", "{}")),
-        )
-        server.total = np.array(tensors["total"])
-        server.n_reports_in_all = int(words["n_reports"])
-        crowd = server.crowd() if server.n_reports_in_all else None
-        server.broadcast = replace(server.broadcast, round=int(words["round"]), crowd=crowd)
-        return server
-
-
 def learnt_crowd(
-    oracle: FrequencyOracle, estimate: Floats, n_reports: int, popularity: float = POPULARITY
+    oracle: FrequencyMechanism, estimate: Floats, n_reports: int, popularity: float = POPULARITY
 ) -> Crowd:
     """What an oracle's estimate of π from this many reports tells.
 

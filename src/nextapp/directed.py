@@ -10,7 +10,7 @@ last (n_last,)  the apps that w's rows stand for
 SeqMF's q_iᵀq_j is the same whichever of i and j came first; q_iᵀr_j is not. This module has the
 phone's side, the user solve and the slope of L in Q and R, a matrix that any gradient mechanism can
 encode. `nextapp.fleet.directed_steps` is the same for many phones, and
-`nextapp.experiments.crowd_rounds` trains by it in rounds: `nextapp coldstart --oracle directed`,
+`nextapp.studies.crowd_rounds` trains by it in rounds: `nextapp coldstart --way directed`,
 and the model `nextapp-directed`. docs/decisions/0008-what-the-crowd-tells.md says how it fares.
 """
 

@@ -77,8 +77,8 @@ def test_the_same_seed_gives_the_same_figures(run, tmp_path):
 
 
 def test_the_oracle_stands_beside_the_models_it_is_named_with(run, tmp_path):
-    text = run("evaluate", SMALL, "--models", "mru,sr-od,oracle", "--seed", 4, "--json", "r.json")
-    assert "oracle" in text
+    text = run("evaluate", SMALL, "--models", "mru,sr-od,ceiling", "--seed", 4, "--json", "r.json")
+    assert "ceiling" in text
     result = json.loads((tmp_path / "r.json").read_text())
     assert list(result["oracle_minus"]) == ["mru", "sr-od"]
     assert all(gap["HR@5"]["low"] > 0 for gap in result["oracle_minus"].values())
@@ -104,8 +104,8 @@ def test_options_override_the_settings_file(run, tmp_path):
         (["evaluate", "no-such.csv"], "no-such.csv"),
         (["evaluate", SMALL, "--models", "seqfm"], "did you mean 'seqmf'"),
         (["evaluate", SMALL, "--preset", "fair"], "preset must be one of"),
-        (["evaluate", "log.csv", "--models", "oracle"], "oracle knows only synthetic data"),
-        (["dynamic", "log.csv", "--models", "oracle"], "oracle knows only synthetic data"),
+        (["evaluate", "log.csv", "--models", "ceiling"], "ceiling knows only synthetic data"),
+        (["dynamic", "log.csv", "--models", "ceiling"], "ceiling knows only synthetic data"),
         (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),
         (["evaluate", "synthetic:phone=3"], "phones"),
         (["evaluate", SMALL, "--settings", "none.toml"], "none.toml"),
@@ -227,8 +227,11 @@ def test_a_damaged_model_is_refused(run, tmp_path):
     ("command", "says"),
     [
         ("predict gone.safetensors --history quick.toml", "there is no file gone.safetensors."),
-        ("coldstart synthetic:phones=10 --oracle codebook", "codebook reports gradients"),
-        ("coldstart synthetic:phones=10 --oracle foo", "unknown oracle 'foo'. Known: subset, had"),
+        ("coldstart synthetic:phones=10 --way codebook", "codebook reports gradients"),
+        (
+            "coldstart synthetic:phones=10 --way foo",
+            "unknown way to learn a prior 'foo'. Known: subset",
+        ),
         ("simulate --phones 10 --mechanism subset --epsilon 1", "subset reports shares"),
         ("simulate --phones 10 --mechanism foo", "unknown mechanism 'foo'. Known: identity"),
         ("serve --data new --apps 9", "give --mechanism"),
@@ -253,7 +256,7 @@ def test_the_help_names_every_model(run, command):
 
 
 def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, monkeypatch):
-    from nextapp.experiments import demo
+    from nextapp.studies import demo
 
     monkeypatch.setattr(demo, "SOURCE", SMALL)
     run("demo", "--out", "d")

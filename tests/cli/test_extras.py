@@ -130,7 +130,7 @@ def test_a_missing_library_is_one_line_that_names_the_extra(tmp_path, blocked, w
 
 def test_what_flower_brings_is_asked_for_at_once(tmp_path):
     """Not nextapp[serve] first, and then nextapp[flower]."""
-    done = run(["cryptography"], "federation", "certificate", "f", "localhost", cwd=tmp_path)
+    done = run(["cryptography"], "flower", "certificate", "f", "localhost", cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.endswith("needs cryptography, which is not installed: "
                                 "pip install 'nextapp[flower]'\n")  # fmt: skip

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from nextapp.cli import options, server_options
 from nextapp.cli.commands import COMMANDS, app
 from nextapp.cli.dataclass_options import expand_options, option_parameters
-from nextapp.experiments.settings import Experiment
-from nextapp.federation.settings import FederationSettings
+from nextapp.server.settings import FederationSettings
+from nextapp.studies.settings import Experiment
 
 DATACLASSES = [
     found

@@ -1,4 +1,4 @@
-"""The dynamic environment against phones one by one: `PhoneCore`, `Server`, plain Python loops."""
+"""The dynamic environment against phones one by one, in plain Python loops."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from nextapp.evaluation.dynamic import (
     play,
     start_vectors,
 )
-from nextapp.experiments.rounds import LabSeqMF
+from nextapp.learners import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors import SROnDevice, Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server import Server, adam, sgd
+from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
 
 MINUTE = 60_000
@@ -139,7 +139,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
         device.user_vector = vector
     plain = mechanism("identity", n_apps=whole.n_apps, d=3)
     asked = plain if isinstance(source, str) else source
-    server = Server(app_vectors, TRAINING.model, optimiser, asked)
+    server = SeqMFLearner(app_vectors, TRAINING.model, optimiser, asked)
     n_cycles = len(stream.cycles)
     found = np.full((n_cycles - 1, whole.n_users, 9), np.nan)
     reports = np.zeros(whole.n_users, int)
@@ -163,7 +163,7 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
         for _ in range(SCHEDULE.q_rounds if due and source != FROZEN else 0):
             broadcast = server.broadcast
             if source == ZERO:
-                server.step_along(np.zeros_like(app_vectors))
+                server.apply_sum(np.zeros_like(app_vectors))
                 continue
             for user in sorted(waiting):
                 devices[user].take(broadcast, keep_vector=True)

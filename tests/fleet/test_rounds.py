@@ -14,9 +14,9 @@ from nextapp.fleet.rounds import (
     training_phones,
     zero_phones,
 )
+from nextapp.learners import SeqMFLearner, sgd
 from nextapp.predictors.factorised import phones
 from nextapp.privacy import mechanism
-from nextapp.server import Server, sgd
 from nextapp.wire import ModelSettings
 
 N_APPS, DIM, LAM, RATE = 30, 4, 0.3, 0.1
@@ -24,7 +24,7 @@ PLAIN = mechanism("identity", n_apps=N_APPS, d=DIM)
 
 
 def new_server(vectors):
-    return Server(vectors, ModelSettings(lam=LAM, alpha=0.01), sgd(RATE), PLAIN)
+    return SeqMFLearner(vectors, ModelSettings(lam=LAM, alpha=0.01), sgd(RATE), PLAIN)
 
 
 @pytest.mark.parametrize("kind", ["fleet", "training"])

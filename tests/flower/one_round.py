@@ -12,17 +12,17 @@ from pathlib import Path
 
 from regions import APPS, SETTINGS, Region
 
-from nextapp.federation.embedded import founded
-from nextapp.federation.flower import launching
-from nextapp.federation.flower.driving import Pace
-from nextapp.federation.flower.identity import node_key
-from nextapp.federation.flower.loopback import Loopback
+from nextapp.server.flower import launching
+from nextapp.server.flower.identity import node_key
+from nextapp.server.flower.loopback import Loopback
+from nextapp.server.flower.round_driver import Pace
+from nextapp.server.single_process import create_or_resume
 
 
 def main() -> None:
     data = Path(sys.argv[1])
     (data / "coordinator").mkdir(parents=True)
-    founded(data / "coordinator", SETTINGS, APPS)
+    create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=1.0)
     with Loopback(data, n_gateways=2, tls=True, rounds=1, pace=pace) as federation:
         stranger = subprocess.Popen(

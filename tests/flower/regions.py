@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.federation.vault import Vault
 from nextapp.phone import Client, ServerError
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested
 from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 
 N_APPS = 12

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 from regions import APPS, SETTINGS, Region
 
-from nextapp.federation.certificates import development
-from nextapp.federation.coordinator import checkpoints
-from nextapp.federation.flower import launching
-from nextapp.federation.flower.identity import node_key
-from nextapp.federation.flower.processes import Processes
+from nextapp.server.certificates import development
+from nextapp.server.coordinator import checkpoints
+from nextapp.server.flower import launching
+from nextapp.server.flower.identity import node_key
+from nextapp.server.flower.processes import Processes
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-flower.conf"
 NOBODY = 599  # what `status` says where nobody answers
-NEXTAPP = [sys.executable, "-m", "nextapp", "federation"]
+NEXTAPP = [sys.executable, "-m", "nextapp", "flower"]
 
 MAIN = """\
 daemon off;

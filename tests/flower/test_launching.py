@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
-from nextapp.federation.certificates import development
-from nextapp.federation.flower import launching
-from nextapp.federation.flower.identity import node_key
-from nextapp.federation.flower.processes import Processes, end_members, members
+from nextapp.server.certificates import development
+from nextapp.server.flower import launching
+from nextapp.server.flower.identity import node_key
+from nextapp.server.flower.processes import Processes, end_members, members
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
@@ -159,7 +159,7 @@ def _runs(pid):
 )
 def test_what_is_refused_leaves_no_folder(tmp_path, command):
     """No mechanism, or an address that is not of this machine (192.0.2.1 is of nobody's)."""
-    found = CliRunner().invoke(app, ["federation", *command, "--data", str(tmp_path / "new")])
+    found = CliRunner().invoke(app, ["flower", *command, "--data", str(tmp_path / "new")])
     assert found.exit_code == 1
     assert "give --mechanism" in found.output or "cannot be listened on" in found.output
     assert list(tmp_path.iterdir()) == []

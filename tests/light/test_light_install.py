@@ -24,7 +24,7 @@ PHONE = (
     "nextapp.randomness",
     "nextapp.privacy",
     "nextapp.phone.core",
-    "nextapp.server",
+    "nextapp.learners",
     "nextapp.crowd",
     "nextapp.phone",
 )

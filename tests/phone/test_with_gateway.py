@@ -59,7 +59,7 @@ class Gateway:
         self.ca = folder / "tls" / "ca.pem"
 
     def code(self, uses: int) -> str:
-        from nextapp.federation.vault import Vault
+        from nextapp.server.vault import Vault
 
         vault = Vault(self.folder / "vault.sqlite", busy_seconds=10.0)
         try:

@@ -9,7 +9,7 @@ import numpy as np
 
 from nextapp.privacy import Mechanism, mechanism
 
-ORACLES = ["subset", "hadamard"]  # they report shares, not gradients
+FREQUENCY_MECHANISMS = ["subset", "hadamard"]  # they report shares, not gradients
 FINITE = ["duchi", "harmony", "qharmony", "kashin", "simhash", "codebook"]
 REAL = [
     ("laplace", {}),

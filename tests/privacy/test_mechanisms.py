@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import ALL, FINITE, ORACLES, gradients, made
+from catalogue import ALL, FINITE, FREQUENCY_MECHANISMS, gradients, made
 
 from nextapp import model
 from nextapp.phone.core import PhoneCore
@@ -34,7 +34,7 @@ def test_every_mechanism_has_its_name_and_says_what_it_promises():
             assert m.guarantee.sent_in_clear == ()
             assert m.guarantee.covers
             assert m.guarantee.assumptions
-    assert {name for name, _ in ALL} | {*ORACLES} == set(MECHANISMS)
+    assert {name for name, _ in ALL} | {*FREQUENCY_MECHANISMS} == set(MECHANISMS)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_a_phones_own_form_of_the_gradient_gives_the_same_report(name, options, 
 def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
     """Whatever its owner allows: no real numbers, nothing in the clear."""
     limits = Limits(per_report=9.0, mechanisms=tuple(OPTIONS))
-    clip = None if name in (*ORACLES, "qharmony-paper") else 1.0
+    clip = None if name in (*FREQUENCY_MECHANISMS, "qharmony-paper") else 1.0
     request = ReportRequest(name, 2.0, clip)
     broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings(), request=request)
-    if name in (*FINITE, *ORACLES):
+    if name in (*FINITE, *FREQUENCY_MECHANISMS):
         made_for = limits.mechanism_for(broadcast)
         phone = PhoneCore()
         for number, app in enumerate([3, 1, 3]):

@@ -8,7 +8,7 @@ from catalogue import FINITE, REAL, gradients, made
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextapp.privacy import MECHANISMS, FrequencyOracle
+from nextapp.privacy import MECHANISMS, FrequencyMechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report, WireError
 
@@ -26,7 +26,7 @@ def drawn(m, seed, n):
 
 
 def test_every_mechanism_that_phones_may_send_is_tried_here():
-    oracles = {name for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyOracle)}
+    oracles = {name for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyMechanism)}
     kinds = {name for name, kind in MECHANISMS.items() if kind.finite_output}
     assert kinds - oracles <= {name for name, _ in WITH_TALLY}  # oracles have tests of their own
 

@@ -15,7 +15,7 @@ from nextapp.audit.forecast import Forecast, forecast
 from nextapp.audit.phones import SyntheticPhones, clipped_mean, public_clips
 from nextapp.model import PhoneGradient
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, FrequencyOracle, Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
@@ -89,7 +89,7 @@ def made(
 ) -> dict[str, Mechanism]:
     """The mechanisms by label, each with the public clip of its ball; qharmony-paper has none."""
     for name in names:
-        if name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyOracle):
+        if name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyMechanism):
             raise ValueError(
                 f"{name} reports shares of transitions, not gradients, so there is no gradient to "
                 f"compare it on: `nextapp coldstart` says what such reports are worth, and "

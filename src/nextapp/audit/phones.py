@@ -9,11 +9,11 @@ import numpy as np
 
 from nextapp.data import synthetic
 from nextapp.fleet.clip import public_clips as clips_of_population
+from nextapp.learners import random_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy.mechanism import into_ball
 from nextapp.randomness import KeyedBits
-from nextapp.server import random_vectors
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
 SCALE = 0.1

@@ -40,7 +40,7 @@ from nextapp.audit.protocols import (
     protocol,
 )
 from nextapp.audit.unreached import Reach
-from nextapp.privacy import MECHANISMS, ORACLES, Mechanism, ShorterThan, requested
+from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, ShorterThan, requested
 from nextapp.privacy import mechanism as create
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
@@ -522,10 +522,10 @@ def _reach_of(seed: int, name: str) -> Reach | None:
         for n_apps in (3, 20):
             bits = KeyedBits(seed, phone=number, round=n_apps, purpose="shared")
             rng = bits.generator()
-            options = more if name in ORACLES else {**more, "clip": 1.0}
+            options = more if name in FREQUENCY_MECHANISMS else {**more, "clip": 1.0}
             made = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, **options)
             given = [inputs.random_input(rng, n_apps, made.d, 1.0, made.ball) for _ in range(12)]
-            given += inputs.extremes(n_apps, made.d, 1.0, name in ORACLES)
+            given += inputs.extremes(n_apps, made.d, 1.0, name in FREQUENCY_MECHANISMS)
             with found.reach:
                 _replay_all(found, made, name, given, len(given), bits)
             _read_back(found.reach, made, given[0], bits)

@@ -20,7 +20,7 @@ from nextapp.names import unknown
 from nextapp.privacy import (
     MECHANISMS,
     FiniteMechanism,
-    FrequencyOracle,
+    FrequencyMechanism,
     Mechanism,
     mechanism,
 )
@@ -42,7 +42,7 @@ class Case:
 
     def mechanism(self, epsilon: float) -> Mechanism:
         options = {"epsilon": epsilon, **self.options}
-        if not issubclass(MECHANISMS[self.name], FrequencyOracle):
+        if not issubclass(MECHANISMS[self.name], FrequencyMechanism):
             options["clip"] = 1.0
         return mechanism(self.name, **options)
 

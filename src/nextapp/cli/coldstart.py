@@ -12,8 +12,8 @@ from rich.table import Table
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments import coldstart as experiment
-from nextapp.experiments import plots
+from nextapp.studies import coldstart as experiment
+from nextapp.studies import plots
 
 DEFAULT = experiment.ColdStart("")
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
@@ -32,13 +32,13 @@ def coldstart(
     epsilon: Annotated[
         str, typer.Option(help="Total ε of a phone for private priors, separated by commas.")
     ] = EPSILONS,
-    oracle: Annotated[
+    way: Annotated[
         str,
         typer.Option(
             help="How the prior is learnt: by reports of shares (subset, hadamard) or of gradients "
             "(seqmf, directed)."
         ),
-    ] = DEFAULT.oracle,
+    ] = DEFAULT.way,
     candidates: Annotated[
         str,
         typer.Option(
@@ -67,7 +67,7 @@ def coldstart(
     """
     with clear_errors():
         settings = experiment.ColdStart(
-            source, new, draws, _numbers(epsilon), oracle, candidates, launches, at_most, seed
+            source, new, draws, _numbers(epsilon), way, candidates, launches, at_most, seed
         )
         with screen.progress() as report:
             log = None

@@ -97,14 +97,14 @@ COMMANDS = {
         "Issue an enrolment code; the server keeps only its hash. Works while the server runs.",
         "nextapp enrol-code federation --uses 10",
     ),
-    "fleet": LazyCommand(
-        "nextapp.cli.fleet",
-        "fleet",
+    "play-phones": LazyCommand(
+        "nextapp.cli.play_phones",
+        "play_phones",
         "Play phones with synthetic launches against a server: enrol, fetch, learn, report.",
-        "nextapp fleet --server http://127.0.0.1:8443 --data federation --phones 200",
+        "nextapp play-phones --server http://127.0.0.1:8443 --data federation --phones 200",
     ),
-    "federation": LazyCommand(
-        "nextapp.cli.federation",
+    "flower": LazyCommand(
+        "nextapp.cli.flower",
         "app",
         "Gateways in several regions, joined by Flower; docs/federation-flower.md.",
     ),

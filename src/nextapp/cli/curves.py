@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nextapp.audit.comparing import SIZES, Compared
 from nextapp.audit.forecast import WANTED
-from nextapp.experiments.plots import ACCENT, FAINT, INK, STYLE
+from nextapp.studies.plots import ACCENT, FAINT, INK, STYLE
 from nextapp.wire import Floats
 
 _DASHES = ("-", (0, (6, 2)), (0, (4, 2, 1, 2)), (0, (1, 1.5)), (0, (2, 2)), (0, (8, 2, 1, 2, 1, 2)))

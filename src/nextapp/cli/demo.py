@@ -10,7 +10,7 @@ import typer
 
 from nextapp.cli import options, screen, tables
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments import demo as demonstration
+from nextapp.studies import demo as demonstration
 
 
 def demo(

@@ -14,8 +14,8 @@ from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
-from nextapp.experiments import dynamic as experiments
-from nextapp.experiments.settings import MODELS
+from nextapp.studies import dynamic as experiments
+from nextapp.studies.settings import MODELS
 
 
 @expand_options
@@ -51,7 +51,7 @@ def dynamic(
         str | None,
         typer.Option(
             help=f"Models fitted again in each cycle, among {', '.join(MODELS)}, "
-            "and oracle on synthetic data. Default: sr-od.",
+            "and ceiling on synthetic data. Default: sr-od.",
             show_default=False,
         ),
     ] = None,

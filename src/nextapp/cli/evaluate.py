@@ -9,8 +9,8 @@ import typer
 from nextapp.cli import options, screen, tables
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments import static
-from nextapp.experiments.settings import MODELS
+from nextapp.studies import static
+from nextapp.studies.settings import MODELS
 
 
 @expand_options
@@ -21,7 +21,7 @@ def evaluate(
         str | None,
         typer.Option(
             help=f"Models, separated by commas. Default: {', '.join(MODELS)}. On synthetic "
-            "data also oracle, which knows the probabilities of the generator: an upper bound.",
+            "data also ceiling, which knows the probabilities of the generator: an upper bound.",
             show_default=False,
         ),
     ] = None,

@@ -17,10 +17,10 @@ from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
-from nextapp.experiments.modelfile import has_times, launches_in
 from nextapp.habits import Habits, Reason
 from nextapp.names import unknown
 from nextapp.predictors import pooled
+from nextapp.studies.model_file import has_times, launches_in
 from nextapp.wire import Crowd
 
 _LEAST = 0.05  # of a score: less is not worth a word

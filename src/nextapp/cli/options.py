@@ -16,7 +16,7 @@ from nextapp.toml import read_toml
 
 if TYPE_CHECKING:
     from nextapp.data import LaunchLog
-    from nextapp.experiments.settings import Experiment
+    from nextapp.studies.settings import Experiment
 
 Source = Annotated[
     str,
@@ -90,7 +90,7 @@ class ExperimentOptions:
 
 def experiment(settings: Path | None, **given: Any) -> Experiment:
     """The settings of the file, overridden by the options that were given."""
-    from nextapp.experiments.settings import experiment_from
+    from nextapp.studies.settings import experiment_from
 
     return experiment_from(overridden(settings, given))
 

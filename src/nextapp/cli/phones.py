@@ -12,7 +12,7 @@ from rich.table import Table
 
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments.phones_needed import MECHANISMS, PhonesNeeded, run
+from nextapp.studies.phones_needed import MECHANISMS, PhonesNeeded, run
 
 
 def phones_needed(

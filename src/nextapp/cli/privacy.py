@@ -19,8 +19,8 @@ from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed
-from nextapp.experiments import plots
-from nextapp.experiments.settings import versions
+from nextapp.studies import plots
+from nextapp.studies.settings import versions
 
 app = typer.Typer(
     help="Mechanisms by which a phone protects its report: compare, audit, account, attack.",

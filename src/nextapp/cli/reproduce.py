@@ -13,8 +13,8 @@ from rich.table import Table
 
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments.reproduce import plan, running, writing
-from nextapp.experiments.reproduce.claims import CONFIRMED, NOT_CONFIRMED
+from nextapp.studies.reproduce import plan, running, writing
+from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED
 
 
 def reproduce(

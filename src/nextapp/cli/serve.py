@@ -50,14 +50,16 @@ def serve(
     Stop it by SIGTERM or Ctrl-C; a kill loses nothing that was acknowledged.
     """
     with clear_errors():
-        from nextapp.federation import certificates, embedded
-        from nextapp.federation.gateway import Gateway
+        from nextapp.server import certificates, single_process
+        from nextapp.server.gateway import Gateway
 
         given, catalogue = server.resolve(data)
-        embedded.settings_for(data, given, catalogue, start)  # refused: no folder is left behind
+        single_process.settings_for(
+            data, given, catalogue, start
+        )  # refused: no folder is left behind
         data.mkdir(parents=True, exist_ok=True)
-        with embedded.held(data):
-            federation, made = embedded.made(
+        with single_process.lock_folder(data):
+            federation, made = single_process.open_federation(
                 data, given, catalogue, now=time.time(), skip_to=skip_to, start=start
             )
             authority = None
@@ -65,10 +67,12 @@ def serve(
                 authority, cert, key = certificates.development(data / "tls")
                 listen = replace(listen, cert=cert, key=key)
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-            listening = embedded.listening(listen.host, listen.port)
+            listening = single_process.open_socket(listen.host, listen.port)
             address = listen.url(listening.getsockname()[1])
             _welcome(address, data, federation, made, authority)
-            embedded.serve(federation, Gateway(federation.vault), listening, **listen.uvicorn())
+            single_process.serve(
+                federation, Gateway(federation.vault), listening, **listen.uvicorn()
+            )
             screen.out.print(
                 f"stopped at round {federation.coordinator.round}; start again to continue."
             )
@@ -81,7 +85,7 @@ def enrol_code(
 ) -> None:
     """Issue an enrolment code; the server keeps only its hash. Works while the server runs."""
     with clear_errors():
-        from nextapp.federation.vault import Vault
+        from nextapp.server.vault import Vault
 
         path = data / "vault.sqlite"
         if not path.exists():
@@ -104,8 +108,8 @@ def _welcome(address: str, data: Path, federation: Any, made: Any, authority: Pa
         f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; a round closes at "
         f"{made.goal:,} reports, or after {made.deadline:g} s with {made.minimum:,} or more\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
-        f"  phones to try:      nextapp fleet --server {address}{trust} --phones 200 --rounds 5 "
-        f"--data {data}",
+        f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
+        f"--rounds 5 --data {data}",
         highlight=False,
         soft_wrap=True,
     )

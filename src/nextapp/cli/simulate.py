@@ -11,10 +11,10 @@ from rich.table import Table
 
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments import plots, simulation
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
 from nextapp.predictors import Training
+from nextapp.studies import plots, simulation
 from nextapp.wire import ModelSettings
 
 
@@ -223,7 +223,7 @@ def _world(
     try:
         import ray
 
-        from nextapp.experiments.on_ray import RayWorld
+        from nextapp.studies.on_ray import RayWorld
     except ModuleNotFoundError as error:
         raise ValueError("--ray-workers needs Ray: pip install 'nextapp[ray]'") from error
     if not ray.is_initialized():

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from nextapp.cli.screen import escaped, out
 from nextapp.evaluation import METRICS
-from nextapp.experiments.settings import ORACLE
+from nextapp.studies.settings import CEILING
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -22,7 +22,7 @@ def figures_table(
 ) -> Table:
     """One row a model; the best of a column bold, the second underlined, as in the paper.
 
-    The oracle is no rival: it is above for what it knows.
+    The ceiling is no rival: it is above for what it knows.
     """
     title = "without exact repeats" if without_repeats else "all predictions"
     table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
@@ -43,9 +43,9 @@ def figures_table(
             above = {
                 other[metric]
                 for rival, other in rows.items()
-                if rival != ORACLE and other[metric] > row[metric]
+                if rival != CEILING and other[metric] > row[metric]
             }
-            style = {0: "bold", 1: "underline"}.get(len(above), "") if name != ORACLE else "italic"
+            style = {0: "bold", 1: "underline"}.get(len(above), "") if name != CEILING else "italic"
             cells.append(Text(text, style))
         table.add_row(name, *cells)
     return table

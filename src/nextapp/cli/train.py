@@ -11,7 +11,7 @@ import typer
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments import modelfile
+from nextapp.studies import model_file
 
 
 @expand_options
@@ -33,7 +33,7 @@ def train(
         with screen.progress() as report:
             report("reading", 0, 0)
             log = log_options.read(source, seed)
-            result = modelfile.train(log, experiment, out, report)
+            result = model_file.train(log, experiment, out, report)
         screen.out.print(
             f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
             f"{result['rounds']} rounds of {result['n_phones']} phones: [bold]{out}[/] "
@@ -59,7 +59,7 @@ def predict(
     with clear_errors():
         file = Path(history)
         text = sys.stdin.read() if history == "-" else file.read_text(encoding="utf-8")
-        result = modelfile.predict(model.read_bytes(), text, n)
+        result = model_file.predict(model.read_bytes(), text, n)
         for place, name in enumerate(result["predictions"], 1):
             screen.out.print(f"{place}. {name}", highlight=False, markup=False)
         for note in result["notes"]:

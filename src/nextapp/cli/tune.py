@@ -12,15 +12,15 @@ from rich.table import Table
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.experiments.settings import versions
-from nextapp.experiments.tuning import (
+from nextapp.storage import write_atomically
+from nextapp.studies.settings import versions
+from nextapp.studies.tuning import (
     GRID_SIZE,
     TUNED,
     Chosen,
     Tuning,
     chosen_settings,
 )
-from nextapp.server import write_atomically
 from nextapp.toml import as_toml
 
 _SHOWN = 6

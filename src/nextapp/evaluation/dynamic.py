@@ -24,11 +24,11 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimated_sum, play_round, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
+from nextapp.learners import Optimiser, SeqMFLearner
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.server import Optimiser, Server
 from nextapp.wire import Broadcast, Floats
 
 Regime = Literal["full", "rare", "global"]
@@ -220,7 +220,7 @@ class Federation:
         self._waiting = np.zeros(len(start), bool)
         plain = mechanism("identity", n_apps=len(app_vectors), d=app_vectors.shape[1])
         asked = plain if isinstance(source, str) else source
-        self.server = Server(app_vectors, training.model, optimiser, asked)
+        self.server = SeqMFLearner(app_vectors, training.model, optimiser, asked)
 
     def predictor(self, test: Exam) -> Predictor:
         del test

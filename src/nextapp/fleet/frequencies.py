@@ -16,9 +16,9 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, stream, word
 from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
 from nextapp.fleet.encoder import REPORT
-from nextapp.privacy import FrequencyOracle
+from nextapp.privacy import FrequencyMechanism
+from nextapp.privacy.frequency import GRID
 from nextapp.privacy.hadamard import Hadamard
-from nextapp.privacy.oracle import GRID
 from nextapp.privacy.packing import packed, width
 from nextapp.privacy.subset import Subset
 from nextapp.shares import POPULARITY, check_popularity
@@ -29,7 +29,7 @@ Columns = tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints]
 
 def tally_reports(
     fleet: Fleet,
-    oracle: FrequencyOracle,
+    oracle: FrequencyMechanism,
     seed: int,
     *,
     round: int = 0,
@@ -44,7 +44,7 @@ def tally_reports(
 
 def encode_reports(
     fleet: Fleet,
-    oracle: FrequencyOracle,
+    oracle: FrequencyMechanism,
     seed: int,
     *,
     round: int = 0,
@@ -73,7 +73,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
 
 def _draw_outputs(
     fleet: Fleet,
-    oracle: FrequencyOracle,
+    oracle: FrequencyMechanism,
     seed: int,
     round: int,
     reporting: Mask | None,
@@ -157,7 +157,7 @@ def _cell(
     popularity: float,
     pick: int,
 ) -> int:
-    """The cell that `pick` falls on, `nextapp.shares` and `FrequencyOracle` in one; −1: none."""
+    """The cell that `pick` falls on, `nextapp.shares` and `FrequencyMechanism` in one; −1: none."""
     app_starts, apps, counts, transition_starts, previous, following, times = columns
     begin, end = app_starts[phone], app_starts[phone + 1]
     move, last_move = transition_starts[phone], transition_starts[phone + 1]

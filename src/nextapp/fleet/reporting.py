@@ -38,7 +38,7 @@ from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
 from nextapp.fleet.simhash import SimHashEncoder
 from nextapp.fleet.stepping import columns, terms
 from nextapp.fleet.sum_law import sum_law
-from nextapp.privacy import FrequencyOracle, Mechanism
+from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
@@ -285,7 +285,7 @@ def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
 def _encoder(mechanism: Mechanism) -> Encoder:
     if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
         return PrivUnitSeedEncoder(mechanism)
-    if isinstance(mechanism, FrequencyOracle):
+    if isinstance(mechanism, FrequencyMechanism):
         raise ValueError(
             f"{mechanism.name} reports shares, not gradients: nextapp.fleet.frequencies draws them "
             f"for a fleet, and `nextapp coldstart` learns from them."

@@ -17,8 +17,8 @@ from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.reporting import Sums, sum_reports
 from nextapp.fleet.stepping import columns, sum_gradients, terms
 from nextapp.fleet.sum_law import cheapest_mode
+from nextapp.learners import SeqMFLearner
 from nextapp.privacy import Mechanism
-from nextapp.server import Server
 from nextapp.wire import Broadcast, Floats
 
 _RANGE = 256  # phones of a log that a thread takes at a time
@@ -50,13 +50,13 @@ class ReportSum(RoundSum):
 Told = TypeVar("Told", bound=RoundSum)
 
 
-def play_round(server: Server, phones: Callable[[Broadcast], Told]) -> Told:
+def play_round(server: SeqMFLearner, phones: Callable[[Broadcast], Told]) -> Told:
     """The phones report on the broadcast; the server steps along their sum, or passes over."""
     told = phones(server.broadcast)
     if told.estimate is None:
         server.pass_over()
     else:
-        server.step_along(told.estimate)
+        server.apply_sum(told.estimate)
     return told
 
 

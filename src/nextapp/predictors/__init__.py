@@ -1,8 +1,8 @@
 """Ways to predict the next app, behind one protocol."""
 
+from nextapp.predictors.ceiling import Ceiling
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
 from nextapp.predictors.habitual import NextApp, online_scores, pooled
-from nextapp.predictors.oracle import Oracle
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -10,8 +10,8 @@ __all__ = [
     "MFU",
     "MRU",
     "SR",
+    "Ceiling",
     "NextApp",
-    "Oracle",
     "Predictor",
     "Question",
     "Questions",

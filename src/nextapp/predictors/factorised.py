@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nextapp.data.log import LaunchLog
+from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
 from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.server import OPTIMISERS, Server, random_vectors
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
 ROUND = "federated round"
@@ -77,7 +77,7 @@ def train(
         n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
     )
     optimiser = OPTIMISERS[training.optimiser](training.rate)
-    server = Server(start, training.model, optimiser, plain, apps)
+    server = SeqMFLearner(start, training.model, optimiser, plain, apps)
     for done in range(training.rounds):
         broadcast = server.broadcast
         for number, device in enumerate(devices):

@@ -153,7 +153,7 @@ def online_scores(
 def pooled(history: LaunchLog) -> Crowd:
     """What all phones of a log know together, without any privacy: the mean of their shares.
 
-    The counterpart of what `nextapp.crowd.CrowdServer` learns from private reports: each phone
+    The counterpart of what `nextapp.crowd.CrowdLearner` learns from private reports: each phone
     counts the same, by the share of its transitions that are j→i and of its launches that are of i.
     """
     n_apps, user = history.n_apps, history.user.astype(np.int64)

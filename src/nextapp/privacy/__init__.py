@@ -21,6 +21,7 @@ from typing import Any
 from nextapp.names import unknown
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
+from nextapp.privacy.frequency import FrequencyMechanism
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.harmony import Harmony
@@ -29,7 +30,6 @@ from nextapp.privacy.identity import Identity
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
-from nextapp.privacy.oracle import FrequencyOracle
 from nextapp.privacy.piecewise import Piecewise
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.qharmony import QHarmony
@@ -40,10 +40,10 @@ from nextapp.privacy.subset import Subset
 from nextapp.wire import Broadcast, WireError
 
 __all__ = [
+    "FREQUENCY_MECHANISMS",
     "MECHANISMS",
-    "ORACLES",
     "FiniteMechanism",
-    "FrequencyOracle",
+    "FrequencyMechanism",
     "Guarantee",
     "Mechanism",
     "Quantile",
@@ -72,8 +72,8 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         Hadamard,
     )
 }
-ORACLES: Mapping[str, type[FrequencyOracle]] = {
-    name: kind for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyOracle)
+FREQUENCY_MECHANISMS: Mapping[str, type[FrequencyMechanism]] = {
+    name: kind for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyMechanism)
 }
 
 
@@ -112,7 +112,7 @@ def requested(broadcast: Broadcast) -> Mechanism:
         return mechanism(
             request.mechanism,
             n_apps=broadcast.n_apps,
-            d=broadcast.n_apps + 1 if request.mechanism in ORACLES else broadcast.dim,
+            d=broadcast.n_apps + 1 if request.mechanism in FREQUENCY_MECHANISMS else broadcast.dim,
             epsilon=request.epsilon,
             **options,
         )

@@ -12,12 +12,12 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.oracle import FrequencyOracle, Longs, design_variance
+from nextapp.privacy.frequency import FrequencyMechanism, Longs, design_variance
 
 _MOST_BITS = 23
 
 
-class Hadamard(FrequencyOracle):
+class Hadamard(FrequencyMechanism):
     """A cell is a row v > 0 of the Hadamard matrix of its block and favours the columns with +1.
 
         S_v = {u : the binary numbers u and v share an even number of ones},   s = 2^(b−1)

@@ -17,14 +17,14 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.oracle import FrequencyOracle, Longs, design_variance
+from nextapp.privacy.frequency import FrequencyMechanism, Longs, design_variance
 
 _LARGEST_SPACE = 1 << 24  # vectors of F_q^t, all of which the server's transform holds
 _LARGEST_Q = 251
 _AT_ONCE = 1 << 22
 
 
-class Subset(FrequencyOracle):
+class Subset(FrequencyMechanism):
     """Cells and outputs are both points of the projective space over F_q; a cell v favours the
     points u at right angles to it.
 

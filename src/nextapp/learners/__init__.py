@@ -1,0 +1,23 @@
+"""What a server trains: a learner takes the sum of a round's reports and publishes a broadcast."""
+
+from __future__ import annotations
+
+from nextapp.learners.crowd import CrowdLearner
+from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
+from nextapp.learners.optimisers import OPTIMISERS, Optimiser, adam, momentum, sgd
+from nextapp.learners.seqmf import SeqMFLearner, random_vectors
+
+__all__ = [
+    "OPTIMISERS",
+    "CrowdLearner",
+    "Learner",
+    "Optimiser",
+    "SeqMFLearner",
+    "State",
+    "adam",
+    "momentum",
+    "random_vectors",
+    "read_checkpoint",
+    "sgd",
+    "write_checkpoint",
+]

@@ -1,0 +1,122 @@
+"""What all learners do: take the reports of a round, step, publish, and keep their state.
+
+A learner is its `State` and nothing else: `state` gives it, `restore` of each class goes on from it
+as if nothing had happened. `write_checkpoint` and `read_checkpoint` are the one way to and from a
+disk.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy.typing as npt
+
+from nextapp.privacy import Mechanism
+from nextapp.storage import write_atomically
+from nextapp.wire import Broadcast, Floats, Report, WireError, pack, unpack
+
+CHECKPOINT_VERSION = "2"
+
+
+class State(NamedTuple):
+    """Arrays and words: all that a learner is."""
+
+    tensors: dict[str, npt.NDArray[Any]]
+    words: dict[str, str]
+
+
+class Learner(ABC):
+    """What a server trains. ``broadcast`` is that of the round at hand."""
+
+    kind: ClassVar[str]
+    broadcast: Broadcast
+    mechanism: Mechanism
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+
+    @property
+    def n_reports(self) -> int:
+        """Reports collected in the round at hand."""
+        return len(self._reports)
+
+    def collect(self, report: Report) -> None:
+        """Take a report for the round at hand.
+
+        A `WireError` for one of another round or mechanism, or that no phone can have drawn.
+        """
+        if report.round != self.broadcast.round:
+            raise WireError(
+                f"the report is for round {report.round}, the round at hand is "
+                f"{self.broadcast.round}: fetch the current broadcast and report again."
+            )
+        self.mechanism.check(report)
+        self._reports.append(report)
+
+    def step(self) -> Broadcast:
+        """Close the round with what its reports tell, and publish the next broadcast."""
+        if not self._reports:
+            raise RuntimeError(
+                f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
+            )
+        total = len(self._reports) * self.mechanism.decode(self._reports)
+        broadcast = self.apply_sum(total, len(self._reports))
+        self._reports = []
+        return broadcast
+
+    @abstractmethod
+    def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:
+        """Close the round with a sum of reports (n_apps, d) that was reduced elsewhere."""
+
+    @abstractmethod
+    def pass_over(self) -> Broadcast:
+        """Close the round without a step: what phones get stays as it is."""
+
+    @abstractmethod
+    def state(self) -> State:
+        """All that this learner is; reports of the round at hand are no part of it."""
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; a crash at any instant leaves the one before it intact."""
+        write_checkpoint(path, self.state())
+
+    def _state(self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]) -> State:
+        """The state with the words that every learner has."""
+        if self._reports:
+            raise RuntimeError(
+                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
+                f"yet and would be lost: call step() first."
+            )
+        common = {
+            "kind": self.kind,
+            "version": CHECKPOINT_VERSION,
+            "round": str(self.broadcast.round),
+            "settings": json.dumps(asdict(self.broadcast.settings)),
+            "apps": json.dumps(self.broadcast.apps),
+        }
+        return State(tensors, {**common, **words})
+
+
+def write_checkpoint(path: Path, state: State) -> None:
+    write_atomically(path, pack(state.tensors, state.words))
+
+
+def read_checkpoint(path: Path) -> State:
+    """The state in a file, or a `WireError`."""
+    tensors, words = unpack(path.read_bytes())
+    if words.get("version") != CHECKPOINT_VERSION:
+        raise WireError(
+            f"{path} is no checkpoint of this version of nextapp ({CHECKPOINT_VERSION}): it was "
+            f"written by an earlier one, or is something else."
+        )
+    return State(tensors, words)
+
+
+def check_kind(state: State, kind: str) -> None:
+    if state.words.get("kind") != kind:
+        raise WireError(f"expected a {kind}, got {state.words.get('kind')!r}.")

@@ -1,0 +1,227 @@
+"""The coordinator: owns the learner, takes one step a round, and keeps a checkpoint of each.
+
+Time and reports reach it as arguments; what it writes is its checkpoints.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
+from nextapp.server.vault import Reduced
+from nextapp.wire import History, WireError, history_from
+
+CHECKPOINTS_KEPT = 5
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """What phones have spent at the most.
+
+    ``epsilon_worst_case`` is that of a device which reported in every round so far.
+    """
+
+    rounds_stepped: int = 0
+    rounds_passed_over: int = 0
+    reports: int = 0
+    epsilon_worst_case: float = 0.0
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What became of a round, in figures and in words."""
+
+    round: int
+    n_reports: int
+    stepped: bool
+    words: str
+
+
+class Coordinator:
+    """Steps the learner along the sum of a round. A round is absorbed once, whatever happens.
+
+    Parameters
+    ----------
+    learner
+        At the round that `folder`'s newest checkpoint was written for; see `resumed`.
+    minimum
+        A round of fewer reports changes nothing: it is passed over, and `Closed.words` says so.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        folder: Path,
+        *,
+        minimum: int = 1,
+        accounting: Accounting | None = None,
+        history: History | None = None,
+        keep: int = CHECKPOINTS_KEPT,
+    ) -> None:
+        if not learner.mechanism.finite_output:
+            raise ValueError(
+                f"phones do not report by {learner.mechanism.name}: a coordinator needs a "
+                f"mechanism with finite_output, such as 'codebook' or 'harmony'."
+            )
+        self.learner = learner
+        self.folder = folder
+        self.minimum = minimum
+        self.accounting = accounting or Accounting()
+        self.history = history or History()
+        self._keep = keep
+        self._published: tuple[int, bytes] | None = None
+
+    @property
+    def round(self) -> int:
+        return self.learner.broadcast.round
+
+    def published(self) -> bytes:
+        """The broadcast of the round at hand as phones get it: the same bytes after a restart.
+
+        They are kept in the checkpoint, since another machine, NumPy or version of this program
+        might write others, and phones would take the next broadcast for that of a fork.
+        """
+        if self._published is None or self._published[0] != self.round:
+            broadcast = replace(self.learner.broadcast, history=self.history)
+            self._published = self.round, broadcast.to_bytes()
+        return self._published[1]
+
+    def next_history(self) -> History:
+        """The history of the broadcast after the one at hand."""
+        return self.history.after(self.round, self.published())
+
+    @classmethod
+    def started(
+        cls,
+        learner: Learner,
+        folder: Path,
+        *,
+        minimum: int = 1,
+        first: int = 0,
+        accounting: Accounting | None = None,
+        history: History | None = None,
+    ) -> Coordinator:
+        """A new federation, with its first checkpoint on disk; `first` is its first round."""
+        folder.mkdir(parents=True, exist_ok=True)
+        while learner.broadcast.round < first:
+            learner.pass_over()
+        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting, history=history)
+        coordinator.save()
+        return coordinator
+
+    @classmethod
+    def resumed(
+        cls, folder: Path, restore: Callable[[State], Learner], *, minimum: int = 1
+    ) -> Coordinator:
+        """As the newest checkpoint that can be read left it; `restore` makes the learner of it."""
+        damage = []
+        for path in checkpoints(folder):
+            try:
+                state = read_checkpoint(path)
+                tensors, words = state
+                accounting = Accounting(**json.loads(words["accounting"]))
+                history = history_from(json.loads(words["history"]))
+                coordinator = cls(
+                    restore(state), folder, minimum=minimum, accounting=accounting, history=history
+                )
+                coordinator._published = coordinator.round, tensors["broadcast"].tobytes()
+            except (WireError, KeyError) as error:
+                damage.append(f"{path.name}: {error}")
+            else:
+                return coordinator
+        raise ValueError(
+            f"{folder} has no checkpoint that can be read ({'; '.join(damage) or 'it is empty'}): "
+            f"restore it from a backup."
+        )
+
+    def absorb(self, parts: Sequence[Reduced]) -> Closed:
+        """Close the round at hand with the tallies of its gateways, and write its checkpoint."""
+        closed = self.absorbed(parts)
+        self.save()
+        return closed
+
+    def absorbed(self, parts: Sequence[Reduced]) -> Closed:
+        """`absorb` in memory only; tallies of another round than the one at hand are refused."""
+        number = self.round
+        for part in parts:
+            if part.round != number:
+                raise ValueError(
+                    f"the tally is of round {part.round}, the round at hand is {number}."
+                )
+        n_reports = sum(part.n_reports for part in parts)
+        history = self.next_history()
+        words = self._stepped([part for part in parts if part.n_reports], n_reports)
+        self.history = history
+        stepped = words is None
+        before = self.accounting
+        self.accounting = Accounting(
+            before.rounds_stepped + stepped,
+            before.rounds_passed_over + (not stepped),
+            before.reports + n_reports,
+            before.epsilon_worst_case
+            + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
+        )
+        return Closed(
+            number,
+            n_reports,
+            stepped,
+            words or f"round {number}: one step along {n_reports:,} reports.",
+        )
+
+    def _stepped(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
+        """Take the step, or pass the round over and return why."""
+        number, mechanism = self.round, self.learner.mechanism
+        if n_reports < max(1, self.minimum):
+            self.learner.pass_over()
+            return (
+                f"round {number}: {n_reports:,} reports are below the minimum of "
+                f"{self.minimum:,}; nothing was changed."
+            )
+        tally = sum((part.tally for part in parts[1:]), start=parts[0].tally)
+        total = n_reports * mechanism.estimate(tally, n_reports)
+        try:
+            self.learner.apply_sum(total, n_reports)
+        except FloatingPointError as error:
+            self.learner.pass_over()
+            return f"round {number}: nothing was changed. {error}"
+        return None
+
+    def skip_to(self, number: int) -> None:
+        """Pass over rounds until `number`: after a restore, phones must not see rounds go back.
+
+        Phones may have reported in each of them before what was restored was lost.
+        """
+        skipped = max(0, number - self.round)
+        if skipped:
+            self.history = self.next_history()
+        for _ in range(skipped):
+            self.learner.pass_over()
+        before = self.accounting
+        self.accounting = replace(
+            before,
+            rounds_passed_over=before.rounds_passed_over + skipped,
+            epsilon_worst_case=before.epsilon_worst_case
+            + skipped * self.learner.mechanism.guarantee.epsilon,
+        )
+        self.save()
+
+    def save(self) -> None:
+        """The checkpoint of the round at hand; older ones but a few are dropped."""
+        path = self.folder / f"round-{self.round:010d}.safetensors"
+        state = self.learner.state()
+        state.words["accounting"] = json.dumps(asdict(self.accounting))
+        state.words["history"] = json.dumps(asdict(self.history))
+        state.tensors["broadcast"] = np.frombuffer(self.published(), np.uint8)
+        write_checkpoint(path, state)
+        for old in checkpoints(self.folder)[self._keep :]:
+            old.unlink()
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, newest first."""
+    return sorted(folder.glob("round-*.safetensors"), reverse=True)

@@ -1,0 +1,64 @@
+"""The ServerApp: the coordinator, and a post that travels by Flower's grid."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from nextapp.server.flower.apps.parcels import answer_in, letter_message
+from nextapp.server.flower.messages import Answer, Letter
+from nextapp.server.flower.round_driver import Driver, Pace
+from nextapp.server.flower.running import SAID
+from nextapp.server.single_process import create_or_resume, lock_folder
+
+
+class GridPost:
+    """Letters over a grid. An address is a node number; a message lives for `seconds`."""
+
+    def __init__(self, grid: Grid, seconds: float) -> None:
+        self._grid = grid
+        self._seconds = seconds
+        self._sent: dict[str, int] = {}
+
+    def addresses(self) -> Collection[int]:
+        return list(self._grid.get_node_ids())
+
+    def send(self, address: int, letter: Letter) -> None:
+        message = letter_message(letter, address, self._seconds)
+        for number in self._grid.push_messages([message]):
+            self._sent[number] = address
+
+    def answers(self) -> Iterable[tuple[int, Answer | str]]:
+        if not self._sent:
+            return
+        for message in self._grid.pull_messages(list(self._sent)):
+            address = self._sent.pop(message.metadata.reply_to_message_id, None)
+            if address is not None:
+                yield address, answer_in(message)
+
+
+def _coordinate(grid: Grid, context: Context) -> None:
+    """Play rounds from the checkpoint of the folder ``data`` on, until ``rounds`` have been."""
+    config = context.run_config
+    data, rounds = Path(str(config["data"])), int(config["rounds"])
+    pace = Pace(int(config["gateways"]), float(config["poll"]), float(config["patience"]))
+    with lock_folder(data, patience=60.0), (data / SAID).open("a", encoding="utf-8") as said:
+
+        def say(words: str) -> None:
+            print(words, flush=True)
+            print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {words}", file=said, flush=True)
+
+        skip_to = int(config["skip-to"]) or None
+        coordinator, settings = create_or_resume(data, {}, None, skip_to=skip_to)
+        driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=say)
+        say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
+        while not rounds or coordinator.round < rounds:
+            driver.play_round()
+
+
+app = ServerApp()
+app.main()(_coordinate)

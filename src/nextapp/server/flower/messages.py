@@ -1,0 +1,119 @@
+"""What a coordinator asks of gateways far away, and what a gateway's vault answers.
+
+Three letters: `Open` hands over the broadcast of a round, `Count` asks how many reports are there,
+`Close` ends the round and asks for its tally. Each can be sent again, also after a crash on either
+side, and gets the same answer.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextapp.privacy import requested
+from nextapp.server.rounds import Round, RoundRules
+from nextapp.server.vault import Reduced, Vault
+from nextapp.wire import Broadcast
+
+
+@dataclass(frozen=True)
+class Open:
+    """Hand this broadcast to phones and take their reports."""
+
+    round: Round
+    rules: RoundRules
+    broadcast: bytes
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many reports are there? The round's deadline may have moved."""
+
+    round: Round
+
+
+@dataclass(frozen=True)
+class Close:
+    """Take no more reports for this round, and give their sum."""
+
+    round: Round
+
+
+Letter = Open | Count | Close
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one gateway, known by `gateway`; with the sum of the round if that was asked for."""
+
+    gateway: str
+    n_reports: int
+    closed: bool
+    reduced: Reduced | None = None
+
+
+class Refused(RuntimeError):
+    """A gateway that cannot do what a letter asks, and why."""
+
+
+def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
+    """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
+    number = letter.round.number
+    if isinstance(letter, Open):
+        _open(letter, vault)
+    round = vault.round()
+    if round is None or round.number != number:
+        at = "has had no round yet" if round is None else f"is at round {round.number}"
+        raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
+    if isinstance(letter, Count) and letter.round.deadline != round.deadline:
+        vault.extend(letter.round)
+    if isinstance(letter, Close):
+        reduced = _reduced(number, vault)
+        return Answer(gateway, reduced.n_reports, True, reduced)
+    return Answer(gateway, round.n_reports, round.closed)
+
+
+def _open(letter: Open, vault: Vault) -> None:
+    number, latest = letter.round.number, vault.round()
+    if latest is not None and latest.number < number:
+        # Its coordinator went on without these reports, so they are in no step.
+        _reduced(latest.number, vault)
+    if latest is not None and latest.number > number:
+        raise Refused(
+            f"the vault {vault.path} has seen round {latest.number}, so round {number} cannot "
+            f"open: phones refuse broadcasts older than the one they hold. Restore the newest "
+            f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
+        )
+    vault.publish(letter.round, letter.broadcast, letter.rules)
+    vault.amend(letter.rules, letter.round.opened)
+    published = vault.published()
+    if published is None or published.broadcast != letter.broadcast:
+        raise Refused(
+            f"the vault {vault.path} has handed out another broadcast for round {number}: this "
+            f"coordinator is not the one that opened it. Let it skip to round {number + 1}."
+        )
+
+
+def _reduced(number: int, vault: Vault) -> Reduced:
+    published = vault.published()
+    if published is None or published.round != number:
+        raise Refused(f"round {number} is not the round of the vault {vault.path}.")
+    vault.close_round(number)
+    return vault.reduce(number, requested(Broadcast.from_bytes(published.broadcast)))
+
+
+def gateway_identity(data: Path) -> str:
+    """What a gateway is known by: random, made once, kept in its folder.
+
+    So a gateway that comes back under another address or node number is not counted twice.
+    """
+    path = data / "gateway-id"
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(identity := secrets.token_hex(8))
+    return identity

@@ -1,0 +1,186 @@
+"""Rounds over gateways far away: open, count, close, and one step along what they add up to.
+
+How letters travel is the affair of a `Post`; time is read from the clock that is given. No gateway
+is waited for longer than `Pace.patience`: one that is lost costs its reports of the round at hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from nextapp.server.coordinator import Closed, Coordinator
+from nextapp.server.flower.messages import Answer, Close, Count, Letter, Open
+from nextapp.server.rounds import Round, RoundRules, Verdict
+from nextapp.server.vault import Reduced
+
+
+class Post(Protocol):
+    """Carries letters to gateways and their answers back; a gateway has one address at a time."""
+
+    def addresses(self) -> Collection[int]:
+        """Where a gateway can be reached now."""
+        ...
+
+    def send(self, address: int, letter: Letter) -> None: ...
+
+    def answers(self) -> Iterable[tuple[int, Answer | str]]:
+        """What has come back since the last call; words where a gateway has refused or is lost."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How a coordinator deals with its gateways; times in seconds.
+
+    A round opens when ``gateways`` of them can be reached. Each is asked for its count every
+    ``poll`` seconds. What is not answered within ``patience`` is taken for lost.
+    """
+
+    gateways: int = 1
+    poll: float = 10.0
+    patience: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.gateways < 1 or not self.poll > 0 or not self.patience > 0:
+            raise ValueError(f"gateways, poll and patience must be > 0, got {self!r}.")
+
+
+@dataclass
+class _Known:
+    """What a coordinator knows of the gateway at an address, in the round at hand."""
+
+    due: float = 0.0  # when the next letter may go off
+    answered: Answer | None = None
+
+
+class Driver:
+    """Plays rounds of a coordinator with the gateways that a post reaches."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        rules: RoundRules,
+        post: Post,
+        pace: Pace,
+        *,
+        say: Callable[[str], None] = print,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.coordinator = coordinator
+        self.rules = rules
+        self.post = post
+        self.pace = pace
+        self._say = say
+        self._clock = clock
+        self._sleep = sleep
+        self._breath = min(2.0, pace.poll / 5)  # between looks into the letter box
+        self._known: dict[int, _Known] = {}
+
+    def play_round(self) -> Closed:
+        """Open the round at hand at all gateways, wait as its rules say, and absorb it."""
+        self._known = {}
+        self._await_gateways()
+        round = self._collect(self.rules.opened(self.coordinator.round, self._clock()))
+        closed = self.coordinator.absorb(self._tallies(round))
+        self._say(closed.words)
+        return closed
+
+    def _await_gateways(self) -> None:
+        said = False
+        while (n_there := len(self.post.addresses())) < self.pace.gateways:
+            if not said:
+                self._say(f"waiting for gateways: {n_there} of {self.pace.gateways} are there.")
+                said = True
+            self._sleep(self._breath)
+
+    def _collect(self, round: Round) -> Round:
+        """Until the rules say close: every gateway has the broadcast and is asked for its count."""
+        broadcast = self.coordinator.published()
+        opened, refusals = False, ""
+        began = self._clock()
+        while True:
+            self._send(partial(self._next, round=round, broadcast=broadcast))
+            refusals = self._take_answers() or refusals
+            counts = self._counts()
+            if counts and not opened:
+                opened = True
+                round = self.rules.opened(round.number, self._clock())
+            if not counts and self._clock() - began > self.pace.patience:
+                raise RuntimeError(
+                    f"no gateway has opened round {round.number} within {self.pace.patience:g} "
+                    f"seconds. {refusals or 'None has answered; see the logs of the SuperNodes.'}"
+                )
+            if any(answer.closed for answer in counts):  # by this coordinator, before it crashed
+                return round
+            round = replace(round, n_reports=sum(answer.n_reports for answer in counts))
+            if counts:
+                verdict = self.rules.verdict(round, self._clock())
+                if verdict is Verdict.CLOSE:
+                    return round
+                if verdict is Verdict.EXTEND:
+                    round = self.rules.extended(round, self._clock())
+                    self._say(
+                        f"round {round.number}: {round.n_reports:,} reports at the deadline are "
+                        f"below the minimum of {self.rules.minimum:,}; it stays open."
+                    )
+            self._sleep(self._breath)
+
+    def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
+        return Count(round) if known.answered else Open(round, self.rules, broadcast)
+
+    def _tallies(self, round: Round) -> list[Reduced]:
+        """Close the round everywhere; the sums that come back in time, one a gateway."""
+        expected = {answer.gateway for answer in self._counts()}
+        self._known = {}
+        sums: dict[str, Reduced] = {}
+        give_up = self._clock() + self.pace.patience
+        while not expected <= sums.keys() and self._clock() < give_up:
+            self._send(lambda known: None if known.answered else Close(round))
+            self._take_answers(to_close=True)
+            for answer in self._counts():
+                if answer.reduced is not None:
+                    sums[answer.gateway] = answer.reduced
+            self._sleep(self._breath)
+        for lost in sorted(expected - sums.keys()):
+            self._say(f"round {round.number}: gateway {lost} is lost, and its reports with it.")
+        return list(sums.values())
+
+    def _send(self, letter_for: Callable[[_Known], Letter | None]) -> None:
+        now = self._clock()
+        for address in self.post.addresses():
+            known = self._known.setdefault(address, _Known())
+            letter = letter_for(known) if now >= known.due else None
+            if letter is not None:
+                self.post.send(address, letter)
+                known.due = now + self.pace.patience
+
+    def _take_answers(self, *, to_close: bool = False) -> str:
+        """Note what came, the words of a refusal are returned.
+
+        While a round is being closed, answers to counts that were under way tell nothing any more.
+        """
+        refusal = ""
+        for address, answer in self.post.answers():
+            known = self._known.setdefault(address, _Known())
+            if isinstance(answer, str):
+                refusal = answer
+                self._say(answer)
+            elif to_close and answer.reduced is None:
+                continue
+            else:
+                known.answered = answer
+            known.due = self._clock() + self.pace.poll
+        return refusal
+
+    def _counts(self) -> list[Answer]:
+        """The latest answer of each gateway, also of one that has come back at another address."""
+        latest: dict[str, Answer] = {}
+        for known in sorted(self._known.values(), key=lambda known: known.due):
+            if known.answered is not None:
+                latest[known.answered.gateway] = known.answered
+        return list(latest.values())

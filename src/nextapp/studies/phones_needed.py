@@ -1,0 +1,282 @@
+"""At which number of phones does a mechanism beat its controls? The paper does not ask.
+
+Fleets of synthetic phones train a common Q through a mechanism, from a random start. Phones outside
+the fleet then solve their user vectors against it and predict their later launches. A mechanism
+has earned its place where their HR@5 is above that with Q frozen at its start, and above that
+with gradients of zero, in both senses: the same steps along a sum of zero, where λQ and the
+optimiser act alone (zero), and the mechanism fed with zeros, where its noise acts too (noise).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+
+from nextapp.data import Split, synthetic
+from nextapp.evaluation import exam, preset_named
+from nextapp.evaluation.dynamic import FROZEN, ZERO
+from nextapp.evaluation.intervals import LEVEL
+from nextapp.fleet.clip import public_clips, public_seed
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.rounds import fleet_phones, play_round, zero_phones
+from nextapp.fleet.sum_law import CHEAP, LAWS
+from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
+from nextapp.names import unknown
+from nextapp.predictors import Training
+from nextapp.privacy import Mechanism
+from nextapp.privacy.exact import check_epsilon
+from nextapp.progress import Progress, silent
+from nextapp.randomness import KeyedBits
+from nextapp.studies.dynamic import PRIVATE
+from nextapp.studies.mechanisms import NONE, simulated_mechanism
+from nextapp.studies.settings import training_values, versions
+from nextapp.studies.simulation import HeldOutPhones
+from nextapp.wire import Broadcast, Floats, ModelSettings
+
+NOISE = "noise"
+MECHANISMS = (
+    "laplace", "duchi", "harmony", "kashin", "qharmony-paper", "qharmony", "hybrid", "simhash",
+    "privunit", "codebook",
+)  # fmt: skip
+
+_STAND_INS = 400
+
+
+@dataclass(frozen=True)
+class PhonesNeeded:
+    """What is tried.
+
+    Every mechanism takes ``rounds`` steps, each a report of ``epsilon`` from every phone. Its
+    learning rate is the best of ``rates`` on the ``validation`` phones of a world of its own, with
+    ``seed``; so are those of the controls none and zero. It is chosen for every number of phones up
+    to ``tune_up_to``; beyond, the last one chosen serves, and so does its control of noise. What is
+    measured are ``sample`` phones in each of ``seeds`` other worlds. Mechanisms whose sum of
+    reports has no cheap law are played up to ``exact_up_to`` phones.
+    """
+
+    epsilon: float
+    phones: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 100_000)
+    mechanisms: tuple[str, ...] = MECHANISMS
+    apps: int = 87
+    rounds: int = 10
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
+    seeds: int = 5
+    seed: int = 0
+    sample: int = 500
+    validation: int = 1_000
+    days: int = 3
+    tune_up_to: int = 10_000
+    exact_up_to: int = 3_000
+    training: Training = Training(ModelSettings(alpha=0.0), dim=16)
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        for name in ("apps", "rounds", "seeds", "sample", "validation", "days"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}.")
+        if not self.phones or min(self.phones) < 1 or list(self.phones) != sorted({*self.phones}):
+            raise ValueError(f"phones must be numbers that rise, from 1 on, got {self.phones}.")
+        if self.seeds < 2:
+            raise ValueError(f"seeds must be 2 or more for an interval, got {self.seeds!r}.")
+        if not self.rates:
+            raise ValueError("rates must name at least one learning rate.")
+        if self.tune_up_to < self.phones[0]:
+            raise ValueError(
+                f"tune_up_to must reach the smallest fleet of {self.phones[0]:,} phones, got "
+                f"{self.tune_up_to:,}."
+            )
+        for name in self.mechanisms:
+            if name not in PRIVATE:
+                raise ValueError(unknown("mechanism", name, PRIVATE))
+
+    def sizes(self, name: str) -> list[int]:
+        """The numbers of phones with which a mechanism is played."""
+        quick = name in (NONE, *LAWS, *CHEAP)
+        return [n for n in self.phones if quick or n <= self.exact_up_to]
+
+    def resolved(self) -> dict[str, Any]:
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in ("phones", "mechanisms", "rates"):
+            values[name] = list(values[name])
+        return values | {"training": training_values(self.training)}
+
+
+class _World:
+    """The phones of one seed: a fleet of any size up to the largest, and phones outside it."""
+
+    def __init__(self, study: PhonesNeeded, seed: int, n_outside: int) -> None:
+        most = max(study.phones)
+        parameters = synthetic.fleet_parameters(most + n_outside, study.apps, study.days)
+        starts, apps = synthetic.histories(parameters, seed, 0, most)
+        self.fleet = Fleet.of_histories(starts, apps, study.apps)
+        outside = synthetic.make(parameters, seed, first=most)
+        test = exam(outside, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+        self.held_out = HeldOutPhones(test, Fleet.of_log(test.history), seed)
+        self.seed = seed
+        self.study = study
+        generator = KeyedBits(seed, purpose="Q").generator()
+        training = study.training
+        start = random_vectors(study.apps, training.dim, training.scale, generator)
+        self.begin = Broadcast(0, start, training.model)
+        self.frozen = self.held_out.hit_rates(self.begin)
+        public = synthetic.fleet_parameters(_STAND_INS, study.apps, study.days)
+        self._clips = public_clips(public, public_seed(seed), self.begin)
+
+    def mechanism(self, name: str) -> Mechanism:
+        study = self.study
+        return simulated_mechanism(name, study.epsilon, study.apps, study.training.dim, self._clips)
+
+    def hit_rates(self, name: str, n_phones: int, rate: float, *, empty: bool = False) -> Floats:
+        """HR@5 of the phones outside after training through a mechanism, or by `ZERO` alone.
+
+        With `empty` phones nothing but the mechanism's noise moves Q, and λQ.
+        """
+        training = self.study.training
+        optimiser = OPTIMISERS[training.optimiser](rate)
+        made = self.mechanism(NONE if name == ZERO else name)
+        server = SeqMFLearner(self.begin.app_vectors, training.model, optimiser, made)
+        fleet = self.fleet.shard(0, n_phones)
+        if empty:
+            fleet = Fleet.without_launches(n_phones, fleet.n_apps)
+        phones = zero_phones if name == ZERO else fleet_phones(fleet, made, self.seed)
+        for _ in range(self.study.rounds):
+            play_round(server, phones)
+        return self.held_out.hit_rates(server.broadcast)
+
+
+@dataclass(frozen=True, eq=False)
+class PhonesNeededResult:
+    """HR@5 of the phones outside, by (mechanism, number of phones): one array a world.
+
+    ``noise`` is that of the mechanism fed with zeros, at the numbers for which rates were chosen.
+    """
+
+    study: PhonesNeeded
+    rates: Mapping[tuple[str, int], float]
+    hit_rates: Mapping[tuple[str, int], Sequence[Floats]]
+    noise: Mapping[tuple[str, int], Sequence[Floats]]
+    frozen: Sequence[Floats]
+    zero: Sequence[Floats]
+
+    def figures(self, name: str, n_phones: int) -> dict[str, dict[str, float]]:
+        """HR@5 and its gains, each a mean over worlds with an interval."""
+        own = self.hit_rates[name, n_phones]
+        sizes = [n for each, n in self.noise if each == name and n <= n_phones]
+        noise = self.noise[name, max(sizes)] if sizes else self.zero
+        compared = [
+            np.stack([mine, mine - frozen, mine - zero, mine - alone], axis=1)
+            for mine, frozen, zero, alone in zip(own, self.frozen, self.zero, noise, strict=True)
+        ]
+        names = ("HR@5", f"gain_over_{FROZEN}", f"gain_over_{ZERO}", f"gain_over_{NOISE}")
+        return dict(zip(names, _over_worlds(compared), strict=True))
+
+    def answer(self, name: str) -> int | None:
+        """The smallest number from which on the mechanism beats all controls; None if none.
+
+        It beats a control where the interval of its gain lies above 0.
+        """
+        best = None
+        for n_phones in reversed(self.study.sizes(name)):
+            found = self.figures(name, n_phones)
+            if min(found[f"gain_over_{each}"]["low"] for each in (FROZEN, ZERO, NOISE)) <= 0:
+                break
+            best = n_phones
+        return best
+
+    def as_json(self) -> dict[str, Any]:
+        study = self.study
+        names = (NONE, *study.mechanisms)
+        rows: dict[str, Any] = {}
+        for name in names:
+            found = [self.figures(name, n) for n in study.sizes(name)]
+            rows[name] = {
+                "phones": study.sizes(name),
+                **{
+                    key: {part: [each[key][part] for each in found] for part in found[0][key]}
+                    for key in found[0]
+                },
+                "rate": [self.rates[name, n] for n in study.sizes(name)],
+                "epsilon_spent": None
+                if name in (NONE, "qharmony-paper")
+                else study.rounds * study.epsilon,
+            }
+        controls = _over_worlds(
+            [np.stack(pair, axis=1) for pair in zip(self.frozen, self.zero, strict=True)]
+        )
+        return {
+            "mechanisms": rows,
+            "controls": {
+                FROZEN: {"HR@5": controls[0]},
+                ZERO: {"HR@5": controls[1], "rate": self.rates[ZERO, 0]},
+            },
+            "answer": {name: self.answer(name) for name in names},
+            "largest_tried": {name: max(study.sizes(name), default=0) for name in names},
+            "intervals": "95 %, Student's t over worlds; gains are paired in each world",
+            "data": "synthetic phones, not data of people",
+            "settings": study.resolved(),
+            "seed": study.seed,
+            "versions": versions(),
+        }
+
+
+def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
+    """Choose the rates in a world of its own, then measure in the others."""
+    pairs = [(name, n) for name in (NONE, *study.mechanisms) for n in study.sizes(name)]
+    tuned = [(ZERO, 0), *(pair for pair in pairs if pair[1] <= study.tune_up_to)]
+    total = study.seeds * (len(pairs) + 1) + len(study.rates) * len(tuned)
+    done = 0
+
+    def told(what: str) -> None:
+        nonlocal done
+        report(what, done, total)
+        done += 1
+
+    report("making phones", 0, total)
+    tuning = _World(study, study.seed, study.validation)
+    rates: dict[tuple[str, int], float] = {}
+    for name, n in tuned:
+        found = []
+        for rate in study.rates:
+            told(f"rate of {name}, {n:,} phones")
+            found.append(float(tuning.hit_rates(name, n, rate).mean()))
+        rates[name, n] = study.rates[int(np.argmax(found))]
+    for name, n in pairs:
+        rates.setdefault((name, n), rates[name, max(size for each, size in tuned if each == name)])
+    del tuning
+    hit_rates: dict[tuple[str, int], list[Floats]] = {pair: [] for pair in pairs}
+    noise: dict[tuple[str, int], list[Floats]] = {
+        pair: [] for pair in tuned if pair[0] not in (NONE, ZERO)
+    }
+    frozen, zero = [], []
+    for number in range(study.seeds):
+        world = _World(study, study.seed + 1 + number, study.sample)
+        frozen.append(world.frozen)
+        told(f"{ZERO}, world {number + 1}")
+        zero.append(world.hit_rates(ZERO, 0, rates[ZERO, 0]))
+        for name, n in pairs:
+            told(f"{name}, {n:,} phones, world {number + 1}")
+            hit_rates[name, n].append(world.hit_rates(name, n, rates[name, n]))
+            if (name, n) in noise:
+                alone = world.hit_rates(name, n, rates[name, n], empty=True)
+                noise[name, n].append(alone)
+    return PhonesNeededResult(study, rates, hit_rates, noise, frozen, zero)
+
+
+def _over_worlds(by_world: Sequence[Floats]) -> list[dict[str, float]]:
+    """For each column the mean over worlds and its 95 % interval by Student's t.
+
+    Worlds differ in their phones, their Q at the start and all draws of the mechanism, and one draw
+    of noise is shared by all phones of a world: so worlds, not phones, are the independent tries.
+    """
+    means = np.array([each.mean(axis=0) for each in by_world])
+    n = len(means)
+    reach = float(student.ppf((1 + LEVEL) / 2, n - 1)) * means.std(axis=0, ddof=1) / math.sqrt(n)
+    return [
+        {"mean": float(middle), "low": float(middle - half), "high": float(middle + half)}
+        for middle, half in zip(means.mean(axis=0), reach, strict=True)
+    ]

@@ -1,0 +1,73 @@
+"""The static experiment: tune if asked to, measure every model, say how it was done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nextapp.data import LaunchLog, Split
+from nextapp.evaluation import Evaluation, evaluate, exam, preset_named
+from nextapp.progress import Progress, silent
+from nextapp.studies.settings import CEILING, Experiment, versions
+from nextapp.studies.tuning import TUNED, chosen_settings
+
+
+@dataclass(frozen=True, eq=False)
+class StaticResult:
+    """A finished experiment; ``experiment`` holds the settings as tuned."""
+
+    experiment: Experiment
+    log: LaunchLog
+    evaluation: Evaluation
+
+    def as_json(self) -> dict[str, Any]:
+        summary = self.evaluation.summary()
+        names = [mark.name for mark in self.evaluation.marks]
+        for model in ("seqmf", "nextapp", CEILING):
+            if model in names:
+                summary[f"{model}_minus"] = {
+                    name: self.evaluation.difference(model, name) for name in names if name != model
+                }
+        return {
+            **summary,
+            "data": {
+                "source": self.experiment.data,
+                "n_users": self.log.n_users,
+                "n_apps": self.log.n_apps,
+                "n_launches": len(self.log),
+                "notes": list(self.evaluation.exam.whole.notes),
+            },
+            "seed": self.experiment.seed,
+            "settings": self.experiment.resolved(),
+            "versions": versions(),
+        }
+
+
+def run(
+    experiment: Experiment,
+    log: LaunchLog,
+    report: Progress = silent,
+    storage: Path | None = None,
+) -> StaticResult:
+    """Measure the experiment's models on the log. `report` hears what is done, and how far.
+
+    With a `storage` (an SQLite file) a tuning that was killed goes on where it stood.
+    """
+    ready = exam(log, Split.parse(experiment.split), preset_named(experiment.preset))
+    if experiment.tune:
+        models = tuple(
+            model for model in TUNED if any(name.startswith(model) for name in experiment.models)
+        )
+        experiment, _ = chosen_settings(log, experiment, report, storage=storage, models=models)
+    current = ""
+
+    def announce(name: str) -> None:
+        nonlocal current
+        current = name
+        report(name, 0, 0)
+
+    predictors = experiment.predictors(
+        lambda what, done, total: report(f"{current}: {what}", done, total)
+    )
+    return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, announce))

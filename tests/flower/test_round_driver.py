@@ -1,0 +1,343 @@
+"""Rounds over gateways far away, on real vaults; letters go by hand instead of by Flower."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nextapp.learners import SeqMFLearner, adam, random_vectors
+from nextapp.phone.core import PhoneCore
+from nextapp.privacy import mechanism, requested
+from nextapp.randomness import KeyedBits
+from nextapp.server.coordinator import Coordinator
+from nextapp.server.flower.messages import (
+    Answer,
+    Close,
+    Count,
+    Open,
+    Refused,
+    answer,
+    gateway_identity,
+)
+from nextapp.server.flower.round_driver import Driver, Pace
+from nextapp.server.rounds import Round, RoundRules
+from nextapp.server.vault import Outcome, Submission, Vault
+from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+
+N_APPS, DIM = 9, 3
+REQUEST = ReportRequest("harmony", 2.0, 1.0)
+
+
+def new_server(seed=0):
+    vectors = random_vectors(N_APPS, DIM, 0.1, np.random.default_rng(seed))
+    private = mechanism("harmony", epsilon=2.0, clip=1.0, n_apps=N_APPS, d=DIM)
+    return SeqMFLearner(vectors, ModelSettings(), adam(0.05), private, request=REQUEST)
+
+
+def restore(state):
+    private = mechanism("harmony", epsilon=2.0, clip=1.0, n_apps=N_APPS, d=DIM)
+    return SeqMFLearner.restore(state, adam(0.05), private)
+
+
+def reports_of(broadcast_bytes, numbers):
+    """What phones with these numbers send: each its own launches, bits keyed by phone and round."""
+    broadcast = Broadcast.from_bytes(broadcast_bytes)
+    private = requested(broadcast)
+    for number in numbers:
+        phone = PhoneCore()
+        for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
+            phone.observe(int(app), float(when))
+        phone.update(broadcast)
+        bits = KeyedBits(5, number, broadcast.round)
+        yield private.encode(phone.answer(private), bits, broadcast.round)
+
+
+@dataclass
+class Region:
+    """A gateway's vault, and the phones that report to it when they see a new broadcast."""
+
+    data: Path
+    phones: range
+    tokens: dict[int, bytes] = field(default_factory=dict)
+    reached: bool = True
+
+    def __post_init__(self):
+        self.data.mkdir()
+        self.vault = Vault(self.data / "vault.sqlite")
+        code = self.vault.issue_code(uses=max(1, len(self.phones)), expires=2e9)
+        self.tokens = {number: self.vault.enrol(code, 1e9) for number in self.phones}
+
+    def phones_report(self):
+        published = self.vault.published()
+        reports = reports_of(published.broadcast, self.phones)
+        return self.vault.admit(
+            [
+                Submission(self.tokens[number], published.round, report.payload)
+                for number, report in zip(self.phones, reports, strict=True)
+            ]
+        )
+
+
+class ByHand:
+    """Letters arrive at once at the regions that can be reached, and nowhere else."""
+
+    def __init__(self, *regions):
+        self.regions = regions
+        self.box = []
+        self.letters = []
+
+    def addresses(self):
+        return range(len(self.regions))
+
+    def send(self, address, letter):
+        region = self.regions[address]
+        self.letters.append((address, letter))
+        if region.reached:
+            try:
+                got = answer(letter, region.vault, gateway_identity(region.data))
+            except Refused as refusal:
+                got = str(refusal)
+            if isinstance(letter, Open) and isinstance(got, Answer) and not got.closed:
+                region.phones_report()
+            self.box.append((address, got))
+
+    def answers(self):
+        box, self.box = self.box, []
+        return box
+
+
+class Clock:
+    now = 1e9
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+def driver(coordinator, post, *, goal, minimum=1, seconds=600.0, **pace):
+    clock, said = Clock(), []
+    drives = Driver(
+        coordinator,
+        RoundRules(goal, minimum, seconds),
+        post,
+        Pace(**{"poll": 1.0, "patience": 20.0, **pace}),
+        say=said.append,
+        clock=clock,
+        sleep=clock.sleep,
+    )
+    return drives, said, clock
+
+
+def alone(n_phones, rounds):
+    """One server that collects every report itself."""
+    server = new_server()
+    for _ in range(rounds):
+        for report in reports_of(server.broadcast.to_bytes(), range(n_phones)):
+            server.collect(report)
+        server.step()
+    return server.broadcast.app_vectors
+
+
+def test_two_gateways_give_the_app_vectors_of_one_server_to_the_last_bit(tmp_path):
+    post = ByHand(Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20)))
+    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    drives, _, _ = driver(coordinator, post, goal=20, gateways=2)
+    for number in range(3):
+        closed = drives.play_round()
+        assert (closed.round, closed.n_reports, closed.stepped) == (number, 20, True)
+    assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(20, 3))
+
+
+def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(tmp_path):
+    """Two rounds, then another process goes on from the checkpoint; the chain by hand."""
+    regions = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    seen = []
+
+    class Watched(ByHand):
+        def send(self, address, letter):
+            super().send(address, letter)
+            if isinstance(letter, Open):
+                seen.append((address, letter.round.number, regions[address].vault.published()))
+
+    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    for _ in range(2):
+        drives, _, _ = driver(coordinator, Watched(*regions), goal=20, gateways=2)
+        drives.play_round()
+        drives.play_round()
+        coordinator = Coordinator.resumed(tmp_path / "c", restore)
+    bodies = {}
+    for address, number, published in seen:
+        assert bodies.setdefault(number, published.broadcast) == published.broadcast, address
+    assert {(address, number) for address, number, _ in seen} == {
+        (address, number) for address in (0, 1) for number in range(4)
+    }
+    digests = [(number, hashlib.sha256(bodies[number]).hexdigest()) for number in range(4)]
+    for region in regions:
+        assert region.vault.digests(10) == digests
+    chain = bytes(32)
+    for number in range(1, 4):
+        chain = hashlib.sha256(chain + bytes.fromhex(digests[number - 1][1])).digest()
+        history = Broadcast.from_bytes(bodies[number]).history
+        assert history.digests == tuple(digests[:number])
+        assert history.chain == chain.hex()
+
+
+def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_path):
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    post = ByHand(near, far)
+    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=5)
+    drives, said, clock = driver(coordinator, post, goal=20, seconds=60.0)
+    lose = far.phones_report
+
+    def report_and_vanish():
+        lose()
+        far.reached = False
+
+    far.phones_report = report_and_vanish
+    began = clock()
+    assert drives.play_round().n_reports == 7
+    assert clock() - began < 60 + 20 + 2  # the deadline, then the patience with what is lost
+    assert any(gateway_identity(far.data) in words and "lost" in words for words in said)
+    far.reached, far.phones_report = True, lose
+    assert drives.play_round().n_reports == 20  # what was left of round 0 is in no later round
+
+
+def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=10)
+    before = coordinator.learner.broadcast.app_vectors
+
+    class UntilClosed(ByHand):
+        def send(self, address, letter):
+            far.reached = not isinstance(letter, Close)
+            super().send(address, letter)
+
+    drives, said, _ = driver(coordinator, UntilClosed(near, far), goal=20, minimum=10)
+    closed = drives.play_round()
+    assert not closed.stepped
+    assert "below the minimum" in said[-1]
+    assert np.array_equal(coordinator.learner.broadcast.app_vectors, before)
+
+
+@pytest.mark.parametrize("sums_seen", [0, 1, 2])
+def test_a_coordinator_killed_while_closing_asks_again_and_loses_nothing(tmp_path, sums_seen):
+    """It dies after this many gateways have given their sum; the next one resumes the round."""
+    regions = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+
+    class Killed(Exception):
+        pass
+
+    class UntilKilled(ByHand):
+        def send(self, address, letter):
+            if (
+                isinstance(letter, Close)
+                and sum(isinstance(sent, Close) for _, sent in self.letters) == sums_seen
+            ):
+                raise Killed
+            super().send(address, letter)
+
+        def answers(self):
+            got = super().answers()
+            if sums_seen == 2 and any(isinstance(a, Answer) and a.reduced for _, a in got):
+                raise Killed
+            return got
+
+    first = Coordinator.started(new_server(), tmp_path / "c")
+    with pytest.raises(Killed):
+        driver(first, UntilKilled(*regions), goal=20)[0].play_round()
+    second = Coordinator.resumed(tmp_path / "c", restore)
+    drives, _, _ = driver(second, ByHand(*regions), goal=20)
+    assert drives.play_round().n_reports == 20
+    drives.play_round()
+    assert np.array_equal(second.learner.broadcast.app_vectors, alone(20, 2))
+
+
+def test_below_the_minimum_at_the_deadline_the_round_stays_open_and_says_so(tmp_path):
+    region = Region(tmp_path / "a", range(4))
+    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=6)
+    post = ByHand(region)
+    drives, said, clock = driver(coordinator, post, goal=20, minimum=6, seconds=50.0)
+    late = Region(tmp_path / "late", range(4, 8))
+
+    def arrive(seconds):
+        clock.now += seconds
+        if len(post.regions) == 1 and clock.now > 1e9 + 70:
+            post.regions = (region, late)
+
+    drives._sleep = arrive
+    assert drives.play_round().n_reports == 8
+    assert any("stays open" in words for words in said)
+    assert 1e9 + 100 <= clock.now < 1e9 + 110  # at the second deadline
+    deadlines = {letter.round.deadline for _, letter in post.letters if isinstance(letter, Count)}
+    assert len(deadlines) == 2
+
+
+def test_one_gateway_that_two_nodes_speak_for_is_counted_once(tmp_path):
+    region = Region(tmp_path / "a", range(10))
+    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    drives, _, _ = driver(coordinator, ByHand(region, region), goal=10)
+    assert drives.play_round().n_reports == 10
+    assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(10, 1))
+
+
+def test_gateways_that_are_ahead_of_the_coordinator_stop_it_with_a_remedy(tmp_path):
+    region = Region(tmp_path / "a", range(3))
+    ahead = Coordinator.started(new_server(), tmp_path / "c")
+    post = ByHand(region)
+    drives, _, _ = driver(ahead, post, goal=3)
+    drives.play_round()
+    drives.play_round()
+    restored = Coordinator.started(new_server(), tmp_path / "old")
+    drives, _, _ = driver(restored, post, goal=3)
+    with pytest.raises(RuntimeError, match="skip to round 2"):
+        drives.play_round()
+
+
+class TestLetters:
+    def opened(self, vault, number=0, seed=0):
+        rules = RoundRules(5, 1, 60.0)
+        server = new_server(seed)
+        server.broadcast = Broadcast(
+            number, server.broadcast.app_vectors, ModelSettings(), (), REQUEST
+        )
+        return Open(rules.opened(number, 1e9), rules, server.broadcast.to_bytes())
+
+    def test_each_letter_can_come_again(self, tmp_path):
+        region = Region(tmp_path / "a", range(5))
+        letter = self.opened(region.vault)
+        assert answer(letter, region.vault, "g") == Answer("g", 0, False)
+        region.phones_report()
+        assert answer(letter, region.vault, "g") == Answer("g", 5, False)
+        assert answer(Count(letter.round), region.vault, "g") == Answer("g", 5, False)
+        first = answer(Close(letter.round), region.vault, "g")
+        second = answer(Close(letter.round), region.vault, "g")
+        assert first.reduced.n_reports == second.reduced.n_reports == 5
+        assert np.array_equal(first.reduced.tally, second.reduced.tally)
+        again = answer(letter, region.vault, "g")
+        assert again.closed
+        assert Outcome.ACCEPTED not in region.phones_report()
+
+    def test_another_broadcast_for_the_same_round_is_refused(self, tmp_path):
+        region = Region(tmp_path / "a", range(2))
+        answer(self.opened(region.vault), region.vault, "g")
+        with pytest.raises(Refused, match="another broadcast"):
+            answer(self.opened(region.vault, seed=1), region.vault, "g")
+
+    def test_a_round_the_gateway_does_not_have_is_refused(self, tmp_path):
+        region = Region(tmp_path / "a", range(2))
+        with pytest.raises(Refused, match="no round yet"):
+            answer(Count(Round(0, 0.0, 1.0)), region.vault, "g")
+        answer(self.opened(region.vault, 3), region.vault, "g")
+        with pytest.raises(Refused, match="is at round 3"):
+            answer(Close(Round(2, 0.0, 1.0)), region.vault, "g")
+
+    def test_a_gateway_keeps_its_identity(self, tmp_path):
+        assert gateway_identity(tmp_path) == gateway_identity(tmp_path)
+        (tmp_path / "b").mkdir()
+        assert gateway_identity(tmp_path) != gateway_identity(tmp_path / "b")

@@ -1,0 +1,139 @@
+"""Servers and clients for the tests: real processes, real sockets, loopback only."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from nextapp.privacy import mechanism
+from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.server.vault import Vault
+from nextapp.wire import Report
+
+N_APPS, DIM = 12, 4
+SETTINGS = {
+    "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**6, "minimum": 1,
+    "deadline": 1e6, "dim": DIM, "optimiser": "sgd", "rate": 0.01,
+}  # fmt: skip
+MECHANISM = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
+
+
+def report_of(device: int, round: int = 0, draw: int = 0, token: str | None = None) -> bytes:
+    """A report that a vault takes, the same bytes for the same numbers.
+
+    With `token` also the gateway takes it from that device, since it is drawn with its coins.
+    """
+    gradient = np.random.default_rng([device, round]).normal(size=(N_APPS, DIM))
+    bits = KeyedBits(7 + draw, device, round, "report")
+    coins = None if token is None else DeviceCoins(token_bytes(token), round)
+    return MECHANISM.encode(gradient, bits, round, coins).to_bytes()
+
+
+def token_bytes(token: str) -> bytes:
+    return base64.urlsafe_b64decode(token + "=")
+
+
+class ServerProcess:
+    """A server on a folder; `start` and `kill` as often as wanted, always on the same port."""
+
+    def __init__(self, folder: Path, *, port: int = 0, limits: dict | None = None, **settings):
+        self.folder, self.port = folder, port
+        self.settings = {**SETTINGS, **settings}
+        self.limits = limits or {"token_burst": 1e9, "address_burst": 1e9}
+        self.process: subprocess.Popen | None = None
+        self._clients: list[Client] = []
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable, str(Path(__file__).parent / "server_process.py"),
+                str(self.folder), str(self.port), json.dumps(self.settings),
+                json.dumps(self.limits),
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(self.process.communicate()[1])
+        self.port = int(line)
+
+    def kill(self) -> None:
+        """kill -9"""
+        self.process.kill()
+        self._end()
+
+    def stop(self) -> int:
+        """SIGTERM; what it returned."""
+        self.process.terminate()
+        return self._end()
+
+    def _end(self) -> int:
+        self.process.communicate(timeout=30)
+        return self.process.returncode
+
+    def code(self, uses: int = 1000) -> str:
+        vault = Vault(self.folder / "vault.sqlite", busy_seconds=10)
+        code = vault.issue_code(uses=uses, expires=1e12)
+        vault.close()
+        return code
+
+    def enrolled(self, n: int) -> list[str]:
+        code = self.code(n)
+        client = self.client()
+        tokens = [client.json("POST", "/v1/enrol", {"code": code})[1]["token"] for _ in range(n)]
+        client.close()
+        return tokens
+
+    def client(self, timeout: float = 10.0) -> Client:
+        self._clients.append(Client(self.port, timeout))
+        return self._clients[-1]
+
+    def __enter__(self) -> ServerProcess:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for client in self._clients:
+            client.close()
+
+
+class Client:
+    """Plain http.client on one connection."""
+
+    def __init__(self, port: int, timeout: float) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+
+    def request(self, method, path, body=None, **headers):
+        """(status, headers, body)"""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        chunked = "transfer-encoding" in named
+        self._connection.request(method, path, body, named, encode_chunked=chunked)
+        answer = self._connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+    def json(self, method, path, values=None, **headers):
+        body = None if values is None else json.dumps(values)
+        status, _, data = self.request(method, path, body, **headers)
+        return status, json.loads(data)
+
+    def report(self, token: str, body: bytes) -> tuple[int, str]:
+        """(status, code)"""
+        status, _, data = self.request("POST", "/v1/report", body, authorization=f"Bearer {token}")
+        words = json.loads(data)
+        return status, words.get("error") or words["status"]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def payload(body: bytes) -> bytes:
+    return Report.from_bytes(body).payload

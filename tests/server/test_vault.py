@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from servers import MECHANISM, payload, report_of
+
+from nextapp.server.rounds import Round, RoundRules, Verdict
+from nextapp.server.vault import BadCode, Outcome, Submission, Vault, VaultError
+from nextapp.wire import Report
+
+RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
+
+
+@pytest.fixture
+def vault(tmp_path):
+    vault = Vault(tmp_path / "vault.sqlite", busy_seconds=0.1)
+    vault.publish(RULES.opened(0, 0.0), b"broadcast 0", RULES)
+    yield vault
+    vault.close()
+
+
+def enrolled(vault: Vault, n: int) -> list[bytes]:
+    code = vault.issue_code(uses=n, expires=10.0)
+    return [vault.enrol(code, 1.0) for _ in range(n)]
+
+
+def sent(token: bytes, device: int, round: int = 0, draw: int = 0) -> Submission:
+    return Submission(token, round, payload(report_of(device, round, draw)))
+
+
+def all_bytes(vault: Vault) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(vault.path.parent.iterdir()))
+
+
+def test_a_code_enrols_as_often_as_it_says_until_it_expires(vault):
+    code = vault.issue_code(uses=2, expires=10.0)
+    tokens = [vault.enrol(code.lower().replace("-", " "), 9.0), vault.enrol(code, 9.0)]
+    assert len(set(tokens)) == 2
+    assert all(map(vault.knows, tokens))
+    with pytest.raises(BadCode):
+        vault.enrol(code, 9.0)
+    with pytest.raises(BadCode):
+        vault.enrol(vault.issue_code(expires=10.0), 10.0)
+    with pytest.raises(BadCode):
+        vault.enrol("AAAA-AAAA-AAAA-AAAA", 1.0)
+
+
+def test_neither_codes_nor_tokens_are_in_the_files(vault):
+    code = vault.issue_code(uses=2, expires=10.0)
+    token = vault.enrol(code, 1.0)
+    data = all_bytes(vault)
+    assert token not in data
+    assert token.hex().encode() not in data
+    assert code.encode() not in data
+    assert code.replace("-", "").encode() not in data
+
+
+def test_a_revoked_token_is_unknown(vault):
+    (token,) = enrolled(vault, 1)
+    assert vault.revoke(token)
+    assert not vault.knows(token)
+    assert not vault.revoke(token)
+
+
+def test_one_report_a_device_and_round_the_same_again_is_the_same(vault):
+    one, other = enrolled(vault, 2)
+    assert vault.admit([sent(one, 1), sent(one, 1), sent(one, 1, draw=1), sent(other, 2)]) == [
+        Outcome.ACCEPTED, Outcome.REPEATED, Outcome.ALREADY_REPORTED, Outcome.ACCEPTED,
+    ]  # fmt: skip
+    assert vault.round().n_reports == 2
+    vault.close_round(0)
+    assert vault.admit([sent(other, 2), sent(other, 3)]) == [
+        Outcome.REPEATED, Outcome.ALREADY_REPORTED,
+    ]  # fmt: skip
+
+
+def test_a_closed_round_takes_nothing_more(vault):
+    one, other = enrolled(vault, 2)
+    assert vault.admit([sent(one, 1, round=1)]) == [Outcome.ROUND_CLOSED]
+    vault.admit([sent(one, 1)])
+    vault.close_round(0)
+    assert vault.admit([sent(other, 2)]) == [Outcome.ROUND_CLOSED]
+    assert vault.reduce(0, MECHANISM).n_reports == 1
+
+
+def test_a_round_is_reduced_once_and_its_reports_are_gone_from_the_files(vault):
+    tokens = enrolled(vault, 4)
+    reports = [report_of(device) for device in range(4)]
+    vault.admit([sent(token, device) for device, token in enumerate(tokens)])
+    with pytest.raises(ValueError, match="not a closed round"):
+        vault.reduce(0, MECHANISM)
+    vault.close_round(0)
+    marks = [row[0] for row in vault._reader.execute("SELECT mark FROM seen")]
+    assert len(marks) == 4
+    reduced = vault.reduce(0, MECHANISM)
+    assert reduced.n_reports == 4
+    assert np.array_equal(reduced.tally, MECHANISM.tally(list(map(Report.from_bytes, reports))))
+    again = vault.reduce(0, MECHANISM)
+    assert again.n_reports == 4
+    assert np.array_equal(again.tally, reduced.tally)
+    data = all_bytes(vault)
+    for mark in marks:  # a payload of few bytes can be anywhere by chance, a mark of 16 cannot
+        assert mark not in data
+    assert vault._reader.execute("SELECT count(*) FROM reports").fetchone() == (0,)
+
+
+def test_what_was_deleted_leaves_the_log_even_if_somebody_was_reading(vault):
+    (token,) = enrolled(vault, 1)
+    vault.admit([sent(token, 1)])
+    (mark,) = vault._reader.execute("SELECT mark FROM seen").fetchone()
+    other = sqlite3.connect(vault.path, isolation_level=None)
+    other.execute("BEGIN")
+    other.execute("SELECT * FROM seen").fetchall()  # keeps the log as it is
+    vault.close_round(0)
+    vault.reduce(0, MECHANISM)
+    assert mark in all_bytes(vault)
+    other.execute("ROLLBACK")
+    other.close()
+    vault.tidy()
+    assert mark not in all_bytes(vault)
+
+
+def test_what_is_on_disk_does_not_link_a_report_to_a_device(vault):
+    """The order of the rows tells nothing of the order of arrival, and no value is shared."""
+    tokens = enrolled(vault, 60)
+    for device, token in enumerate(tokens):
+        vault.admit([sent(token, device)])
+    tables = {
+        name: vault._reader.execute(f"SELECT * FROM {name}").fetchall()
+        for name in ("devices", "seen", "reports")
+    }
+    values = [{value for row in rows for value in row} for rows in tables.values()]
+    assert len(set.union(*values)) == sum(map(len, values))
+    stored = [row[1] for row in tables["reports"]]
+    arrived = [payload(report_of(device)) for device in range(60)]
+    assert sorted(stored) == sorted(arrived)
+    assert stored != arrived  # by chance once in 60!
+    schema = vault._reader.execute("SELECT group_concat(sql) FROM sqlite_master").fetchone()[0]
+    assert "WITHOUT ROWID" in schema.split("reports (")[1].split("CREATE")[0]
+
+
+def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
+    (token,) = enrolled(vault, 1)
+    vault.admit([sent(token, 1)])
+    vault.publish(RULES.opened(0, 5.0), b"another", RULES)
+    assert vault.published().broadcast == b"broadcast 0"
+    with pytest.raises(ValueError, match="not reduced"):
+        vault.publish(RULES.opened(1, 5.0), b"broadcast 1", RULES)
+    vault.close_round(0)
+    vault.reduce(0, MECHANISM)
+    vault.publish(RULES.opened(1, 5.0), b"broadcast 1", RULES)
+    assert vault.round() == Round(1, 5.0, 65.0)
+    with pytest.raises(ValueError, match="never go back"):
+        vault.publish(RULES.opened(0, 5.0), b"broadcast 0", RULES)
+
+
+@pytest.mark.parametrize(
+    ("n_reports", "now", "verdict"),
+    [
+        (0, 59.9, Verdict.WAIT), (0, 60.0, Verdict.EXTEND), (1, 60.0, Verdict.EXTEND),
+        (2, 59.9, Verdict.WAIT), (2, 60.0, Verdict.CLOSE), (4, 0.0, Verdict.WAIT),
+        (5, 0.0, Verdict.CLOSE), (9, -1.0, Verdict.CLOSE),
+        (2, -1.0, Verdict.CLOSE), (1, -1.0, Verdict.EXTEND),  # a clock that was set back
+    ],
+)  # fmt: skip
+def test_when_a_round_ends(n_reports, now, verdict):
+    assert RULES.verdict(Round(0, 0.0, 60.0, n_reports), now) is verdict
+
+
+@pytest.mark.parametrize("rules", [(0, 0, 1.0), (5, 6, 1.0), (5, 2, 0.0), (5, 2, float("nan"))])
+def test_rules_that_make_no_sense_are_refused(rules):
+    with pytest.raises(ValueError, match="got"):
+        RoundRules(*rules)
+
+
+def test_a_round_below_its_minimum_stays_open_with_its_reports(vault):
+    (token,) = enrolled(vault, 1)
+    vault.admit([sent(token, 1)])
+    assert vault.settle(61.0) is Verdict.EXTEND
+    assert vault.round() == Round(0, 0.0, 121.0, n_reports=1, extensions=1)
+    assert vault.settle(62.0) is Verdict.WAIT
+
+
+def test_a_locked_file_is_said_and_stores_nothing(vault):
+    (token,) = enrolled(vault, 1)
+    other = sqlite3.connect(vault.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(VaultError, match="locked"):
+        vault.admit([sent(token, 1)])
+    other.execute("ROLLBACK")
+    other.close()
+    assert vault.round().n_reports == 0
+    assert vault.admit([sent(token, 1)]) == [Outcome.ACCEPTED]
+
+
+def test_a_file_of_a_newer_version_is_left_alone(vault):
+    vault._writer.execute("PRAGMA user_version = 99")
+    with pytest.raises(ValueError, match="newer"):
+        Vault(vault.path)
+
+
+def test_a_file_that_is_no_vault_is_said(tmp_path: Path):
+    (tmp_path / "x").write_bytes(b"not a database at all" * 100)
+    with pytest.raises(VaultError, match="not a database"):
+        Vault(tmp_path / "x")
+
+
+VERSION_1 = """
+CREATE TABLE codes (
+    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE devices (hash BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE rounds (
+    number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
+    n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
+    goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
+CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE seen (
+    mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE reports (key BLOB PRIMARY KEY, payload BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE tallies (
+    number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
+    shape TEXT NOT NULL);
+PRAGMA user_version = 1;
+"""
+
+
+def old_vault(path: Path) -> Path:
+    """A file as the version before wrote it: a round open, one device."""
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(VERSION_1)
+        device = hashlib.sha256(b"nextapp token" + bytes(32)).digest()
+        old.execute("INSERT INTO devices VALUES (?)", (device,))
+        old.execute("INSERT INTO rounds VALUES (3, 0.0, 60.0, 0, 0, 0, 5, 2, 60.0)")
+        old.execute("INSERT INTO broadcasts VALUES (3, ?)", (b"broadcast 3",))
+        old.commit()
+    return path
+
+
+def test_a_file_of_the_version_before_goes_on(tmp_path: Path):
+    digests = [
+        (number, hashlib.sha256(b"broadcast %d" % number).hexdigest()) for number in range(3, 5)
+    ]
+    old_vault(tmp_path / "v")
+    for _ in range(2):  # opened again, nothing is done again
+        with closing(Vault(tmp_path / "v")) as vault:
+            assert vault.knows(bytes(32))
+            assert vault.round() == Round(3, 0.0, 60.0)
+            assert vault.digests(10) == digests[:1]
+    with closing(Vault(tmp_path / "v")) as vault:
+        assert vault.admit([sent(bytes(32), 1, round=3)]) == [Outcome.ACCEPTED]
+        vault.close_round(3)
+        assert vault.reduce(3, MECHANISM).n_reports == 1
+        vault.publish(RULES.opened(4, 5.0), b"broadcast 4", RULES)
+        assert vault.digests(10) == digests
+        assert vault.digests(1) == digests[1:]
+
+
+def test_devices_and_digests_go_along_from_a_vault_of_either_version(tmp_path: Path, vault):
+    with closing(Vault(tmp_path / "new")) as new:
+        new.adopt(vault.path, before=1)
+        assert new.digests(10) == [(0, hashlib.sha256(b"broadcast 0").hexdigest())]
+    with closing(Vault(tmp_path / "newer")) as new:
+        new.adopt(vault.path, before=0)  # a round that will be opened anew is not theirs to name
+        new.adopt(old_vault(tmp_path / "old"), before=9)
+        assert new.digests(10) == []
+        assert new.knows(bytes(32))

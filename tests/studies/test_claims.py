@@ -1,0 +1,307 @@
+"""Verdicts on hand-made numbers: what each rule must say, worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from nextapp.evaluation import METRICS
+from nextapp.studies.reproduce.claims import (
+    CANNOT_TELL,
+    CLAIMS,
+    CONFIRMED,
+    NOT_CONFIRMED,
+    Gap,
+    beats,
+    holds_level,
+    is_ahead,
+    is_alike,
+    joined,
+    judged,
+)
+
+BY_NAME = {claim.name: claim for claim in CLAIMS}
+
+
+def gap(low, high, n_users=30):
+    return Gap("a − b", (low + high) / 2, low, high, n_users)
+
+
+@pytest.mark.parametrize(
+    ("rule", "gaps", "verdict"),
+    [
+        (beats, [gap(0.01, 0.05)], CONFIRMED),
+        (beats, [gap(0.001, 0.05), gap(0.001, 0.006)], CONFIRMED),
+        (beats, [gap(0.01, 0.05), gap(0.001, 0.002)], NOT_CONFIRMED),  # sure, and worth nothing
+        (beats, [gap(-0.01, 0.05)], CANNOT_TELL),
+        (beats, [gap(0.01, 0.05), gap(-0.01, 0.05)], CANNOT_TELL),
+        (beats, [gap(-0.05, -0.01)], NOT_CONFIRMED),
+        (beats, [gap(-0.001, 0.002)], NOT_CONFIRMED),  # no room for a gain worth the name
+        (beats, [gap(0.01, 0.05), gap(-0.05, -0.01)], NOT_CONFIRMED),
+        (beats, [gap(0.01, 0.05, n_users=9)], CANNOT_TELL),
+        (beats, [gap(float("nan"), float("nan"))], CANNOT_TELL),
+        (beats, [], CANNOT_TELL),
+        (holds_level, [gap(-0.009, 0.0)], CONFIRMED),
+        (holds_level, [gap(-0.02, 0.0)], CANNOT_TELL),
+        (holds_level, [gap(-0.03, -0.011)], NOT_CONFIRMED),
+        (is_alike, [gap(-0.009, 0.009)], CONFIRMED),
+        (is_alike, [gap(-0.009, 0.02)], CANNOT_TELL),
+        (is_alike, [gap(0.011, 0.02)], NOT_CONFIRMED),
+        (is_alike, [gap(-0.02, -0.011)], NOT_CONFIRMED),
+        (is_ahead, [gap(0.011, 0.02)], CONFIRMED),
+        (is_ahead, [gap(0.001, 0.02)], CANNOT_TELL),
+        (is_ahead, [gap(0.001, 0.009)], NOT_CONFIRMED),
+    ],
+)
+def test_rules(rule, gaps, verdict):
+    assert rule(gaps).verdict == verdict
+
+
+def test_a_joint_claim_falls_with_any_of_its_parts():
+    yes, no, open_ = beats([gap(0.1, 0.2)]), beats([gap(-0.2, -0.1)]), beats([gap(-0.1, 0.1)])
+    assert joined([yes, yes]).verdict == CONFIRMED
+    assert joined([yes, open_]).verdict == CANNOT_TELL
+    assert joined([yes, open_, no]).verdict == NOT_CONFIRMED
+
+
+def table(gaps, n_users=30, best="sr-od"):
+    """A static result in which seqmf − rival is (low, high) in every metric."""
+    models = {name: {"HR@5": 0.9 if name == best else 0.5} for name in (*gaps, "seqmf")}
+    differences = {
+        "seqmf": {
+            name: {
+                metric: {"difference": (low + high) / 2, "low": low, "high": high}
+                for metric in METRICS
+            }
+            for name, (low, high) in gaps.items()
+        }
+    }
+    found = {"models": models, "differences": differences, "n_users": n_users}
+    return {"presets": {"authors": found, "honest": found}}
+
+
+ABOVE, BELOW, BESIDE = (0.02, 0.04), (-0.06, -0.04), (-0.02, 0.02)
+ALL = ("mru", "mfu", "sr", "sr-od", "mf", "seqmf-frozen")
+
+
+def test_static_claims_follow_the_table():
+    result = table(dict.fromkeys(ALL, ABOVE) | {"sr-od": BELOW})
+    verdicts = {
+        name: judged(BY_NAME[name], result).verdict
+        for name in ("table1-mf", "table1-rival", "table1-comparable", "table1-all")
+    }
+    assert verdicts == {
+        "table1-mf": CONFIRMED,
+        "table1-rival": CONFIRMED,  # sr-od − seqmf lies from .04 to .06
+        "table1-comparable": NOT_CONFIRMED,  # .04 and more below the best
+        "table1-all": NOT_CONFIRMED,
+    }
+    other = table(dict.fromkeys(ALL, ABOVE))
+    assert judged(BY_NAME["table1-rival"], other).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["table1-all"], other).verdict == CONFIRMED
+    assert judged(BY_NAME["table1-frozen"], table(dict.fromkeys(ALL, BESIDE))).verdict == (
+        CANNOT_TELL
+    )
+    assert judged(BY_NAME["table1-mf"], table(dict.fromkeys(ALL, ABOVE), 4)).verdict == CANNOT_TELL
+
+
+def test_one_metric_short_of_the_claim_is_enough_to_lose_it():
+    result = table(dict.fromkeys(ALL, ABOVE))
+    result["presets"]["authors"]["differences"]["seqmf"]["mf"]["MRR@3"] = {
+        "difference": -0.05, "low": -0.06, "high": -0.04,
+    }  # fmt: skip
+    finding = judged(BY_NAME["table1-mf"], result)
+    assert finding.verdict == NOT_CONFIRMED
+    assert "MRR@3 -0.050 (-0.060 to -0.040)" in finding.evidence
+
+
+def stream(values, **others):
+    """A dynamic result in which each series lies ±.004 around its value, in every hit rate."""
+    return {
+        "cycles": [{"n_users_asked": 0}, {"n_users_asked": 50}],
+        "differences": {
+            first: {
+                second: {
+                    metric: {"mean": a - b, "low": a - b - 0.004, "high": a - b + 0.004}
+                    for metric in ("HR@1", "HR@3", "HR@5")
+                }
+                for second, b in values.items()
+                if second != first
+            }
+            for first, a in values.items()
+        },
+        **others,
+    }
+
+
+def test_dynamic_claims_follow_the_curves():
+    as_printed = stream({"full": 0.9, "rare": 0.88, "global": 0.86, "sr-od": 0.84})
+    for name in ("fig3-sr-od", "fig3-global", "fig3-rare", "fig3-regular", "fig4-regular"):
+        assert judged(BY_NAME[name], as_printed).verdict == CONFIRMED
+    assert judged(BY_NAME["fig4-sr-od"], as_printed).verdict == NOT_CONFIRMED  # global beats it too
+    assert judged(BY_NAME["fig4-alike"], as_printed).verdict == NOT_CONFIRMED
+    other = stream({"full": 0.9, "rare": 0.9, "global": 0.80, "sr-od": 0.84})
+    assert judged(BY_NAME["fig3-sr-od"], other).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["fig4-sr-od"], other).verdict == CONFIRMED
+    assert judged(BY_NAME["fig4-alike"], other).verdict == CONFIRMED
+
+
+def test_privacy_claims_follow_the_curves():
+    values = {"none": 0.9, "frozen": 0.9, "zero": 0.9, "laplace": 0.7, "harmony": 0.8,
+              "kashin": 0.9, "qharmony-paper": 0.92, "qharmony": 0.8}  # fmt: skip
+    result = stream(values)
+    for name in ("fig5-level", "fig5-higher", "fig5-poor", "fig5-best", "fig5-controls"):
+        assert judged(BY_NAME[name], result).verdict == CONFIRMED
+    for name in ("fig5-repaired", "fig5-plain"):
+        assert judged(BY_NAME[name], result).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["fig5-poor"], stream({**values, "kashin": 0.5})).verdict == NOT_CONFIRMED
+
+
+def test_a_budget_is_what_a_phone_spends_in_all():
+    def spent(total, n_rounds=3):
+        privacy = {"promise": "in the clear f_max", "n_rounds": n_rounds}
+        row = {"epsilon_spent": total, "privacy": privacy}
+        return {"settings": {"epsilon": 4.5}, "series": {"qharmony": row, "qharmony-paper": row}}
+
+    assert judged(BY_NAME["fig5-budget-repaired"], spent(4.5)).verdict == CONFIRMED
+    assert judged(BY_NAME["fig5-budget-repaired"], spent(13.5)).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["fig5-budget-repaired"], spent(0.0, 0)).verdict == CANNOT_TELL
+    finding = judged(BY_NAME["fig5-budget"], spent(None))
+    assert finding.verdict == NOT_CONFIRMED
+    assert "in the clear f_max" in finding.evidence
+
+
+CLEAR, NONE_LEFT, WIDE = (0.01, 0.03), (-0.03, 0.004), (-0.01, 0.03)
+
+
+def fleets(phones=(100, 300, 900), **gains):
+    """A result in which each mechanism gains (low, high) over a control in every fleet.
+
+    ``gains`` are those over frozen, zero and noise.
+    """
+    return {
+        "mechanisms": {
+            name.replace("_", "-"): {
+                "phones": list(phones),
+                **{
+                    f"gain_over_{control}": {
+                        "mean": [(low + high) / 2] * len(phones),
+                        "low": [low] * len(phones),
+                        "high": [high] * len(phones),
+                    }
+                    for control, (low, high) in zip(("frozen", "zero", "noise"), three, strict=True)
+                },
+            }
+            for name, three in {"none": (CLEAR,) * 3, **gains}.items()
+        },
+        "settings": {"phones": list(phones), "seeds": 5, "sample": 100},
+    }
+
+
+@pytest.mark.parametrize(
+    ("three", "verdict"),
+    [
+        ((CLEAR, CLEAR, CLEAR), CONFIRMED),
+        ((WIDE, CLEAR, CLEAR), CANNOT_TELL),  # not sure of a gain is not sure of none
+        ((CLEAR, CLEAR, WIDE), CANNOT_TELL),
+        ((CLEAR, CLEAR, NONE_LEFT), NOT_CONFIRMED),
+        ((WIDE, NONE_LEFT, CLEAR), NOT_CONFIRMED),
+        ((CLEAR, CLEAR, (0.001, 0.002)), NOT_CONFIRMED),  # sure, and worth nothing
+    ],
+)
+def test_the_number_of_phones_is_enough_or_not_or_open(three, verdict):
+    assert judged(BY_NAME["phones-qharmony"], fleets(qharmony_paper=three)).verdict == verdict
+    assert judged(BY_NAME["phones-any"], fleets(codebook=three)).verdict == verdict
+
+
+def test_one_private_mechanism_is_enough_and_all_must_be_ruled_out():
+    clear, wide, out = (CLEAR,) * 3, (WIDE,) * 3, (NONE_LEFT,) * 3
+    for mechanisms, verdict in (
+        ({"qharmony_paper": clear, "laplace": out, "codebook": out}, NOT_CONFIRMED),
+        ({"qharmony_paper": out, "laplace": out, "codebook": wide}, CANNOT_TELL),
+        ({"qharmony_paper": out, "laplace": out, "codebook": clear}, CONFIRMED),
+    ):
+        assert judged(BY_NAME["phones-any"], fleets(**mechanisms)).verdict == verdict
+    for name in ("phones-any", "phones-qharmony"):
+        assert judged(BY_NAME[name], fleets()) == (CANNOT_TELL, "not played")
+
+
+def test_phones_are_counted_where_the_paper_stands():
+    """292 phones: the fleet of 300 is asked, neither that of 100 nor that of 900."""
+    result = fleets(qharmony_paper=(WIDE, CLEAR, CLEAR))
+    frozen = result["mechanisms"]["qharmony-paper"]["gain_over_frozen"]
+    frozen["low"], frozen["high"] = [-0.03, 0.01, -0.03], [-0.01, 0.03, -0.01]
+    assert judged(BY_NAME["phones-qharmony"], result).verdict == CONFIRMED
+    small = fleets(phones=(50, 100), qharmony_paper=(WIDE, CLEAR, CLEAR))
+    assert judged(BY_NAME["phones-qharmony"], small) == (
+        CANNOT_TELL,
+        "qharmony-paper − frozen at 100 phones +0.010 (-0.010 to +0.030)",
+    )
+
+
+def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
+    def result(gain, kept):
+        headline = {"gain@5": dict(zip(("low", "mean", "high"), gain, strict=True)), "n_phones": 40}
+        share = None if kept is None else dict(zip(("low", "mean", "high"), kept, strict=True))
+        return {
+            "settings": {"epsilons": [1.0, 4.5]},
+            "priors": {
+                "non-private": {"headline": headline},
+                "ε = 4.5": {"headline": headline, "kept": {"HR@5": share}},
+            },
+        }
+
+    gained = result((0.02, 0.03, 0.04), (0.75, 0.8, 0.9))
+    assert judged(BY_NAME["coldstart-gain"], gained).verdict == CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], gained).verdict == CONFIRMED
+    lost = result((-0.04, -0.03, -0.02), (0.5, 0.6, 0.69))
+    assert judged(BY_NAME["coldstart-gain"], lost).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], lost).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["coldstart-kept"], result((0, 0, 0), None)).verdict == CANNOT_TELL
+    assert judged(BY_NAME["coldstart-kept"], result((0, 0, 0), (0.6, 0.7, 0.8))).verdict == (
+        CANNOT_TELL
+    )
+
+
+def test_nextapp_is_asked_about_where_it_was_played():
+    claim = BY_NAME["table1-nextapp"]
+    assert not claim.is_put(table(dict.fromkeys(ALL, ABOVE)))
+    result = table(dict.fromkeys(ALL, ABOVE))
+    for found in result["presets"].values():
+        found["models"]["nextapp"] = {"HR@5": 0.95}
+        found["differences"]["nextapp"] = found["differences"]["seqmf"] | {
+            "seqmf": found["differences"]["seqmf"]["mf"]
+        }
+    assert claim.is_put(result)
+    assert judged(claim, result).verdict == CONFIRMED
+    values = {"full": 0.9, "sr-od": 0.84, "nextapp": 0.93}
+    stream_ = stream(values, series=dict.fromkeys(values))
+    assert BY_NAME["fig3-nextapp"].is_put(stream_)
+    assert judged(BY_NAME["fig3-nextapp"], stream_).verdict == CONFIRMED
+    lost = stream(values, series=dict.fromkeys(values))
+    lost["differences"]["nextapp"]["sr-od"]["HR@1"] = {"mean": -0.05, "low": -0.06, "high": -0.04}
+    finding = judged(BY_NAME["fig3-nextapp"], lost)
+    assert finding.verdict == NOT_CONFIRMED
+    assert "nextapp − sr-od, HR@1 -0.050 (-0.060 to -0.040)" in finding.evidence
+    del stream_["differences"]["nextapp"]["full"]["HR@3"]  # settings that do not measure it
+    assert judged(BY_NAME["fig3-nextapp"], stream_).verdict == CANNOT_TELL
+    assert not BY_NAME["fig3-nextapp"].is_put(stream({"full": 0.9}, series={"full": None}))
+    assert BY_NAME["fig3-global"].is_put({"problem": "too few days"})
+
+
+def test_cycles_are_balanced_or_not():
+    def result(by_cycle):
+        return {"by_day": {"n_users": [1, 99] * 20}, "by_cycle": {"n_users": by_cycle}}
+
+    assert judged(BY_NAME["fig2-balanced"], result([60, 62] * 10)).verdict == CONFIRMED
+    assert judged(BY_NAME["fig2-balanced"], result([30, 90] * 10)).verdict == NOT_CONFIRMED
+    assert judged(BY_NAME["fig2-balanced"], result([60, 60])).verdict == CANNOT_TELL
+
+
+def test_what_was_not_or_could_not_be_measured_tells_nothing():
+    for claim in CLAIMS:
+        assert judged(claim, None).verdict == CANNOT_TELL
+        assert judged(claim, {"problem": "too few days"}) == (CANNOT_TELL, "too few days")
+
+
+def test_names_of_claims_are_their_own():
+    assert len(BY_NAME) == len(CLAIMS)

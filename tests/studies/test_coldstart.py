@@ -1,0 +1,119 @@
+"""New phones with and without the crowd."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nextapp.cli.commands import app as command
+from nextapp.data import LaunchLog
+from nextapp.habits import Habits
+from nextapp.studies.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, hit_rates, run
+from nextapp.wire import Crowd
+
+SMALL = ColdStart("log.csv", draws=2, epsilons=(4.5,), launches=40)
+
+
+def log_of(n_users, pattern, n_apps, rng):
+    """Every user goes round the same circle of apps, now and then astray."""
+    apps, users, times = [], [], []
+    for user in range(n_users):
+        for step in range(40):
+            astray = rng.random() < 0.1
+            apps.append(int(rng.integers(n_apps)) if astray else pattern[step % len(pattern)])
+            users.append(user)
+            times.append(60_000 * step)
+    names = [f"u{user}" for user in range(n_users)], [f"a{number}" for number in range(n_apps)]
+    return LaunchLog.from_columns(users, apps, times, *names)
+
+
+def test_a_shared_habit_is_a_gain_and_few_phones_give_no_private_one(rng):
+    log = log_of(30, [0, 4, 2, 7, 1, 5, 3, 6], 8, rng)
+    result = run(SMALL, log)
+    priors = result["priors"]
+    assert list(priors) == [WITHOUT, OPEN, "ε = 4.5"]
+    first = {name: priors[name]["bins"][0]["HR@1"]["mean"] for name in priors}
+    assert first[OPEN] > first[WITHOUT] + 0.2
+    assert first["ε = 4.5"] == pytest.approx(first[WITHOUT], abs=0.02)
+    assert result["n_new"] == [9, 9]
+    assert result["n_crowd"] == [21, 21]
+    gain = priors[OPEN]["headline"]["gain@5"]
+    assert gain["low"] <= gain["mean"] <= gain["high"]
+    assert priors[WITHOUT]["bins"][-1]["HR@5"] is None  # nobody came so far
+    assert len(priors[OPEN]["bins"]) == len(BINS)
+    assert json.loads(json.dumps(result))["seed"] == 0
+
+
+def test_the_same_seed_gives_the_same_result_and_another_another(rng):
+    log = log_of(12, [0, 1, 2], 5, rng)
+    settings = replace(SMALL, draws=1)
+    once, again, other = (
+        run(replace(settings, seed=seed), log)["priors"][OPEN] for seed in (1, 1, 2)
+    )
+    assert once == again
+    assert once != other
+
+
+def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
+    apps = rng.integers(0, 5, 30)
+    seconds = 1e9 + np.cumsum(rng.choice([100.0, 2000.0], 30))
+    crowd = Crowd(
+        np.full(6, 1 / 6), np.array([0, 2, 2, 3, 3, 3, 3]), np.array([1, 2, 4]),
+        np.array([0.7, 0.2, 0.9]),
+    )  # fmt: skip
+    habits = Habits()
+    habits.crowd = crowd
+    hits = []
+    candidates = np.unique(apps)
+    for app, when in zip(apps.tolist(), seconds.tolist(), strict=True):
+        scores = habits.scores(candidates, when)
+        own = scores[np.searchsorted(candidates, app)]
+        above, level = int((scores > own).sum()), int((scores == own).sum())
+        hits.append([min(max((n - above) / level, 0.0), 1.0) for n in (1, 3, 5)])
+        habits.observe(app, when)
+    found = hit_rates(NewPhone(apps, seconds, candidates), crowd).reshape(-1, 3)
+    np.testing.assert_allclose(found[0], np.mean(hits[:10], axis=0), atol=1e-12)
+    np.testing.assert_allclose(found[-1], np.mean(hits[10:50], axis=0), atol=1e-12)
+    assert np.isnan(found[3]).all()
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"new": 1.0}, "new must lie between"),
+        ({"draws": 0}, "draws must be"),
+        ({"way": "codebook"}, "codebook reports gradients"),
+        ({"way": "subsett", "epsilons": ()}, "did you mean 'subset'. Known: subset, hadamard"),
+        ({"candidates": "all"}, "unknown candidates"),
+        ({"epsilons": (0.0,)}, "epsilon must be"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(bad, says):
+    with pytest.raises(ValueError, match=says):
+        replace(SMALL, **bad)
+
+
+def test_the_command_on_synthetic_phones(tmp_path):
+    out = CliRunner().invoke(
+        command,
+        ["coldstart", "synthetic:fleet,phones=300,apps=20", "--at-most", "6", "--launches", "30",
+         "--epsilon", "4.5", "--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "p")],
+    )  # fmt: skip
+    assert out.exit_code == 0, out.output
+    assert "non-private" in out.output
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["n_crowd"] == [300]
+    assert result["n_new"] == [6]
+    assert result["data"]["kind"] == "synthetic phones, not data of people"
+    assert (tmp_path / "p.svg").stat().st_size > 1000
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_a_wrong_epsilon_is_one_clear_line():
+    out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet", "--epsilon", "much"])
+    assert out.exit_code == 1
+    assert "separated by commas" in out.output

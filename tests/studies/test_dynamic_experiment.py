@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nextapp.data import Cycling, read
+from nextapp.data.cutting import collapsed
+from nextapp.predictors import Training
+from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run
+from nextapp.toml import as_toml
+from nextapp.wire import ModelSettings
+
+SOURCE = "synthetic:phones=25,apps=20,days=12,sessions=4"
+SMALL = Training(ModelSettings(lam=0.2), dim=4, rounds=3)
+
+
+@pytest.fixture(scope="module")
+def log():
+    return read(SOURCE, seed=3)
+
+
+def small(**changes) -> DynamicExperiment:
+    values = {"cycles": "cycles:6", "q_every": 2, "seqmf": SMALL, "mf": SMALL, "seed": 3}
+    return DynamicExperiment(SOURCE, **(values | changes))
+
+
+def test_the_defaults_are_the_papers():
+    lsapp, week = DynamicExperiment("lsapp.tsv"), DynamicExperiment("data/App_usage_trace.txt")
+    assert (lsapp.cycles, lsapp.q_every, lsapp.epsilon) == ("cycles:33", 10, 4.5)
+    assert (week.cycles, week.q_every, week.epsilon) == ("days", 2, 1.1)
+    assert DynamicExperiment("synthetic:app-usage").cycles == "days"
+
+
+def test_there_is_always_something_to_compare_with(log):
+    assert small(regimes=(), models=()).regimes == ("full",)
+    assert small(regimes=("global",)).regimes == ("full", "global")
+    series = run(small(regimes=(), models=("mru",), mechanisms=("harmony",)), log).as_json()[
+        "series"
+    ]
+    assert series["mru"]["delta"]["reference"] == "none"
+
+
+def test_the_oracle_is_above_all_in_every_cycle(log):
+    """What it knows does not depend on what was learnt, nor on the seeds of the others."""
+    experiment = small(regimes=(), models=("mru", "sr-od", "ceiling"), seeds=2)
+    series = run(experiment, log).as_json()["series"]
+    assert series["ceiling"]["seeds"] == [3]
+    for name in ("mru", "sr-od", "full"):
+        pairs = zip(series["ceiling"]["HR@5"]["mean"], series[name]["HR@5"]["mean"], strict=True)
+        assert all(highest > other for highest, other in pairs)
+
+
+def test_settings_come_back_from_toml():
+    experiment = small(
+        mechanisms=("harmony", "codebook"),
+        clip="quantile:0.5",
+        metrics=("HR@1",),
+        seeds=2,
+        noise=True,
+    )
+    assert experiment.metrics == ("HR@5", "HR@1")
+    assert experiment_from(tomllib.loads(as_toml(experiment.resolved()))) == experiment
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"cycels": "days"}, "did you mean 'cycles'"),
+        ({"mechanisms": ["harmonie"]}, "did you mean 'harmony'"),
+        ({"models": ["sr-om"]}, "did you mean 'sr-od'"),
+        ({"regimes": ["ful"]}, "did you mean 'full'"),
+        ({"metrics": ["HR@7"]}, "unknown metric"),
+        ({"cycles": "weeks"}, "cycles are written"),
+        ({"clip": "quantile:"}, "clip must be"),
+        ({"clip": "-1"}, "clip must be"),
+        ({"epsilon": -1.0}, "epsilon must be"),
+        ({"seeds": -2}, "seeds must be"),
+        ({"pretraining": "second"}, "unknown pretraining"),
+        ({"seeds": "two"}, "seeds must be of type int"),
+        ({"noise": 1}, "noise must be true or false"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_right(values, message):
+    with pytest.raises(ValueError, match=message):
+        experiment_from({"data": SOURCE, **values})
+
+
+def test_a_result_has_what_the_report_reads(log):
+    heard = []
+    result = run(
+        small(models=("mru", "sr-od", "mf"), metrics=("HR@5", "NDCG@3"), seeds=2),
+        log,
+        lambda what, done, total: heard.append(what),
+    ).as_json()
+    json.dumps(result, allow_nan=False)
+    assert "cycle" in heard
+    assert [each["number"] for each in result["cycles"]] == [1, 2, 3, 4, 5, 6]
+    assert result["evaluated"] == [2, 3, 4, 5, 6]
+    assert result["q_moves_after"] == [3, 5]
+    assert set(result["series"]) == {"full", "rare", "global", "mru", "sr-od", "mf"}
+    for name, series in result["series"].items():
+        assert series["seeds"] == ([3] if name in ("mru", "sr-od") else [3, 4])
+        assert series["delta"]["reference"] == "full"
+        for metric in ("HR@5", "NDCG@3"):
+            curve = series[metric]
+            assert len(curve["mean"]) == 5
+            for mean, low, high in zip(curve["mean"], curve["low"], curve["high"], strict=True):
+                assert 0 <= low <= mean <= high <= 1
+        steps = np.diff([0, *series["delta"]["mean"]])
+        gaps = np.subtract(series["HR@5"]["mean"], result["series"]["full"]["HR@5"]["mean"])
+        np.testing.assert_allclose(steps, gaps, atol=1e-12)
+    for metric in ("HR@5", "NDCG@3"):
+        gap = result["differences"]["mru"]["mf"][metric]
+        means = [result["series"][name]["over_cycles"][metric]["mean"] for name in ("mru", "mf")]
+        assert gap["mean"] == pytest.approx(means[0] - means[1])
+        assert gap["low"] <= gap["mean"] <= gap["high"]
+
+
+def test_until_q_or_p_moves_all_regimes_are_one(log):
+    series = run(small(models=()), log).as_json()["series"]
+    first = {name: each["HR@5"]["mean"][0] for name, each in series.items()}
+    assert len(set(first.values())) == 1
+    assert series["rare"]["HR@5"]["mean"][1] == series["global"]["HR@5"]["mean"][1]
+    assert series["full"]["HR@5"]["mean"][1] != series["rare"]["HR@5"]["mean"][1]
+
+
+def test_what_a_phone_spends_is_what_it_reported(log):
+    """Counted by hand: Q moves after the cycles 3 and 5, two rounds each."""
+    experiment = small(
+        mechanisms=("harmony", "qharmony-paper"),
+        regimes=(),
+        models=(),
+        epsilon=0.7,
+        q_rounds=2,
+        clip="quantile:0.25",
+    )
+    result = run(experiment, log)
+    cycles = Cycling.parse("cycles:6").cut(collapsed(log))
+    spent = []
+    for user in range(log.n_users):
+        here = set(cycles.cycle[cycles.whole.user == user].tolist())
+        rounds = 2 * bool(here & {1, 2}) + 2 * bool(here & {3, 4})
+        spent.append(0.7 * rounds + 0.25 * (0 in here))
+    found = result.spent["harmony"]
+    assert found.worst == pytest.approx(max(spent))
+    assert found.mean == pytest.approx(np.mean([each for each in spent if each]))
+    assert (found.n_rounds, found.clip_epsilon) == (4, 0.25)
+    assert result.spent["frozen"].worst == 0.0
+    assert result.spent["zero"].n_rounds == 4
+    series = result.as_json()["series"]
+    assert series["none"]["epsilon_spent"] is None
+    assert series["qharmony-paper"]["epsilon_spent"] is None
+    assert "f_max" in series["qharmony-paper"]["privacy"]["promise"]
+    assert set(series) == {"none", "frozen", "zero", "harmony", "qharmony-paper"}
+    assert {each["delta"]["reference"] for each in series.values()} == {"none"}
+
+
+def test_seeds_change_the_draws_and_nothing_else_does(log):
+    experiment = small(regimes=("full",), mechanisms=("codebook",), models=(), seeds=2)
+    first, again = (run(experiment, log).courses.by_user for _ in range(2))
+    for name, values in first.items():
+        assert np.array_equal(values, again[name], equal_nan=True)
+    assert not np.array_equal(first["codebook"][0], first["codebook"][1], equal_nan=True)
+    alone = run(replace(experiment, seed=4, seeds=1), log).courses.by_user["codebook"]
+    assert np.array_equal(alone[0], first["codebook"][1], equal_nan=True)
+    assert np.array_equal(first["none"], first["full"], equal_nan=True)
+
+
+def test_the_clip_is_public_unless_a_private_one_is_paid_for(log):
+    """Other phones in the log, the same public clip; and a constant is taken as it is."""
+    other = read(SOURCE, seed=4)
+    experiment = small(
+        mechanisms=("codebook",), regimes=(), models=(), pretraining="none", start="zero"
+    )
+    clips = [run(experiment, each).spent["codebook"].clip for each in (log, other)]
+    assert clips[0] == clips[1] > 0
+    assert run(replace(experiment, clip="0.125"), log).spent["codebook"].clip == 0.125
+
+
+def test_pretraining_on_all_data_is_another_q(log):
+    by_how = {
+        how: run(small(pretraining=how, regimes=("full",), models=()), log).courses.by_user["full"]
+        for how in ("first", "all", "none")
+    }
+    assert not np.array_equal(by_how["first"], by_how["all"], equal_nan=True)
+    assert not np.array_equal(by_how["first"], by_how["none"], equal_nan=True)
+
+
+def test_the_controls_are_what_they_say(log):
+    """Plain descent along zero shrinks Q by 1 − rate λ a round; frozen, it stays."""
+    experiment = small(mechanisms=("kashin",), regimes=(), models=(), update_rate=0.5, q_rounds=3)
+    result = run(replace(experiment, noise=True), log)
+    assert result.reference("kashin/zeros") == "none"
+    alone, fed = result.courses.by_user["kashin/zeros"], result.courses.by_user["kashin"]
+    assert not np.array_equal(alone, fed, equal_nan=True)
+    spent = result.spent
+    assert spent["frozen"].q_moved == 0.0
+    assert spent["zero"].q_moved == pytest.approx(1 - (1 - 0.5 * 0.2) ** 6)
+    assert spent["zero"].cosine is None
+    assert spent["none"].cosine == pytest.approx(1.0)
+    assert -1 <= spent["kashin"].cosine < 0.99

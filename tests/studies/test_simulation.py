@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.participation import Participation
+from nextapp.fleet.sharding import read_shard, recipes, recipes_in, write_shard
+from nextapp.predictors import Training
+from nextapp.studies.simulation import LocalWorld, Settings, run
+from nextapp.wire import ModelSettings
+
+SMALL = Settings(
+    phones=300,
+    apps=60,
+    dim=4,
+    rounds=3,
+    mechanism="harmony",
+    epsilon=2.0,
+    seed=5,
+    sample=60,
+    training=Training(ModelSettings(alpha=0.0), rate=0.02),
+)
+
+
+def test_every_round_says_what_it_did():
+    result = run(SMALL)
+    assert [record["round"] for record in result["rounds"]] == [0, 1, 2]
+    for record in result["rounds"]:
+        assert record["phones"] == 300
+        assert record["phones_per_second"] > 0
+        assert -1 <= record["cosine"] <= 1
+        low, high = record["hr5_ci95"]
+        assert low <= record["hr5"] <= high
+        assert record["bytes_up"] > 0
+    assert [record["epsilon_spent"] for record in result["rounds"]] == [2.0, 4.0, 6.0]
+    assert result["guarantee"]["epsilon"] == 2.0
+
+
+def test_without_privacy_the_loss_falls_and_the_cosine_is_one():
+    result = run(replace(SMALL, mechanism="identity", epsilon=None, rounds=6))
+    losses = [record["loss"] for record in result["rounds"]]
+    assert losses[-1] < losses[0]
+    assert all(record["cosine"] == pytest.approx(1) for record in result["rounds"])
+    assert result["rounds"][-1]["epsilon_spent"] == "no bound"
+
+
+@pytest.mark.parametrize("mechanism", ["harmony", "qharmony", "kashin"])
+def test_sums_of_whole_numbers_give_the_same_q_on_any_number_of_shards(mechanism):
+    digests = {
+        run(replace(SMALL, mechanism=mechanism, shards=n, rounds=2))["sha256_of_app_vectors"]
+        for n in (1, 2, 4)
+    }
+    assert len(digests) == 1
+
+
+def test_streamed_shards_give_the_same_q_as_shards_kept():
+    digests = {
+        run(replace(SMALL, shards=3, keep_shards=keep))["sha256_of_app_vectors"]
+        for keep in (True, False)
+    }
+    assert len(digests) == 1
+
+
+def test_zero_gradients_move_q_by_noise_alone():
+    result = run(replace(SMALL, zero_gradients=True))
+    assert all(record["cosine"] is None for record in result["rounds"])
+    assert result["sha256_of_app_vectors"] != run(SMALL)["sha256_of_app_vectors"]
+
+
+def test_a_round_that_nobody_reports_in_leaves_q_alone():
+    """Everyone reports in round 0 and has then spent the budget."""
+    spent = replace(SMALL, participation=Participation(lifetime_reports=1))
+    result = run(spent)
+    assert [record["phones"] for record in result["rounds"]] == [300, 0, 0]
+    once = run(replace(spent, rounds=1))
+    assert result["sha256_of_app_vectors"] == once["sha256_of_app_vectors"]
+
+
+def test_a_run_goes_on_from_its_checkpoint_to_the_same_q(tmp_path):
+    world = Participation(cohort=200, drop_out=0.1, minimum_gap=1)
+    settings = replace(SMALL, rounds=5, participation=world)
+    straight = run(settings)
+    run(replace(settings, rounds=2), folder=tmp_path)
+    seen = []
+    resumed = run(settings, folder=tmp_path, on_round=lambda record: seen.append(record["round"]))
+    assert seen == [2, 3, 4]
+    assert resumed["sha256_of_app_vectors"] == straight["sha256_of_app_vectors"]
+    assert [r["phones"] for r in resumed["rounds"]] == [r["phones"] for r in straight["rounds"]]
+
+
+def test_a_checkpoint_of_other_settings_is_refused(tmp_path):
+    run(replace(SMALL, rounds=1), folder=tmp_path)
+    with pytest.raises(ValueError, match=r"other settings \(epsilon\)"):
+        run(replace(SMALL, epsilon=3.0), folder=tmp_path)
+
+
+def test_a_killed_command_is_resumed_with_the_same_final_q(tmp_path):
+    """The command is killed after its first checkpoint; run again it ends with the same Q."""
+    command = [
+        sys.executable, "-m", "nextapp", "simulate", "--phones", "2000", "--apps", "100", "--dim",
+        "8", "--rounds", "40", "--mechanism", "harmony", "--epsilon", "1", "--sample", "50",
+    ]  # fmt: skip
+    child = subprocess.Popen([*command, "--out", str(tmp_path / "killed")])
+    while not (tmp_path / "killed" / "checkpoint.json").exists():
+        assert child.poll() is None
+        time.sleep(0.02)
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    vectors = []
+    for name in ("killed", "whole"):
+        subprocess.run([*command, "--out", str(tmp_path / name)], check=True, capture_output=True)
+        vectors.append((tmp_path / name / "round-000040.server").read_bytes())
+    assert vectors[0] == vectors[1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"phones": 0}, "phones must be 1 or more"),
+        ({"epsilon": None}, "needs an epsilon"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"epsilon": -1.0}, "epsilon must be"),
+        ({"mechanism": "identity"}, "has no epsilon"),
+        ({"mechanism": "harmoni"}, "harmony"),
+        ({"mode": "fast"}, "mode must be"),
+        ({"shards": 301}, "1 to 300 shards"),
+        ({"participation": Participation(cohort=301)}, "larger than the fleet of 300"),
+        ({"rounds": -1}, "rounds must be"),
+    ],
+)
+def test_bad_settings_are_errors_before_any_work_starts(bad, says):
+    with pytest.raises(ValueError, match=says):
+        replace(SMALL, **bad)
+
+
+def test_shards_survive_their_files(tmp_path):
+    made = recipes(300, 3, SMALL.parameters, 5)
+    whole = Fleet.join([recipe.build() for recipe in made])
+    for recipe in made:
+        write_shard(recipe.build(), tmp_path)
+    found = recipes_in(tmp_path)
+    assert [(r.first, r.last) for r in found] == [(r.first, r.last) for r in made]
+    back = Fleet.join([recipe.build() for recipe in found])
+    for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
+        assert np.array_equal(getattr(back, name), getattr(whole, name))
+    settings = replace(SMALL, shards=3)
+    from_files = LocalWorld(found, 300, keep=False, empty=False)
+    assert (
+        run(settings, from_files)["sha256_of_app_vectors"] == run(settings)["sha256_of_app_vectors"]
+    )
+
+
+def test_a_missing_shard_is_named(tmp_path):
+    made = recipes(300, 3, SMALL.parameters, 5)
+    for recipe in (made[0], made[2]):
+        write_shard(recipe.build(), tmp_path)
+    with pytest.raises(ValueError, match="after phone 99 a shard is missing"):
+        recipes_in(tmp_path)
+    with pytest.raises(ValueError, match="no whole shard that begins with phone 100"):
+        read_shard(tmp_path, 100)
+    with pytest.raises(ValueError, match="holds no shards"):
+        recipes_in(Path(tmp_path / "empty"))
+
+
+def test_the_curve_sets_every_mechanism_beside_zero_gradients(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from nextapp.cli.commands import app
+
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "simulate --phones 100 --apps 40 --dim 4 --rounds 2 --mechanism identity,harmony "
+        "--epsilon 1 --curve 100,200 --sample 30 --out c --json c.json"
+    )
+    done = CliRunner().invoke(app, words.split())
+    assert done.exit_code == 0, done.output
+    points = json.loads((tmp_path / "c.json").read_text())["points"]
+    assert len(points) == 2 * 2 * 2
+    assert (tmp_path / "c" / "gains.png").exists()
+    still = [p for p in points if p["mechanism"] == "identity" and p["zero_gradients"]]
+    assert all(point["cosine"] is None for point in still)
+
+
+def test_phones_streamed_from_files_train_the_same_q(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from nextapp.cli.commands import app
+
+    monkeypatch.chdir(tmp_path)
+    words = (
+        "simulate --phones 200 --apps 40 --dim 4 --rounds 2 --mechanism harmony --epsilon 1 "
+        "--sample 30 --shards 3 --json "
+    )
+    digests = set()
+    for name, more in (("a", ""), ("b", " --stream --fleet f"), ("c", " --fleet f")):
+        done = CliRunner().invoke(app, (words + name + more).split())
+        assert done.exit_code == 0, done.output
+        digests.add(json.loads((tmp_path / name).read_text())["sha256_of_app_vectors"])
+    assert len(digests) == 1
+    assert len(list((tmp_path / "f").glob("*.parquet"))) == 9
+    wrong = CliRunner().invoke(
+        app, (words + "d --fleet f").replace("--phones 200", "--phones 201").split()
+    )
+    assert wrong.exit_code == 1
+    assert "phones 0 to 199" in wrong.output
