@@ -11,13 +11,13 @@ from nextapp.crowd import (
     LEAN,
     LEAST_SUPPORT,
     MOST_FOLLOWERS,
-    CrowdLearner,
     crowd_from,
     launches_expected,
     learnt_crowd,
     shrunk,
 )
 from nextapp.habits import Habits
+from nextapp.learners import CrowdLearner, read_checkpoint
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits

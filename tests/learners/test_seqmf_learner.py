@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp import server as server_module
+from nextapp import storage
 from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, read_checkpoint, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
@@ -182,7 +182,7 @@ def test_a_checkpoint_of_another_optimiser_is_refused(server, tmp_path):
 
 def test_another_file_is_refused(server, tmp_path):
     (tmp_path / "b").write_bytes(server.broadcast.to_bytes())
-    with pytest.raises(WireError, match="not a checkpoint"):
+    with pytest.raises(WireError, match="no checkpoint"):
         SeqMFLearner.restore(read_checkpoint(tmp_path / "b"), server.optimiser, server.mechanism)
 
 
@@ -198,9 +198,9 @@ def test_a_full_disk_during_a_save_leaves_the_one_before_intact(server, tmp_path
         raise OSError(28, "No space left on device")
 
     if at == "write":
-        monkeypatch.setattr(server_module, "os", _Patched(fdopen=fails))
+        monkeypatch.setattr(storage, "os", _Patched(fdopen=fails))
     else:
-        monkeypatch.setattr(server_module, "os", _Patched(**{at: fails}))
+        monkeypatch.setattr(storage, "os", _Patched(**{at: fails}))
     with pytest.raises(OSError, match="No space"):
         server.save(path)
     assert path.read_bytes() == before

@@ -133,8 +133,8 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
         result = tmp_path / "rounds.json"
         subprocess.run(
             [sys.executable, "-m", "nextapp", "play-phones", "--server", address,
-             "--data", str(folder), "--ca", str(folder / "tls" / "ca.pem"), "--phones", "6", "--rounds", "2",
-             "--json", str(result)],
+             "--data", str(folder), "--ca", str(folder / "tls" / "ca.pem"),
+             "--phones", "6", "--rounds", "2", "--json", str(result)],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         rounds = json.loads(result.read_text())["rounds"]
