@@ -1,18 +1,73 @@
 """Predict the next app a person will launch, learnt across phones without any phone giving its
 history away.
 
-The base install needs NumPy alone and holds what a phone and its server run::
+What a user of the library needs is importable from here, and loaded when it is first used::
 
-    wire        Broadcast (down) and Report (up): all that crosses, and its bytes
-    model       the equations of the paper, for one phone
-    randomness  where bits come from
-    privacy     what a phone does to a gradient before it leaves
-    device      one phone
-    server      the app vectors, one step a round
-    phone       a phone in one file that talks to a server; python -m nextapp.phone
+    from nextapp import Client, Limits, Phone, Store     # a phone; NumPy alone
+    from nextapp import mechanism, Broadcast, Report     # what crosses, and how it is protected
+    from nextapp import read_log, Split, evaluate, exam  # measuring; pip install 'nextapp[lab]'
 
-Loading logs, measuring and their commands need ``pip install 'nextapp[lab]'``, a server
-``pip install 'nextapp[serve]'``.
+The rooms of the package, from the top down::
+
+    cli                         commands
+    studies                     static, dynamic, cold start, fleet size, tuning, reproduction
+    server                      gateway, vault, coordinator; flower
+    evaluation | audit          how well; how private
+    predictors | fleet          models and rivals; many phones as columns
+    phone | learners            a phone in one file; what a server trains
+    privacy | data              mechanisms, ledger; launch logs, synthetic phones
+    model, randomness, wire     the paper's equations; where bits come from; all that crosses
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from nextapp.data import LaunchLog as LaunchLog
+    from nextapp.data import Split as Split
+    from nextapp.data import read as read_log  # noqa: F401
+    from nextapp.evaluation import Evaluation as Evaluation
+    from nextapp.evaluation import evaluate as evaluate
+    from nextapp.evaluation import exam as exam
+    from nextapp.evaluation import preset_named as preset_named
+    from nextapp.phone import Client as Client
+    from nextapp.phone import Limits as Limits
+    from nextapp.phone import Phone as Phone
+    from nextapp.phone import Store as Store
+    from nextapp.phone.core import PhoneCore as PhoneCore
+    from nextapp.privacy import mechanism as mechanism
+    from nextapp.wire import Broadcast as Broadcast
+    from nextapp.wire import Report as Report
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Broadcast": "nextapp.wire",
+    "Client": "nextapp.phone",
+    "Evaluation": "nextapp.evaluation",
+    "LaunchLog": "nextapp.data",
+    "Limits": "nextapp.phone",
+    "Phone": "nextapp.phone",
+    "PhoneCore": "nextapp.phone.core",
+    "Report": "nextapp.wire",
+    "Split": "nextapp.data",
+    "Store": "nextapp.phone",
+    "evaluate": "nextapp.evaluation",
+    "exam": "nextapp.evaluation",
+    "mechanism": "nextapp.privacy",
+    "preset_named": "nextapp.evaluation",
+    "read_log": "nextapp.data",
+}
+__all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nextapp' has no attribute {name!r}.")
+    return getattr(import_module(_HOMES[name]), "read" if name == "read_log" else name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Self
 from nextapp.phone.limits import Limits
 from nextapp.phone.witness import Spending, Witness
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
+from nextapp.storage import created_whole
 from nextapp.wire import Report, digest_of
 
 DAY = 86_400.0
@@ -262,10 +263,11 @@ class Store:
                 f"{path} is there already; a new phone in its place would have its whole privacy "
                 f"budget again. Give another name, or delete it by hand."
             )
-        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # the owner's
-            with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+            with (
+                created_whole(path) as draft,
+                closing(sqlite3.connect(draft, isolation_level=None)) as connection,
+            ):
                 connection.execute(f"PRAGMA page_size = {_PAGE}")
                 connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -279,11 +281,8 @@ class Store:
                     "INSERT OR REPLACE INTO settings VALUES (?, ?)", values.items()
                 )
                 Ledger(connection, lifetime=lifetime, per_day=per_day)
-            _put(draft, path)
         except (OSError, sqlite3.Error) as error:
             raise StoreFull(f"{path} cannot be made: {error}.") from error
-        finally:
-            draft.unlink(missing_ok=True)
         return cls(path, **options)
 
     def _open(self) -> None:
@@ -834,25 +833,6 @@ def _as_store_error(error: LedgerError, path: Path) -> StoreError:
     cause = error.__cause__
     kind = type(_explained(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
     return kind(str(error))
-
-
-def _put(draft: Path, path: Path) -> None:
-    """Give a finished file its name, unless another has it."""
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        raise
-    except OSError:  # no hard links here: not quite at once, but still never over another
-        handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        with open(handle, "wb") as file:
-            file.write(draft.read_bytes())
-            file.flush()
-            os.fsync(file.fileno())
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Flusher:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import secrets
 from pathlib import Path
 from typing import NamedTuple
+
+from nextapp.storage import write_atomically
 
 
 class Spending(NamedTuple):
@@ -49,13 +49,5 @@ class Witness:
         """Put a larger ε on record; on the disk itself when this returns."""
         if spending.spent <= self.record().spent:
             return
-        draft = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}")
-        try:
-            handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            with open(handle, "w", encoding="utf-8") as file:
-                json.dump({"store": self._store, **spending._asdict()}, file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, self.path)
-        finally:
-            draft.unlink(missing_ok=True)
+        record = {"store": self._store, **spending._asdict()}
+        write_atomically(self.path, json.dumps(record).encode())

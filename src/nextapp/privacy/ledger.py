@@ -19,7 +19,6 @@ import hashlib
 import json
 import math
 import os
-import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +29,8 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
+
+from nextapp.storage import created_whole
 
 LEAP_DAYS = 31
 """A clock further ahead of the last charge than this is not believed: `Ledger.trust_clock`."""
@@ -495,31 +496,19 @@ def _path(where: str | os.PathLike[str]) -> Path:
 
 def _create(path: Path, first: _Line) -> None:
     """A new file that appears whole or not at all, so that an empty one is always a lost one."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
+        with (
+            created_whole(path) as draft,
+            closing(sqlite3.connect(draft, isolation_level=None)) as connection,
+        ):
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
             _found(connection.cursor(), first)
             connection.execute("COMMIT")
-        try:
-            os.link(draft, path)  # a rename would replace a ledger made meanwhile
-        except FileExistsError:
-            return
-        except OSError:  # no hard links here: not quite at once, but still never over another
-            with path.open("xb") as file:
-                file.write(draft.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    except FileExistsError:
+        return  # a ledger was made meanwhile
     except (sqlite3.Error, OSError) as error:
         raise StorageError(f"{path} cannot be made ({error}): nothing may be sent.") from error
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _first_line(per_day: int, lifetime: int) -> _Line:
