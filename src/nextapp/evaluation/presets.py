@@ -41,6 +41,7 @@ PRESETS = {preset.name: preset for preset in (AUTHORS, PAPER, HONEST)}
 
 
 def preset_named(name: str) -> Preset:
+    """A preset by its name: authors, paper or honest."""
     if name not in PRESETS:
         raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name!r}.")
     return PRESETS[name]
