@@ -10,8 +10,8 @@ import pytest
 from nextapp.data import Cycling, read
 from nextapp.data.cutting import collapsed
 from nextapp.predictors import Training
+from nextapp.settings import as_toml
 from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run
-from nextapp.toml import as_toml
 from nextapp.wire import ModelSettings
 
 SOURCE = "synthetic:phones=25,apps=20,days=12,sessions=4"

@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
+from nextapp.settings import as_toml, read_toml
 from nextapp.studies.settings import MODELS, Experiment, experiment_from
-from nextapp.toml import as_toml, read_toml
 
 
 def test_settings_survive_their_toml():

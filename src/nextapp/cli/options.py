@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextapp.toml import read_toml
+from nextapp.settings import read_toml
 
 if TYPE_CHECKING:
     from nextapp.data import LaunchLog

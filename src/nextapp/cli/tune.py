@@ -12,6 +12,7 @@ from rich.table import Table
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
+from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies.settings import versions
 from nextapp.studies.tuning import (
@@ -21,7 +22,6 @@ from nextapp.studies.tuning import (
     Tuning,
     chosen_settings,
 )
-from nextapp.toml import as_toml
 
 _SHOWN = 6
 

@@ -23,8 +23,10 @@ from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.rounds import RoundRules
+from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
-from nextapp.wire import Broadcast, ModelSettings, ReportRequest, settings_from
+from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+from nextapp.wire import settings_from as model_settings_from
 
 CHANGEABLE = ("goal", "minimum", "deadline")
 
@@ -167,20 +169,14 @@ class FederationSettings:
 
 def settings_of(values: Mapping[str, Any]) -> FederationSettings:
     """From plain values, as a TOML file or an options' table gives them."""
-    known = {field.name: field.type for field in fields(FederationSettings)}
-    for key in values:
-        if key not in known:
-            raise ValueError(unknown("setting", key, known))
+    check_keys(values, [each.name for each in fields(FederationSettings)])
     for needed in ("mechanism", "epsilon"):
         if needed not in values:
             raise ValueError(
                 f"the settings name no {needed}: give --{needed}. It decides what a phone gives "
                 f"away and has no default."
             )
-    typed = {key: _typed(key, value, str(known[key])) for key, value in values.items()}
-    if "model" in typed:
-        typed["model"] = settings_from(typed["model"])
-    return FederationSettings(**typed)
+    return settings_from(FederationSettings, values, {"model": model_settings_from})
 
 
 def changed(before: FederationSettings, given: Mapping[str, Any]) -> FederationSettings:
@@ -195,17 +191,3 @@ def changed(before: FederationSettings, given: Mapping[str, Any]) -> FederationS
                 f"start in another folder."
             )
     return wanted
-
-
-def _typed(key: str, value: Any, kind: str) -> Any:
-    if isinstance(value, int) and not isinstance(value, bool) and "float" in kind:
-        return float(value) if not kind.startswith("Mapping") else value
-    right = {
-        "str": isinstance(value, str),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "float": isinstance(value, float),
-        "float | None": value is None or isinstance(value, float),
-    }.get(kind, isinstance(value, Mapping))
-    if not right:
-        raise ValueError(f"{key} must be of type {kind}, got {value!r}.")
-    return value

@@ -11,9 +11,9 @@ from nextapp.data import read
 from nextapp.data.describing import description
 from nextapp.evaluation import METRICS
 from nextapp.progress import Progress
+from nextapp.settings import as_toml
 from nextapp.studies import plots, static
 from nextapp.studies.settings import Experiment
-from nextapp.toml import as_toml
 
 SOURCE = "synthetic:lsapp"
 

@@ -45,9 +45,8 @@ from nextapp.studies.settings import (
     MF,
     Experiment,
     check_ceiling,
-    training_from,
+    settings_on_data,
     training_values,
-    typed,
     versions,
 )
 from nextapp.wire import Broadcast, Floats, Report
@@ -195,31 +194,7 @@ def is_app_usage(source: str) -> bool:
 
 def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
     """A dynamic experiment from plain values, as a TOML file gives them."""
-    kinds = {each.name: each for each in fields(DynamicExperiment)}
-    for key in values:
-        if key not in kinds:
-            raise ValueError(unknown("setting", key, kinds))
-    if "data" not in values:
-        raise ValueError("the settings name no data: a file, or 'synthetic:lsapp'.")
-    default = DynamicExperiment("synthetic:lsapp")
-    plain: dict[str, Any] = {}
-    for key, value in values.items():
-        before = getattr(default, key)
-        if isinstance(before, Training):
-            plain[key] = training_from(typed(value, dict, key), key, before)
-        elif isinstance(before, bool):
-            plain[key] = flag(value, key)
-        elif isinstance(before, tuple):
-            plain[key] = tuple(typed(name, str, key) for name in typed(value, list, key))
-        else:
-            plain[key] = typed(value, type(before), key)
-    return DynamicExperiment(**plain)
-
-
-def flag(value: Any, where: str) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError(f"{where} must be true or false, got {value!r}.")
-    return value
+    return settings_on_data(DynamicExperiment, values)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
@@ -28,9 +28,12 @@ from nextapp.predictors import (
     without_sequence,
 )
 from nextapp.progress import Progress, silent
+from nextapp.settings import check_keys, settings_from, typed
 from nextapp.studies import crowd_rounds
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
+
+T = TypeVar("T")
 
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
 # Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, with a crowd
@@ -146,10 +149,7 @@ def training_values(training: Training) -> dict[str, Any]:
 
 def training_from(values: Mapping[str, Any], where: str, base: Training) -> Training:
     """`base` with these values; the keys of the model and of its training stand side by side."""
-    known = (*_MODEL_KEYS, *_TRAINING_KEYS)
-    for key in values:
-        if key not in known:
-            raise ValueError(f"[{where}]: {unknown('setting', key, known)}")
+    check_keys(values, [*_MODEL_KEYS, *_TRAINING_KEYS], f"[{where}]: ")
     types = {key: type(default) for key, default in training_values(base).items()}
     given = {key: typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
     model = replace(base.model, **{key: given[key] for key in _MODEL_KEYS if key in given})
@@ -158,40 +158,19 @@ def training_from(values: Mapping[str, Any], where: str, base: Training) -> Trai
 
 def experiment_from(values: Mapping[str, Any]) -> Experiment:
     """An experiment from plain values, as a TOML file gives them."""
-    known = tuple(field.name for field in fields(Experiment))
-    for key in values:
-        if key not in known:
-            raise ValueError(unknown("setting", key, known))
+    return settings_on_data(Experiment, values)
+
+
+def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Settings that name data, and how MF and SeqMF are trained."""
+    check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
     if "data" not in values:
         raise ValueError("the settings name no data: a file, or 'synthetic:lsapp'.")
-    plain = {
-        key: typed(values[key], kind, key)
-        for key, kind in (
-            ("data", str),
-            ("split", str),
-            ("preset", str),
-            ("models", list),
-            ("seed", int),
-            ("tune", int),
-        )
-        if key in values
+    trained = {
+        key: partial(training_from, where=key, base=base)
+        for key, base in (("seqmf", Training()), ("mf", MF))
     }
-    if "models" in plain:
-        plain["models"] = tuple(typed(name, str, "models") for name in plain["models"])
-    default = Experiment(plain["data"])
-    for key in ("seqmf", "mf"):
-        if key in values:
-            table = typed(values[key], dict, key)
-            plain[key] = training_from(table, key, getattr(default, key))
-    return Experiment(**plain)
-
-
-def typed(value: Any, kind: type, where: str) -> Any:
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{where} must be of type {kind.__name__}, got {value!r}.")
-    return value
+    return settings_from(kind, values, trained)
 
 
 def versions() -> dict[str, str]:

@@ -16,9 +16,9 @@ from typing import Any
 
 import nextapp
 from nextapp.names import unknown
+from nextapp.settings import read_toml
 from nextapp.studies.reproduce.sources import NAMES, Source, source
 from nextapp.studies.settings import versions
-from nextapp.toml import read_toml
 
 PARTS: Mapping[str, str] = {
     "table1": "static",

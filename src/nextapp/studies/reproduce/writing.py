@@ -13,6 +13,7 @@ from typing import Any
 import matplotlib as mpl
 
 from nextapp import __version__
+from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import plots
 from nextapp.studies.reproduce import claims, figures
@@ -20,7 +21,6 @@ from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED, NOT
 from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
 from nextapp.studies.reproduce.showing import SHOWN
-from nextapp.toml import as_toml
 
 Records = Mapping[str, Mapping[str, Any]]
 

@@ -1,0 +1,99 @@
+"""Settings: frozen dataclasses from plain values, as TOML, JSON or options give them, and back."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from nextapp.names import unknown
+
+T = TypeVar("T")
+
+
+def settings_from(
+    kind: type[T],
+    values: Mapping[str, Any],
+    tables: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
+) -> T:
+    """The settings of this dataclass with these values; an unknown key or a wrong type is an error.
+
+    ``tables`` read the values that are tables of their own, by key.
+    """
+    hints = get_type_hints(kind)
+    check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
+    given = {}
+    for key, value in values.items():
+        if tables is not None and key in tables:
+            given[key] = tables[key](typed(value, dict, key))
+        else:
+            given[key] = _converted(value, hints[key], key)
+    return kind(**given)
+
+
+def check_keys(values: Mapping[str, Any], known: list[str], where: str = "") -> None:
+    for key in values:
+        if key not in known:
+            raise ValueError(f"{where}{unknown('setting', key, known)}")
+
+
+def typed(value: Any, kind: type, where: str) -> Any:
+    """The value, if it is of this kind; a whole number is a float, too, but no truth value is."""
+    if kind is bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{where} must be true or false, got {value!r}.")
+        return value
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{where} must be of type {kind.__name__}, got {value!r}.")
+    return value
+
+
+def _converted(value: Any, hint: Any, where: str) -> Any:
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        if value is None and NoneType in parts:
+            return None
+        return _converted(value, next(part for part in parts if part is not NoneType), where)
+    if origin is tuple:
+        given = list(value) if isinstance(value, tuple) else typed(value, list, where)
+        return tuple(_converted(each, parts[0], where) for each in given)
+    if origin is Literal:
+        return typed(value, str, where)
+    if origin is not None:  # a table of any values
+        return typed(value, dict, where)
+    return typed(value, hint, where)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file; only its syntax is checked."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is not a TOML file: {error}") from error
+
+
+def as_toml(values: Mapping[str, Any]) -> str:
+    """Settings as a TOML file that gives them back."""
+    plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]
+    for name, table in tables.items():
+        lines += ["", f"[{name}]"]
+        lines += [f"{key} = {_toml_value(value)}" for key, value in table.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml_value(item) for item in value) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)
