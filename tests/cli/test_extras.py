@@ -115,7 +115,7 @@ def test_a_server_runs_without_the_lab(tmp_path):
         ("polars", "data describe log.csv", "needs polars,"),
         ("numba", "simulate --phones 3", "needs numba,"),
         ("matplotlib", "demo", "needs matplotlib,"),
-        ("polars", "fleet --server http://127.0.0.1:1 --code x", "needs polars,"),
+        ("polars", "play-phones --server http://127.0.0.1:1 --code x", "needs polars,"),
         ("starlette", "serve --data f", "needs starlette,"),
     ],
 )

@@ -109,13 +109,11 @@ def world(rng):
 def of_phones(log, broadcast, kind, seed):
     """What the phones report one by one, and their clipped gradients."""
     reports, vectors, clipped = [], [], np.zeros((broadcast.n_apps, broadcast.dim))
-    plain = mechanism("identity", n_apps=broadcast.n_apps, d=broadcast.dim)
     for user, device in enumerate(phones(log)):
         device.update(broadcast)
         bits = KeyedBits(seed, phone=1000 + user, round=broadcast.round, purpose="report")
-        reports.append(device.report(broadcast, kind, bits, allow_float=True, allow_unsafe=True))
-        gradient = plain.decode([device.report(broadcast, plain, allow_unsafe=True)])
-        clipped += kind.clipped(gradient)
+        reports.append(kind.encode(device.gradient(), bits, broadcast.round))
+        clipped += kind.clipped(device.gradient().dense())
         vectors.append(device.user_vector)
     return reports, np.array(vectors), clipped
 
