@@ -17,6 +17,7 @@ from nextapp.fleet.rounds import (
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.predictors.factorised import phones
 from nextapp.privacy import mechanism
+from nextapp.randomness import KeyedBits
 from nextapp.wire import ModelSettings
 
 N_APPS, DIM, LAM, RATE = 30, 4, 0.3, 0.1
