@@ -7,13 +7,22 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
-.PHONY: demo test check light flower bench bench-crowd bench-serve bench-peers peers lowest clean
+.PHONY: demo test quick sweeps check light flower bench bench-crowd bench-serve bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not sweep"
+
+# The inner loop: equations, mechanisms, wire, phone; no compiling, no processes of their own.
+quick: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not sweep and not slow" tests/paper tests/model tests/wire tests/randomness \
+	  tests/privacy tests/learners tests/crowd tests/phone
+
+# Slow statistical tests.
+sweeps: $(READY)
+	$(BIN)/python -m pytest -n 2 -m sweep
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -9,6 +9,31 @@ import numpy as np
 import pytest
 
 
+SWEEPS = (  # statistical tests of minutes: make sweeps
+    "audit/test_planted_bugs.py",
+    "audit/test_replay.py",
+    "fleet/test_law_of_the_sum.py",
+    "privacy/test_law.py",
+    "privacy/test_unbiased.py",
+)
+SLOW = (  # seconds each: left out of make quick
+    "phone/test_with_gateway.py",
+    "privacy/test_cosine.py",
+    "privacy/test_epsilon.py",
+    "privacy/test_frequency_mechanisms.py",
+    "privacy/test_ledger.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        path = item.path.as_posix()
+        if path.endswith(SWEEPS):
+            item.add_marker(pytest.mark.sweep)
+        if path.endswith(SLOW):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def seed() -> int:
     return int(os.environ.get("NEXTAPP_TEST_SEED", "0"))

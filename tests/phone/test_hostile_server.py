@@ -224,6 +224,7 @@ def transcript(folder: Path, launches, scripts) -> list[object]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES)
 def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other):
@@ -541,6 +542,7 @@ def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tm
                 phone.observe(app, NOON - 999 + number, zone=0)
             store.set(server=url, token=TOKEN)
             assert phone.sync(client, now=True, bits=KeyedBits(3)).report == "accepted"
+        listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listener.close()
         thread.join(5.0)
         port = url.rpartition(":")[2].encode()
