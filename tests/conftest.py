@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-
 SWEEPS = (  # statistical tests of minutes: make sweeps
     "audit/test_planted_bugs.py",
     "audit/test_replay.py",
