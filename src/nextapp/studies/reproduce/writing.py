@@ -214,23 +214,15 @@ def _badge(verdict: str, of_paper: bool) -> str:
 
 
 def _rules() -> str:
-    return f"""<details><summary>The rules</summary>
-<p>All rules look at differences between two series on the same users, with 95 % intervals from a
-bootstrap over users (and seeds, where there are several).</p>
-<dl>
-<dt>beats</dt><dd>confirmed when every interval lies above 0 and leaves room for a gain of
-{claims.WORTH}; not
-confirmed when one leaves no such room, even if it lies above 0</dd>
-<dt>holds level</dt><dd>confirmed when every interval lies above −{claims.LEVEL} (or the margin
-named); not confirmed when one lies wholly below it.</dd>
-<dt>is alike</dt><dd>confirmed when every interval lies within ±{claims.LEVEL}; not confirmed when
-one lies wholly outside.</dd>
-<dt>is ahead</dt><dd>confirmed when every interval lies above {claims.LEVEL}; not confirmed when one
-lies wholly below it.</dd>
-</dl>
-<p>Everything else, and anything on fewer than {claims.FEWEST} users, cannot be told at this size.
-A claim about several metrics or rivals needs all of them, and falls with any one; the intervals are
-not widened for their number.</p></details>"""
+    """The rules, as `claims` states them."""
+    before, after = map(escape, claims.ABOUT_RULES)
+    rules = "".join(
+        f"<dt>{escape(rule.name)}</dt><dd>{escape(rule.words)}</dd>" for rule in claims.RULES
+    )
+    return (
+        f"<details><summary>The rules</summary><p>{before}</p><dl>{rules}</dl><p>{after}</p>"
+        f"</details>"
+    )
 
 
 def _part(
