@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -20,6 +18,7 @@ from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED, NOT
 from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
 from nextapp.studies.reproduce.showing import SHOWN
+from nextapp.table import csv_text
 from nextapp.toml import as_toml
 
 Records = Mapping[str, Mapping[str, Any]]
@@ -64,14 +63,14 @@ def write(folder: Path, records: Records) -> Path:
         if "problem" in record["result"]:
             continue
         shown = SHOWN[record["kind"]]
-        _keep(folder / "csv" / f"{name}.csv", _csv(shown.rows(record)))
+        _keep(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
         for drawn, figure in shown.figures(record).items():
             with mpl.rc_context(figures.DRAWN):
                 plots.save(figure, folder / "figures" / drawn)
             inline[name].append(figures.svg(figure))
     columns = list(judged[0]) if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
-    _keep(folder / "verdicts.csv", _csv(rows))
+    _keep(folder / "verdicts.csv", csv_text(rows).encode())
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
     _keep(
         folder / "results.json", (json.dumps(everything, indent=1, allow_nan=False) + "\n").encode()
@@ -85,12 +84,6 @@ def _keep(path: Path, data: bytes) -> None:
     """Written whole or not at all, and readable by all like other files."""
     write_atomically(path, data)
     path.chmod(0o644)
-
-
-def _csv(rows: Any) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
 
 
 def page(
