@@ -13,6 +13,7 @@ from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.studies import coldstart as experiment
 from nextapp.studies import plots
+from nextapp.studies.drawing import save
 from nextapp.table import Column, Table, measured_from
 
 DEFAULT = experiment.ColdStart("")
@@ -79,7 +80,7 @@ def coldstart(
         show(result)
         if plot is not None:
             plot.parent.mkdir(parents=True, exist_ok=True)
-            plots.save(plots.cold_start(result), plot)
+            save(plots.cold_start(result), plot)
             screen.out.print(
                 f"Plot: [bold]{plot.with_suffix('.svg')}[/], {plot.with_suffix('.png')}"
             )

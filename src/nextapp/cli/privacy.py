@@ -19,7 +19,7 @@ from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed
-from nextapp.studies import plots
+from nextapp.studies.drawing import save
 from nextapp.studies.settings import versions
 from nextapp.table import Column, Table, number
 
@@ -77,7 +77,7 @@ def compare(
             )
         title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
         out.mkdir(parents=True, exist_ok=True)
-        plots.save(curves.cosine_curves(found, title), out / "cosine")
+        save(curves.cosine_curves(found, title), out / "cosine")
         screen.out.print(_comparison(found).terminal(tight=True))
         _say_what_it_means(found)
         screen.out.print(f"Plot: [bold]{out / 'cosine.svg'}[/], {out / 'cosine.png'}")

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.tables import figures_table
 from nextapp.studies import plots
+from nextapp.studies.drawing import label
 from nextapp.studies.reproduce import figures
 from nextapp.studies.reproduce.paper import printed
 from nextapp.studies.settings import CEILING
@@ -122,6 +123,11 @@ def _table_rows(record: Record) -> Rows:
 # --- activity ---------------------------------------------------------------------------------
 
 
+def _activity_figures(record: Record) -> dict[str, Figure]:
+    result = record["result"]
+    return {record["part"]: plots.activity({"day": result["by_day"], "cycle": result["by_cycle"]})}
+
+
 def _activity_page(record: Record) -> str:
     found = record["result"]["description"]
     return (
@@ -182,7 +188,7 @@ def _dynamic_page(record: Record) -> str:
     ]
     rows = [
         [
-            figures.label(name),
+            label(name),
             *(measured_from(row["over_cycles"][metric]) for metric in metrics),
             *(_spent(row["privacy"]) if private else ()),
         ]
@@ -246,7 +252,7 @@ def _phones_page(record: Record) -> str:
         }
         rows.append(
             [
-                figures.label(name),
+                label(name),
                 f"{answer:,}" if answer else f"not up to {result['largest_tried'][name]:,}",
                 *(cells.get(n) for n in sizes),
                 "not private" if spent is None else spent,
@@ -323,7 +329,7 @@ def _coldstart_rows(record: Record) -> Rows:
 SHOWN: Mapping[str, Shown] = {
     "static": Shown(lambda record: {}, _table, _table_rows),
     "activity": Shown(
-        lambda record: {record["part"]: figures.activity(record["result"])},
+        _activity_figures,
         _activity_page,
         _activity_rows,
     ),

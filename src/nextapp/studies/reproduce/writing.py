@@ -12,8 +12,8 @@ import matplotlib as mpl
 
 from nextapp import __version__
 from nextapp.storage import write_atomically
-from nextapp.studies import plots
-from nextapp.studies.reproduce import claims, figures
+from nextapp.studies import drawing
+from nextapp.studies.reproduce import claims
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED, NOT_CONFIRMED
 from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
@@ -65,9 +65,9 @@ def write(folder: Path, records: Records) -> Path:
         shown = SHOWN[record["kind"]]
         _keep(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
         for drawn, figure in shown.figures(record).items():
-            with mpl.rc_context(figures.DRAWN):
-                plots.save(figure, folder / "figures" / drawn)
-            inline[name].append(figures.svg(figure))
+            with mpl.rc_context(drawing.DRAWN):
+                drawing.save(figure, folder / "figures" / drawn)
+            inline[name].append(drawing.svg(figure))
     columns = list(judged[0]) if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
     _keep(folder / "verdicts.csv", csv_text(rows).encode())
