@@ -145,3 +145,23 @@ def test_a_log_shorter_than_the_split_shortens_the_train_part_and_says_so():
 def test_a_log_too_short_to_train_on_is_an_error():
     with pytest.raises(ValueError, match="leaves no day to train on"):
         Split.parse("days:6,1,1").cut(log_of((0, 0, 0), (0, 0, DAY)))
+
+
+def test_a_log_says_what_it_is_in_a_line_and_in_a_notebook():
+    log = LaunchLog.from_columns(
+        [0, 1, 1], [1, 0, 1], [0, 86_400_000, 86_461_000], ["ann", "bo<b>"], ["mail", "<i>maps"],
+        ["read & cleaned"],
+    )  # fmt: skip
+    assert repr(log) == "<LaunchLog of 3 launches, 2 users, 2 apps, 1970-01-01 to 1970-01-02>"
+    page = log._repr_html_()
+    assert "3 launches, 2 users, 2 apps, 1970-01-01 to 1970-01-02" in page
+    assert "<th scope=row>bo&lt;b&gt;</th><td class=words>1970-01-02 00:01:01</td>" in page
+    assert "&lt;i&gt;maps" in page
+    assert "<li>read &amp; cleaned</li>" in page
+    empty = log.where(np.zeros(3, bool))
+    assert repr(empty) == "<LaunchLog of 0 launches, 2 users, 2 apps>"
+    long = LaunchLog.from_columns(
+        np.zeros(1000), np.zeros(1000), np.arange(1000), ["ann"], ["mail"]
+    )
+    assert len(repr(long)) < 100
+    assert long._repr_html_().count("<tr>") == 6  # the heading and five launches

@@ -89,6 +89,45 @@ def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them():
     assert result["models"]["mru"]["without_repeats"]["HR@1"] is None
 
 
+def test_a_tidy_table_has_a_row_for_every_figure_of_the_summary():
+    test = exam(one_user([0, 1] * 6 + [0, 0, 1, 2, 1]), Split.parse("fraction:0.5,0,0.5"),
+                preset_named("honest"))  # fmt: skip
+    asked = evaluate(test, [MRU(), MFU()], seed=0)
+    found, summary = asked.to_polars(), asked.summary()["models"]
+    assert found.columns == ["model", "metric", "with_repeats", "value", "low", "high", "n_users",
+                             "preset", "split"]  # fmt: skip
+    assert len(found) == 2 * 9 * 2
+    for row in found.iter_rows(named=True):
+        figures = summary[row["model"]]
+        figures = figures if row["with_repeats"] else figures["without_repeats"]
+        assert row["value"] == figures[row["metric"]]
+        assert [row["low"], row["high"]] == figures["ci95"][row["metric"]]
+        assert (row["n_users"], row["preset"], row["split"]) == (1, "honest", test.how)
+
+
+def test_a_tidy_table_has_nulls_where_nobody_is_asked():
+    test = exam(one_user([0, 1, 1, 1, 1, 1, 1, 1], 2), Split.parse("fraction:0.5,0,0.5"),
+                preset_named("honest"))  # fmt: skip
+    found = evaluate(test, [MRU()], seed=0).to_polars()
+    without = [row for row in found.iter_rows(named=True) if not row["with_repeats"]]
+    assert {(row["value"], row["low"], row["n_users"]) for row in without} == {(None, None, 0)}
+    assert found["value"].null_count() == 9
+
+
+def test_an_evaluation_says_what_it_is_in_a_line_and_in_a_notebook():
+    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), preset_named("honest"))
+    asked = evaluate(test, [MRU(), MFU()], seed=0)
+    assert repr(asked) == (
+        f"<Evaluation of mru, mfu: {test.n_predictions} predictions, 1 users, preset honest, "
+        f"split {test.how}>"
+    )
+    page = asked._repr_html_()
+    assert page.count("<tr>") == 3
+    assert all(f"<th>{metric}</th>" in page for metric in METRICS)
+    value = asked.summary()["models"]["mfu"]["HR@1"]
+    assert f">{f'{value:.3f}'.removeprefix('0')}</" in page
+
+
 def test_scores_that_are_not_finite_are_an_error_never_a_hit():
     class Broken(Random):
         name = "broken"

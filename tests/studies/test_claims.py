@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from nextapp.evaluation import METRICS
+from nextapp.studies.reproduce import writing
 from nextapp.studies.reproduce.claims import (
     CANNOT_TELL,
     CLAIMS,
     CONFIRMED,
     NOT_CONFIRMED,
+    RULES,
     Gap,
     beats,
     holds_level,
@@ -305,3 +307,23 @@ def test_what_was_not_or_could_not_be_measured_tells_nothing():
 
 def test_names_of_claims_are_their_own():
     assert len(BY_NAME) == len(CLAIMS)
+
+
+def test_the_ceiling_is_no_rival_of_nextapp():
+    """It knows the odds, so it lies above: counted as a rival, it would refute every time."""
+    values = {"full": 0.9, "sr-od": 0.84, "nextapp": 0.93, "ceiling": 0.99}
+    claim = BY_NAME["fig3-nextapp"]
+    finding = judged(claim, stream(values, series=dict.fromkeys(values)))
+    assert finding.verdict == CONFIRMED
+    assert "ceiling" not in finding.evidence
+    assert "but the ceiling" in claim.rule
+    beaten = values | {"sr-od": 0.95}
+    assert judged(claim, stream(beaten, series=dict.fromkeys(beaten))).verdict == NOT_CONFIRMED
+
+
+def test_the_report_prints_the_rules_that_are_applied():
+    page = writing.page({}, [], {})
+    for rule in RULES:
+        assert f"<dt>{rule.name}</dt><dd>{rule.words}</dd>" in page
+        assert str(rule.margin) in rule.words
+        assert "{" not in rule.words

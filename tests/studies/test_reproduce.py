@@ -284,7 +284,8 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     assert all(means["ceiling"]["HR@5"]["mean"] > means[name]["HR@5"]["mean"] for name in means
                if name != "ceiling")  # fmt: skip
     text = writing.write(tmp_path / "out", records).read_text(encoding="utf-8")
-    assert "ceiling is no rival and not ranked" in text
+    assert "ceiling is no rival" in text
+    assert "The controls and the ceiling, in italics, are not ranked" in text
 
 
 def test_settings_travel_with_the_package():

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.studies import coldstart as experiment
 from nextapp.studies import plots
+from nextapp.studies.drawing import save
+from nextapp.table import Column, Table, measured_from
 
 DEFAULT = experiment.ColdStart("")
+_BAR = 16  # so that the table of all priors has 80 columns
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
 
@@ -78,7 +80,7 @@ def coldstart(
         show(result)
         if plot is not None:
             plot.parent.mkdir(parents=True, exist_ok=True)
-            plots.save(plots.cold_start(result), plot)
+            save(plots.cold_start(result), plot)
             screen.out.print(
                 f"Plot: [bold]{plot.with_suffix('.svg')}[/], {plot.with_suffix('.png')}"
             )
@@ -98,16 +100,16 @@ def show(result: Mapping[str, Any]) -> None:
     """The headline with intervals, HR@5 by launches seen, and how much privacy leaves."""
     about = result["data"]
     screen.out.print(
-        f"[bold]{about['source'].replace('[', chr(92) + '[')}[/] ({about['kind']}): "
+        f"[bold]{screen.escaped(about['source'])}[/] ({about['kind']}): "
         f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
         f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}; candidates: "
         f"{result['candidates']}",
         highlight=False,
     )
     first, last = result["headline"]
-    screen.out.print(_headline(result, f"launches {first} to {last}"))
+    screen.out.print(_headline(result, f"launches {first} to {last}").terminal())
     screen.out.print()
-    screen.out.print(_by_launches(result))
+    screen.out.print(_by_launches(result).terminal())
     screen.out.print(
         "Intervals: 95 % over new phones, paired. kept: share of the non-private gain in HR@5.",
         style="dim",
@@ -115,48 +117,41 @@ def show(result: Mapping[str, Any]) -> None:
     )
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
 def _headline(result: Mapping[str, Any], title: str) -> Table:
-    table = _table(title, "prior", "HR@1", "HR@3", "HR@5", "gain in HR@5", "kept")
+    rows = []
     for name, figures in result["priors"].items():
         line = figures["headline"]
         if line["HR@5"] is None:
             continue
-        gain, kept = line["gain@5"], (figures.get("kept") or {}).get("HR@5")
-        table.add_row(
-            name,
-            *(f"{line[f'HR@{n}']['mean']:.3f}" for n in experiment.CUTOFFS),
-            "" if name == experiment.WITHOUT else _difference(gain),
-            "" if kept is None else f"{kept['mean']:.0%} ({kept['low']:.0%} to {kept['high']:.0%})",
-        )
-    return table
+        gain = "" if name == experiment.WITHOUT else measured_from(line["gain@5"])
+        kept = measured_from((figures.get("kept") or {}).get("HR@5")) or ""
+        rates = (line[f"HR@{n}"]["mean"] for n in experiment.CUTOFFS)
+        rows.append([name, *rates, gain, kept])
+    columns = [
+        Column("prior", "name"),
+        *(Column(f"HR@{n}", form="plain") for n in experiment.CUTOFFS),
+        Column("gain in HR@5", "interval", form="signed"),
+        Column("kept", "interval", digits=0, form="percent"),
+    ]
+    return Table(columns, rows, title)
 
 
 def _by_launches(result: Mapping[str, Any]) -> Table:
     names = list(result["priors"])
-    table = _table("HR@5 by launches seen", "launches", *names, "")
+    rows = []
     for place, line in enumerate(result["priors"][names[0]]["bins"]):
         cells = [result["priors"][name]["bins"][place]["HR@5"] for name in names]
         if cells[0] is None:
             continue
-        low, high = cells[0]["mean"], cells[1]["mean"]
-        width = 30
-        bar = ["·"] * width
-        bar[round(low * (width - 1))] = "○"
-        bar[round(high * (width - 1))] = "●"
-        table.add_row(
-            f"{line['from']}–{line['to']}", *(f"{cell['mean']:.3f}" for cell in cells), "".join(bar)
-        )
-    table.caption = f"○ {names[0]}  ● {names[1]}"
-    table.caption_justify = "right"
-    return table
-
-
-def _difference(figure: Mapping[str, float]) -> str:
-    return f"{figure['mean']:+.3f} ({figure['low']:+.3f} to {figure['high']:+.3f})"
+        bar = ["·"] * _BAR
+        bar[round(cells[0]["mean"] * (_BAR - 1))] = "○"
+        bar[round(cells[1]["mean"] * (_BAR - 1))] = "●"
+        launches = f"{line['from']}–{line['to']}"
+        rows.append([launches, *(cell["mean"] for cell in cells), "".join(bar)])
+    columns = [
+        Column("launches", "name"),
+        *(Column(name, form="plain") for name in names),
+        Column("", "text"),
+    ]
+    caption = f"○ {names[0]}  ● {names[1]}"
+    return Table(columns, rows, "HR@5 by launches seen", caption)

@@ -12,11 +12,9 @@ from matplotlib.figure import Figure
 
 from nextapp.audit.comparing import SIZES, Compared
 from nextapp.audit.forecast import WANTED
-from nextapp.studies.plots import ACCENT, FAINT, INK, STYLE
+from nextapp.studies.drawing import ACCENT, DASHES, FAINT, INK, MARKERS, STYLE, legend_below
 from nextapp.wire import Floats
 
-_DASHES = ("-", (0, (6, 2)), (0, (4, 2, 1, 2)), (0, (1, 1.5)), (0, (2, 2)), (0, (8, 2, 1, 2, 1, 2)))
-_MARKERS = "osD^v<>Pp*h"
 _SAME = 0.02
 
 
@@ -29,7 +27,7 @@ def cosine_curves(found: Sequence[Compared], title: str) -> Figure:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.5, 5.0), layout="constrained")
         panel = figure.subplots()
-        styles = zip(itertools.cycle(_DASHES), itertools.cycle(_MARKERS), strict=False)
+        styles = zip(itertools.cycle(DASHES), itertools.cycle(MARKERS), strict=False)
         for group, (dashes, marker) in zip(_groups(found, sizes), styles, strict=False):
             label = ", ".join(each.name for each in group)
             kind: dict[str, Any] = {"ls": dashes, "color": INK, "lw": 1.4}
@@ -57,9 +55,7 @@ def cosine_curves(found: Sequence[Compared], title: str) -> Figure:
         panel.set_ylabel("cosine to the true mean gradient")
         panel.set_title(title)
         panel.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handlelength=3.5)
-        figure.supxlabel(
-            "lines: forecast      marks: one simulated round each", fontsize=9, color=FAINT
-        )
+        legend_below(figure, "lines: forecast      marks: one simulated round each")
     return figure
 
 

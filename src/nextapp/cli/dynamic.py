@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from nextapp.cli import options, screen, tables
 from nextapp.cli.dataclass_options import expand_options
@@ -16,6 +15,7 @@ from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.settings import MODELS
+from nextapp.table import Column, Measured, Table, measured_from
 
 
 @expand_options
@@ -161,10 +161,10 @@ def show(result: Mapping[str, Any]) -> None:
     """A dynamic experiment: the cycles, and a row for each series."""
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
-        f"[bold]{about['source']}[/]  {about['n_users']:,} users, {about['n_apps']:,} apps, "
-        f"{about['n_launches']:,} launches; {len(parts)} cycles ({settings['cycles']}), preset "
-        f"[bold]{settings['preset']}[/], seeds {settings['seed']} to "
-        f"{settings['seed'] + settings['seeds'] - 1}",
+        f"[bold]{screen.escaped(about['source'])}[/]  {about['n_users']:,} users, "
+        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; {len(parts)} cycles "
+        f"({settings['cycles']}), preset [bold]{settings['preset']}[/], seeds "
+        f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}",
         highlight=False,
     )
     for key in ("n_users", "n_sessions", "n_launches"):
@@ -181,23 +181,8 @@ def show(result: Mapping[str, Any]) -> None:
         f"{moves}. Cycles {result['evaluated'][0]} to {result['evaluated'][-1]} are predicted.\n",
         highlight=False,
     )
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    for column in ("", "first", "mean (95 %)", "last", "cumulative δ (95 %)", "ε"):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for name, series in result["series"].items():
-        curve, mean, delta = series["HR@5"], series["over_cycles"]["HR@5"], series["delta"]
-        table.add_row(
-            name,
-            _figure(curve["mean"][0]),
-            f"{_figure(mean['mean'])} ({_figure(mean['low'])}–{_figure(mean['high'])})",
-            _figure(curve["mean"][-1]),
-            "reference"
-            if delta["reference"] == name
-            else f"{delta['mean'][-1]:+.3f} ({delta['low'][-1]:+.3f} to {delta['high'][-1]:+.3f})",
-            _epsilon(series),
-        )
     screen.out.print("[bold]HR@5[/], and how far it is from the reference, summed over the cycles")
-    screen.out.print(table)
+    screen.out.print(_series_table(result).terminal())
     for metric in settings["metrics"]:
         if metric != "HR@5":
             figures = ", ".join(
@@ -217,8 +202,30 @@ def show(result: Mapping[str, Any]) -> None:
 _PRETRAINED = {"first": "the first cycle", "all": "all data", "none": "nothing"}
 
 
-def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}".removeprefix("0")
+def _series_table(result: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, series in result["series"].items():
+        curve, delta = series["HR@5"], series["delta"]
+        ends = (delta[key][-1] for key in ("mean", "low", "high"))
+        rows.append(
+            [
+                name,
+                curve["mean"][0],
+                measured_from(series["over_cycles"]["HR@5"]),
+                curve["mean"][-1],
+                "reference" if delta["reference"] == name else Measured(*ends),
+                _epsilon(series),
+            ]
+        )
+    columns = [
+        Column("", "name"),
+        Column("first"),
+        Column("mean (95 %)", "interval", between="–"),
+        Column("last"),
+        Column("cumulative δ (95 %)", "interval", form="signed"),
+        Column("ε", "text"),
+    ]
+    return Table(columns, rows)
 
 
 def _epsilon(series: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from nextapp.audit import accounting, attacks, replay, verdict
 from nextapp.audit.bit_source import audit_bits
@@ -19,8 +19,9 @@ from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed
-from nextapp.studies import plots
+from nextapp.studies.drawing import save
 from nextapp.studies.settings import versions
+from nextapp.table import Column, Table, number
 
 app = typer.Typer(
     help="Mechanisms by which a phone protects its report: compare, audit, account, attack.",
@@ -76,8 +77,8 @@ def compare(
             )
         title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
         out.mkdir(parents=True, exist_ok=True)
-        plots.save(curves.cosine_curves(found, title), out / "cosine")
-        screen.out.print(_comparison(found))
+        save(curves.cosine_curves(found, title), out / "cosine")
+        screen.out.print(_comparison(found).terminal(tight=True))
         _say_what_it_means(found)
         screen.out.print(f"Plot: [bold]{out / 'cosine.svg'}[/], {out / 'cosine.png'}")
         screen.write_json(
@@ -216,12 +217,17 @@ def account(
                 plan = accounting.plan(epsilon, reports, phones, delta)
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
-        table = _table("", f"ε of {reports:,} reports", "holds")
-        table.add_row("sum", f"{plan.total_by_sum:.4g}", "always")
-        table.add_row("privacy loss distribution", f"{plan.total_by_pld:.4g}", f"but for {delta:g}")
-        table.add_row("shuffled, one round", f"{plan.shuffled_round:.4g}", f"but for {delta:g}, if")
-        table.add_row("shuffled, all", f"{plan.shuffled_total:.4g}", f"but for {delta:g}, if")
-        screen.out.print(table)
+        but = f"but for {delta:g}"
+        table = _table(
+            ["", f"ε of {reports:,} reports", "holds"],
+            [
+                ["sum", f"{plan.total_by_sum:.4g}", "always"],
+                ["privacy loss distribution", f"{plan.total_by_pld:.4g}", but],
+                ["shuffled, one round", f"{plan.shuffled_round:.4g}", f"{but}, if"],
+                ["shuffled, all", f"{plan.shuffled_total:.4g}", f"{but}, if"],
+            ],
+        )
+        screen.out.print(table.terminal(tight=True))
         screen.out.print("if:", highlight=False)
         for assumption in plan.assumptions:
             screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
@@ -267,7 +273,7 @@ def attack(
                     progress=functools.partial(report, name),
                 )
         for n_reports in sorted({1, reports}):
-            screen.out.print(_leaks(found, n_reports))
+            screen.out.print(_leaks(found, n_reports).terminal(tight=True))
             screen.out.print()
         screen.out.print(
             "± half of the 95 % interval over phones. hits: how often the app with the longest row "
@@ -305,28 +311,8 @@ def _names(given: str | None, known: Iterable[str]) -> list[str]:
     return list(known) if given is None else [name.strip() for name in given.split(",")]
 
 
-def _table(*columns: str, title: str | None = None) -> Table:
-    table = Table(
-        title=title,
-        title_justify="left",
-        header_style="bold",
-        box=None,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for number, column in enumerate(columns):
-        table.add_column(column, justify="right" if number else "left", no_wrap=True)
-    return table
-
-
-def _short(number: float, digits: int = 3) -> str:
-    """A number below 1 without its leading zero.
-
-    >>> _short(0.0421), _short(-0.5), _short(1.0), _short(0.019, 2)
-    ('.042', '-.500', '1.000', '.02')
-    """
-    text = f"{number:.{digits}f}"
-    return text if text.lstrip("-").startswith("1") else text.replace("0.", ".", 1)
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
+    return Table([Column(heading, "text") for heading in headings], rows, title)
 
 
 def _rounded(count: int) -> str:
@@ -342,22 +328,23 @@ def _rounded(count: int) -> str:
 
 
 def _comparison(found: Sequence[Compared]) -> Table:
-    table = _table(
-        "mechanism", "NMSE", "cosine", "forecast", ".71 at", "signs", "bytes", "µs", "AUC"
+    return _table(
+        ["mechanism", "NMSE", "cosine", "forecast", ".71 at", "signs", "bytes", "µs", "AUC"],
+        [
+            [
+                each.name,
+                f"{each.nmse:.2g}",
+                f"{number(each.cosine)}±{number(each.cosine_error)}",
+                number(each.forecast.cosine),
+                _rounded(each.forecast.phones_needed),
+                number(each.signs),
+                f"{each.n_bytes}",
+                f"{each.microseconds:.0f}",
+                _auc(each.leak),
+            ]
+            for each in found
+        ],
     )
-    for each in found:
-        table.add_row(
-            each.name,
-            f"{each.nmse:.2g}",
-            f"{_short(each.cosine)}±{_short(each.cosine_error)}",
-            _short(each.forecast.cosine),
-            _rounded(each.forecast.phones_needed),
-            _short(each.signs),
-            f"{each.n_bytes}",
-            f"{each.microseconds:.0f}",
-            _auc(each.leak),
-        )
-    return table
 
 
 def _say_what_it_means(found: Sequence[Compared]) -> None:
@@ -377,8 +364,12 @@ def _say_what_it_means(found: Sequence[Compared]) -> None:
         )
 
 
-def _audit_table(found: Sequence[verdict.Audit]) -> Table:
-    table = _table("mechanism", "ε", "replayed", "exact", "fit p", "from outside", "verdict")
+def _audit_table(found: Sequence[verdict.Audit]) -> RichTable:
+    """Of Rich itself, as what fails is red."""
+    table = RichTable(header_style="bold", box=None, pad_edge=False, collapse_padding=True)
+    headings = ("mechanism", "ε", "replayed", "exact", "fit p", "from outside", "verdict")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
     for each in found:
         style = "" if each.holds else "bold red"
         equal = "=" if each.exact.tight else ""
@@ -409,24 +400,27 @@ def _replay_faults(found: verdict.Audit) -> list[str]:
 
 
 def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table:
-    table = _table(
-        "mechanism", "apps", "favourite", "hits", "informed: apps", "favourite", "order",
-        title="one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",
-    )  # fmt: skip
+    rows = []
     for name, leaks in found.items():
         at: dict[tuple[str, str], Any] = {
             (leak.attacker, leak.question): leak for leak in leaks if leak.n_reports == n_reports
         }
         guess = at["uninformed", "favourite"]
-        cells = [
-            _auc(at["uninformed", "apps"]),
-            _auc(guess),
-            f"{guess.hit_rate:.0%}",
-            *(_auc(at["informed", question]) for question in attacks.QUESTIONS),
-        ]
-        table.add_row(name, *cells)
-    return table
+        rows.append(
+            [
+                name,
+                _auc(at["uninformed", "apps"]),
+                _auc(guess),
+                f"{guess.hit_rate:.0%}",
+                *(_auc(at["informed", question]) for question in attacks.QUESTIONS),
+            ]
+        )
+    return _table(
+        ["mechanism", "apps", "favourite", "hits", "informed: apps", "favourite", "order"],
+        rows,
+        "one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",
+    )
 
 
 def _auc(leak: attacks.Leak) -> str:
-    return f"{_short(leak.auc)}±{_short((leak.high - leak.low) / 2, 2)}"
+    return f"{number(leak.auc)}±{number((leak.high - leak.low) / 2, 2)}"

@@ -15,6 +15,7 @@ from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
 from nextapp.predictors import Training
 from nextapp.studies import plots, simulation
+from nextapp.studies.drawing import save
 from nextapp.wire import ModelSettings
 
 
@@ -269,7 +270,7 @@ def _curve(
                         }
                     )
         out.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.gains(points, epsilon), out / "gains")
+        save(plots.gains(points, epsilon), out / "gains")
     table = Table("mechanism", "phones", "gain in HR@5 over frozen Q", box=None, pad_edge=False)
     for point in points:
         low, high = point["hr5_gain_ci95"]

@@ -2,64 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as RichTable
 
 from nextapp.cli.screen import escaped, out
-from nextapp.evaluation import METRICS
-from nextapp.studies.settings import CEILING
+from nextapp.evaluation.tables import figures_table
+from nextapp.table import Column, Table
 
 BARS = " ▁▂▃▄▅▆▇█"
 
 
-def figures_table(
-    result: Mapping[str, Any], metrics: Sequence[str] = METRICS, *, without_repeats: bool = False
-) -> Table:
-    """One row a model; the best of a column bold, the second underlined, as in the paper.
-
-    The ceiling is no rival: it is above for what it knows.
-    """
-    title = "without exact repeats" if without_repeats else "all predictions"
-    table = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
-    table.add_column("model")
-    for metric in metrics:
-        table.add_column(metric, justify="right")
-    rows = {
-        name: figures["without_repeats"] if without_repeats else figures
-        for name, figures in result["models"].items()
-    }
-    if any(row[metrics[0]] is None for row in rows.values()):
-        table.caption = "every prediction is an exact repeat"
-        return table
-    for name, row in rows.items():
-        cells = []
-        for metric in metrics:
-            text = f"{row[metric]:.3f}".lstrip("0") if row[metric] < 1 else "1.00"
-            above = {
-                other[metric]
-                for rival, other in rows.items()
-                if rival != CEILING and other[metric] > row[metric]
-            }
-            style = {0: "bold", 1: "underline"}.get(len(above), "") if name != CEILING else "italic"
-            cells.append(Text(text, style))
-        table.add_row(name, *cells)
-    return table
-
-
 def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
     """Each model's figure with its 95 % interval over users, drawn as a bar."""
-    table = Table(
-        title=f"{metric}, 95 % interval over {result['n_users']} users",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        show_header=False,
-    )
+    rows = []
     for name, figures in result["models"].items():
         low, high = figures["ci95"][metric]
         width = 40
@@ -67,10 +26,18 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
         first, last = int(low * (width - 1)), int(np.ceil(high * (width - 1)))
         cells[first : last + 1] = ["─"] * (last + 1 - first)
         cells[round(figures[metric] * (width - 1))] = "●"
-        table.add_row(
-            name, f"{figures[metric]:.3f}", f"{low:.3f} – {high:.3f}", f"0 {''.join(cells)} 1"
-        )
-    return table
+        ends = f"{low:.3f} – {high:.3f}"
+        rows.append([name, figures[metric], ends, f"0 {''.join(cells)} 1"])
+    return Table(
+        [
+            Column("model", "name"),
+            Column(metric, form="plain"),
+            Column("95 %", "text"),
+            Column("", "text"),
+        ],
+        rows,
+        title=f"{metric}, 95 % interval over {result['n_users']} users",
+    )
 
 
 def standing(result: Mapping[str, Any], metric: str = "HR@5") -> list[str]:
@@ -119,17 +86,17 @@ def show_result(result: Mapping[str, Any]) -> None:
         f"launch before.\n",
         highlight=False,
     )
-    out.print(figures_table(result))
+    out.print(figures_table(result["models"]).terminal())
     out.print()
-    out.print(figures_table(result, without_repeats=True))
+    out.print(figures_table(result["models"], without_repeats=True).terminal())
     out.print()
-    out.print(intervals_table(result))
+    out.print(intervals_table(result).terminal(header=False))
     for line in standing(result):
         out.print(line, highlight=False)
 
 
 def show_description(source: str, found: Mapping[str, Any]) -> None:
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = RichTable(box=None, show_header=False, pad_edge=False)
     table.add_row("users", f"{found['n_users']:,}")
     table.add_row("apps", f"{found['n_apps']:,}")
     table.add_row(

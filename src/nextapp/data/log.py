@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nextapp.table import Column, Table
+
 Codes = npt.NDArray[np.int32]
 Times = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.intp]
+
+_SHOWN = 5  # launches in a notebook
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +81,33 @@ class LaunchLog:
     def __len__(self) -> int:
         return len(self.user)
 
+    def __repr__(self) -> str:
+        return f"<LaunchLog of {self._size()}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the size, the first launches and the notes."""
+        first = Table(
+            [Column("user", "name"), Column("time (UTC)", "text"), Column("app", "text")],
+            [
+                [self.users[user], _moment(time), self.apps[app]]
+                for user, time, app in zip(
+                    self.user[:_SHOWN].tolist(),
+                    self.time[:_SHOWN].tolist(),
+                    self.app[:_SHOWN].tolist(),
+                    strict=True,
+                )
+            ],
+        )
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        return f"<p>{self._size()}</p>{first.html()}<ul>{notes}</ul>"
+
+    def _size(self) -> str:
+        size = f"{len(self):,} launches, {self.n_users:,} users, {self.n_apps:,} apps"
+        if not len(self):
+            return size
+        first, last = (_moment(int(time))[:10] for time in (self.time.min(), self.time.max()))
+        return f"{size}, {first} to {last}"
+
     @property
     def n_users(self) -> int:
         return len(self.users)
@@ -114,3 +147,7 @@ class LaunchLog:
             self.frame().write_parquet(path)
         else:
             self.frame().write_csv(path, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
+
+
+def _moment(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(" ", "seconds")[:19]

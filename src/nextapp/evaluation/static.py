@@ -7,14 +7,20 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nextapp.evaluation import metrics
 from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.evaluation.revealing import Chunk, Exam, ranks
+from nextapp.evaluation.tables import figures_table
 from nextapp.predictors import Predictor
 from nextapp.wire import Floats
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +50,11 @@ class Evaluation:
     def n_users(self) -> int:
         return len(self.exam.users)
 
-    def summary(self) -> dict[str, object]:
+    def summary(self) -> dict[str, Any]:
         """The figures as plain values: means, 95 % intervals, and the same without repeats."""
         everyone = np.concatenate([mark.by_user for mark in self.marks], axis=1)
         changed = np.concatenate([mark.without_repeats for mark in self.marks], axis=1)
-        models: dict[str, object] = {}
+        models: dict[str, Any] = {}
         drawn = bootstrap_means(everyone, self.seed)
         drawn_changed = bootstrap_means(changed, self.seed)
         for number, mark in enumerate(self.marks):
@@ -68,6 +74,55 @@ class Evaluation:
             "split": self.exam.how,
             "models": models,
         }
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for every model and metric, with and without exact repeats; docs/results-schema.md.
+
+        ``n_users`` are those who are asked anything there; without any, the figures are null.
+        """
+        import polars as pl
+
+        found = self.summary()
+        rows = []
+        for mark, row in zip(self.marks, found["models"].values(), strict=True):
+            for repeats, figures, by_user in (
+                (True, row, mark.by_user),
+                (False, row["without_repeats"], mark.without_repeats),
+            ):
+                n_users = int((~np.isnan(by_user[:, 0])).sum())
+                for metric in metrics.METRICS:
+                    low, high = figures["ci95"][metric] or (None, None)
+                    rows.append(
+                        (mark.name, metric, repeats, figures[metric], low, high, n_users,
+                         found["preset"], found["split"])
+                    )  # fmt: skip
+        schema = {
+            "model": pl.String,
+            "metric": pl.String,
+            "with_repeats": pl.Boolean,
+            "value": pl.Float64,
+            "low": pl.Float64,
+            "high": pl.Float64,
+            "n_users": pl.Int64,
+            "preset": pl.String,
+            "split": pl.String,
+        }
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+    def __repr__(self) -> str:
+        names = ", ".join(mark.name for mark in self.marks)
+        return f"<Evaluation of {names}: {self._asked()}>"
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the table with its intervals."""
+        table = figures_table(self.summary()["models"], intervals=True)
+        return f"{table.html()}<p>{escape(self._asked())}</p>"
+
+    def _asked(self) -> str:
+        return (
+            f"{self.exam.n_predictions:,} predictions, {self.n_users:,} users, preset "
+            f"{self.exam.preset.name}, split {self.exam.how}"
+        )
 
     def difference(self, first: str, second: str) -> dict[str, dict[str, float]]:
         """Mean of first − second for every metric, with its paired 95 % interval over users."""

@@ -1,4 +1,4 @@
-"""Figures: drawn once, saved as SVG and PNG, readable in black and white."""
+"""Figures of results."""
 
 from __future__ import annotations
 
@@ -10,31 +10,21 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "nextapp",
-}
-INK = "#1b1b1b"
-ACCENT = "#b3261e"
-FAINT = "#8a8a8a"
-
-
-def save(figure: Figure, path: Path) -> None:
-    """As path.svg and path.png."""
-    for ending in (".svg", ".png"):
-        metadata = {"Date": None} if ending == ".svg" else {}
-        figure.savefig(path.with_suffix(ending), dpi=160, bbox_inches="tight", metadata=metadata)
-
-
-def titled(source: str) -> str:
-    """A source as a title says it; synthetic phones are always called so."""
-    return f"{source} (synthetic twin, not the data)" if source.startswith("synthetic:") else source
+from nextapp.studies.drawing import (
+    ACCENT,
+    DASHES,
+    FAINT,
+    INK,
+    MARKERS,
+    STYLE,
+    Look,
+    bar_with_dot,
+    grid,
+    heading,
+    legend_below,
+    lines,
+    titled,
+)
 
 
 def hit_rates(result: Mapping[str, Any]) -> Figure:
@@ -49,77 +39,74 @@ def hit_rates(result: Mapping[str, Any]) -> Figure:
                 ours = name.startswith("seqmf")
                 color = ACCENT if ours else INK
                 low, high = figures["ci95"][metric]
-                panel.plot([low, high], [place, place], color=color, lw=2.2, solid_capstyle="round")
-                panel.plot(figures[metric], place, "o", color=color, ms=6)
+                bar_with_dot(panel, place, (figures[metric], low, high), color)
                 changed = figures["without_repeats"][metric]
                 if changed is not None:
                     panel.plot(changed, place, "o", ms=6, mfc="white", mec=color)
             panel.set_title(metric)
             panel.set_xlim(0, 1)
             panel.set_yticks(range(len(names)), names)
-            panel.grid(axis="x", color="#dddddd", lw=0.7)
-            panel.set_axisbelow(True)
+            grid(panel)
             panel.tick_params(axis="y", length=0)
-        figure.suptitle(
+        heading(
+            figure,
             f"{titled(result['data']['source'])}: {result['n_predictions']:,} predictions, "
             f"{result['n_users']} test users, preset {result['preset']}",
-            x=0.01,
-            ha="left",
-            fontsize=11,
         )
-        figure.supxlabel(
-            "● all predictions, bar: 95 % interval over users      ○ exact repeats left out",
-            fontsize=9,
-            color=FAINT,
+        legend_below(
+            figure, "● all predictions, bar: 95 % interval over users      ○ exact repeats left out"
         )
     return figure
 
 
-def activity(description: Mapping[str, Any], source: str) -> Figure:
-    """Active users and launches, day by day."""
+def activity(counts: Mapping[str, Mapping[str, Sequence[int]]], title: str = "") -> Figure:
+    """Active users and launches, a column of panels by day and one by cycle, as `counts` has them.
+
+    Figure 2 of the paper has both: the log as it is, and as the dynamic environment takes it.
+    """
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 3.6), layout="constrained")
-        above, below = figure.subplots(2, 1, sharex=True)
-        days = np.arange(description["n_days"])
-        above.fill_between(days, description["users_by_day"], step="mid", color=INK, lw=0)
-        above.set_title(f"{titled(source)}: active users a day")
-        below.fill_between(days, description["launches_by_day"], step="mid", color=FAINT, lw=0)
-        below.set_title("launches a day")
-        below.set_xlabel("day")
-        for panel in (above, below):
-            panel.set_xlim(0, max(1, days[-1]))
-            panel.set_ylim(0)
+        figure = Figure(figsize=(9.5, 4.8), layout="constrained")
+        panels = figure.subplots(2, len(counts), sharex="col", squeeze=False)
+        for column, (word, found) in enumerate(counts.items()):
+            for row, (what, shown) in enumerate(
+                (("n_users", "active users"), ("n_launches", "launches"))
+            ):
+                panel = panels[row, column]
+                heights = np.asarray(found[what])
+                places = np.arange(1, len(heights) + 1)
+                width = 1.0 if len(heights) > 60 else 0.8
+                color = INK if row == 0 else FAINT
+                panel.bar(places, heights, width=width, color=color, lw=0)
+                panel.set_title(f"{shown} a {word}", fontsize=10)
+                panel.set_ylim(0)
+                mean = heights.mean()
+                panel.axhline(mean, color=ACCENT, lw=1, ls=DASHES[1])
+                spread = heights.std() / mean if mean else 0.0
+                panel.set_title(
+                    f"mean {mean:,.0f} ± {spread:.0%}", loc="right", fontsize=8.5, color=ACCENT
+                )
+            panels[1, column].set_xlabel(word)
+        if title:
+            heading(figure, title)
     return figure
 
 
 def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
     """What each mechanism gains in HR@5 over a frozen Q, against the number of phones."""
+    curves: dict[str, dict[str, list[float]]] = {}
+    for point in points:
+        name = point["mechanism"] + (", zero gradients" if point["zero_gradients"] else "")
+        curve = curves.setdefault(name, {"at": [], "mean": [], "low": [], "high": []})
+        values = (point["phones"], point["hr5_gain"], *point["hr5_gain_ci95"])
+        for each, value in zip(curve.values(), values, strict=True):
+            each.append(value)
+    zeros = [name for name in curves if name.endswith(", zero gradients")]
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(8.5, 4.6), layout="constrained")
         panel = figure.subplots()
-        names = list(dict.fromkeys(point["mechanism"] for point in points))
-        markers = "osD^vP*X<>"
-        for number, name in enumerate(names):
-            for zero in (False, True):
-                mine = [p for p in points if p["mechanism"] == name and p["zero_gradients"] == zero]
-                if not mine:
-                    continue
-                phones = [p["phones"] for p in mine]
-                gained = [p["hr5_gain"] for p in mine]
-                low, high = zip(*(p["hr5_gain_ci95"] for p in mine), strict=True)
-                shade = str(0.65 * number / max(1, len(names)))
-                panel.plot(
-                    phones,
-                    gained,
-                    marker=markers[number % len(markers)],
-                    ls=":" if zero else "-",
-                    color=FAINT if zero else shade,
-                    mfc="white" if zero else shade,
-                    label=f"{name}, zero gradients" if zero else name,
-                )
-                if not zero:
-                    panel.fill_between(phones, low, high, color=shade, alpha=0.15, lw=0)
+        panel.set_xscale("log")
         panel.axhline(0, color=ACCENT, lw=1)
+        lines(panel, list(curves), Look(list(curves), faint=zeros), None, curves.__getitem__)
         panel.annotate(
             "frozen Q",
             (0.995, 0),
@@ -129,18 +116,15 @@ def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
             ha="right",
             color=ACCENT,
         )
-        panel.set_xscale("log")
         panel.set_xlabel("phones")
         budget = "" if epsilon is None else f", ε = {epsilon:g} a report"
         panel.set_title(f"HR@5 gained over a frozen Q, synthetic phones{budget}")
-        panel.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
 def cold_start(result: Mapping[str, Any]) -> Figure:
     """HR@5 of new phones against launches seen, a line a prior; and the gain of each over none."""
     names = list(result["priors"])
-    dashes = ("-", "-", (0, (6, 2)), (0, (4, 2, 1, 2)), (0, (2, 2)), (0, (1, 1.5)))
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10.5, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
@@ -157,8 +141,8 @@ def cold_start(result: Mapping[str, Any]) -> Figure:
                 place,
                 mean,
                 yerr=[mean - low, high - mean],
-                ls=dashes[number % len(dashes)],
-                marker="osD^vP*X"[number % 8],
+                ls=DASHES[number % len(DASHES)],
+                marker=MARKERS[number % len(MARKERS)],
                 color=shade,
                 mfc="white" if plain else shade,
                 lw=1.4,
@@ -167,8 +151,9 @@ def cold_start(result: Mapping[str, Any]) -> Figure:
             )
             gain = result["priors"][name]["headline"]["gain@5"]
             if number and gain is not None:
-                right.plot([gain["low"], gain["high"]], [-number] * 2, color=shade, lw=2.2)
-                right.plot(gain["mean"], -number, "osD^vP*X"[number % 8], color=shade, ms=7)
+                ends = (gain["mean"], gain["low"], gain["high"])
+                marker = MARKERS[number % len(MARKERS)]
+                bar_with_dot(right, -number, ends, shade, marker=marker)
         shown = [each for each in result["priors"][names[0]]["bins"] if each["HR@5"] is not None]
         labels = [f"{each['from']}–{each['to']}" for each in shown]
         left.set_xticks(range(len(labels)), labels)
@@ -180,16 +165,13 @@ def cold_start(result: Mapping[str, Any]) -> Figure:
         first, last = result["headline"]
         right.set_title(f"gained over launches {first}–{last}")
         for panel in (left, right):
-            panel.grid(axis="both", color="#e5e5e5", lw=0.6)
-            panel.set_axisbelow(True)
+            grid(panel, "both")
         about = result["data"]
         source = about["source"] if about["notes"] == [] else Path(about["source"]).name
-        figure.suptitle(
+        heading(
+            figure,
             f"{source} ({about['kind']}): {result['n_new'][0]:,} new phones, crowd of "
             f"{result['n_crowd'][0]:,}",
-            x=0.01,
-            ha="left",
-            fontsize=10,
         )
-        figure.supxlabel("bars: 95 % interval over new phones", fontsize=9, color=FAINT)
+        legend_below(figure, "bars: 95 % interval over new phones")
     return figure

@@ -123,10 +123,10 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         inner = path.relative_to(root).as_posix()
-        if inner.startswith(("cli/", "experiments/reproduce/")) and inner != _PLAYERS:
+        if inner.startswith(("cli/", "studies/reproduce/")) and inner != _PLAYERS:
             continue
         digest.update(inner.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-_PLAYERS = "experiments/reproduce/players.py"
+_PLAYERS = "studies/reproduce/players.py"

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 from matplotlib.figure import Figure
 
 from nextapp.evaluation import METRICS
+from nextapp.evaluation.tables import figures_table
 from nextapp.studies import plots
+from nextapp.studies.drawing import label
 from nextapp.studies.reproduce import figures
 from nextapp.studies.reproduce.paper import printed
 from nextapp.studies.settings import CEILING
+from nextapp.table import Column, Measured, Table, measured_from, number
 
 Record = Mapping[str, Any]
 Rows = Iterator[tuple[Any, ...]]
@@ -25,7 +28,7 @@ COUNTED = {
 }
 
 _CEILING = (
-    " ceiling is no rival and not ranked: it knows the odds by which the synthetic phones draw, so "
+    " ceiling is no rival: it knows the odds by which the synthetic phones draw, so "
     "nobody can be above it but by luck."
 )
 
@@ -38,16 +41,9 @@ class Shown(NamedTuple):
     rows: Callable[[Record], Rows]
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """A share without its leading zero, as the paper prints it.
-
-    >>> number(0.5), number(1.0), number(None)
-    ('.500', '1.000', '–')
-    """
-    if value is None:
-        return "–"
-    text = f"{value:.{digits}f}"
-    return text[1:] if text.startswith("0.") else text
+def _wide(table: Table, css: str = "") -> str:
+    """A table that scrolls by itself where a page is narrow."""
+    return f"<div class=wide>{table.html(css)}</div>"
 
 
 # --- static environment -----------------------------------------------------------------------
@@ -75,35 +71,24 @@ def _few(n_users: int) -> str:
 
 def _metrics_table(part: str, preset: str, found: Mapping[str, Any]) -> str:
     models = found["models"]
-    head = "".join(f"<th>{metric}</th>" for metric in METRICS)
-    rows = []
-    for name, row in models.items():
-        paper = printed(part, name) if preset == "authors" else None
-        cells = []
-        for metric in METRICS:
-            above = {
-                other[metric]
-                for rival, other in models.items()
-                if rival != CEILING and other[metric] > row[metric]
-            }
-            tag = {0: "b", 1: "u"}.get(len(above), "span") if name != CEILING else "i"
-            low, high = row["ci95"][metric]
-            cell = (
-                f"<{tag}>{number(row[metric])}</{tag}><small>{number(low)}–{number(high)}</small>"
-            )
-            if preset == "authors":
-                cell += f"<small class=paper>{number(paper[metric]) if paper else '–'}</small>"
-            cells.append(f"<td>{cell}</td>")
-        rows.append(f"<tr><th scope=row>{escape(name)}</th>{''.join(cells)}</tr>")
     legend = "Best bold, second underlined; below it the 95 % interval over users"
+    notes = {}
     if preset == "authors":
         legend += "; last, in italics, what the paper prints"
+        notes = {name: _printed(part, name) for name in models}
+    table = figures_table(models, intervals=True, notes=notes)
     return (
-        f"<div class=wide><table class=figures><thead><tr><th>model</th>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div><p class=note>{legend}. seqmf-frozen is "
-        f"seqmf with Q left at its random start; seqmf-authors has the settings that the paper's "
-        f"authors chose for LSApp.{_CEILING if CEILING in models else ''}</p>"
+        f"{_wide(table, 'figures')}<p class=note>{legend}. The controls and the ceiling, in "
+        f"italics, are not ranked. seqmf-frozen is seqmf with Q left at its random start; "
+        f"seqmf-authors has the settings that the paper's authors chose for "
+        f"LSApp.{_CEILING if CEILING in models else ''}</p>"
     )
+
+
+def _printed(part: str, model: str) -> dict[str, str]:
+    """What the paper prints of a model, by metric."""
+    row = printed(part, model) or dict.fromkeys(METRICS)
+    return {metric: number(value) for metric, value in row.items()}
 
 
 def _chosen(found: Mapping[str, Any]) -> str:
@@ -136,6 +121,11 @@ def _table_rows(record: Record) -> Rows:
 
 
 # --- activity ---------------------------------------------------------------------------------
+
+
+def _activity_figures(record: Record) -> dict[str, Figure]:
+    result = record["result"]
+    return {record["part"]: plots.activity({"day": result["by_day"], "cycle": result["by_cycle"]})}
 
 
 def _activity_page(record: Record) -> str:
@@ -189,29 +179,34 @@ def _dynamic_page(record: Record) -> str:
         f"intervals: {escape(str(result['intervals']))}.</p>"
     )
     metrics = [metric for metric in METRICS if metric in settings["metrics"]]
-    head = "<th>series</th>" + "".join(f"<th>{metric}</th>" for metric in metrics)
     private = any(row["privacy"] for row in result["series"].values())
-    head += "<th>ε a report</th><th>most ε a phone spends</th><th>promise</th>" if private else ""
-    rows = []
-    for name, row in result["series"].items():
-        cells = "".join(_mean_cell(row["over_cycles"][metric], shares=True) for metric in metrics)
-        if private:
-            cells += _spent(row["privacy"])
-        rows.append(f"<tr><th scope=row>{escape(figures.label(name))}</th>{cells}</tr>")
+    columns = [
+        Column("series", "name"),
+        *(Column(metric, "interval") for metric in metrics),
+        *(Column(words, form="general") for words in _BUDGETS if private),
+        *(Column(words, "text") for words in ("promise",) if private),
+    ]
+    rows = [
+        [
+            label(name),
+            *(measured_from(row["over_cycles"][metric]) for metric in metrics),
+            *(_spent(row["privacy"]) if private else ()),
+        ]
+        for name, row in result["series"].items()
+    ]
     return (
-        f"{said}<div class=wide><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div><p class=note>Mean over cycles, and below it "
-        f"its 95 % interval.</p>"
+        f"{said}{_wide(Table(columns, rows))}<p class=note>Mean over cycles, and below it its "
+        f"95 % interval.</p>"
     )
 
 
-def _spent(privacy: Mapping[str, Any] | None) -> str:
+_BUDGETS = ("ε a report", "most ε a phone spends")
+
+
+def _spent(privacy: Mapping[str, Any] | None) -> tuple[float | None, float | None, str]:
     if privacy is None:
-        return "<td>–</td><td>–</td><td></td>"
-    epsilon, worst = (
-        "–" if privacy[key] is None else f"{privacy[key]:g}" for key in ("epsilon", "worst")
-    )
-    return f"<td>{epsilon}</td><td>{worst}</td><td class=words>{escape(privacy['promise'])}</td>"
+        return None, None, ""
+    return privacy["epsilon"], privacy["worst"], privacy["promise"]
 
 
 def _seeds(result: Mapping[str, Any]) -> list[int]:
@@ -241,23 +236,27 @@ def _phones_page(record: Record) -> str:
     result = record["result"]
     settings = result["settings"]
     sizes = settings["phones"]
-    head = "".join(f"<th>{n:,} phones</th>" for n in sizes)
+    columns = [
+        Column("mechanism", "name"),
+        Column("beats all controls from"),
+        *(Column(f"{n:,} phones") for n in sizes),
+        Column("ε spent", form="general"),
+    ]
     rows = []
     for name, row in result["mechanisms"].items():
-        answer = result["answer"][name]
-        said = f"{answer:,}" if answer else f"not up to {result['largest_tried'][name]:,}"
-        at = dict(zip(row["phones"], range(len(row["phones"])), strict=True))
-        cells = "".join(
-            f"<td>{number(row['HR@5']['mean'][at[n]])}<small>"
-            f"{row['gain_over_frozen']['mean'][at[n]]:+.3f}</small></td>"
-            if n in at
-            else "<td>–</td>"
-            for n in sizes
-        )
-        spent = row["epsilon_spent"]
+        answer, spent = result["answer"][name], row["epsilon_spent"]
+        found = zip(row["HR@5"]["mean"], row["gain_over_frozen"]["mean"], strict=True)
+        cells = {
+            n: Measured(mean, note=f"{gain:+.3f}")
+            for n, (mean, gain) in zip(row["phones"], found, strict=True)
+        }
         rows.append(
-            f"<tr><th scope=row>{escape(figures.label(name))}</th><td><b>{said}</b></td>{cells}"
-            f"<td>{'not private' if spent is None else f'{spent:g}'}</td></tr>"
+            [
+                label(name),
+                f"{answer:,}" if answer else f"not up to {result['largest_tried'][name]:,}",
+                *(cells.get(n) for n in sizes),
+                "not private" if spent is None else spent,
+            ]
         )
     frozen = result["controls"]["frozen"]["HR@5"]["mean"]
     return (
@@ -265,10 +264,8 @@ def _phones_page(record: Record) -> str:
         f"ε = {settings['epsilon']:g} a report; {settings['sample']:,} phones outside the fleet "
         f"in each of {settings['seeds']} worlds then solve their user vectors and predict. With Q "
         f"frozen at its start their HR@5 is {number(frozen)}. Intervals: "
-        f"{escape(result['intervals'])}.</p><div class=wide><table><thead><tr><th>mechanism</th>"
-        f"<th>beats all controls from</th>{head}<th>ε spent</th></tr></thead><tbody>"
-        f"{''.join(rows)}</tbody></table></div><p class=note>HR@5, and below it the gain over "
-        f"frozen Q.</p>"
+        f"{escape(result['intervals'])}.</p>{_wide(Table(columns, rows))}<p class=note>HR@5, and "
+        f"below it the gain over frozen Q.</p>"
     )
 
 
@@ -293,34 +290,28 @@ def _coldstart_figures(record: Record) -> dict[str, Figure]:
 def _coldstart_page(record: Record) -> str:
     result = record["result"]
     first, last = result["headline"]
-    rows = []
-    for name, row in result["priors"].items():
-        cells = "".join(_mean_cell(row["headline"][f"HR@{n}"], shares=True) for n in (1, 3, 5))
-        gained = _mean_cell(row["headline"]["gain@5"], shares=False)
-        kept = (row.get("kept") or {}).get("HR@5")
-        share = (
-            f"{kept['mean']:.0%}<small>{kept['low']:.0%} to {kept['high']:.0%}</small>"
-            if kept
-            else "–"
-        )
-        rows.append(f"<tr><th scope=row>{escape(name)}</th>{cells}{gained}<td>{share}</td></tr>")
+    cutoffs = ("HR@1", "HR@3", "HR@5")
+    columns = [
+        Column("prior from the crowd", "name"),
+        *(Column(metric, "interval") for metric in cutoffs),
+        Column("HR@5 gained", "interval", form="signed"),
+        Column("of the gain kept", "interval", digits=0, form="percent"),
+    ]
+    rows = [
+        [
+            name,
+            *(measured_from(row["headline"][metric]) for metric in cutoffs),
+            measured_from(row["headline"]["gain@5"]),
+            measured_from((row.get("kept") or {}).get("HR@5")),
+        ]
+        for name, row in result["priors"].items()
+    ]
     return (
         f"<p>{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,} "
         f"({escape(result['about']['kind'])}). Each phone of the crowd reports once in its life, "
         f"with its whole ε. What is measured are launches {first} to {last} of each new phone.</p>"
-        f"<div class=wide><table><thead><tr><th>prior from the crowd</th><th>HR@1</th><th>HR@3</th>"
-        f"<th>HR@5</th><th>HR@5 gained</th><th>of the gain kept</th></tr></thead><tbody>"
-        f"{''.join(rows)}</tbody></table></div>"
+        f"{_wide(Table(columns, rows))}"
     )
-
-
-def _mean_cell(figure: Mapping[str, float] | None, *, shares: bool) -> str:
-    if figure is None:
-        return "<td>–</td>"
-    mean, low, high = (
-        number(figure[key]) if shares else f"{figure[key]:+.3f}" for key in ("mean", "low", "high")
-    )
-    return f"<td>{mean}<small>{low} to {high}</small></td>"
 
 
 def _coldstart_rows(record: Record) -> Rows:
@@ -338,7 +329,7 @@ def _coldstart_rows(record: Record) -> Rows:
 SHOWN: Mapping[str, Shown] = {
     "static": Shown(lambda record: {}, _table, _table_rows),
     "activity": Shown(
-        lambda record: {record["part"]: figures.activity(record["result"])},
+        _activity_figures,
         _activity_page,
         _activity_rows,
     ),

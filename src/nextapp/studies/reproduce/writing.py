@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,12 +13,13 @@ import matplotlib as mpl
 from nextapp import __version__
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
-from nextapp.studies import plots
-from nextapp.studies.reproduce import claims, figures
+from nextapp.studies import drawing
+from nextapp.studies.reproduce import claims
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED, NOT_CONFIRMED
 from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
 from nextapp.studies.reproduce.showing import SHOWN
+from nextapp.table import csv_text
 
 Records = Mapping[str, Mapping[str, Any]]
 
@@ -64,14 +63,14 @@ def write(folder: Path, records: Records) -> Path:
         if "problem" in record["result"]:
             continue
         shown = SHOWN[record["kind"]]
-        _keep(folder / "csv" / f"{name}.csv", _csv(shown.rows(record)))
+        _keep(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
         for drawn, figure in shown.figures(record).items():
-            with mpl.rc_context(figures.DRAWN):
-                plots.save(figure, folder / "figures" / drawn)
-            inline[name].append(figures.svg(figure))
+            with mpl.rc_context(drawing.DRAWN):
+                drawing.save(figure, folder / "figures" / drawn)
+            inline[name].append(drawing.svg(figure))
     columns = list(judged[0]) if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
-    _keep(folder / "verdicts.csv", _csv(rows))
+    _keep(folder / "verdicts.csv", csv_text(rows).encode())
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
     _keep(
         folder / "results.json", (json.dumps(everything, indent=1, allow_nan=False) + "\n").encode()
@@ -85,12 +84,6 @@ def _keep(path: Path, data: bytes) -> None:
     """Written whole or not at all, and readable by all like other files."""
     write_atomically(path, data)
     path.chmod(0o644)
-
-
-def _csv(rows: Any) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
 
 
 def page(
@@ -214,23 +207,15 @@ def _badge(verdict: str, of_paper: bool) -> str:
 
 
 def _rules() -> str:
-    return f"""<details><summary>The rules</summary>
-<p>All rules look at differences between two series on the same users, with 95 % intervals from a
-bootstrap over users (and seeds, where there are several).</p>
-<dl>
-<dt>beats</dt><dd>confirmed when every interval lies above 0 and leaves room for a gain of
-{claims.WORTH}; not
-confirmed when one leaves no such room, even if it lies above 0</dd>
-<dt>holds level</dt><dd>confirmed when every interval lies above −{claims.LEVEL} (or the margin
-named); not confirmed when one lies wholly below it.</dd>
-<dt>is alike</dt><dd>confirmed when every interval lies within ±{claims.LEVEL}; not confirmed when
-one lies wholly outside.</dd>
-<dt>is ahead</dt><dd>confirmed when every interval lies above {claims.LEVEL}; not confirmed when one
-lies wholly below it.</dd>
-</dl>
-<p>Everything else, and anything on fewer than {claims.FEWEST} users, cannot be told at this size.
-A claim about several metrics or rivals needs all of them, and falls with any one; the intervals are
-not widened for their number.</p></details>"""
+    """The rules, as `claims` states them."""
+    before, after = map(escape, claims.ABOUT_RULES)
+    rules = "".join(
+        f"<dt>{escape(rule.name)}</dt><dd>{escape(rule.words)}</dd>" for rule in claims.RULES
+    )
+    return (
+        f"<details><summary>The rules</summary><p>{before}</p><dl>{rules}</dl><p>{after}</p>"
+        f"</details>"
+    )
 
 
 def _part(

@@ -1,0 +1,244 @@
+"""One table of results: made once, shown in a terminal, as HTML, CSV or rows for JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import rich.table
+
+Kind = Literal["name", "figure", "interval", "text"]
+Form = Literal["share", "plain", "signed", "percent", "general"]
+Mark = Literal["", "best", "second", "unranked"]
+
+NOTHING = "–"
+_STYLES: Mapping[Mark, str] = {"best": "bold", "second": "underline", "unranked": "italic", "": ""}
+_TAGS: Mapping[Mark, str] = {"best": "b", "second": "u", "unranked": "i", "": "span"}
+
+
+class Measured(NamedTuple):
+    """A number with its 95 % interval, and a few words that HTML puts below it."""
+
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+    note: str = ""
+
+
+def ranks(values: Sequence[float | None], rivals: Sequence[bool]) -> list[Mark]:
+    """Which is best and which second best; the highest is the best, and equals share a mark.
+
+    Controls and the ceiling are no rivals: they are shown, and are above nobody.
+
+    >>> ranks([0.5, 0.7, 0.7, 0.6, 0.9], [True, True, True, True, False])
+    ['', 'best', 'best', 'second', 'unranked']
+    """
+    pairs = list(zip(values, rivals, strict=True))
+    there = sorted({value for value, rival in pairs if rival and value is not None}, reverse=True)
+    marks: dict[float | None, Mark] = dict(zip(there, ("best", "second"), strict=False))
+    return [marks.get(value, "") if rival else "unranked" for value, rival in pairs]
+
+
+def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
+    """A number as it is shown; a share has no leading zero, as in the paper.
+
+    >>> number(0.5), number(-0.5), number(1.0), number(None), number(0.5, 0, "percent")
+    ('.500', '-.500', '1.000', '–', '50%')
+    >>> number(0.5, 2, "signed"), number(0.5, 2, "plain")
+    ('+0.50', '0.50')
+    """
+    if value is None:
+        return NOTHING
+    if form == "percent":
+        return f"{value:.{digits}%}"
+    if form == "general":
+        return f"{value:g}"
+    if form == "signed":
+        return f"{value:+.{digits}f}"
+    text = f"{value:.{digits}f}"
+    return text.replace("0.", ".", 1) if form == "share" and abs(value) < 1 else text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading and how its values are shown.
+
+    A ``name`` says what a row is about. A ``figure`` shows a number, an ``interval`` also its ends;
+    both take a number, a `Measured` or None. A ``text`` is shown as it is. The best and the second
+    best of a ``ranked`` column are marked.
+    """
+
+    heading: str
+    kind: Kind = "figure"
+    digits: int = 3
+    form: Form = "share"
+    between: str = " to "
+    ranked: bool = False
+
+    def show(self, value: float | None) -> str:
+        return number(value, self.digits, self.form)
+
+    def ends(self, figure: Measured) -> str:
+        """The interval in words, or nothing."""
+        if self.kind != "interval" or figure.low is None:
+            return ""
+        return f"{self.show(figure.low)}{self.between}{self.show(figure.high)}"
+
+    def text(self, value: Any) -> str:
+        if not self.is_number(value):
+            return "" if value is None else str(value)
+        figure = as_measured(value)
+        ends = self.ends(figure)
+        return f"{self.show(figure.mean)} ({ends})" if ends else self.show(figure.mean)
+
+    def html(self, value: Any, mark: Mark) -> str:
+        if not self.is_number(value):
+            css = " class=words" if self.kind == "text" else ""
+            return f"<td{css}>{escape(self.text(value))}</td>"
+        figure = as_measured(value)
+        shown = self.show(figure.mean)
+        if self.ranked:
+            shown = f"<{_TAGS[mark]}>{shown}</{_TAGS[mark]}>"
+        ends = self.ends(figure)
+        below = f"<small>{ends}</small>" if ends else ""
+        note = f"<small class=beside>{escape(figure.note)}</small>" if figure.note else ""
+        return f"<td>{shown}{below}{note}</td>"
+
+    def is_number(self, value: Any) -> bool:
+        """Else it is shown as it is; words may stand in a column of numbers."""
+        return self.kind in ("figure", "interval") and not isinstance(value, str)
+
+    def flat_names(self) -> list[str]:
+        """Its columns in a CSV file: an interval has three."""
+        ends = (" low", " high") if self.kind == "interval" else ()
+        return [f"{self.heading}{end}" for end in ("", *ends)]
+
+    def flat(self, value: Any) -> list[Any]:
+        """The value in these columns."""
+        cells = list(as_measured(value)[:3]) if self.is_number(value) else [value, None, None]
+        return cells[: len(self.flat_names())]
+
+
+def as_measured(value: float | str | Measured | None) -> Measured:
+    """A cell as a number with its ends; words are none."""
+    if isinstance(value, str):
+        return Measured(None)
+    return value if isinstance(value, Measured) else Measured(value)
+
+
+def measured_from(found: Mapping[str, float] | None, note: str = "") -> Measured | None:
+    """From a result's {mean, low, high}."""
+    return None if found is None else Measured(found["mean"], found["low"], found["high"], note)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of values under columns; the first column names the row."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Any]]
+    title: str = ""
+    caption: str = ""
+    unranked: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"a row must have a value for each of {len(self.columns)} columns, got {row!r}."
+                )
+
+    def marks(self, place: int) -> list[Mark]:
+        """The marks of a column, a row each."""
+        if not self.columns[place].ranked:
+            return [""] * len(self.rows)
+        return ranks(
+            [as_measured(row[place]).mean for row in self.rows],
+            [row[0] not in self.unranked for row in self.rows],
+        )
+
+    def terminal(self, *, header: bool = True, tight: bool = False) -> rich.table.Table:
+        """For a terminal; where it is too narrow, words and intervals wrap, numbers never."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        table = RichTable(
+            title=Text(self.title, "table.title") if self.title else None,
+            title_justify="left",
+            caption=self.caption or None,
+            caption_justify="right",
+            header_style="bold",
+            show_header=header,
+            box=None,
+            pad_edge=False,
+            collapse_padding=tight,
+        )
+        for place, column in enumerate(self.columns):
+            table.add_column(
+                Text(column.heading),
+                justify="right" if place and header else "left",
+                no_wrap=column.kind == "figure",
+                overflow="fold",
+            )
+        marks = [self.marks(place) for place in range(len(self.columns))]
+        for number_, row in enumerate(self.rows):
+            table.add_row(
+                *(
+                    Text(column.text(value), _STYLES[mark[number_]])
+                    for column, value, mark in zip(self.columns, row, marks, strict=True)
+                )
+            )
+        return table
+
+    def html(self, css: str = "") -> str:
+        """A table of HTML, every word escaped."""
+        head = "".join(f"<th>{escape(column.heading)}</th>" for column in self.columns)
+        marks = [self.marks(place) for place in range(len(self.columns))]
+        rows = []
+        for number_, row in enumerate(self.rows):
+            cells = "".join(
+                column.html(value, mark[number_])
+                for column, value, mark in zip(self.columns[1:], row[1:], marks[1:], strict=True)
+            )
+            name = escape(self.columns[0].text(row[0]))
+            rows.append(f"<tr><th scope=row>{name}</th>{cells}</tr>")
+        return (
+            f"<table{f' class={css}' if css else ''}><thead><tr>{head}</tr></thead>"
+            f"<tbody>{''.join(rows)}</tbody></table>"
+        )
+
+    def flat(self) -> list[list[Any]]:
+        """The headings and the values; an interval takes three places."""
+        return [
+            [name for column in self.columns for name in column.flat_names()],
+            *(
+                [cell for column, value in zip(self.columns, row, strict=True)
+                 for cell in column.flat(value)]
+                for row in self.rows
+            ),
+        ]  # fmt: skip
+
+    def records(self) -> list[dict[str, Any]]:
+        """A plain dict a row, for JSON."""
+        names, *rows = self.flat()
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def csv(self, digits: int | None = None) -> str:
+        """As CSV, numbers rounded to so many digits."""
+        if digits is None:
+            return csv_text(self.flat())
+        return csv_text(
+            [round(cell, digits) if isinstance(cell, float) else cell for cell in row]
+            for row in self.flat()
+        )
+
+
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
