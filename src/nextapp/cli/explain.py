@@ -18,10 +18,9 @@ from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
 from nextapp.experiments.modelfile import has_times, launches_in
-from nextapp.habits import Habits, Reason
 from nextapp.names import unknown
+from nextapp.predictor import CrowdView, Habits, Reason
 from nextapp.predictors import pooled
-from nextapp.wire import Crowd
 
 _LEAST = 0.05  # of a score: less is not worth a word
 _CHOICES = 3  # statistics that a sentence names
@@ -97,7 +96,7 @@ class Asked(NamedTuple):
     launches: list[tuple[str, float]]
     timed: bool = True
     catalogue: tuple[str, ...] = ()
-    crowd: Callable[[float], Crowd] | None = None
+    crowd: Callable[[float], CrowdView] | None = None
 
 
 def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
@@ -114,7 +113,7 @@ def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
         user,
         [(log.apps[app], when) for app, when in launches],
         catalogue=log.apps,
-        crowd=None if alone else lambda moment: pooled(log.where(log.time / 1000 < moment)),
+        crowd=None if alone else lambda moment: pooled(log.where(log.time / 1000 < moment)).others(code),
     )
 
 
@@ -193,15 +192,13 @@ def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
     seen = evidence
     return {
         "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
-        "lately": f"{seen['lately']:.1f} of about the last 20 launches",
         "after-1": f"came {seen['after-1']:.1f} times after {last}",
         "after-2": f"came {seen['after-2']:.1f} times after the last two apps",
-        "after-4": f"came {seen['after-4']:.1f} times after the last four apps",
+        "after-3": f"came {seen['after-3']:.1f} times after the last three apps",
+        "after-6": f"came {seen['after-6']:.1f} times after the last six apps",
         "place": f"place {seen['place'] + 1:.0f} in the list by last use",
-        "rhythm": "how far back this person has just been going in that list",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
         "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
-        "session": f"{seen['session']:.0f} times in this session",
         "lesson": "what was predicted wrongly after these apps before",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",

@@ -13,8 +13,8 @@ from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
 from nextapp.experiments import crowd_rounds
 from nextapp.experiments.rounds import LabSeqMF
-from nextapp.habits import ABLATIONS, DEFAULT, without
 from nextapp.names import unknown
+from nextapp.predictor import ABLATIONS, DEFAULT, without
 from nextapp.predictors import (
     MFU,
     MRU,
@@ -27,6 +27,7 @@ from nextapp.predictors import (
     Training,
     frozen,
     pooled,
+    pooled_without_pairs,
     without_sequence,
 )
 from nextapp.progress import Progress, silent
@@ -38,6 +39,7 @@ MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", 
 VARIANTS = (
     "nextapp-alone",
     "nextapp-taste",
+    "nextapp-no-pairs",
     *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
@@ -115,6 +117,9 @@ class Experiment:
             ORACLE: lambda: Oracle(synthetic.parse(self.data), self.seed),
             "nextapp": lambda: NextApp(crowd=pooled),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
+            "nextapp-no-pairs": lambda: NextApp(
+                name="nextapp-no-pairs", crowd=pooled_without_pairs
+            ),
             "nextapp-taste": lambda: NextApp(
                 replace(DEFAULT, taste=TASTE),
                 "nextapp-taste",

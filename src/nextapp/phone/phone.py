@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from nextapp.habits import Habits, Reason
+from nextapp.predictor import Habits, Reason
 from nextapp.phone.client import (
     Client,
     NotAsPublished,

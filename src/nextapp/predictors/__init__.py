@@ -1,8 +1,9 @@
 """Ways to predict the next app, behind one protocol."""
 
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.habitual import NextApp, online_scores, pooled
+from nextapp.predictors.nextapp import NextApp, online_scores
 from nextapp.predictors.oracle import Oracle
+from nextapp.predictors.pooled import Pooled, pooled, pooled_without_pairs
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -12,6 +13,7 @@ __all__ = [
     "SR",
     "NextApp",
     "Oracle",
+    "Pooled",
     "Predictor",
     "Question",
     "Questions",
@@ -22,5 +24,6 @@ __all__ = [
     "frozen",
     "online_scores",
     "pooled",
+    "pooled_without_pairs",
     "without_sequence",
 ]

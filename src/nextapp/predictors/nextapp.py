@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 import numpy as np
 
-from nextapp import habits
+from nextapp import predictor
 from nextapp.data.log import LaunchLog
-from nextapp.habits import Weights
-from nextapp.predictors.habit_loops import CrowdCells, Learnt, Streams, answers
+from nextapp.predictor import Weights
+from nextapp.predictors.pooled import Pooled
+from nextapp.predictors.predictor_loop import CrowdCells, Learnt, Streams, answers
 from nextapp.predictors.questions import Indices, Predictor, Questions
 from nextapp.wire import Crowd, Floats
 
@@ -18,7 +18,7 @@ NAME = "nextapp"
 
 
 class NextApp:
-    """What a phone with `nextapp.habits.Habits` predicts.
+    """What a phone with `nextapp.predictor.Habits` predicts.
 
     The statistics come from the history and go on with every launch of the test part once it has
     been revealed, those that nobody is asked about included. ``taste`` gives the SeqMF scores,
@@ -30,16 +30,16 @@ class NextApp:
 
     def __init__(
         self,
-        weights: Weights = habits.DEFAULT,
+        weights: Weights = predictor.DEFAULT,
         name: str = NAME,
         taste: Predictor | None = None,
-        crowd: Crowd | Callable[[LaunchLog], Crowd] | None = None,
+        crowd: Crowd | Callable[[LaunchLog], Crowd | Pooled] | None = None,
     ) -> None:
         self.weights = weights
         self.name = name
         self.taste = taste if weights.taste else None
         self.crowd_from = crowd
-        self.crowd: Crowd | None = None
+        self.crowd: Crowd | Pooled | None = None
 
     def fit(self, history: LaunchLog) -> None:
         self.history = history
@@ -60,7 +60,9 @@ class NextApp:
             questions.candidate_starts,
             int(questions.cell_starts[-1]),
             self.weights,
-            crowd_cells(self.crowd, questions.candidates, questions.candidate_starts),
+            crowd_cells(
+                self.crowd, questions.users, questions.candidates, questions.candidate_starts
+            ),
         )
 
     def _streams(self, questions: Questions) -> Streams:
@@ -110,20 +112,34 @@ class NextApp:
         )
 
 
-def crowd_cells(crowd: Crowd | None, candidates: Indices, starts: Indices) -> CrowdCells:
-    """What the crowd says of the candidates of phones, those of phone v from starts[v] on."""
-    if crowd is None:
-        return CrowdCells(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(1, np.intp), 0.0)
-    popular, rest = np.empty(len(candidates)), np.empty(len(candidates))
-    shares: list[Floats] = [np.zeros(0)]
-    for first, end in pairwise(starts.tolist()):
-        own = candidates[first:end]
-        for place, last in enumerate(own.tolist()):
-            popular[first:end], share = crowd.cells(own, last)
-            rest[first + place] = crowd.again(last, 1.0) - share[place]
-            shares.append(share)
-    squares = np.concatenate([[0], np.cumsum(np.diff(starts) ** 2)])
-    return CrowdCells(popular, np.concatenate(shares), rest, squares, crowd.average_again)
+def crowd_cells(
+    crowd: Crowd | Pooled | None, users: Indices, candidates: Indices, starts: Indices
+) -> CrowdCells:
+    """What the crowd says of the candidates of phones, those of phone v from starts[v] on.
+
+    What a phone is told by a `Pooled` crowd leaves out its own launches.
+    """
+    shares, pairs, told = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
+    pair_of = [np.zeros(0, np.int64)]
+    share_starts, pair_starts = [0], [0]
+    for v, user in enumerate(users.tolist()) if crowd is not None else ():
+        own = candidates[starts[v] : starts[v + 1]].astype(np.int64)
+        view = crowd.others(user) if isinstance(crowd, Pooled) else crowd
+        shares += [view.shares(own, last, None)[0] for last in own.tolist()]
+        which = np.full(len(own) ** 2, -1)
+        if isinstance(crowd, Pooled):
+            for place, (before, last) in enumerate(view.pairs_of(own)):
+                share, known = view.shares(own, int(own[last]), int(own[before]))
+                which[before * len(own) + last] = place
+                pairs.append(share)
+                told.append(np.array([known]))
+        pair_of.append(which)
+        share_starts.append(share_starts[-1] + len(own) ** 2)
+        pair_starts.append(pair_starts[-1] + int(which.max(initial=-1)) + 1)
+    return CrowdCells(
+        np.concatenate(shares), np.array(share_starts), np.concatenate(pair_of),
+        np.concatenate(pairs), np.concatenate(told), np.array(pair_starts),
+    )  # fmt: skip
 
 
 def online_scores(
@@ -131,7 +147,7 @@ def online_scores(
     seconds: Floats,
     candidates: Indices,
     crowd: Crowd | None = None,
-    weights: Weights = habits.DEFAULT,
+    weights: Weights = predictor.DEFAULT,
 ) -> Floats:
     """(n_launches, n_candidates): one phone from its first launch on, each launch predicted at its
     moment and before it is seen. Candidates ascend, and hold every app launched."""
@@ -145,33 +161,9 @@ def online_scores(
         timed=True,
     )
     n_cells = len(seconds) * len(candidates)
-    told = crowd_cells(crowd, candidates, starts)
+    told = crowd_cells(crowd, np.zeros(1, np.intp), candidates, starts)
     scores, _ = answers(streams, starts, n_cells, weights, told)
     return scores.reshape(len(seconds), len(candidates))
-
-
-def pooled(history: LaunchLog) -> Crowd:
-    """What all phones of a log know together, without any privacy: the mean of their shares.
-
-    The counterpart of what `nextapp.crowd.CrowdServer` learns from private reports: each phone
-    counts the same, by the share of its transitions that are j→i and of its launches that are of i.
-    """
-    n_apps, user = history.n_apps, history.user.astype(np.int64)
-    launches = np.bincount(user, minlength=history.n_users)
-    popularity = np.bincount(history.app, 1.0 / launches[user], minlength=n_apps)
-    follows = user[1:] == user[:-1]
-    previous, following = history.app[:-1][follows], history.app[1:][follows]
-    weight = 1.0 / (launches[user[1:][follows]] - 1)
-    cells, where = np.unique(previous.astype(np.int64) * n_apps + following, return_inverse=True)
-    told: Floats = np.bincount(where, weight, minlength=len(cells)).astype(np.float64)
-    row = cells // n_apps
-    share: Floats = told / np.bincount(row, told, minlength=n_apps)[row]
-    return Crowd(
-        popularity / popularity.sum() if len(history) else np.full(n_apps, 1.0 / n_apps),
-        np.searchsorted(row, np.arange(n_apps + 1)).astype(np.int64),
-        cells % n_apps,
-        share,
-    )
 
 
 def _standardised(questions: Questions, taste: Floats) -> Floats:
