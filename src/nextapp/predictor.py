@@ -69,20 +69,21 @@ CHANGED, OPENING, REPEATED = range(3)  # sets of weights
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
 # two synthetic ones. "round": how little it matters is in docs/predictor.md.
 # How many launches a prior weighs.
-FREQUENCY_PRIOR = 8.0  # round
-AFTER_PRIOR = 6.0  # round
-LONGER_PRIOR = 0.5  # round
+FREQUENCY_PRIOR = 6.0  # round
+AFTER_PRIOR = 8.0  # round
+LONGER_PRIOR = 0.75  # round
 HOUR_PRIOR = 40.0  # round
 SINCE_PRIOR = 7.0  # round
-AGAIN_PRIOR = 5.0  # round
+AGAIN_PRIOR = 7.0  # round
 PLACE_PRIOR = 0.5  # round; a launch at each place
 OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; in the weight of the crowd
 # What is left of a count after each launch that it could have counted.
-FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.9975, 0.97, 0.95, 0.96  # round
+FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.998, 0.97, 0.965, 0.96  # round
 PLACE_FADE, LESSON_FADE = 0.9997, 0.999  # round
-LESSON_STEPS = np.array([[0.15], [0.2], [0.4]])  # round; after the one before, of i, after the last
+LESSON_STEPS = np.array([[0.1], [0.15], [0.4]])  # round; after the one before, of i, after the last
 LEAST_AGAIN = 0.01  # round; the odds of the same again are kept within .01 and .99
 LEAST_CHANCE = 1e-100  # so that every log is a number
+MOST_LOG_ODDS = 30.0  # so that no exponential overflows
 
 MAX_APPS = 256  # the app unused for longest gives way
 NOBODY = MAX_APPS  # stands for the app before the first launch
@@ -169,9 +170,9 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
 # Statistics: ratios of all known apps
 
 
-def by_frequency(count: Floats) -> Floats:
+def by_frequency(count: Floats, total: float) -> Floats:
     prior = FREQUENCY_PRIOR / (len(count) + 1.0)
-    ratio: Floats = (count + prior) / (count.sum() + FREQUENCY_PRIOR)
+    ratio: Floats = (count + prior) / (total + FREQUENCY_PRIOR)
     return ratio
 
 
@@ -209,12 +210,12 @@ def look(state: State, when: float) -> View:
     if not opening:
         when = state.clock[0]
     rows = state.rows.copy()
-    rows[AT_HOUR] = FIRST_HOUR + int(when * N_HOURS // DAY) % N_HOURS
+    rows[AT_HOUR] = hour_row(when)
     counts = state.counts[rows[ALL:], :n]
-    seen, seen_pair = counts[1].sum(), counts[2].sum()
+    totals = counts.sum(axis=1)
     ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
     ratios = np.ones((N_STATISTICS, n))
-    usual, place = by_frequency(counts[0]), by_place(state, n)
+    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n)
     ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
     # A context is compared with what is expected without it.
     ratios[AFTER_1] += counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
@@ -224,13 +225,13 @@ def look(state: State, when: float) -> View:
     if opening:
         number = OPENING
     elif last != NOBODY:
-        ratios[AGAIN, last] = by_again(state, counts[1, last], seen)
+        ratios[AGAIN, last] = by_again(state, counts[1, last], totals[1])
         if last == state.recent[1]:
             number = REPEATED
     features = np.log(ratios)
     features[LESSON] = by_lessons(state, rows, n)
     chances = softmax(state.mix[number] @ features)
-    return View(number, rows, ages, features, chances, seen, seen_pair)
+    return View(number, rows, ages, features, chances, totals[1], totals[2])
 
 
 def softmax(scores: Floats) -> Floats:
@@ -266,11 +267,11 @@ def answer(state: State, view: View, slots: Whole, share: Floats, told: float) -
 
 def crowd_weight(state: State, view: View, told: float) -> tuple[float, Floats]:
     """w, and what g weigh."""
-    evidence = np.ones(4)
-    evidence[1] = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
-    evidence[2] = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
-    evidence[3] = math.log(1.0 + told)
-    return 1.0 / (1.0 + math.exp(-(state.gate[0] * evidence).sum())), evidence
+    own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
+    own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
+    evidence = np.array([1.0, own, own_pair, math.log(1.0 + told)])
+    logit = min(max(state.gate[0] @ evidence, -MOST_LOG_ODDS), MOST_LOG_ODDS)
+    return 1.0 / (1.0 + math.exp(-logit)), evidence
 
 
 # Learning
@@ -294,7 +295,7 @@ def observe(
     if slot == n:
         state.place[n] = n
         state.known[0] = n = n + 1
-    count_contexts(state, view.rows, slot)
+    count_contexts(state, view.rows, slot, when)
     place = state.place[:n]
     place += place < place[slot]
     place[slot] = 0
@@ -348,11 +349,16 @@ def count_age(state: State, view: View, slot: int, new: bool) -> None:
         ages[0, view.ages[slot]] += 1.0
 
 
-def count_contexts(state: State, rows: Whole, slot: int) -> None:
+def count_contexts(state: State, rows: Whole, slot: int, when: float) -> None:
     n, rows = state.known[0], rows[ALL:]
+    rows[-1] = hour_row(when)
     counts = state.counts[rows, :n] * FADES
     counts[:, slot] += 1.0
     state.counts[rows, :n] = counts
+
+
+def hour_row(when: float) -> int:
+    return FIRST_HOUR + int(when * N_HOURS // DAY) % N_HOURS
 
 
 def find_rows(state: State) -> None:
@@ -410,8 +416,8 @@ def forget(state: State, slot: int) -> None:
 
 FUNCTIONS = (
     new_state, by_frequency, by_place, by_age, by_again, by_lessons, look, softmax, answer,
-    crowd_weight, observe, learn, learn_gate, count_place, count_age, count_contexts, find_rows,
-    find, forget,
+    crowd_weight, observe, learn, learn_gate, count_place, count_age, count_contexts, hour_row,
+    find_rows, find, forget,
 )  # fmt: skip
 
 
@@ -464,10 +470,10 @@ class Weights:
 
 
 DEFAULT = Weights(  # fitted
-    changed=(0.25, 0.40, 0.24, 0.06, 0.33, 0.15, 0.15, 0.20, 0.30, 0.70),
-    opening=(0.52, 0.25, 0.18, 0.01, 0.22, 0.11, 0.17, 0.20, 0.12, 0.60),
-    repeated=(0.30, 0.38, 0.24, -0.05, 0.32, 0.12, 0.15, 0.20, 0.27, 0.66),
-    gate=(0.0, 0.5, 0.5, 0.15),
+    changed=(0.28, 0.42, 0.26, 0.07, 0.37, 0.12, 0.13, 0.19, 0.39, 0.67),
+    opening=(0.52, 0.27, 0.18, 0.01, 0.24, 0.10, 0.16, 0.19, 0.13, 0.56),
+    repeated=(0.33, 0.40, 0.27, -0.03, 0.35, 0.09, 0.14, 0.19, 0.35, 0.63),
+    gate=(0.0, 0.47, 0.53, 0.23),
 )
 ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
 
@@ -511,6 +517,16 @@ class Reason(NamedTuple):
     share: float
     speaks: dict[str, float]
     evidence: dict[str, float]
+
+    @property
+    def strongest(self) -> list[tuple[str, float]]:
+        """What speaks most for it or against it, strongest first. All that the last apps say
+        (after-1 to after-6) counts as one, "after"."""
+        parts: dict[str, float] = {}
+        for name, part in self.speaks.items():
+            name = "after" if name.startswith("after-") else name
+            parts[name] = parts.get(name, 0.0) + part
+        return sorted(parts.items(), key=lambda part: -abs(part[1]))
 
 
 class CrowdView(Protocol):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
 from nextapp.experiments.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, hit_rates, run
-from nextapp.habits import Habits
+from nextapp.predictor import Habits
 from nextapp.wire import Crowd
 
 SMALL = ColdStart("log.csv", draws=2, epsilons=(4.5,), launches=40)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.habits import Habits
+from nextapp.predictor import Habits
 from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.phone import MOST_LAUNCHES

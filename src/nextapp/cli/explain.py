@@ -23,6 +23,7 @@ from nextapp.predictor import CrowdView, Habits, Reason
 from nextapp.predictors import pooled
 
 _LEAST = 0.05  # of a score: less is not worth a word
+_LEAST_COUNT = 0.5  # launches: fewer are not worth a word
 _CHOICES = 3  # statistics that a sentence names
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
@@ -171,9 +172,10 @@ def _without_times(reason: Reason) -> Reason:
 
 def words(reason: Reason, last: str) -> str:
     """The strongest reasons as a sentence."""
-    told = {name: _told(name, reason.evidence, last) for name in reason.speaks}
-    strongest = sorted(reason.speaks.items(), key=lambda item: -abs(item[1]))
-    speaking = [(name, part) for name, part in strongest if abs(part) >= _LEAST and told[name]]
+    told = {name: _told(name, reason.evidence, last) for name, _ in reason.strongest}
+    speaking = [
+        (name, part) for name, part in reason.strongest if abs(part) >= _LEAST and told[name]
+    ]
     speaking = speaking[:_CHOICES]
     if not speaking:
         return "nothing sets it apart."
@@ -192,10 +194,7 @@ def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
     seen = evidence
     return {
         "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
-        "after-1": f"came {seen['after-1']:.1f} times after {last}",
-        "after-2": f"came {seen['after-2']:.1f} times after the last two apps",
-        "after-3": f"came {seen['after-3']:.1f} times after the last three apps",
-        "after-6": f"came {seen['after-6']:.1f} times after the last six apps",
+        "after": _told_after(seen, last),
         "place": f"place {seen['place'] + 1:.0f} in the list by last use",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
         "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
@@ -204,6 +203,15 @@ def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
         "crowd": f"what other phones launch after {last}",
         "taste": "the shared model's score",
     }.get(statistic, "")
+
+
+def _told_after(seen: dict[str, float], last: str) -> str:
+    """How often the app came after the last one, and after the longest row of apps it followed."""
+    told = f"came {seen['after-1']:.1f} times after {last}"
+    for length, number in ((6, "six"), (3, "three"), (2, "two")):
+        if seen[f"after-{length}"] >= _LEAST_COUNT:
+            return f"{told}, {seen[f'after-{length}']:.1f} times after the last {number} apps"
+    return told
 
 
 def _span(seconds: float) -> str:
