@@ -179,20 +179,22 @@ def by_frequency(count: Floats, total: float) -> Floats:
 def by_place(state: State, n: int) -> Floats:
     """How often the app at this place of the list by last use came next, by the average app."""
     readily = state.places * (n / state.places.sum()) / WIDTH[n]
-    return readily[BUCKET[state.place[:n]]]
+    ratio: Floats = readily[BUCKET[state.place[:n]]]
+    return ratio
 
 
 def by_age(state: State, ages: Whole) -> Floats:
     """How often an app came so long after its last launch, by the average."""
     came, could = state.ages[0], state.ages[1]
     average = (came.sum() + 1.0) / (could.sum() + 10.0)
-    return ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
+    ratio: Floats = ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
+    return ratio
 
 
 def by_again(state: State, count: float, total: float) -> float:
     """The odds of the last app coming again, by what came after it before."""
     usual = state.places[0] / state.places.sum()
-    chance = (count + AGAIN_PRIOR * usual) / (total + AGAIN_PRIOR)
+    chance: float = (count + AGAIN_PRIOR * usual) / (total + AGAIN_PRIOR)
     chance = min(max(chance, LEAST_AGAIN), 1.0 - LEAST_AGAIN)
     return chance / (1.0 - chance)
 
@@ -237,8 +239,9 @@ def look(state: State, when: float) -> View:
 def softmax(scores: Floats) -> Floats:
     if len(scores) == 0:
         return scores
-    chances = np.exp(scores - scores.max())
-    return chances / chances.sum()
+    chances: Floats = np.exp(scores - scores.max())
+    chances /= chances.sum()
+    return chances
 
 
 def answer(state: State, view: View, slots: Whole, share: Floats, told: float) -> Floats:
@@ -379,8 +382,8 @@ def find(state: State, key: int) -> int:
     """The row of a context, by open addressing; of a few that unused for longest gives way."""
     keys, used = state.keys, state.used
     found = first = key % N_HASHED
-    for row in range(first, first + PROBES):
-        row %= N_HASHED
+    for step in range(PROBES):
+        row = (first + step) % N_HASHED
         if keys[row] == key:
             used[row] = state.known[1]
             return row
@@ -524,8 +527,8 @@ class Reason(NamedTuple):
         (after-1 to after-6) counts as one, "after"."""
         parts: dict[str, float] = {}
         for name, part in self.speaks.items():
-            name = "after" if name.startswith("after-") else name
-            parts[name] = parts.get(name, 0.0) + part
+            family = "after" if name.startswith("after-") else name
+            parts[family] = parts.get(family, 0.0) + part
         return sorted(parts.items(), key=lambda part: -abs(part[1]))
 
 
@@ -573,7 +576,8 @@ class Habits:
     def apps(self) -> list[int]:
         """The apps known, latest launch first."""
         order = self._apps[np.argsort(self._state.place[: len(self._apps)])]
-        return order[order >= 0].tolist()
+        known: list[int] = order[order >= 0].tolist()
+        return known
 
     def mix(self, number: int = CHANGED) -> dict[str, float]:
         """The weights of a set as they stand now."""
@@ -662,7 +666,7 @@ class Habits:
         parts[there] = mix * view.features[:, slots[there]].T
         own = _log(self._chances(apps, when, crowded=False))
         level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there
-        columns = dict(zip(STATISTICS, parts.T, strict=True))
+        columns: dict[str, Floats] = dict(zip(STATISTICS, parts.T, strict=True))
         columns["new"] = np.where(there, 0.0, own - (level if there.any() else 0.0))
         total = own
         if self._crowd is not None:
@@ -740,7 +744,17 @@ class Habits:
         """The whole state; `from_bytes` goes on as if nothing had happened."""
         n, state = len(self._apps), self._state
         tensors: dict[str, npt.NDArray[Any]] = {"apps": self._apps}
-        for name in ("known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate"):
+        for name in (
+            "known",
+            "clock",
+            "recent",
+            "rows",
+            "places",
+            "ages",
+            "mix",
+            "squares",
+            "gate",
+        ):
             tensors[name] = getattr(state, name)
         tensors |= {"place": state.place[:n], "launched": state.launched[:n]}
         apps = np.append(np.arange(n), NOBODY)
@@ -790,11 +804,22 @@ class Habits:
         self._apps = tensors["apps"].copy()
         self._slot = {app: slot for slot, app in enumerate(self._apps.tolist()) if app >= 0}
         state = self._state = _resized(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
-        for name in ("known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate"):
+        for name in (
+            "known",
+            "clock",
+            "recent",
+            "rows",
+            "places",
+            "ages",
+            "mix",
+            "squares",
+            "gate",
+        ):
             if tensors[name].shape != getattr(state, name).shape:
                 raise ValueError(f"{name} of other statistics than these.")
             getattr(state, name)[...] = tensors[name]
-        state.place[:n], state.launched[:n] = tensors["place"], tensors["launched"]
+        state.place[:n] = tensors["place"]
+        state.launched[:n] = tensors["launched"]
         apps = np.append(np.arange(n), NOBODY)
         by_last = np.concatenate([[0], FIRST_LAST + apps])
         by_before = FIRST_BEFORE + apps
@@ -810,11 +835,12 @@ class Habits:
 
 def _resized(state: State, room: int) -> State:
     """The same state in arrays with more columns."""
-    wider = {}
+    wider: dict[str, npt.NDArray[Any]] = {}
     for name in ("place", "launched", "counts", "lessons", "errors"):
         old = getattr(state, name)
-        wider[name] = np.zeros((*old.shape[:-1], room), old.dtype)
-        wider[name][..., : old.shape[-1]] = old
+        new: npt.NDArray[Any] = np.zeros((*old.shape[:-1], room), old.dtype)
+        new[..., : old.shape[-1]] = old
+        wider[name] = new
     return state._replace(**wider)
 
 

@@ -30,8 +30,6 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
-
-
 class WireError(ValueError):
     """Bytes that are not what they should be."""
 

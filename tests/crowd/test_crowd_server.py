@@ -17,8 +17,8 @@ from nextapp.crowd import (
     learnt_crowd,
     shrunk,
 )
-from nextapp.predictor import Habits
 from nextapp.phone.core import PhoneCore
+from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
 from nextapp.shares import transition_shares

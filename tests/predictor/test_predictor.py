@@ -106,9 +106,7 @@ def test_contexts_are_compared_with_what_is_expected_without_them(launches):
     usual, at = popularity(apps), by_place(apps)[0]
     one = [
         1 + n / (predictor.AFTER_PRIOR * p * math.sqrt(place))
-        for n, p, place in zip(
-            followers(apps, 1, predictor.AFTER_FADE), usual, at, strict=True
-        )
+        for n, p, place in zip(followers(apps, 1, predictor.AFTER_FADE), usual, at, strict=True)
     ]
     expected = {"after-1": one}
     for length in (2, 3, 6):
@@ -152,8 +150,7 @@ def test_since_counts_hits_and_trials_by_doublings(launches):
     fade, prior = predictor.PLACE_FADE, predictor.SINCE_PRIOR
     h = [faded([b == hit for hit in hits], fade) for b in range(20)]
     n = [
-        sum(fade**age * counts[b] for age, counts in enumerate(reversed(trials)))
-        for b in range(20)
+        sum(fade**age * counts[b] for age, counts in enumerate(reversed(trials))) for b in range(20)
     ]
     average = (sum(h) + 1) / (sum(n) + 10)
     now, last = launches[-1][1], dict(launches)
@@ -171,7 +168,8 @@ def test_hour(launches):
         here = [app for app, when in launches if when // 7200 % 12 == moment // 7200 % 12]
         expected = [
             math.log(
-                1 + faded([app == i for app in here], predictor.HOUR_FADE)
+                1
+                + faded([app == i for app in here], predictor.HOUR_FADE)
                 / (predictor.HOUR_PRIOR * p)
             )
             for i, p in enumerate(popularity(apps))

@@ -114,7 +114,9 @@ def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
         user,
         [(log.apps[app], when) for app, when in launches],
         catalogue=log.apps,
-        crowd=None if alone else lambda moment: pooled(log.where(log.time / 1000 < moment)).others(code),
+        crowd=None
+        if alone
+        else lambda moment: pooled(log.where(log.time / 1000 < moment)).others(code),
     )
 
 

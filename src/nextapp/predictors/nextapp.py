@@ -9,7 +9,7 @@ import numpy as np
 from nextapp import predictor
 from nextapp.data.log import LaunchLog
 from nextapp.predictor import Weights
-from nextapp.predictors.pooled import Pooled
+from nextapp.predictors.pooled import Pooled, Tables
 from nextapp.predictors.predictor_loop import CrowdCells, Learnt, Streams, answers
 from nextapp.predictors.questions import Indices, Predictor, Questions
 from nextapp.wire import Crowd, Floats
@@ -119,27 +119,23 @@ def crowd_cells(
 
     What a phone is told by a `Pooled` crowd leaves out its own launches.
     """
-    shares, pairs, told = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
-    pair_of = [np.zeros(0, np.int64)]
-    share_starts, pair_starts = [0], [0]
-    for v, user in enumerate(users.tolist()) if crowd is not None else ():
+    tables = []
+    for v, user in enumerate(users.tolist() if crowd is not None else ()):
         own = candidates[starts[v] : starts[v + 1]].astype(np.int64)
-        view = crowd.others(user) if isinstance(crowd, Pooled) else crowd
-        shares += [view.shares(own, last, None)[0] for last in own.tolist()]
-        which = np.full(len(own) ** 2, -1)
         if isinstance(crowd, Pooled):
-            for place, (before, last) in enumerate(view.pairs_of(own)):
-                share, known = view.shares(own, int(own[last]), int(own[before]))
-                which[before * len(own) + last] = place
-                pairs.append(share)
-                told.append(np.array([known]))
-        pair_of.append(which)
-        share_starts.append(share_starts[-1] + len(own) ** 2)
-        pair_starts.append(pair_starts[-1] + int(which.max(initial=-1)) + 1)
+            tables.append(crowd.others(user).tables(own))
+        elif crowd is not None:
+            share = np.array([crowd.shares(own, last)[0] for last in own.tolist()])
+            unknown = np.full(len(own) ** 2, -1)
+            tables.append(Tables(share, unknown, np.zeros((0, len(own))), np.zeros(0)))
     return CrowdCells(
-        np.concatenate(shares), np.array(share_starts), np.concatenate(pair_of),
-        np.concatenate(pairs), np.concatenate(told), np.array(pair_starts),
-    )  # fmt: skip
+        share=np.concatenate([np.zeros(0), *(table.share.ravel() for table in tables)]),
+        share_starts=np.cumsum([0, *(table.share.size for table in tables)]),
+        pair_of=np.concatenate([np.zeros(0, np.int64), *(table.pair_of for table in tables)]),
+        pair_share=np.concatenate([np.zeros(0), *(table.pair_share.ravel() for table in tables)]),
+        told=np.concatenate([np.zeros(0), *(table.told for table in tables)]),
+        pair_starts=np.cumsum([0, *(len(table.told) for table in tables)]),
+    )
 
 
 def online_scores(

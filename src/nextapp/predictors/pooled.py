@@ -2,57 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import LaunchLog
-from nextapp.wire import Crowd, Floats
+from nextapp.wire import Floats
 
 Whole = npt.NDArray[np.int64]
 
-PAIR_WEIGHT = 3.0  # launches that what comes after the last app weighs, after two; docs/predictor.md
+PAIR_WEIGHT = (
+    3.0  # launches that what comes after the last app weighs, after two; docs/predictor.md
+)
 LEAST_PAIR = 2  # launches after two apps that are needed to tell of them
 
 
-@dataclass(frozen=True)
-class PairCrowd(Crowd):
-    """A crowd that also knows what comes after two apps.
+class Tables(NamedTuple):
+    """What the crowd says of k apps, row by row: after each of them, after some two of them."""
 
-    ``pairs`` are (before·n + last)·n + next, ascending, ``launches`` how many there were.
+    share: Floats  # (k, k): row = last app
+    pair_of: Whole  # (k²,): row of `pair_share` for before·k + last; -1 where it is not known
+    pair_share: Floats  # (n_pairs, k)
+    told: Floats  # (n_pairs,): launches that a row rests on
+
+
+class OtherPhones(NamedTuple):
+    """A crowd in the clear: what comes after one app, and after two.
+
+    ``moves`` are last·n + next, ascending, with their ``share`` of all after last; ``pairs`` are
+    (before·n + last)·n + next, ascending, with how many ``launches`` there were.
     """
 
+    popularity: Floats
+    moves: Whole
+    share: Floats
     pairs: Whole
     launches: Whole
 
-    def shares(self, apps: Whole, last: int | None, before: int | None) -> tuple[Floats, float]:
-        share, _ = super().shares(apps, last, before)
+    @property
+    def n_apps(self) -> int:
+        return len(self.popularity)
+
+    def shares(
+        self, apps: Whole, last: int | None, before: int | None = None
+    ) -> tuple[Floats, float]:
+        """As of `nextapp.predictor.CrowdView`."""
         n = self.n_apps
-        if last is None or before is None or not (0 <= last < n and 0 <= before < n):
+        if last is None or not 0 <= last < n:
+            return np.zeros(len(apps)), 0.0
+        known = np.where((apps >= 0) & (apps < n), apps, n)
+        share = _row(self.moves, self.share, last, n)[known]
+        if before is None or not 0 <= before < n:
             return share, 0.0
-        first = (before * n + last) * n
-        row = slice(*np.searchsorted(self.pairs, [first, first + n]))
-        total = float(self.launches[row].sum())
+        launches = _row(self.pairs, self.launches, before * n + last, n)
+        total = float(launches.sum())
         if total < LEAST_PAIR:
             return share, 0.0
-        dense = np.zeros(n + 1)
-        dense[self.pairs[row] - first] = self.launches[row]
-        known = np.where((apps >= 0) & (apps < n), apps, n)
-        return (dense[known] + PAIR_WEIGHT * share) / (total + PAIR_WEIGHT), total
+        return (launches[known] + PAIR_WEIGHT * share) / (total + PAIR_WEIGHT), total
 
-    def pairs_of(self, apps: Whole) -> Iterator[tuple[int, int]]:
-        """Places in `apps` of the two apps, before and last, for all that can be told of."""
-        context = self.pairs // self.n_apps
-        place = np.full(self.n_apps, -1)
-        place[apps] = np.arange(len(apps))
-        before, last = place[context // self.n_apps], place[context % self.n_apps]
+    def tables(self, apps: Whole) -> Tables:
+        """`shares` of these apps after each of them, and after any two of them, at once."""
+        n, k = self.n_apps, len(apps)
+        place = np.full(n, -1)
+        place[apps] = np.arange(k)
+        last, following = place[self.moves // n], place[self.moves % n]
+        there = (last >= 0) & (following >= 0)
+        share = np.zeros((k, k))
+        share[last[there], following[there]] = self.share[there]
+
+        before, last = place[self.pairs // n // n], place[self.pairs // n % n]
         there = (before >= 0) & (last >= 0)
-        found, where = np.unique(before[there] * len(apps) + last[there], return_inverse=True)
-        total = np.bincount(where, self.launches[there], minlength=len(found))
-        for pair in found[total >= LEAST_PAIR].tolist():
-            yield divmod(pair, len(apps))
+        launches, following = self.launches[there], place[self.pairs[there] % n]
+        context, row = np.unique(before[there] * k + last[there], return_inverse=True)
+        told = np.bincount(row, launches, minlength=len(context)).astype(np.float64)
+        counts = np.zeros((len(context), k))
+        here = following >= 0
+        counts[row[here], following[here]] = launches[here]
+        enough = told >= LEAST_PAIR
+        context, told, counts = context[enough], told[enough], counts[enough]
+        pair_of = np.full(k * k, -1)
+        pair_of[context] = np.arange(len(context))
+        pair_share = counts + PAIR_WEIGHT * share[context % max(k, 1)]
+        return Tables(share, pair_of, pair_share / (told + PAIR_WEIGHT)[:, None], told)
 
 
 class Pooled:
@@ -71,9 +103,12 @@ class Pooled:
         user = history.user.astype(np.int64)
         n_each = np.bincount(user, minlength=history.n_users)
         self._n_phones = int(np.count_nonzero(n_each))
-        self._launched = np.bincount(self._app, 1.0 / n_each[user], minlength=self.n_apps)
+        self._launched: Floats = np.zeros(self.n_apps)
+        np.add.at(self._launched, self._app, 1.0 / n_each[user])
         one = user[1:] == user[:-1]
-        self._moves, where = np.unique(_contexts(self._app, 2, self.n_apps)[one], return_inverse=True)
+        self._moves, where = np.unique(
+            _contexts(self._app, 2, self.n_apps)[one], return_inverse=True
+        )
         weight = 1.0 / (n_each[user[1:][one]] - 1)
         self._weights = np.bincount(where, weight, minlength=len(self._moves)).astype(np.float64)
         two = user[2:] == user[:-2]
@@ -81,14 +116,14 @@ class Pooled:
             _contexts(self._app, 3, self.n_apps)[two], return_counts=True
         )
 
-    def others(self, user: int) -> PairCrowd:
+    def others(self, user: int) -> OtherPhones:
         """What all phones but this one know; -1 leaves out none."""
         own = self._app[slice(*self._starts[user : user + 2])] if user >= 0 else self._app[:0]
         launched, n_phones = self._launched.copy(), self._n_phones
         weights, launches = self._weights.copy(), self._launches.copy()
         if len(own):
             n_phones -= 1
-            launched -= np.bincount(own, minlength=self.n_apps) / len(own)
+            launched = launched - np.bincount(own, minlength=self.n_apps) / len(own)
             moves, n_each = np.unique(_contexts(own, 2, self.n_apps), return_counts=True)
             weights[np.searchsorted(self._moves, moves)] -= n_each / max(len(own) - 1, 1)
             pairs, n_each = np.unique(_contexts(own, 3, self.n_apps), return_counts=True)
@@ -98,10 +133,9 @@ class Pooled:
         row = moves // self.n_apps
         known = (launches > 0) & self.with_pairs
         popularity = np.maximum(launched, 0.0) if n_phones else np.ones(self.n_apps)
-        return PairCrowd(
+        return OtherPhones(
             popularity / popularity.sum(),
-            np.searchsorted(row, np.arange(self.n_apps + 1)).astype(np.int64),
-            moves % self.n_apps,
+            moves,
             weights / np.bincount(row, weights, minlength=self.n_apps)[row],
             self._pairs[known],
             launches[known],
@@ -119,6 +153,17 @@ def pooled(history: LaunchLog) -> Pooled:
 def pooled_without_pairs(history: LaunchLog) -> Pooled:
     """`pooled`, of the last app alone: what private crowds can tell."""
     return Pooled(history, pairs=False)
+
+
+def _row(
+    cells: Whole, values: npt.NDArray[np.floating] | Whole, context: int, n_apps: int
+) -> Floats:
+    """The values of one context by app, and a 0 for apps that are not in the catalogue."""
+    first = context * n_apps
+    row = slice(*np.searchsorted(cells, [first, first + n_apps]).tolist())
+    dense = np.zeros(n_apps + 1)
+    dense[cells[row] - first] = values[row]
+    return dense
 
 
 def _contexts(app: Whole, length: int, n_apps: int) -> Whole:

@@ -89,7 +89,7 @@ def _answers(
     scores: Floats,
     learnt: Learnt,
 ) -> None:
-    nothing = np.zeros(0)
+    nothing: Floats = np.zeros(0)
     first_pair = 0  # cell of `pair_share` with which those of a phone begin
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
@@ -114,7 +114,7 @@ def _answers(
             if new:
                 slot = state.known[0]
                 if slot == room:
-                    slot = np.argmax(state.place)
+                    slot = int(np.argmax(state.place))
                     slots[apps[slot]] = -1
                     _forget(state, slot)
                 slots[app], apps[slot] = slot, app
@@ -125,7 +125,9 @@ def _answers(
                 if last >= 0:
                     pair = crowd.pair_of[crowd.share_starts[v] + last * k + app]
                     if pair >= 0:
-                        share = crowd.pair_share[first_pair + pair * k : first_pair + (pair + 1) * k]
+                        share = crowd.pair_share[
+                            first_pair + pair * k : first_pair + (pair + 1) * k
+                        ]
                         told = crowd.told[crowd.pair_starts[v] + pair]
                 own_share = share[apps[: state.known[0]]]
             last = app
