@@ -10,10 +10,10 @@ than usual it makes the app. The score of an app is the sum of the logs, each ti
     frequency   P0(i) = (n(i) + α/(n + 1)) / (Σn + α)
     place       how often the app at i's place in the list by last use came next, per app
     since       how often an app came so long after its last launch, relative to the average
-    again       of the last app alone: the odds of the same app again
     after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
     after-2     1 + n(jk→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
     hour        1 + n(hour→i) / (κ''·P0(i)),  twelve times of day
+    again       of the last app alone: the odds of the same app again
     lesson      e^(corrections for i, for i after the last app, for i after the one before it)
 
     s(i) = Σ weight·log ratio(i),   P(i) = softmax of s
@@ -51,11 +51,11 @@ Whole = npt.NDArray[np.int64]
 SESSION_GAP = 15 * 60.0
 
 STATISTICS = (
-    "frequency", "place", "since", "again", "after-1", "after-2", "after-3", "after-6", "hour",
+    "frequency", "place", "since", "after-1", "after-2", "after-3", "after-6", "hour", "again",
     "lesson",
 )  # fmt: skip
 N_STATISTICS = len(STATISTICS)
-FREQUENCY, PLACE, SINCE, AGAIN, AFTER_1, AFTER_2, AFTER_3, AFTER_6, HOUR, LESSON = range(
+FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_3, AFTER_6, HOUR, AGAIN, LESSON = range(
     N_STATISTICS
 )
 GROUPS = {
@@ -68,7 +68,7 @@ CHANGED, OPENING, REPEATED = range(3)  # sets of weights
 
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
 # two synthetic ones. "round": how little it matters is in docs/predictor.md.
-# How many launches a prior weighs.
+# How many launches a prior weighs:
 FREQUENCY_PRIOR = 6.0  # round
 AFTER_PRIOR = 8.0  # round
 LONGER_PRIOR = 0.75  # round
@@ -77,7 +77,7 @@ SINCE_PRIOR = 7.0  # round
 AGAIN_PRIOR = 7.0  # round
 PLACE_PRIOR = 0.5  # round; a launch at each place
 OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; in the weight of the crowd
-# What is left of a count after each launch that it could have counted.
+# What is left of a count after each launch that it could have counted:
 FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.998, 0.97, 0.965, 0.96  # round
 PLACE_FADE, LESSON_FADE = 0.9997, 0.999  # round
 LESSON_STEPS = np.array([[0.1], [0.15], [0.4]])  # round; after the one before, of i, after the last
@@ -216,22 +216,23 @@ def look(state: State, when: float) -> View:
     counts = state.counts[rows[ALL:], :n]
     totals = counts.sum(axis=1)
     ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
-    ratios = np.ones((N_STATISTICS, n))
+    ratios = np.ones((AGAIN, n))
     usual, place = by_frequency(counts[0], totals[0]), by_place(state, n)
     ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
     # A context is compared with what is expected without it.
     ratios[AFTER_1] += counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
     ratios[AFTER_2 : AFTER_6 + 1] += counts[2:5] / (LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1]))
     ratios[HOUR] += counts[5] / (HOUR_PRIOR * usual)
+    features = np.zeros((N_STATISTICS, n))
+    features[:AGAIN] = np.log(ratios)
+    features[LESSON] = by_lessons(state, rows, n)
     number = CHANGED
     if opening:
         number = OPENING
     elif last != NOBODY:
-        ratios[AGAIN, last] = by_again(state, counts[1, last], totals[1])
+        features[AGAIN, last] = math.log(by_again(state, counts[1, last], totals[1]))
         if last == state.recent[1]:
             number = REPEATED
-    features = np.log(ratios)
-    features[LESSON] = by_lessons(state, rows, n)
     chances = softmax(state.mix[number] @ features)
     return View(number, rows, ages, features, chances, totals[1], totals[2])
 
@@ -473,9 +474,9 @@ class Weights:
 
 
 DEFAULT = Weights(  # fitted
-    changed=(0.28, 0.42, 0.26, 0.07, 0.37, 0.12, 0.13, 0.19, 0.39, 0.67),
-    opening=(0.52, 0.27, 0.18, 0.01, 0.24, 0.10, 0.16, 0.19, 0.13, 0.56),
-    repeated=(0.33, 0.40, 0.27, -0.03, 0.35, 0.09, 0.14, 0.19, 0.35, 0.63),
+    changed=(0.28, 0.42, 0.26, 0.37, 0.12, 0.13, 0.19, 0.39, 0.07, 0.67),
+    opening=(0.52, 0.27, 0.18, 0.24, 0.10, 0.16, 0.19, 0.13, 0.01, 0.56),
+    repeated=(0.33, 0.40, 0.27, 0.35, 0.09, 0.14, 0.19, 0.35, -0.03, 0.63),
     gate=(0.0, 0.47, 0.53, 0.23),
 )
 ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
@@ -845,6 +846,8 @@ def _resized(state: State, room: int) -> State:
 
 
 def _numbers(candidates: Sequence[int] | npt.NDArray[np.integer]) -> list[int]:
+    if isinstance(candidates, list):
+        return candidates
     numbers: list[int] = np.asarray(candidates, np.int64).tolist()
     return numbers
 

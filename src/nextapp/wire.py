@@ -190,7 +190,6 @@ class Crowd:
         row = slice(self.starts[last], self.starts[last + 1])
         dense = np.zeros(self.n_apps + 1)
         dense[self.following[row]] = self.share[row]
-        dense[-1] = 0.0
         known = np.where((apps >= 0) & (apps < self.n_apps), apps, self.n_apps)
         return dense[known], 0.0
 
