@@ -53,7 +53,7 @@ class Log:
 
     def __init__(self, source: str) -> None:
         from nextapp.predictors import NextApp, pooled
-        from nextapp.predictors.nextapp import crowd_cells
+        from nextapp.predictors.nextapp import crowd_cells, launch_streams
 
         split = Split.parse("fraction:0.75,0,0.25")
         self.test: Exam = exam(training_part(source), split, preset_named("paper"))
@@ -66,7 +66,7 @@ class Log:
                 crowd_cells(crowd, q.users, q.candidates, q.candidate_starts)
                 for crowd in (model.crowd, None)
             ]
-            self.parts.append((chunk, model._streams(q), cells))
+            self.parts.append((chunk, launch_streams(self.test.history, q), cells))
 
     def hit_rates(self, weights: Weights, *, alone: bool) -> tuple[float, float]:
         from nextapp.predictors.predictor_loop import answers

@@ -20,6 +20,10 @@ from nextapp.predictors import (
     MRU,
     SR,
     NextApp,
+    OnlineMFU,
+    OnlineMRU,
+    OnlineSR,
+    OnlineSROnDevice,
     Oracle,
     Predictor,
     Random,
@@ -36,7 +40,9 @@ from nextapp.wire import ModelSettings
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
 # Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, with a crowd
 # learnt by gradients in place of counts, and with each ingredient switched off.
+ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online")  # learn through the test part
 VARIANTS = (
+    *ONLINE,
     "nextapp-alone",
     "nextapp-taste",
     "nextapp-no-pairs",
@@ -109,6 +115,10 @@ class Experiment:
             "mfu": MFU,
             "sr": SR,
             "sr-od": SROnDevice,
+            "mru-online": OnlineMRU,
+            "mfu-online": OnlineMFU,
+            "sr-online": OnlineSR,
+            "sr-od-online": OnlineSROnDevice,
             "mf": lambda: LabSeqMF(self.mf, self.seed, "mf", progress),
             "seqmf": lambda: LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
             "seqmf-frozen": lambda: LabSeqMF(

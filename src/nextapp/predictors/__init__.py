@@ -2,6 +2,7 @@
 
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
 from nextapp.predictors.nextapp import NextApp, online_scores
+from nextapp.predictors.online_rivals import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
 from nextapp.predictors.oracle import Oracle
 from nextapp.predictors.pooled import Pooled, pooled, pooled_without_pairs
 from nextapp.predictors.questions import Predictor, Question, Questions
@@ -12,6 +13,10 @@ __all__ = [
     "MRU",
     "SR",
     "NextApp",
+    "OnlineMFU",
+    "OnlineMRU",
+    "OnlineSR",
+    "OnlineSROnDevice",
     "Oracle",
     "Pooled",
     "Predictor",
