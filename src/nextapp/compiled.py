@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba.extending import intrinsic
+from numba.extending import intrinsic, register_jitable
 from numba.typed import Dict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -44,6 +44,12 @@ def compiled(function: Function) -> Function:
 def fast(function: Function) -> Function:
     """`compiled`, with sums in any order, which is what lets a loop use the machine's vectors."""
     return _compiled(function, fastmath={"reassoc", "contract", "nsz"})
+
+
+def usable_in_loops(*functions: Callable[..., Any]) -> None:
+    """Let compiled loops call these plain functions; they stay plain for everybody else."""
+    for function in functions:
+        register_jitable(error_model="numpy")(function)
 
 
 def _compiled(function: Function, **options: Any) -> Function:

@@ -30,9 +30,6 @@ READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
 
 
-_LEAST_POPULARITY = 1e-9
-
-
 class WireError(ValueError):
     """Bytes that are not what they should be."""
 
@@ -178,48 +175,23 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
-    def cells(self, candidates: npt.NDArray[np.integer], last: int | None) -> tuple[Floats, Floats]:
-        """What the crowd says of these candidates: P(i), and share(i | last) of what comes next.
+    def shares(
+        self, apps: npt.NDArray[np.int64], last: int | None, before: int | None = None
+    ) -> tuple[Floats, float]:
+        """The share of each of these apps in what comes after `last`; and 0, as nothing is known of
+        what comes after `before` and `last`.
 
         Shares are of all that comes after `last` on any phone, so those of a phone's apps sum to 1
-        or less. After an unknown app, or None, they are 0, as are those of apps beyond the
-        catalogue; a popularity is never quite 0.
+        or less. After an unknown app, or None, they are 0, as are those of apps that are not in the
+        catalogue.
         """
-        candidates = np.asarray(candidates, np.int64)
-        known = candidates < self.n_apps
-        place = np.where(known, candidates, 0)
-        popular = np.where(known, self.popularity[place], 0.0) + _LEAST_POPULARITY
-        share = np.zeros(len(candidates))
-        if last is not None and 0 <= last < self.n_apps:
-            row = slice(self.starts[last], self.starts[last + 1])
-            dense = np.zeros(self.n_apps)
-            dense[self.following[row]] = self.share[row]
-            share = np.where(known, dense[place], 0.0)
-        return popular, share
-
-    def again(self, last: int | None, usual: float) -> float:
-        """How readily `last` is launched again; what is not known of it is as usual."""
         if last is None or not 0 <= last < self.n_apps:
-            return usual
-        share, rest, _ = self._repeats
-        return float(share[last]) + float(rest[last]) * usual
-
-    @property
-    def average_again(self) -> float:
-        """How readily the last app is launched again, over all that is known."""
-        return self._repeats[2]
-
-    @cached_property
-    def _repeats(self) -> tuple[Floats, Floats, float]:
-        row = np.repeat(np.arange(self.n_apps), np.diff(self.starts))
-        same = row == self.following
-        share: Floats = np.zeros(self.n_apps)
-        np.add.at(share, row[same], self.share[same])
-        known: Floats = np.zeros(self.n_apps)
-        np.add.at(known, row, self.share)
-        told = float(self.popularity @ known)
-        average = float(self.popularity @ share) / told if told > 0 else 0.5
-        return share, np.maximum(1.0 - known, 0.0), average
+            return np.zeros(len(apps)), 0.0
+        row = slice(self.starts[last], self.starts[last + 1])
+        dense = np.zeros(self.n_apps + 1)
+        dense[self.following[row]] = self.share[row]
+        known = np.where((apps >= 0) & (apps < self.n_apps), apps, self.n_apps)
+        return dense[known], 0.0
 
     def after(self, last: int | None) -> Floats:
         """P(next | last) for all apps, (n_apps,), the rest of a row by popularity; plain popularity

@@ -77,7 +77,7 @@ def test_numbas_own_setting_says_where(package, tmp_path):
 
 def test_the_digest_covers_every_source_that_a_loop_can_take_anything_from(package):
     before = digest_of_sources(package)
-    change(package / "habits.py", "\nLESSON_FADE", "\n\nLESSON_FADE")
+    change(package / "predictor.py", "\nPLACE_FADE", "\n\nPLACE_FADE")
     assert digest_of_sources(package) != before
     for folder in ABOVE:
         for file in (package / folder).rglob("*.py"):

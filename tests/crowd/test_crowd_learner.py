@@ -16,9 +16,9 @@ from nextapp.crowd import (
     learnt_crowd,
     shrunk,
 )
-from nextapp.habits import Habits
 from nextapp.learners import CrowdLearner, read_checkpoint
 from nextapp.phone.core import PhoneCore
+from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested
 from nextapp.randomness import KeyedBits
 from nextapp.shares import transition_shares
@@ -325,37 +325,23 @@ def test_a_crowd_of_many_is_learnt_through_noise(rng):
     assert set(np.argsort(-crowd.popularity)[:3].tolist()) == {0, 1, 2}
 
 
-def test_cells_by_hand():
+def test_shares_by_hand():
     """What all phones do after an app, of these candidates; nothing is made to sum to 1."""
     crowd = Crowd(
         np.array([0.5, 0.3, 0.2]), np.array([0, 2, 2, 3]), np.array([1, 2, 2]),
         np.array([0.4, 0.2, 0.6]),
     )  # fmt: skip
-    popular, share = crowd.cells(np.array([0, 1]), 0)
-    np.testing.assert_allclose(popular, [0.5, 0.3], atol=1e-8)
-    np.testing.assert_allclose(share, [0, 0.4])
-    for last in (None, 1, 9):
-        popular, share = crowd.cells(np.array([2, 7]), last)
+    share, told = crowd.shares(np.array([0, 1, -1, 7]), 0)
+    np.testing.assert_allclose(share, [0, 0.4, 0, 0])
+    assert told == 0.0  # nothing is known of what comes after two apps
+    for last in (None, 1, 9, -1):
+        share, _ = crowd.shares(np.array([2, 7]), last)
         assert (share == 0).all()
-        assert (popular > 0).all()
 
 
 def test_an_app_named_twice_in_a_row_is_refused():
     with pytest.raises(ValueError, match="name no app twice"):
         Crowd(np.array([0.5, 0.5]), np.array([0, 2, 2]), np.array([0, 0]), np.array([0.3, 0.4]))
-
-
-def test_how_readily_an_app_is_launched_again_by_hand():
-    crowd = Crowd(
-        np.array([0.5, 0.3, 0.2]), np.array([0, 2, 2, 3]), np.array([0, 2, 2]),
-        np.array([0.4, 0.2, 0.6]),
-    )  # fmt: skip
-    assert crowd.again(0, 0.1) == pytest.approx(0.4 + 0.4 * 0.1)  # .6 of its row is known
-    assert crowd.again(2, 0.1) == pytest.approx(0.6 + 0.4 * 0.1)
-    for unknown in (1, 9, None):
-        assert crowd.again(unknown, 0.1) == pytest.approx(0.1)
-    known = 0.5 * 0.6 + 0.2 * 0.6
-    assert crowd.average_again == pytest.approx((0.5 * 0.4 + 0.2 * 0.6) / known)
 
 
 def test_a_phone_hears_the_crowd_until_its_own_counts_take_over(rng):

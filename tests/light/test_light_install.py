@@ -20,7 +20,7 @@ PHONE = (
     "nextapp.model",
     "nextapp.shares",
     "nextapp.directed",
-    "nextapp.habits",
+    "nextapp.predictor",
     "nextapp.randomness",
     "nextapp.privacy",
     "nextapp.phone.core",

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.habits import Habits
 from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.phone import MOST_LAUNCHES
 from nextapp.phone.store import DAY, Snapshot
+from nextapp.predictor import Habits
 from nextapp.wire import Broadcast, Crowd, WireError, pack, unpack
 
 NOON = 1_790_000_000.0

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
-from nextapp.habits import Habits
+from nextapp.predictor import Habits
 from nextapp.studies.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, hit_rates, run
 from nextapp.wire import Crowd
 

@@ -128,7 +128,7 @@ def test_nextapp_with_such_a_crowd_is_a_model_by_name(rng, name):
     model.fit(log)
     expected = crowd_of_log(name, 3, log)
     assert np.array_equal(model.crowd.share, expected.share)
-    assert not np.array_equal(model.crowd.share, pooled(log).share)
+    assert not np.array_equal(model.crowd.share, pooled(log).others(-1).share)
     rates = evaluated(experiment, log).as_json()["models"]
     assert rates[f"nextapp-{name}"]["HR@5"] > 0.7
 

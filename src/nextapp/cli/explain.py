@@ -17,13 +17,13 @@ from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.data import LaunchLog, collapsed
-from nextapp.habits import Habits, Reason
 from nextapp.names import unknown
+from nextapp.predictor import CrowdView, Habits, Reason
 from nextapp.predictors import pooled
 from nextapp.studies.model_file import has_times, launches_in
-from nextapp.wire import Crowd
 
 _LEAST = 0.05  # of a score: less is not worth a word
+_LEAST_COUNT = 0.5  # launches: fewer are not worth a word
 _CHOICES = 3  # statistics that a sentence names
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
@@ -97,7 +97,7 @@ class Asked(NamedTuple):
     launches: list[tuple[str, float]]
     timed: bool = True
     catalogue: tuple[str, ...] = ()
-    crowd: Callable[[float], Crowd] | None = None
+    crowd: Callable[[float], CrowdView] | None = None
 
 
 def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
@@ -114,7 +114,9 @@ def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
         user,
         [(log.apps[app], when) for app, when in launches],
         catalogue=log.apps,
-        crowd=None if alone else lambda moment: pooled(log.where(log.time / 1000 < moment)),
+        crowd=None
+        if alone
+        else lambda moment: pooled(log.where(log.time / 1000 < moment)).others(code),
     )
 
 
@@ -172,9 +174,10 @@ def _without_times(reason: Reason) -> Reason:
 
 def words(reason: Reason, last: str) -> str:
     """The strongest reasons as a sentence."""
-    told = {name: _told(name, reason.evidence, last) for name in reason.speaks}
-    strongest = sorted(reason.speaks.items(), key=lambda item: -abs(item[1]))
-    speaking = [(name, part) for name, part in strongest if abs(part) >= _LEAST and told[name]]
+    told = {name: _told(name, reason.evidence, last) for name, _ in reason.strongest}
+    speaking = [
+        (name, part) for name, part in reason.strongest if abs(part) >= _LEAST and told[name]
+    ]
     speaking = speaking[:_CHOICES]
     if not speaking:
         return "nothing sets it apart."
@@ -193,20 +196,24 @@ def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
     seen = evidence
     return {
         "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
-        "lately": f"{seen['lately']:.1f} of about the last 20 launches",
-        "after-1": f"came {seen['after-1']:.1f} times after {last}",
-        "after-2": f"came {seen['after-2']:.1f} times after the last two apps",
-        "after-4": f"came {seen['after-4']:.1f} times after the last four apps",
+        "after": _told_after(seen, last),
         "place": f"place {seen['place'] + 1:.0f} in the list by last use",
-        "rhythm": "how far back this person has just been going in that list",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
         "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
-        "session": f"{seen['session']:.0f} times in this session",
         "lesson": "what was predicted wrongly after these apps before",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",
         "taste": "the shared model's score",
     }.get(statistic, "")
+
+
+def _told_after(seen: dict[str, float], last: str) -> str:
+    """How often the app came after the last one, and after the longest row of apps it followed."""
+    told = f"came {seen['after-1']:.1f} times after {last}"
+    for length, number in ((6, "six"), (3, "three"), (2, "two")):
+        if seen[f"after-{length}"] >= _LEAST_COUNT:
+            return f"{told}, {seen[f'after-{length}']:.1f} times after the last {number} apps"
+    return told
 
 
 def _span(seconds: float) -> str:

@@ -17,6 +17,7 @@ from nextapp.phone.client import Client, ServerError
 from nextapp.phone.limits import Limits
 from nextapp.phone.phone import Phone, Status, Synced
 from nextapp.phone.store import DAY, DrawnReport, Store, StoreError
+from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
 
 Lines = list[str]
@@ -90,15 +91,14 @@ def predict(path: Path, n: int = 5, when: str | None = None, why: bool = False) 
         return [f"{place}. {name}" for place, (name, _) in enumerate(told, 1)]
     width = max(len(name) for name, _ in told)
     return [
-        f"{place}. {name:<{width}}  {reason.share:>4.0%}  {_strongest(reason.speaks)}"
+        f"{place}. {name:<{width}}  {reason.share:>4.0%}  {_strongest(reason)}"
         for place, (name, reason) in enumerate(told, 1)
     ]
 
 
-def _strongest(speaks: dict[str, float], n: int = 3) -> str:
+def _strongest(reason: Reason, n: int = 3) -> str:
     """The statistics that move an app most, for or against it."""
-    strongest = sorted(speaks.items(), key=lambda part: -abs(part[1]))[:n]
-    return ", ".join(f"{name} {part:+.2f}" for name, part in strongest)
+    return ", ".join(f"{name} {part:+.2f}" for name, part in reason.strongest[:n])
 
 
 def sync(

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import model
-from nextapp.habits import SESSION_GAP, CrowdView, Habits, Reason
+from nextapp.predictor import SESSION_GAP, CrowdView, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, DeviceCoins, SystemBits
@@ -337,17 +337,16 @@ class _OwnCrowd:
         self.crowd = crowd
         self.rows = rows
 
-    def cells(self, candidates: npt.NDArray[np.integer], last: int | None) -> tuple[Floats, Floats]:
-        beyond = self.crowd.n_apps
-        rows = [row if (row := self.rows(app)) >= 0 else beyond for app in candidates.tolist()]
-        return self.crowd.cells(np.array(rows, np.int64), self._row_of(last))
+        self._apps: npt.NDArray[np.int64] | None = None  # asked for last, and their rows
+        self._rows_of_apps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
 
-    def again(self, last: int | None, usual: float) -> float:
-        return self.crowd.again(self._row_of(last), usual)
-
-    @property
-    def average_again(self) -> float:
-        return self.crowd.average_again
+    def shares(
+        self, apps: npt.NDArray[np.int64], last: int | None, before: int | None
+    ) -> tuple[Floats, float]:
+        if apps is not self._apps:
+            self._apps = apps
+            self._rows_of_apps = np.array([self.rows(app) for app in apps.tolist()], np.int64)
+        return self.crowd.shares(self._rows_of_apps, self._row_of(last), self._row_of(before))
 
     def _row_of(self, app: int | None) -> int | None:
         return None if app is None else self.rows(app)

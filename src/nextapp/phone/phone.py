@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from nextapp.habits import Habits, Reason
 from nextapp.phone.client import (
     Client,
     NotAsPublished,
@@ -43,6 +42,7 @@ from nextapp.phone.store import (
     TooSoon,
     check_clock,
 )
+from nextapp.predictor import Habits, Reason
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.randomness import Bits, SystemBits, below
 from nextapp.wire import Broadcast, WireError

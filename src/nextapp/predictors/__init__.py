@@ -2,7 +2,9 @@
 
 from nextapp.predictors.ceiling import Ceiling
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.habitual import NextApp, online_scores, pooled
+from nextapp.predictors.nextapp import NextApp, online_scores
+from nextapp.predictors.online_rivals import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
+from nextapp.predictors.pooled import Pooled, pooled, pooled_without_pairs
 from nextapp.predictors.questions import Predictor, Question, Questions
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
 
@@ -12,6 +14,11 @@ __all__ = [
     "SR",
     "Ceiling",
     "NextApp",
+    "OnlineMFU",
+    "OnlineMRU",
+    "OnlineSR",
+    "OnlineSROnDevice",
+    "Pooled",
     "Predictor",
     "Question",
     "Questions",
@@ -22,5 +29,6 @@ __all__ = [
     "frozen",
     "online_scores",
     "pooled",
+    "pooled_without_pairs",
     "without_sequence",
 ]

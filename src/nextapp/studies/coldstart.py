@@ -1,7 +1,7 @@
 """New phones: how well they predict from their first launch on, with and without the crowd.
 
 A part of the users are new phones, the others the crowd. Every new phone predicts each of its
-launches before it sees it, by `nextapp.habits`, once with each prior from the crowd, so that
+launches before it sees it, by `nextapp.predictor`, once with each prior from the crowd, so that
 nothing but the prior differs. Priors are non-private, or learnt from one report a phone at a total
 ε: through a frequency oracle, or by gradients (`crowd_rounds`).
 

@@ -11,20 +11,25 @@ from typing import Any, TypeVar
 
 from nextapp.data import Split, synthetic
 from nextapp.evaluation import preset_named
-from nextapp.habits import ABLATIONS, DEFAULT, without
 from nextapp.names import unknown
+from nextapp.predictor import ABLATIONS, DEFAULT, without
 from nextapp.predictors import (
     MFU,
     MRU,
     SR,
     Ceiling,
     NextApp,
+    OnlineMFU,
+    OnlineMRU,
+    OnlineSR,
+    OnlineSROnDevice,
     Predictor,
     Random,
     SROnDevice,
     Training,
     frozen,
     pooled,
+    pooled_without_pairs,
     without_sequence,
 )
 from nextapp.progress import Progress, silent
@@ -38,9 +43,12 @@ T = TypeVar("T")
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
 # Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, with a crowd
 # learnt by gradients in place of counts, and with each ingredient switched off.
+ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online")  # learn through the test part
 VARIANTS = (
+    *ONLINE,
     "nextapp-alone",
     "nextapp-taste",
+    "nextapp-no-pairs",
     *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
@@ -110,6 +118,10 @@ class Experiment:
             "mfu": MFU,
             "sr": SR,
             "sr-od": SROnDevice,
+            "mru-online": OnlineMRU,
+            "mfu-online": OnlineMFU,
+            "sr-online": OnlineSR,
+            "sr-od-online": OnlineSROnDevice,
             "mf": lambda: LabSeqMF(self.mf, self.seed, "mf", progress),
             "seqmf": lambda: LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
             "seqmf-frozen": lambda: LabSeqMF(
@@ -118,6 +130,9 @@ class Experiment:
             CEILING: lambda: Ceiling(synthetic.parse(self.data), self.seed),
             "nextapp": lambda: NextApp(crowd=pooled),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
+            "nextapp-no-pairs": lambda: NextApp(
+                name="nextapp-no-pairs", crowd=pooled_without_pairs
+            ),
             "nextapp-taste": lambda: NextApp(
                 replace(DEFAULT, taste=TASTE),
                 "nextapp-taste",

@@ -1,6 +1,6 @@
-"""What habits cost a phone: predict and observe, beside a list of recently used apps.
+"""What the predictor costs a phone: predict and observe, beside a list of recently used apps.
 
-    python benchmarks/habits_speed.py
+    python benchmarks/predictor_speed.py
 
 The list is what stock Android offers (the AOSP reference predictor): move to the front, take the
 first five. Medians of 2,000 launches of 30 apps, best of several runs, without a crowd and with one
@@ -15,7 +15,7 @@ import numpy as np
 
 from nextapp.data import Split, read
 from nextapp.evaluation import exam, preset_named
-from nextapp.habits import Habits
+from nextapp.predictor import Habits
 from nextapp.predictors import NextApp
 from nextapp.wire import Crowd
 

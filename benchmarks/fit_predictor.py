@@ -1,0 +1,189 @@
+"""Where the shipped numbers of the predictor come from: the training parts of logs, nothing else.
+
+    python benchmarks/fit_predictor.py weights epm.csv.gz schonlau.csv.gz reality-a.csv.gz \\
+        android-a.csv.gz synthetic:lsapp,phones=80 synthetic:app-usage,phones=80
+    python benchmarks/fit_predictor.py constants LOG ...
+
+Only the launches before each log's test part are read (the first 80 % of each user's launches),
+and of those the last quarter is predicted. `weights` finds the start of the weights in two steps.
+First, what phones learn by themselves: every phone goes through its launches once; the next start
+is the mean over logs of the mean over phones of the weights they end with; so three times. Then, by
+coordinates: each weight a quarter up or down, kept where the goal rises,
+
+    goal = Σ over logs of HR@1 + HR@5, with a crowd, and half of that without one.
+
+`constants` prints the goal with each round number of `nextapp.predictor` halved and doubled: how
+little it matters. It compiles anew for each, so it takes an hour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from nextapp import compiled, predictor
+from nextapp.data import LaunchLog, Split, collapsed, read
+from nextapp.evaluation import Exam, exam, preset_named
+from nextapp.evaluation.revealing import ranks
+from nextapp.predictor import DEFAULT, Weights
+
+ROUNDS = 3
+SETS = ("changed", "opening", "repeated")
+SEED = 101  # of synthetic logs; figures are taken from other seeds
+PRIORS = (
+    "FREQUENCY_PRIOR", "AFTER_PRIOR", "LONGER_PRIOR", "HOUR_PRIOR", "SINCE_PRIOR", "AGAIN_PRIOR",
+    "PLACE_PRIOR", "OWN_PRIOR", "OWN_PAIR_PRIOR", "LESSON_STEPS",
+)  # fmt: skip
+FADES = (
+    "FREQUENCY_FADE", "AFTER_FADE", "LONGER_FADE", "HOUR_FADE", "PLACE_FADE", "LESSON_FADE",
+)  # fmt: skip
+
+
+def training_part(source: str) -> LaunchLog:
+    return Split.parse("fraction:0.8,0,0.2").cut(collapsed(read(source, seed=SEED))).history
+
+
+class Log:
+    """The last quarter of a training part as an exam, ready to be taken many times."""
+
+    def __init__(self, source: str) -> None:
+        from nextapp.predictors import NextApp, pooled
+        from nextapp.predictors.nextapp import crowd_cells, launch_streams
+
+        split = Split.parse("fraction:0.75,0,0.25")
+        self.test: Exam = exam(training_part(source), split, preset_named("paper"))
+        model = NextApp(crowd=pooled)
+        model.fit(self.test.history)
+        self.parts = []
+        for chunk in self.test.chunks:
+            q = chunk.questions
+            cells = [
+                crowd_cells(crowd, q.users, q.candidates, q.candidate_starts)
+                for crowd in (model.crowd, None)
+            ]
+            self.parts.append((chunk, launch_streams(self.test.history, q), cells))
+
+    def hit_rates(self, weights: Weights, *, alone: bool) -> tuple[float, float]:
+        from nextapp.predictors.predictor_loop import answers
+
+        hits = []
+        for chunk, streams, cells in self.parts:
+            q = chunk.questions
+            n_cells = int(q.cell_starts[-1])
+            scores, _ = answers(streams, q.candidate_starts, n_cells, weights, cells[alone])
+            above, level, _ = ranks(chunk, scores, self.test.preset)
+            each = np.stack([np.clip((k - above) / level, 0.0, 1.0) for k in (1, 5)])
+            session = np.repeat(np.arange(len(q.session_user)), np.diff(q.session_starts) - 1)
+            by_session = np.stack([np.bincount(session, row) for row in each])
+            by_session /= np.bincount(session)
+            by_user = np.stack([np.bincount(q.session_user, row) for row in by_session])
+            hits.append(by_user / np.bincount(q.session_user))
+        first, fifth = np.concatenate(hits, axis=1).mean(axis=1)
+        return float(first), float(fifth)
+
+    def learnt(self, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
+        """The means over phones of the weights and gates that they end with."""
+        from nextapp.predictors.predictor_loop import answers
+
+        ends = [
+            answers(streams, chunk.questions.candidate_starts,
+                    int(chunk.questions.cell_starts[-1]), weights, cells[0])[1]
+            for chunk, streams, cells in self.parts
+        ]  # fmt: skip
+        return tuple(np.concatenate(each).mean(axis=0) for each in zip(*ends, strict=True))
+
+
+def goal(logs: list[Log], weights: Weights) -> float:
+    return sum(
+        part * sum(log.hit_rates(weights, alone=alone))
+        for log in logs
+        for alone, part in ((False, 1.0), (True, 0.5))
+    )
+
+
+def weights_of(mix: np.ndarray, gate: np.ndarray) -> Weights:
+    """Two digits; never 0, which would switch a statistic off."""
+    rounded = np.round(mix, 2)
+    rounded[rounded == 0.0] = 0.01
+    rows = {name: tuple(row) for name, row in zip(SETS, rounded.tolist(), strict=True)}
+    return replace(DEFAULT, **rows, gate=tuple(np.round(gate, 2).tolist()))
+
+
+def fit(logs: list[Log], seconds: float) -> Weights:
+    weights = DEFAULT
+    for _ in range(ROUNDS):
+        found = zip(*(log.learnt(weights) for log in logs), strict=True)
+        mix, gate = (np.mean(list(each), axis=0) for each in found)
+        weights = weights_of(mix, gate)
+    best = goal(logs, weights)
+    print(f"what phones learn: {best:.4f}", weights, flush=True)
+    end = time.monotonic() + seconds
+    coordinates = [("mix", number) for number in range(predictor.N_STATISTICS)]
+    coordinates += [("gate", number) for number in range(4)]
+    improved = True
+    while improved and time.monotonic() < end:
+        improved = False
+        for kind, number in coordinates:
+            for sign in (1.0, -1.0):
+                mix = np.array([getattr(weights, name) for name in SETS])
+                gate = np.array(weights.gate)
+                if kind == "mix":  # asked for are launches within a session
+                    mix[[0, 2], number] += sign * max(0.25 * abs(mix[0, number]), 0.04)
+                else:
+                    gate[number] += sign * 0.12
+                other = weights_of(mix, gate)
+                found = goal(logs, other)
+                if found > best + 2e-4:
+                    best, weights, improved = found, other, True
+                    print(f"{best:.4f} {kind} {number} {sign:+.0f}", flush=True)
+                    break
+            if time.monotonic() > end:
+                break
+    return weights
+
+
+def with_constant(name: str, factor: float) -> None:
+    """Change a constant before anything is compiled; nothing of it is kept on disk."""
+    compiled.CACHE_FOLDER = None
+    old = getattr(predictor, name)
+    new = 1.0 - (1.0 - old) * factor if name in FADES else old * factor
+    setattr(predictor, name, new)
+    predictor.FADES[:, 0] = [
+        predictor.FREQUENCY_FADE, predictor.AFTER_FADE, *[predictor.LONGER_FADE] * 3,
+        predictor.HOUR_FADE,
+    ]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["weights", "constants", "one"])
+    parser.add_argument("logs", nargs="+")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="for the search, at most")
+    parser.add_argument("--constant", default="")
+    parser.add_argument("--factor", type=float, default=1.0)
+    given = parser.parse_args()
+    if given.what == "weights":
+        print(fit([Log(source) for source in given.logs], given.seconds))
+    elif given.what == "one":
+        if given.constant:
+            with_constant(given.constant, given.factor)
+        for source in given.logs:
+            log = Log(source)
+            rates = [*log.hit_rates(DEFAULT, alone=False), *log.hit_rates(DEFAULT, alone=True)]
+            print(source, " ".join(f"{rate:.4f}" for rate in rates), flush=True)
+    else:
+        for name in PRIORS + FADES:
+            for factor in (0.5, 2.0):
+                print(name, factor, flush=True)
+                command = [sys.executable, __file__, "one", *given.logs]
+                command += ["--constant", name, "--factor", str(factor)]
+                subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    main()

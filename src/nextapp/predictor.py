@@ -1,0 +1,863 @@
+"""The next app on one phone: one definition, for the phone and for the lab.
+
+Nothing here ever leaves the phone, so it costs no privacy. The state of a phone is `State`, plain
+arrays. The functions that work on it are written in the part of NumPy that Numba compiles: a phone
+runs them as they are, the lab compiles the very same ones (`nextapp.predictors.nextapp`).
+
+Known apps are slots 0 to n − 1. Each statistic gives every known app a ratio: how much likelier
+than usual it makes the app. The score of an app is the sum of the logs, each times its weight:
+
+    frequency   P0(i) = (n(i) + α/(n + 1)) / (Σn + α)
+    place       how often the app at i's place in the list by last use came next, per app
+    since       how often an app came so long after its last launch, relative to the average
+    after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
+    after-2     1 + n(jk→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
+    hour        1 + n(hour→i) / (κ''·P0(i)),  twelve times of day
+    again       of the last app alone: the odds of the same app again
+    lesson      e^(corrections for i, for i after the last app, for i after the one before it)
+
+    s(i) = Σ weight·log ratio(i),   P(i) = softmax of s
+
+All counts fade. After every launch the weights take one AdaGrad step down the slope of
+−log P(app), and so do the corrections that applied. There are three sets of weights: after a
+change of app, after a repeat, and for a launch that opens a session. Apps never launched here share
+P(new), how often a launch was of a new app.
+
+A crowd, where there is one, enters at the end: what it says comes next, share(i), is mixed in with
+a weight that grows with what the crowd has seen and falls with what the phone has seen itself:
+
+    P(i) := (1 − w·Σ share)·P(i) + w·share(i)
+    w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(jk→·))) + g₃·log(1 + crowd's n(jk→·)))
+
+and g learns like the weights. docs/predictor.md has figures and the origin of every constant.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.names import unknown
+from nextapp.wire import Floats, WireError, pack, unpack
+
+Whole = npt.NDArray[np.int64]
+
+SESSION_GAP = 15 * 60.0
+
+STATISTICS = (
+    "frequency", "place", "since", "after-1", "after-2", "after-3", "after-6", "hour", "again",
+    "lesson",
+)  # fmt: skip
+N_STATISTICS = len(STATISTICS)
+FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_3, AFTER_6, HOUR, AGAIN, LESSON = range(
+    N_STATISTICS
+)
+GROUPS = {
+    "transitions": ("after-1", "after-2", "after-3", "after-6", "lesson"),
+    "recency": ("place", "since", "again"),
+    "longer": ("after-2", "after-3", "after-6"),
+    "time": ("since", "hour"),
+}
+CHANGED, OPENING, REPEATED = range(3)  # sets of weights
+
+# Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
+# two synthetic ones. "round": how little it matters is in docs/predictor.md.
+# How many launches a prior weighs:
+FREQUENCY_PRIOR = 6.0  # round
+AFTER_PRIOR = 8.0  # round
+LONGER_PRIOR = 0.75  # round
+HOUR_PRIOR = 40.0  # round
+SINCE_PRIOR = 7.0  # round
+AGAIN_PRIOR = 7.0  # round
+PLACE_PRIOR = 0.5  # round; a launch at each place
+OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; in the weight of the crowd
+# What is left of a count after each launch that it could have counted:
+FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.998, 0.97, 0.965, 0.96  # round
+PLACE_FADE, LESSON_FADE = 0.9997, 0.999  # round
+LESSON_STEPS = np.array([[0.1], [0.15], [0.4]])  # round; after the one before, of i, after the last
+LEAST_AGAIN = 0.01  # round; the odds of the same again are kept within .01 and .99
+LEAST_CHANCE = 1e-100  # so that every log is a number
+MOST_LOG_ODDS = 30.0  # so that no exponential overflows
+
+MAX_APPS = 256  # the app unused for longest gives way
+NOBODY = MAX_APPS  # stands for the app before the first launch
+ENDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 40, MAX_APPS)  # far places share a count
+NEW = len(ENDS)  # the place of an app never launched before
+BUCKET = np.searchsorted(ENDS, np.arange(MAX_APPS), side="right")
+WIDTH = np.array([  # how many of n apps are at a place
+    [max(min(end, n) - first, 1) for first, end in zip((0, *ENDS), (*ENDS, 0), strict=True)]
+    for n in range(MAX_APPS + 1)
+], float)  # fmt: skip
+AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the last: six days
+
+# A context is a row of `counts`: all launches, those after the last app, after the last two, three
+# and six, those at this time of day. Rows of longer contexts are found by hash. Corrections have
+# rows of their own: after the app before the last, of the app alone, after the last.
+BEFORE, ALL, LAST, TWO, THREE, SIX, AT_HOUR = range(7)
+FADES = np.array(
+    [[FREQUENCY_FADE], [AFTER_FADE], [LONGER_FADE], [LONGER_FADE], [LONGER_FADE], [HOUR_FADE]]
+)
+N_HOURS, DAY = 12, 86400.0
+FIRST_LAST = 1
+FIRST_BEFORE = FIRST_HOUR = FIRST_LAST + MAX_APPS + 1
+FIRST_HASHED = FIRST_HOUR + N_HOURS
+N_HASHED, PROBES = 4093, 8  # a prime; the context unused for longest of eight gives way
+FREE, GONE = -1, -2  # in place of a key
+BITS = 9  # of an app in a key
+N_RECENT = 6
+OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
+OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
+
+VERSION = "2"  # of the state as bytes
+
+
+class State(NamedTuple):
+    """What a phone knows. Columns are slots of apps, `room` of them."""
+
+    known: Whole  # (2,): n, and how many launches so far
+    clock: Floats  # (1,): time of the last launch
+    recent: Whole  # (6,): slots of the last launches, latest first
+    rows: Whole  # (7,): the contexts that hold now
+    place: Whole  # (room,): in the list of apps by last use
+    launched: Floats  # (room,): when last
+    counts: Floats  # (FIRST_HASHED + N_HASHED, room)
+    keys: Whole  # (N_HASHED,): of contexts
+    used: Whole  # (N_HASHED,): when last, by number of launch
+    lessons: Floats  # (FIRST_BEFORE + MAX_APPS + 1, room): corrections
+    errors: Floats  # the same: sums of their squared errors
+    places: Floats  # (NEW + 1,): launches by place
+    ages: Floats  # (2, …): launches by the app's age; and apps that could have been
+    mix: Floats  # (3, N_STATISTICS): weights
+    squares: Floats  # the same: sums of their squared slopes
+    gate: Floats  # (2, 4): g, and sums of their squared slopes
+    rates: Floats  # (2,): of the weights, of the corrections
+
+
+class View(NamedTuple):
+    """The statistics as of one moment."""
+
+    number: int  # of the set of weights
+    rows: Whole
+    ages: Whole  # (n,)
+    features: Floats  # (N_STATISTICS, n)
+    chances: Floats  # (n,)
+    seen: float  # launches after the last app
+    seen_pair: float  # launches after the last two
+
+
+def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
+    n_rows, n_lessons = FIRST_HASHED + N_HASHED, FIRST_BEFORE + MAX_APPS + 1
+    moving = np.ones((2, len(gate)))
+    moving[0] = gate
+    state = State(
+        np.zeros(2, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
+        np.zeros(room, np.int64), np.zeros(room),
+        np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
+        np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
+        np.full(NEW + 1, PLACE_PRIOR), np.zeros((2, len(AGES) + 1)),
+        start.copy(), np.ones(start.shape), moving, rates.copy(),
+    )  # fmt: skip
+    find_rows(state)
+    return state
+
+
+# Statistics: ratios of all known apps
+
+
+def by_frequency(count: Floats, total: float) -> Floats:
+    prior = FREQUENCY_PRIOR / (len(count) + 1.0)
+    ratio: Floats = (count + prior) / (total + FREQUENCY_PRIOR)
+    return ratio
+
+
+def by_place(state: State, n: int) -> Floats:
+    """How often the app at this place of the list by last use came next, by the average app."""
+    readily = state.places * (n / state.places.sum()) / WIDTH[n]
+    ratio: Floats = readily[BUCKET[state.place[:n]]]
+    return ratio
+
+
+def by_age(state: State, ages: Whole) -> Floats:
+    """How often an app came so long after its last launch, by the average."""
+    came, could = state.ages[0], state.ages[1]
+    average = (came.sum() + 1.0) / (could.sum() + 10.0)
+    ratio: Floats = ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
+    return ratio
+
+
+def by_again(state: State, count: float, total: float) -> float:
+    """The odds of the last app coming again, by what came after it before."""
+    usual = state.places[0] / state.places.sum()
+    chance: float = (count + AGAIN_PRIOR * usual) / (total + AGAIN_PRIOR)
+    chance = min(max(chance, LEAST_AGAIN), 1.0 - LEAST_AGAIN)
+    return chance / (1.0 - chance)
+
+
+def by_lessons(state: State, rows: Whole, n: int) -> Floats:
+    lessons = state.lessons
+    return lessons[rows[BEFORE], :n] + lessons[rows[ALL], :n] + lessons[rows[LAST], :n]
+
+
+def look(state: State, when: float) -> View:
+    """All statistics and their mix. Within a session they are as of the last launch."""
+    n = state.known[0]
+    last = state.recent[0]
+    opening = when - state.clock[0] > SESSION_GAP
+    if not opening:
+        when = state.clock[0]
+    rows = state.rows.copy()
+    rows[AT_HOUR] = hour_row(when)
+    counts = state.counts[rows[ALL:], :n]
+    totals = counts.sum(axis=1)
+    ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
+    ratios = np.ones((AGAIN, n))
+    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n)
+    ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
+    # A context is compared with what is expected without it.
+    ratios[AFTER_1] += counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
+    ratios[AFTER_2 : AFTER_6 + 1] += counts[2:5] / (LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1]))
+    ratios[HOUR] += counts[5] / (HOUR_PRIOR * usual)
+    features = np.zeros((N_STATISTICS, n))
+    features[:AGAIN] = np.log(ratios)
+    features[LESSON] = by_lessons(state, rows, n)
+    number = CHANGED
+    if opening:
+        number = OPENING
+    elif last != NOBODY:
+        features[AGAIN, last] = math.log(by_again(state, counts[1, last], totals[1]))
+        if last == state.recent[1]:
+            number = REPEATED
+    chances = softmax(state.mix[number] @ features)
+    return View(number, rows, ages, features, chances, totals[1], totals[2])
+
+
+def softmax(scores: Floats) -> Floats:
+    if len(scores) == 0:
+        return scores
+    chances: Floats = np.exp(scores - scores.max())
+    chances /= chances.sum()
+    return chances
+
+
+def answer(state: State, view: View, slots: Whole, share: Floats, told: float) -> Floats:
+    """P of the apps at these slots, which sums to 1; -1 is one never launched here.
+
+    `share` is what the crowd says of these apps, empty where there is no crowd, and `told` how many
+    launches of the crowd after the last two apps it rests on.
+    """
+    n_new = (slots < 0).sum()
+    if n_new == len(slots):
+        chances = np.full(len(slots), 1.0 / max(len(slots), 1))
+    else:
+        chances = view.chances[np.maximum(slots, 0)]
+        if n_new > 0:
+            chances[slots < 0] = 0.0
+        chances /= max(chances.sum(), LEAST_CHANCE)
+        if n_new > 0:
+            new = state.places[NEW] / state.places.sum()
+            chances *= 1.0 - new
+            chances[slots < 0] = new / n_new
+    if len(share) > 0:
+        weight = crowd_weight(state, view, told)[0]
+        chances = chances * (1.0 - weight * share.sum()) + weight * share
+    return chances
+
+
+def crowd_weight(state: State, view: View, told: float) -> tuple[float, Floats]:
+    """w, and what g weigh."""
+    own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
+    own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
+    evidence = np.array([1.0, own, own_pair, math.log(1.0 + told)])
+    logit = min(max(state.gate[0] @ evidence, -MOST_LOG_ODDS), MOST_LOG_ODDS)
+    return 1.0 / (1.0 + math.exp(-logit)), evidence
+
+
+# Learning
+
+
+def observe(
+    state: State, view: View, slot: int, when: float, new: bool, share: Floats, told: float
+) -> None:
+    """A launch of the app at this slot, seen from `view`; of a new app where `new`.
+
+    `share` is what the crowd said of the known apps; it may be empty.
+    """
+    n = state.known[0]
+    if not new:
+        if len(share) > 0:
+            learn_gate(state, view, slot, share, told)
+        learn(state, view, slot)
+    if n > 0:
+        count_age(state, view, slot, new)
+    count_place(state, slot, new)
+    if slot == n:
+        state.place[n] = n
+        state.known[0] = n = n + 1
+    count_contexts(state, view.rows, slot, when)
+    place = state.place[:n]
+    place += place < place[slot]
+    place[slot] = 0
+    state.launched[slot] = state.clock[0] = when
+    state.known[1] += 1
+    state.recent[1:] = state.recent[:-1].copy()
+    state.recent[0] = slot
+    find_rows(state)
+
+
+def learn(state: State, view: View, slot: int) -> None:
+    """AdaGrad, down the slope of −log P: the weights, and the corrections that apply.
+
+    A weight of exactly 0 stays: its statistic is switched off.
+    """
+    error = -view.chances
+    error[slot] += 1.0
+    squares, mix = state.squares[view.number], state.mix[view.number]
+    slope = (view.features @ error) * (mix != 0.0)
+    squares += slope * slope
+    mix += state.rates[0] * slope / np.sqrt(squares)
+    n, rows = len(error), view.rows[: LAST + 1]
+    errors = state.errors[rows, :n] * LESSON_FADE + error * error
+    state.errors[rows, :n] = errors
+    state.lessons[rows, :n] += state.rates[1] * LESSON_STEPS * error / np.sqrt(1.0 + errors)
+
+
+def learn_gate(state: State, view: View, slot: int, share: Floats, told: float) -> None:
+    """AdaGrad, down the slope of −log P with the crowd mixed in."""
+    weight, evidence = crowd_weight(state, view, told)
+    own, total = view.chances[slot], share.sum()
+    mixed = own * (1.0 - weight * total) + weight * share[slot]
+    slope = (share[slot] - own * total) / max(mixed, LEAST_CHANCE) * weight * (1.0 - weight)
+    gate, squares = state.gate[0], state.gate[1]
+    slopes = slope * evidence
+    squares += slopes * slopes
+    gate += state.rates[0] * slopes / np.sqrt(squares)
+
+
+def count_place(state: State, slot: int, new: bool) -> None:
+    places = state.places
+    places *= PLACE_FADE
+    places[NEW if new else BUCKET[state.place[slot]]] += 1.0
+
+
+def count_age(state: State, view: View, slot: int, new: bool) -> None:
+    ages = state.ages
+    ages *= PLACE_FADE
+    ages[1] += np.bincount(view.ages, minlength=ages.shape[1])
+    if not new:
+        ages[0, view.ages[slot]] += 1.0
+
+
+def count_contexts(state: State, rows: Whole, slot: int, when: float) -> None:
+    n, rows = state.known[0], rows[ALL:]
+    rows[-1] = hour_row(when)
+    counts = state.counts[rows, :n] * FADES
+    counts[:, slot] += 1.0
+    state.counts[rows, :n] = counts
+
+
+def hour_row(when: float) -> int:
+    return FIRST_HOUR + int(when * N_HOURS // DAY) % N_HOURS
+
+
+def find_rows(state: State) -> None:
+    """The contexts that hold from now on."""
+    recent, rows = state.recent, state.rows
+    last, before = int(recent[0]), int(recent[1])
+    rows[LAST] = FIRST_LAST + last
+    rows[BEFORE] = FIRST_BEFORE + before
+    two = last << BITS | before
+    three = two << BITS | int(recent[2])
+    six = ((three << BITS | int(recent[3])) << BITS | int(recent[4])) << BITS | int(recent[5])
+    rows[TWO] = FIRST_HASHED + find(state, OF_TWO | two)
+    rows[THREE] = FIRST_HASHED + find(state, OF_THREE | three)
+    rows[SIX] = FIRST_HASHED + find(state, six)
+
+
+def find(state: State, key: int) -> int:
+    """The row of a context, by open addressing; of a few that unused for longest gives way."""
+    keys, used = state.keys, state.used
+    found = first = key % N_HASHED
+    for step in range(PROBES):
+        row = (first + step) % N_HASHED
+        if keys[row] == key:
+            used[row] = state.known[1]
+            return row
+        if keys[row] == FREE:
+            found = row
+            break
+        if used[row] < used[found]:
+            found = row
+    keys[found], used[found] = key, state.known[1]
+    state.counts[FIRST_HASHED + found] = 0.0
+    return found
+
+
+def forget(state: State, slot: int) -> None:
+    """All that is known of an app; its slot may then be another's."""
+    last, before = FIRST_LAST + slot, FIRST_BEFORE + slot
+    state.counts[:, slot] = 0.0
+    state.counts[last] = 0.0
+    state.lessons[:, slot] = 0.0
+    state.lessons[last] = 0.0
+    state.lessons[before] = 0.0
+    state.errors[:, slot] = 0.0
+    state.errors[last] = 0.0
+    state.errors[before] = 0.0
+    for number in range(N_RECENT):
+        state.keys[state.keys >> number * BITS & (1 << BITS) - 1 == slot] = GONE
+    state.recent[state.recent == slot] = NOBODY
+    place = state.place[: state.known[0]]
+    place -= place > place[slot]
+    place[slot] = len(place) - 1
+    find_rows(state)
+
+
+FUNCTIONS = (
+    new_state, by_frequency, by_place, by_age, by_again, by_lessons, look, softmax, answer,
+    crowd_weight, observe, learn, learn_gate, count_place, count_age, count_contexts, hour_row,
+    find_rows, find, forget,
+)  # fmt: skip
+
+
+# One phone
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The start of the mix: a weight for each of `STATISTICS`, by set.
+
+    ``changed`` is for launches within a session after another app than before it, ``repeated`` for
+    those after the same app twice, ``opening`` for those that open a session. A weight of exactly 0
+    switches its statistic off for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
+    step with which all of them move (0: they stay), ``lesson`` scales that of the corrections.
+    ``taste`` is the weight of the SeqMF score, in standard deviations over the candidates; it stays
+    as it is.
+    """
+
+    changed: tuple[float, ...]
+    opening: tuple[float, ...]
+    repeated: tuple[float, ...]
+    gate: tuple[float, ...]
+    rate: float = 0.05
+    lesson: float = 1.0
+    taste: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("changed", "opening", "repeated"):
+            if len(getattr(self, name)) != N_STATISTICS:
+                raise ValueError(
+                    f"{name} must hold {N_STATISTICS} weights, for {', '.join(STATISTICS)}; "
+                    f"got {len(getattr(self, name))}."
+                )
+        if len(self.gate) != 4:
+            raise ValueError(f"gate must hold 4 weights, got {len(self.gate)}.")
+        numbers = (
+            *self.changed, *self.opening, *self.repeated, *self.gate,
+            self.rate, self.lesson, self.taste,
+        )  # fmt: skip
+        if not all(math.isfinite(number) for number in numbers) or min(self.rate, self.lesson) < 0:
+            raise ValueError("weights must be finite, and rate and lesson >= 0.")
+
+    def new_state(self, room: int) -> State:
+        return new_state(
+            room,
+            np.array([self.changed, self.opening, self.repeated]),
+            np.array(self.gate),
+            np.array([self.rate, self.lesson]),
+        )
+
+
+DEFAULT = Weights(  # fitted
+    changed=(0.28, 0.42, 0.26, 0.37, 0.12, 0.13, 0.19, 0.39, 0.07, 0.67),
+    opening=(0.52, 0.27, 0.18, 0.24, 0.10, 0.16, 0.19, 0.13, 0.01, 0.56),
+    repeated=(0.33, 0.40, 0.27, 0.35, 0.09, 0.14, 0.19, 0.35, -0.03, 0.63),
+    gate=(0.0, 0.47, 0.53, 0.23),
+)
+ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
+
+
+def without(*names: str, weights: Weights = DEFAULT) -> Weights:
+    """The weights with these ingredients switched off.
+
+    Names of `STATISTICS`; of groups of them (`GROUPS`); or ``adaptation``, which keeps the weights
+    where they start. To leave out the crowd, give a phone no crowd.
+    """
+    off: set[str] = set()
+    for name in names:
+        if name not in ABLATIONS:
+            raise ValueError(unknown("ingredient", name, ABLATIONS))
+        off.update(GROUPS.get(name, (name,)))
+
+    def kept(numbers: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(
+            0.0 if name in off else number for name, number in zip(STATISTICS, numbers, strict=True)
+        )
+
+    return replace(
+        weights,
+        changed=kept(weights.changed),
+        opening=kept(weights.opening),
+        repeated=kept(weights.repeated),
+        rate=0.0 if "adaptation" in off else weights.rate,
+    )
+
+
+class Reason(NamedTuple):
+    """Why an app stands where it stands.
+
+    ``speaks`` has for each statistic its part of the score, above or below that of the average
+    candidate; ``evidence`` the counts behind them. ``score`` is that of `Habits.scores`
+    and ``share`` its softmax.
+    """
+
+    app: int
+    score: float
+    share: float
+    speaks: dict[str, float]
+    evidence: dict[str, float]
+
+    @property
+    def strongest(self) -> list[tuple[str, float]]:
+        """What speaks most for it or against it, strongest first. All that the last apps say
+        (after-1 to after-6) counts as one, "after"."""
+        parts: dict[str, float] = {}
+        for name, part in self.speaks.items():
+            family = "after" if name.startswith("after-") else name
+            parts[family] = parts.get(family, 0.0) + part
+        return sorted(parts.items(), key=lambda part: -abs(part[1]))
+
+
+class CrowdView(Protocol):
+    """What many phones know, by the numbers that this phone has for apps."""
+
+    def shares(self, apps: Whole, last: int | None, before: int | None) -> tuple[Floats, float]:
+        """What part of the crowd's launches after `last` each of these apps was, and after `before`
+        and `last` where that is known; and on how many launches after both it rests, else 0."""
+        ...
+
+
+_NOTHING = np.zeros(0)
+
+
+class Habits:
+    """One phone's statistics and their mix. Apps are numbers; times are seconds, local time.
+
+    The state is bounded: `MAX_APPS` apps and `N_HASHED` contexts of two, three and six apps, those
+    unused for longest giving way. ``crowd`` may be set at any time; it is no part of the state.
+    """
+
+    def __init__(self, weights: Weights = DEFAULT) -> None:
+        self.weights = weights
+        self._state = weights.new_state(16)
+        self._slot: dict[int, int] = {}
+        self._apps = np.zeros(0, np.int64)  # by slot; -1 where an app was forgotten
+        self._crowd: CrowdView | None = None
+        self._view: View | None = None
+        self._moment = 0.0  # of the view
+        self._told: tuple[Floats, float] = _NOTHING, 0.0  # what the crowd says of the known apps
+
+    @property
+    def crowd(self) -> CrowdView | None:
+        """What many phones know; None where there is none."""
+        return self._crowd
+
+    @crowd.setter
+    def crowd(self, crowd: CrowdView | None) -> None:
+        if crowd is not self._crowd:
+            self._crowd = crowd
+            self._view = None
+
+    @property
+    def apps(self) -> list[int]:
+        """The apps known, latest launch first."""
+        order = self._apps[np.argsort(self._state.place[: len(self._apps)])]
+        known: list[int] = order[order >= 0].tolist()
+        return known
+
+    def mix(self, number: int = CHANGED) -> dict[str, float]:
+        """The weights of a set as they stand now."""
+        return dict(zip(STATISTICS, self._state.mix[number].tolist(), strict=True))
+
+    def observe(self, app: int, when: float) -> None:
+        """A launch: the weights and corrections learn from it, then the statistics take it in."""
+        if not isinstance(app, int | np.integer) or app < 0:
+            raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
+        if not math.isfinite(when):
+            raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
+        app, when = int(app), float(when)
+        view = self._seen_from(when)
+        slot = self._slot.get(app)
+        new = slot is None
+        if slot is None:
+            slot = self._new_slot(app)
+        observe(self._state, view, slot, when, new, *self._told)
+        self._view = None
+
+    def _new_slot(self, app: int) -> int:
+        empty = np.flatnonzero(self._apps < 0)
+        if len(empty):
+            slot = int(empty[0])
+        elif len(self._apps) == MAX_APPS:
+            slot = int(self._state.place.argmax())
+            del self._slot[int(self._apps[slot])]
+            forget(self._state, slot)
+        else:
+            slot = len(self._apps)
+            self._apps = np.append(self._apps, -1)
+            room = len(self._state.place)
+            if slot == room:
+                self._state = _resized(self._state, min(2 * room, MAX_APPS))
+        self._apps = self._apps.copy()  # a crowd may keep what it found for the old ones
+        self._apps[slot] = app
+        self._slot[app] = slot
+        return slot
+
+    def forget(self, app: int) -> None:
+        """An app that is gone: all that was known of it goes too. Apps never launched are fine.
+
+        Its slot stays empty until the next new app takes it.
+        """
+        slot = self._slot.pop(app, None)
+        if slot is None:
+            return
+        forget(self._state, slot)
+        self._apps = self._apps.copy()
+        self._apps[slot] = -1
+        self._view = None
+
+    def scores(
+        self,
+        candidates: Sequence[int] | npt.NDArray[np.integer],
+        when: float | None = None,
+        taste: Floats | None = None,
+    ) -> Floats:
+        """How likely each candidate is next, log P; higher is better.
+
+        Within a session the statistics are as of the last launch. With a ``when`` more than 15
+        minutes later they are as of then, and the launch would open a session. ``taste`` are the
+        SeqMF light scores of the candidates; with them the scores are log P but for a constant.
+        """
+        apps = _numbers(candidates)
+        scores = _log(self._chances(apps, when, crowded=True))
+        if taste is not None and self.weights.taste and apps:
+            scores += self.weights.taste * _standardised(taste)
+        return scores
+
+    def explain(
+        self,
+        candidates: Sequence[int] | npt.NDArray[np.integer],
+        when: float | None = None,
+        taste: Floats | None = None,
+    ) -> list[Reason]:
+        """What speaks for each candidate, best first; same arguments and scores as `scores`."""
+        apps = _numbers(candidates)
+        if not apps:
+            return []
+        slots = self._slots_of(apps)
+        view = self._seen_from(when)
+        parts = np.zeros((len(apps), N_STATISTICS))
+        there = slots >= 0
+        mix = self._state.mix[view.number]
+        parts[there] = mix * view.features[:, slots[there]].T
+        own = _log(self._chances(apps, when, crowded=False))
+        level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there
+        columns: dict[str, Floats] = dict(zip(STATISTICS, parts.T, strict=True))
+        columns["new"] = np.where(there, 0.0, own - (level if there.any() else 0.0))
+        total = own
+        if self._crowd is not None:
+            total = _log(self._chances(apps, when, crowded=True))
+            columns["crowd"] = total - own
+        if taste is not None and self.weights.taste:
+            columns["taste"] = self.weights.taste * _standardised(taste)
+            total = total + columns["taste"]
+        share = softmax(total)
+        return [
+            Reason(
+                apps[i],
+                float(total[i]),
+                float(share[i]),
+                {name: float(part[i] - part.mean()) for name, part in columns.items()},
+                self._evidence(int(slots[i]), view),
+            )
+            for i in np.argsort(-total, kind="stable").tolist()
+        ]
+
+    def _evidence(self, slot: int, view: View) -> dict[str, float]:
+        """The counts behind the statistics."""
+        if slot < 0:
+            return {}
+        state, rows = self._state, view.rows
+        return {
+            "launches": float(state.counts[rows[ALL], slot]),
+            "of": float(state.counts[rows[ALL]].sum()),
+            "after-1": float(state.counts[rows[LAST], slot]),
+            "after-2": float(state.counts[rows[TWO], slot]),
+            "after-3": float(state.counts[rows[THREE], slot]),
+            "after-6": float(state.counts[rows[SIX], slot]),
+            "place": float(state.place[slot]),
+            "seconds": max(0.0, self._moment - float(state.launched[slot])),
+            "hour": float(state.counts[rows[AT_HOUR], slot]),
+        }
+
+    def _slots_of(self, apps: list[int]) -> Whole:
+        """-1 for those never launched."""
+        known = self._slot
+        return np.array([known.get(app, -1) for app in apps], np.int64)
+
+    def _chances(self, apps: list[int], when: float | None, *, crowded: bool) -> Floats:
+        view, slots = self._seen_from(when), self._slots_of(apps)
+        share, told = self._told if crowded else (_NOTHING, 0.0)
+        if len(share):
+            if slots.min(initial=0) < 0 and self._crowd is not None:
+                share, told = self._crowd.shares(np.array(apps, np.int64), *self._context())
+            else:
+                share = share[slots]
+        return answer(self._state, view, slots, share, told)
+
+    def _context(self) -> tuple[int | None, int | None]:
+        """The last app and the one before it."""
+        last, before = self._state.recent[:2].tolist()
+        return (
+            None if last == NOBODY else int(self._apps[last]),
+            None if before == NOBODY else int(self._apps[before]),
+        )
+
+    def _seen_from(self, when: float | None) -> View:
+        """The statistics as of `when`; kept until the next launch."""
+        clock = float(self._state.clock[0])
+        moment = when if when is not None and when - clock > SESSION_GAP else clock
+        if self._view is None or self._moment != moment:
+            self._view, self._moment = look(self._state, moment), moment
+            self._told = _NOTHING, 0.0
+            if self._crowd is not None and self._slot:
+                self._told = self._crowd.shares(self._apps, *self._context())
+        return self._view
+
+    # Keeping
+
+    def to_bytes(self) -> bytes:
+        """The whole state; `from_bytes` goes on as if nothing had happened."""
+        n, state = len(self._apps), self._state
+        tensors: dict[str, npt.NDArray[Any]] = {"apps": self._apps}
+        for name in (
+            "known",
+            "clock",
+            "recent",
+            "rows",
+            "places",
+            "ages",
+            "mix",
+            "squares",
+            "gate",
+        ):
+            tensors[name] = getattr(state, name)
+        tensors |= {"place": state.place[:n], "launched": state.launched[:n]}
+        apps = np.append(np.arange(n), NOBODY)
+        by_last = np.concatenate([[0], FIRST_LAST + apps])
+        by_before = FIRST_BEFORE + apps
+        tensors["counts"] = state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n]
+        for name in ("lessons", "errors"):
+            tensors[name] = getattr(state, name)[np.append(by_last, by_before), :n]
+        hashed = np.flatnonzero(state.keys != FREE)
+        cells = state.counts[FIRST_HASHED + hashed, :n]
+        row, column = np.nonzero(cells)
+        tensors |= {
+            "hashed": hashed.astype(np.int64),
+            "keys": state.keys[hashed],
+            "used": state.used[hashed],
+            "sizes": np.bincount(row, minlength=len(hashed)).astype(np.int64),
+            "followers": column.astype(np.uint8),
+            "followed": cells[row, column],
+        }
+        words = {"kind": "nextapp habits", "version": VERSION}
+        return pack(tensors, words | {"weights": json.dumps(asdict(self.weights))})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Habits:
+        """Raises `WireError` where the bytes are damaged, or of another version."""
+        tensors, words = unpack(data)
+        if words.get("kind") != "nextapp habits":
+            raise WireError(f"expected nextapp habits, got {words.get('kind')!r}.")
+        if words.get("version", "1") != VERSION:
+            raise WireError(
+                f"habits of version {words.get('version', '1')} cannot be read by a program of "
+                f"version {VERSION}: learn them again from the launches."
+            )
+        try:
+            values = json.loads(words["weights"])
+            several = {name for name, value in values.items() if isinstance(value, list)}
+            habits = cls(Weights(**values | {name: tuple(values[name]) for name in several}))
+            habits._restore(tensors)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise WireError(f"habits that cannot be read: {error}") from error
+        return habits
+
+    def _restore(self, tensors: dict[str, npt.NDArray[Any]]) -> None:
+        n = len(tensors["apps"])
+        if n > MAX_APPS:
+            raise ValueError(f"{n} apps, at most {MAX_APPS} are kept.")
+        self._apps = tensors["apps"].copy()
+        self._slot = {app: slot for slot, app in enumerate(self._apps.tolist()) if app >= 0}
+        state = self._state = _resized(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
+        for name in (
+            "known",
+            "clock",
+            "recent",
+            "rows",
+            "places",
+            "ages",
+            "mix",
+            "squares",
+            "gate",
+        ):
+            if tensors[name].shape != getattr(state, name).shape:
+                raise ValueError(f"{name} of other statistics than these.")
+            getattr(state, name)[...] = tensors[name]
+        state.place[:n] = tensors["place"]
+        state.launched[:n] = tensors["launched"]
+        apps = np.append(np.arange(n), NOBODY)
+        by_last = np.concatenate([[0], FIRST_LAST + apps])
+        by_before = FIRST_BEFORE + apps
+        state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n] = tensors["counts"]
+        for name in ("lessons", "errors"):
+            getattr(state, name)[np.append(by_last, by_before), :n] = tensors[name]
+        hashed = tensors["hashed"]
+        state.keys[:] = FREE
+        state.keys[hashed], state.used[hashed] = tensors["keys"], tensors["used"]
+        rows = FIRST_HASHED + np.repeat(hashed, tensors["sizes"])
+        state.counts[rows, tensors["followers"]] = tensors["followed"]
+
+
+def _resized(state: State, room: int) -> State:
+    """The same state in arrays with more columns."""
+    wider: dict[str, npt.NDArray[Any]] = {}
+    for name in ("place", "launched", "counts", "lessons", "errors"):
+        old = getattr(state, name)
+        new: npt.NDArray[Any] = np.zeros((*old.shape[:-1], room), old.dtype)
+        new[..., : old.shape[-1]] = old
+        wider[name] = new
+    return state._replace(**wider)
+
+
+def _numbers(candidates: Sequence[int] | npt.NDArray[np.integer]) -> list[int]:
+    if isinstance(candidates, list):
+        return candidates
+    numbers: list[int] = np.asarray(candidates, np.int64).tolist()
+    return numbers
+
+
+def _log(chances: Floats) -> Floats:
+    scores: Floats = np.log(np.maximum(chances, LEAST_CHANCE))
+    return scores
+
+
+def _standardised(taste: Floats) -> Floats:
+    spread = float(np.std(taste))
+    standard: Floats = (np.asarray(taste) - np.mean(taste)) / (spread if spread > 0 else 1.0)
+    return standard

@@ -1,0 +1,175 @@
+"""What all phones of a log know together, without any privacy; each phone is told by the others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.data.log import LaunchLog
+from nextapp.wire import Floats
+
+Whole = npt.NDArray[np.int64]
+
+PAIR_WEIGHT = (
+    3.0  # launches that what comes after the last app weighs, after two; docs/predictor.md
+)
+LEAST_PAIR = 2  # launches after two apps that are needed to tell of them
+
+
+class Tables(NamedTuple):
+    """What the crowd says of k apps, row by row: after each of them, after some two of them."""
+
+    share: Floats  # (k, k): row = last app
+    pair_of: Whole  # (k²,): row of `pair_share` for before·k + last; -1 where it is not known
+    pair_share: Floats  # (n_pairs, k)
+    told: Floats  # (n_pairs,): launches that a row rests on
+
+
+class OtherPhones(NamedTuple):
+    """A crowd in the clear: what comes after one app, and after two.
+
+    ``moves`` are last·n + next, ascending, with their ``share`` of all after last; ``pairs`` are
+    (before·n + last)·n + next, ascending, with how many ``launches`` there were.
+    """
+
+    popularity: Floats
+    moves: Whole
+    share: Floats
+    pairs: Whole
+    launches: Whole
+
+    @property
+    def n_apps(self) -> int:
+        return len(self.popularity)
+
+    def shares(
+        self, apps: Whole, last: int | None, before: int | None = None
+    ) -> tuple[Floats, float]:
+        """As of `nextapp.predictor.CrowdView`."""
+        n = self.n_apps
+        if last is None or not 0 <= last < n:
+            return np.zeros(len(apps)), 0.0
+        known = np.where((apps >= 0) & (apps < n), apps, n)
+        share = _row(self.moves, self.share, last, n)[known]
+        if before is None or not 0 <= before < n:
+            return share, 0.0
+        launches = _row(self.pairs, self.launches, before * n + last, n)
+        total = float(launches.sum())
+        if total < LEAST_PAIR:
+            return share, 0.0
+        return (launches[known] + PAIR_WEIGHT * share) / (total + PAIR_WEIGHT), total
+
+    def tables(self, apps: Whole) -> Tables:
+        """`shares` of these apps after each of them, and after any two of them, at once."""
+        n, k = self.n_apps, len(apps)
+        place = np.full(n, -1)
+        place[apps] = np.arange(k)
+        last, following = place[self.moves // n], place[self.moves % n]
+        there = (last >= 0) & (following >= 0)
+        share = np.zeros((k, k))
+        share[last[there], following[there]] = self.share[there]
+
+        before, last = place[self.pairs // n // n], place[self.pairs // n % n]
+        there = (before >= 0) & (last >= 0)
+        launches, following = self.launches[there], place[self.pairs[there] % n]
+        context, row = np.unique(before[there] * k + last[there], return_inverse=True)
+        told = np.bincount(row, launches, minlength=len(context)).astype(np.float64)
+        counts = np.zeros((len(context), k))
+        here = following >= 0
+        counts[row[here], following[here]] = launches[here]
+        enough = told >= LEAST_PAIR
+        context, told, counts = context[enough], told[enough], counts[enough]
+        pair_of = np.full(k * k, -1)
+        pair_of[context] = np.arange(len(context))
+        pair_share = counts + PAIR_WEIGHT * share[context % max(k, 1)]
+        return Tables(share, pair_of, pair_share / (told + PAIR_WEIGHT)[:, None], told)
+
+
+class Pooled:
+    """The counts of all phones of a log; `others` is what one of them is told.
+
+    The counterpart of what `nextapp.crowd.CrowdLearner` learns from private reports: each phone
+    counts the same, by the share of its transitions that are j→i and of its launches that are of i.
+    What comes after two apps is counted by launches; without ``pairs`` it is left out.
+    """
+
+    def __init__(self, history: LaunchLog, *, pairs: bool = True) -> None:
+        self.n_apps = history.n_apps
+        self.with_pairs = pairs
+        self._app = history.app.astype(np.int64)
+        self._starts = history.starts
+        user = history.user.astype(np.int64)
+        n_each = np.bincount(user, minlength=history.n_users)
+        self._n_phones = int(np.count_nonzero(n_each))
+        self._launched: Floats = np.zeros(self.n_apps)
+        np.add.at(self._launched, self._app, 1.0 / n_each[user])
+        one = user[1:] == user[:-1]
+        self._moves, where = np.unique(
+            _contexts(self._app, 2, self.n_apps)[one], return_inverse=True
+        )
+        weight = 1.0 / (n_each[user[1:][one]] - 1)
+        self._weights = np.bincount(where, weight, minlength=len(self._moves)).astype(np.float64)
+        two = user[2:] == user[:-2]
+        self._pairs, self._launches = np.unique(
+            _contexts(self._app, 3, self.n_apps)[two], return_counts=True
+        )
+
+    def others(self, user: int) -> OtherPhones:
+        """What all phones but this one know; -1 leaves out none."""
+        own = self._app[slice(*self._starts[user : user + 2])] if user >= 0 else self._app[:0]
+        launched, n_phones = self._launched.copy(), self._n_phones
+        weights, launches = self._weights.copy(), self._launches.copy()
+        if len(own):
+            n_phones -= 1
+            launched = launched - np.bincount(own, minlength=self.n_apps) / len(own)
+            moves, n_each = np.unique(_contexts(own, 2, self.n_apps), return_counts=True)
+            weights[np.searchsorted(self._moves, moves)] -= n_each / max(len(own) - 1, 1)
+            pairs, n_each = np.unique(_contexts(own, 3, self.n_apps), return_counts=True)
+            launches[np.searchsorted(self._pairs, pairs)] -= n_each
+        told = weights > _LEAST  # what is left of this phone's own is rounding
+        moves, weights = self._moves[told], weights[told]
+        row = moves // self.n_apps
+        known = (launches > 0) & self.with_pairs
+        popularity = np.maximum(launched, 0.0) if n_phones else np.ones(self.n_apps)
+        return OtherPhones(
+            popularity / popularity.sum(),
+            moves,
+            weights / np.bincount(row, weights, minlength=self.n_apps)[row],
+            self._pairs[known],
+            launches[known],
+        )
+
+
+_LEAST = 1e-12
+
+
+def pooled(history: LaunchLog) -> Pooled:
+    """What all phones of a log know together."""
+    return Pooled(history)
+
+
+def pooled_without_pairs(history: LaunchLog) -> Pooled:
+    """`pooled`, of the last app alone: what private crowds can tell."""
+    return Pooled(history, pairs=False)
+
+
+def _row(
+    cells: Whole, values: npt.NDArray[np.floating] | Whole, context: int, n_apps: int
+) -> Floats:
+    """The values of one context by app, and a 0 for apps that are not in the catalogue."""
+    first = context * n_apps
+    row = slice(*np.searchsorted(cells, [first, first + n_apps]).tolist())
+    dense = np.zeros(n_apps + 1)
+    dense[cells[row] - first] = values[row]
+    return dense
+
+
+def _contexts(app: Whole, length: int, n_apps: int) -> Whole:
+    """A number for every `length` launches in a row."""
+    n = max(len(app) - length + 1, 0)
+    number = np.zeros(n, np.int64)
+    for step in range(length):
+        number = number * n_apps + app[step : step + n]
+    return number

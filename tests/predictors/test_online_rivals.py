@@ -1,0 +1,68 @@
+"""Rivals that learn through the test part, against lists and counters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from nextapp.data import LaunchLog, Split
+from nextapp.evaluation import exam, preset_named
+from nextapp.predictors import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
+
+
+@pytest.fixture
+def test(rng):
+    n_users, n_each, n_apps = 4, 80, 9
+    log = LaunchLog.from_columns(
+        np.repeat(np.arange(n_users), n_each),
+        rng.zipf(1.3, n_users * n_each) % n_apps,
+        np.cumsum(rng.choice([20_000, 2_000_000], (n_users, n_each), p=[0.8, 0.2]), axis=1).ravel(),
+        [f"u{k}" for k in range(n_users)],
+        [f"a{k}" for k in range(n_apps)],
+    )
+    return exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named("paper"))
+
+
+def expected(rival, before: list[int], others: list[list[int]], app: int) -> float:
+    """The score of an app, from all launches of the phone before the one asked for."""
+    if rival is OnlineMRU:
+        return max((t for t, other in enumerate(before) if other == app), default=-1)
+    if rival is OnlineMFU:
+        return before.count(app)
+    moves = Counter(pairwise(before))
+    if rival is OnlineSR:
+        for other in others:
+            moves.update(pairwise(other))
+    return moves[before[-1], app]
+
+
+@pytest.mark.parametrize("rival", [OnlineMRU, OnlineMFU, OnlineSR, OnlineSROnDevice])
+def test_each_prediction_knows_all_that_came_before_it(test, rival):
+    model = rival()
+    model.fit(test.history)
+    whole, n_asked = test.whole, 0
+    asked = np.delete(test.rows, test.sessions[:-1])  # all of a session but its first
+    found = np.concatenate([model.score(chunk.questions) for chunk in test.chunks])
+    history = [test.history.app[test.history.user == user].tolist() for user in range(4)]
+    cell = 0
+    for row in asked.tolist():
+        user = int(whole.user[row])
+        own = test.candidates[slice(*test.candidate_starts[user : user + 2])].tolist()
+        before = whole.app[whole.starts[user] : row].tolist()
+        others = [launches for other, launches in enumerate(history) if other != user]
+        scores = [expected(rival, before, others, app) for app in own]
+        told = found[cell : cell + len(own)]
+        if rival is OnlineMRU:  # any numbers in this order
+            assert (
+                np.argsort(told, kind="stable").tolist()
+                == np.argsort(scores, kind="stable").tolist()
+            )
+        else:
+            assert told.tolist() == scores
+        cell += len(own)
+        n_asked += 1
+    assert cell == len(found)
+    assert n_asked > 60
