@@ -13,6 +13,7 @@ import socket
 import tempfile
 import threading
 import tracemalloc
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -28,7 +29,16 @@ from nextapp.phone.limits import BadBroadcast
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.privacy import MECHANISMS
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, History, ModelSettings, Report, ReportRequest, digest_of, pack
+from nextapp.wire import (
+    Broadcast,
+    Crowd,
+    History,
+    ModelSettings,
+    Report,
+    ReportRequest,
+    digest_of,
+    pack,
+)
 
 NOON = 1_790_000_000.0
 DAY = 86_400.0
@@ -160,7 +170,10 @@ def crowds(draw, n_apps: int):
 
 @st.composite
 def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
-    """Broadcasts as a good server makes them, apart from what it asks for."""
+    """Broadcasts as a good server makes them, apart from what it asks for.
+
+    Catalogues grow, shrink and change their order; rounds and histories follow in `transcript`.
+    """
     apps = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True)))
     vectors = np.random.default_rng(draw(st.integers(0, 9))).normal(0, 0.3, (len(apps), 2))
     request = ReportRequest(
@@ -170,7 +183,11 @@ def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
     )
     if draw(st.integers(0, 3)) == 0:
         request = ReportRequest(draw(st.sampled_from(["subset", "hadamard"])), 1.0)
-    return Broadcast(draw(st.integers(0, 5)), vectors, ModelSettings(), apps, request).to_bytes()
+    crowd = None
+    if draw(st.booleans()):
+        each = np.full(len(apps), 1 / len(apps))
+        crowd = Crowd(each, np.arange(len(apps) + 1), np.arange(len(apps))[::-1].copy(), each)
+    return Broadcast(0, vectors, ModelSettings(), apps, request, crowd)
 
 
 SCRIPTS = st.lists(
@@ -185,7 +202,7 @@ SCRIPTS = st.lists(
         st.sampled_from([0.0, 3600.0, DAY, 3 * DAY, PATIENCE + DAY]),
     ),
     min_size=1,
-    max_size=5,
+    max_size=6,
 )
 LAUNCHES = st.lists(
     st.tuples(st.sampled_from(POOL), st.sampled_from([0.0, 1.0, 60.0, 4000.0, 5e6])), max_size=25
@@ -205,9 +222,14 @@ def transcript(folder: Path, launches, scripts) -> list[object]:
             when += gap
             phone.observe(app, when, zone=0)
         store.set(server=URL, token=TOKEN)
-        now = NOON
-        for number, (data, digest, statuses, later) in enumerate(scripts):
+        now, history = NOON, History()
+        for number, (served, digest, statuses, later) in enumerate(scripts):
             now += later
+            data = served
+            if isinstance(served, Broadcast):
+                round_ = history.digests[-1][0] + 1 if history.digests else 0
+                data = replace(served, round=round_, history=history).to_bytes()
+                history = history.after(round_, data)
             client = HostileClient(Script(data, digest, statuses))
             synced = phone.sync(client, when=now, bits=KeyedBits(number))
             found.append(client.sent)
