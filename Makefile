@@ -36,7 +36,7 @@ light:
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
 	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
-	  tests/privacy tests/server tests/crowd tests/predictor tests/phone
+	  tests/privacy tests/learners tests/crowd tests/predictor tests/phone
 
 # Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
 flower: $(FLOWER)/.ready
