@@ -6,9 +6,23 @@
 
 from __future__ import annotations
 
-from nextapp.phone.client import Client, ServerError
+from typing import TYPE_CHECKING, Any
+
 from nextapp.phone.limits import Limits
 from nextapp.phone.phone import Phone, Status, Synced
+from nextapp.phone.server_errors import ServerError
 from nextapp.phone.store import Store, StoreError
 
+if TYPE_CHECKING:
+    from nextapp.phone.client import Client as Client
+
 __all__ = ["Client", "Limits", "Phone", "ServerError", "Status", "Store", "StoreError", "Synced"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Client` is loaded when it is used: its imports take as long as the rest of a phone's."""
+    if name != "Client":
+        raise AttributeError(f"module 'nextapp.phone' has no attribute {name!r}.")
+    from nextapp.phone.client import Client
+
+    return Client

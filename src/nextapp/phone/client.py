@@ -25,6 +25,15 @@ from os import PathLike
 from typing import NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
+from nextapp.phone.server_errors import (
+    BadAnswer,
+    NotAsPublished,
+    Overloaded,
+    Refused,
+    ServerError,
+    Unreachable,
+    Untrusted,
+)
 from nextapp.randomness import SystemBits, below
 from nextapp.wire import digest_of, is_digest
 
@@ -37,43 +46,6 @@ LONGEST_PAUSE = 30.0
 _CHUNK = 64 << 10
 _LONGEST_WAIT = 30 * 86_400.0  # that a server may ask for
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
-
-
-class ServerError(RuntimeError):
-    """The server was not reached or did not do what was asked."""
-
-
-class Unreachable(ServerError):
-    """No answer: no network, no server, a connection that broke off, a time limit."""
-
-
-class Untrusted(ServerError):
-    """The server could not show that it is the one it should be, so nothing was sent."""
-
-
-class Overloaded(ServerError):
-    """The server asks to be left alone for a while: ``pause`` seconds, or None for no word."""
-
-    def __init__(self, message: str, pause: float | None) -> None:
-        super().__init__(message)
-        self.pause = pause
-
-
-class BadAnswer(ServerError):
-    """An answer that is not of the protocol, or larger than any should be."""
-
-
-class Refused(ServerError):
-    """The server says no, and will say so again: its ``status``, ``code`` and message."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(f"the server refuses ({code}): {message}")
-        self.status = status
-        self.code = code
-
-
-class NotAsPublished(ServerError):
-    """The bytes of a broadcast are not those whose digest the server publishes."""
 
 
 class Published(NamedTuple):

@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from nextapp.phone.client import Client, ServerError
 from nextapp.phone.limits import Limits
 from nextapp.phone.phone import Phone, Status, Synced
+from nextapp.phone.server_errors import ServerError
 from nextapp.phone.store import DAY, DrawnReport, Store, StoreError
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
@@ -112,6 +112,8 @@ def sync(
     now: bool = False,
 ) -> tuple[Synced, Lines]:
     """Join a server if a code is given; then fetch, learn, report."""
+    from nextapp.phone.client import Client  # slow to import, and no other command needs it
+
     with opened(path) as phone:
         url = server or phone.store.setting("server")
         if url is None:

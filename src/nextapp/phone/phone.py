@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from nextapp.phone.client import (
-    Client,
+from nextapp.phone.core import PhoneCore
+from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, read_broadcast
+from nextapp.phone.server_errors import (
     NotAsPublished,
     Overloaded,
     Refused,
@@ -29,8 +30,6 @@ from nextapp.phone.client import (
     Unreachable,
     Untrusted,
 )
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, read_broadcast
 from nextapp.phone.store import (
     DAY,
     AlreadyDrawn,
@@ -46,6 +45,9 @@ from nextapp.predictor import Habits, Reason
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.randomness import Bits, SystemBits, below
 from nextapp.wire import Broadcast, WireError
+
+if TYPE_CHECKING:
+    from nextapp.phone.client import Client
 
 MOST_LAUNCHES = 100_000
 """Kept at most, however many there are in the window."""

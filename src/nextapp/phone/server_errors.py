@@ -1,0 +1,40 @@
+"""What may go wrong with a server; apart from the client, whose imports are slow."""
+
+from __future__ import annotations
+
+
+class ServerError(RuntimeError):
+    """The server was not reached or did not do what was asked."""
+
+
+class Unreachable(ServerError):
+    """No answer: no network, no server, a connection that broke off, a time limit."""
+
+
+class Untrusted(ServerError):
+    """The server could not show that it is the one it should be, so nothing was sent."""
+
+
+class Overloaded(ServerError):
+    """The server asks to be left alone for a while: ``pause`` seconds, or None for no word."""
+
+    def __init__(self, message: str, pause: float | None) -> None:
+        super().__init__(message)
+        self.pause = pause
+
+
+class BadAnswer(ServerError):
+    """An answer that is not of the protocol, or larger than any should be."""
+
+
+class Refused(ServerError):
+    """The server says no, and will say so again: its ``status``, ``code`` and message."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"the server refuses ({code}): {message}")
+        self.status = status
+        self.code = code
+
+
+class NotAsPublished(ServerError):
+    """The bytes of a broadcast are not those whose digest the server publishes."""
