@@ -115,6 +115,9 @@ OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RE
 OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
 
 VERSION = "2"  # of the state as bytes
+_KEPT_WHOLE = (
+    "known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate",
+)  # fmt: skip
 
 
 class State(NamedTuple):
@@ -745,17 +748,7 @@ class Habits:
         """The whole state; `from_bytes` goes on as if nothing had happened."""
         n, state = len(self._apps), self._state
         tensors: dict[str, npt.NDArray[Any]] = {"apps": self._apps}
-        for name in (
-            "known",
-            "clock",
-            "recent",
-            "rows",
-            "places",
-            "ages",
-            "mix",
-            "squares",
-            "gate",
-        ):
+        for name in _KEPT_WHOLE:
             tensors[name] = getattr(state, name)
         tensors |= {"place": state.place[:n], "launched": state.launched[:n]}
         apps = np.append(np.arange(n), NOBODY)
@@ -805,17 +798,7 @@ class Habits:
         self._apps = tensors["apps"].copy()
         self._slot = {app: slot for slot, app in enumerate(self._apps.tolist()) if app >= 0}
         state = self._state = _resized(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
-        for name in (
-            "known",
-            "clock",
-            "recent",
-            "rows",
-            "places",
-            "ages",
-            "mix",
-            "squares",
-            "gate",
-        ):
+        for name in _KEPT_WHOLE:
             if tensors[name].shape != getattr(state, name).shape:
                 raise ValueError(f"{name} of other statistics than these.")
             getattr(state, name)[...] = tensors[name]

@@ -656,7 +656,7 @@ def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
     with Store.create(tmp_path / "b.db", witness=outside) as other:
         assert other.ledger.spent(NOON).lifetime == 0.0  # another phone's record
     identity = json.loads(outside.read_text())["store"]
-    nonsense = ("NaN", "-1", '"x"', "[]", "1e999")
+    nonsense = ("NaN", "-1", '"x"', "[]", "1e999", '9, "drawn": 1e300', '9, "server": 7')
     written = [f'{{"store": "{identity}", "spent": {each}}}'.encode() for each in nonsense]
     for damaged in (b"", b"{", b"[1]", b'{"store": 3, "spent": "x"}', *written):
         outside.write_bytes(damaged)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 from nextapp.storage import write_atomically
 
+_LATEST = 253_402_214_400.0  # the last midnight of the year 9999, UTC: no clock says more
+
 
 class Spending(NamedTuple):
     """ε in all, and the latest report: when it was drawn, for which server and round."""
@@ -38,8 +40,14 @@ class Witness:
             if record.pop("store") != self._store:
                 return Spending(0.0)
             found = Spending(**record)
-            whole = all(math.isfinite(each) and each >= 0 for each in (found.spent, found.drawn))
-            return found if whole and found.round >= 0 and found.server[:0] == "" else Spending(0.0)
+            whole = (
+                math.isfinite(found.spent)
+                and found.spent >= 0
+                and 0 <= found.drawn <= _LATEST
+                and isinstance(found.server, str)
+                and found.round >= 0
+            )
+            return found if whole else Spending(0.0)
         except FileNotFoundError:
             return Spending(0.0)
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
