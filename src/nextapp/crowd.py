@@ -1,12 +1,12 @@
-"""What a crowd tells: from many phones' shares under noise to what a new phone can start from.
+"""What a crowd tells: from many phones' transitions under noise to what a new phone can start from.
 
-π (n_apps, n_apps + 1)   mean shares of the phones, as `nextapp.shares` lays them out
+π (n_apps, n_apps + 1)   mean of what phones tell of themselves, as `nextapp.shares` lays it out
 σ                        standard error of one estimated entry of π
 
-The estimate of π is unbiased and most of it is noise. `shrunk` gives each entry its expected value
+The estimate of π is unbiased and most of it is noise. `shrink` gives each entry its expected value
 under a law of the true entries that is itself fitted to all of them (empirical Bayes). How popular
 an app is shows in all the entries of its row and its column, so that is known first, and single
-transitions are held against it; `crowd_from` tells what the reports add to it.
+transitions are held against it; `crowd_from` tells what is expected.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import math
 import numpy as np
 
 from nextapp.directed import probabilities
-from nextapp.privacy import FrequencyMechanism
-from nextapp.shares import POPULARITY, check_popularity
+from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.shares import POPULARITY, REPEATS, check_popularity
 from nextapp.wire import (
     Crowd,
     Floats,
@@ -31,6 +31,13 @@ LEAST_SHARE = 1e-3
 
 LEAST_SUPPORT = 10
 """Reports that must be expected to favour a cell by chance alone before any are believed."""
+
+EMPHASIS = 1.5
+"""How much of a row is told, by what is expected of it; up to all of it.
+
+A phone begins with little trust in a crowd, and weighs a row by how much of it is told. Chosen on
+people and synthetic phones; 1.25 and 2 do nearly as well
+(docs/decisions/0015-fewer-codewords-told-louder.md)."""
 
 LEAN = 3.0
 """Entries that are just as expected, added to those seen when their law is fitted."""
@@ -46,65 +53,86 @@ _LEAST = 1e-12
 _LONG_RUN = 50  # launches after which P(app) no longer changes
 
 
-def learnt_crowd(
-    oracle: FrequencyMechanism, estimate: Floats, n_reports: int, popularity: float = POPULARITY
-) -> Crowd:
-    """What an oracle's estimate of π from this many reports tells.
+def entry_variance(mechanism: Mechanism) -> float:
+    """The variance of one entry of the estimate from one report, for an entry near 0."""
+    return mechanism.clip**2 * mechanism.variance / mechanism.D
 
-    Nothing, where a cell can expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the
-    noise is then far from normal, and would be taken for knowledge.
+
+def crowd_from_reports(
+    mechanism: Mechanism, estimate: Floats, n_reports: float, popularity: float = POPULARITY
+) -> Crowd:
+    """What a mechanism's estimate of π from this many reports tells.
+
+    π is the mean of shares where phones name one cell (`FrequencyMechanism`), `popularity` of them
+    being of launches; else that of transition vectors. Of cells nothing is told where one can
+    expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the noise is then far from
+    normal, and would be taken for knowledge.
     """
-    if n_reports * oracle.n_favoured < LEAST_SUPPORT * oracle.n_outputs:
-        n_apps = oracle.n_apps
-        return _told(np.full(n_apps, 1.0 / n_apps), np.zeros((n_apps, n_apps)))
-    variance = oracle.cell_variance(1.0 / oracle.D)  # that of a cell of average share
+    n_apps = mechanism.n_apps
+    if not isinstance(mechanism, FrequencyMechanism):
+        error = math.sqrt(entry_variance(mechanism) / n_reports)
+        return crowd_from(estimate, error, 0.0, REPEATS)
+    if n_reports * mechanism.n_favoured < LEAST_SUPPORT * mechanism.n_outputs:
+        return _largest_shares(np.full(n_apps, 1.0 / n_apps), np.zeros((n_apps, n_apps)))
+    variance = mechanism.cell_variance(1.0 / mechanism.D)  # that of a cell of average share
     return crowd_from(estimate, math.sqrt(variance / n_reports), popularity)
 
 
-def crowd_from(estimate: Floats, error: float, popularity: float = POPULARITY) -> Crowd:
+def crowd_from(
+    estimate: Floats, error: float, popularity: float = POPULARITY, repeats: float = 1.0
+) -> Crowd:
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
-        share(i | j) = max(0, P(i | j) − (1 − ρ(j)) U(i | j)),   i ≠ j
-        share(j | j) = ρ(j) P(j | j)
+        share(i | j) = max(0, P(i | j) − (1 − ρ(j)^¼) U(i | j)),   i ≠ j
+        share(j | j) = √ρ(j) P(j | j)
         ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
-    P(i | j) is what `transitions_expected` makes of the reports, s its standard deviation, and
-    U(i | j) the usual, which goes by the popularity of i. So ρ is how surely the reports set a row
-    apart from the usual, and 1 − ρ of the usual is not told: it is left to the phone, which knows
-    itself what it uses, and how readily it repeats. Only the `MOST_FOLLOWERS` likeliest followers
-    of an app are told.
+    A row is then told `EMPHASIS` times, as far as it sums to 1 or less.
 
-    P(app) is first that of `launches_expected`, then that of the transitions found with it, with
-    which they are found again. With σ = 0 nothing is shrunk, and ρ = 1.
+    P(i | j) is what `expected_transitions` makes of the reports, s its standard deviation, and
+    U(i | j) what would be expected by the popularity of i alone. So ρ is how surely the reports set
+    a row apart from popularity. What is held back is left to the phone: a little of popularity, and
+    repeats, since a phone that is told of little else expects the same app too often. Only the
+    `MOST_FOLLOWERS` likeliest followers of an app are told. How much is held back was chosen on
+    people and synthetic phones (docs/decisions/0013-the-whole-vector.md).
+
+    P(app) is first that of `expected_popularity`, then that of the transitions found with it, with
+    which they are found again. With σ = 0 nothing is shrunk, and all is told. `popularity` is the
+    part of π that is of launches; a repeat counts `repeats` times what another transition does.
     """
     check_popularity(popularity)
     if error == 0:
-        return _told(*_exact(estimate, popularity))
-    likes = launches_expected(estimate, error, popularity)
-    if popularity == 1 or len(likes) == 1:
-        return _told(likes, np.zeros((len(likes), len(likes))))
-    moves = (1.0 - popularity) * _spoken(estimate, error)
-    found, _ = transitions_expected(estimate[:, :-1], error, likes, moves)
+        return _largest_shares(*_exact(estimate, popularity, repeats))
+    n_apps = len(estimate)
+    spoken = estimate[:, :-1] if popularity == 0 else estimate
+    total = max(float(spoken.sum()), 2.0 * error * math.sqrt(spoken.size))
+    estimate, error = estimate / total, error / total
+    likes = expected_popularity(estimate, error, popularity)
+    if popularity == 1 or n_apps == 1:
+        return _largest_shares(likes, np.zeros((n_apps, n_apps)))
+    moves = 1.0 - popularity
+    found, _ = expected_transitions(estimate[:, :-1], error, likes, moves)
     likes = np.maximum(found.sum(axis=0) + found.sum(axis=1), _LEAST)
     likes /= likes.sum()
-    found, spread = transitions_expected(estimate[:, :-1], error, likes, moves)
-    repeats = np.eye(len(likes), dtype=bool)
-    usual = np.where(repeats, 0.0, likes)
-    usual *= (np.where(repeats, 0.0, found).sum(axis=1) / usual.sum(axis=1))[:, None]
-    apart = np.where(repeats, 0.0, np.abs(found - usual)).sum(axis=1)
-    sure = apart / (apart + np.where(repeats, 0.0, spread).sum(axis=1))
-    told = np.maximum(found - (1.0 - sure)[:, None] * usual, 0.0)
-    told[repeats] = sure * found[repeats]
-    return _told(likes, told / found.sum(axis=1)[:, None])
+    found, spread = expected_transitions(estimate[:, :-1], error, likes, moves)
+    same = np.eye(n_apps, dtype=bool)
+    others = np.where(same, 0.0, found)
+    usual = np.where(same, 0.0, likes)
+    usual *= (others.sum(axis=1) / usual.sum(axis=1))[:, None]
+    apart = np.abs(others - usual).sum(axis=1)
+    sure = apart / (apart + np.where(same, 0.0, spread).sum(axis=1))
+    again = found[same] / repeats
+    told = np.maximum(others - (1.0 - sure**0.25)[:, None] * usual, 0.0)
+    told[same] = np.sqrt(sure) * again
+    told /= (others.sum(axis=1) + again)[:, None]
+    return _largest_shares(
+        likes, EMPHASIS * told / np.maximum(1.0, EMPHASIS * told.sum(axis=1))[:, None]
+    )
 
 
-def _spoken(estimate: Floats, error: float) -> float:
-    """Σπ, how many of the phones had anything to say: at most as many as the estimate allows."""
-    return min(1.0, max(float(estimate.sum()), 0.0) + 2.0 * error * math.sqrt(estimate.size))
-
-
-def _exact(estimate: Floats, popularity: float) -> tuple[Floats, Floats]:
+def _exact(estimate: Floats, popularity: float, repeats: float) -> tuple[Floats, Floats]:
     known = np.maximum(estimate, 0.0)
+    np.fill_diagonal(known, np.diagonal(known) / repeats)
     likes = known[:, :-1].sum(axis=0) if popularity == 0 else known[:, -1]
     n_apps, total = len(likes), float(likes.sum())
     likes = likes / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
@@ -112,7 +140,7 @@ def _exact(estimate: Floats, popularity: float) -> tuple[Floats, Floats]:
     return likes, known[:, :-1] / rows[:, None]
 
 
-def _told(likes: Floats, share: Floats) -> Crowd:
+def _largest_shares(likes: Floats, share: Floats) -> Crowd:
     """The largest shares of a row are told. Every app keeps a little of P(app): a phone may have
     any."""
     starts, following, kept = [0], [np.zeros(0, np.int64)], [np.zeros(0)]
@@ -131,11 +159,11 @@ def _told(likes: Floats, share: Floats) -> Crowd:
     )
 
 
-def launches_expected(estimate: Floats, error: float, popularity: float = POPULARITY) -> Floats:
+def expected_popularity(estimate: Floats, error: float, popularity: float = POPULARITY) -> Floats:
     """(n_apps,): P(app), from the column of launches and from the sums of rows and columns.
 
     Rows and columns differ by a phone's first and last launch only, so all three speak of the same;
-    they are weighed by their precision, then `shrunk` towards even shares.
+    they are weighed by their precision, then shrunk (`shrink`) towards even shares. Σπ is 1.
     """
     n_apps, transitions = len(estimate), 1.0 - popularity
     moves = (estimate[:, :-1].sum(axis=0) + estimate[:, :-1].sum(axis=1)) / 2
@@ -143,14 +171,14 @@ def launches_expected(estimate: Floats, error: float, popularity: float = POPULA
     precision = transitions**2 / spread + popularity**2
     seen = (transitions * moves / spread + popularity * estimate[:, -1]) / precision
     multiples = [_AS_EXPECTED, 0.0, *np.geomspace(0.03, 0.8, 15), *np.geomspace(1.2, n_apps, 25)]
-    mean = _spoken(estimate, error) / n_apps
+    mean = 1.0 / n_apps
     levels = np.tile(mean * np.array(multiples), (n_apps, 1))
-    found, _ = shrunk(seen, error / math.sqrt(precision), levels, mean=mean)
+    found, _ = shrink(seen, error / math.sqrt(precision), levels, mean=mean)
     found = np.maximum(found, _LEAST)
     return np.asarray(found / found.sum())
 
 
-def transitions_expected(
+def expected_transitions(
     estimate: Floats, error: float, likes: Floats, total: float
 ) -> tuple[Floats, Floats]:
     """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app) and Σπ = `total`.
@@ -171,7 +199,7 @@ def transitions_expected(
     found, spread = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
 
     levels = _side_by_side(row[kind][:, None] * np.append(0.0, _PARTS), sizes)
-    found[repeats], spread[repeats] = shrunk(np.diagonal(estimate), error, levels)
+    found[repeats], spread[repeats] = shrink(np.diagonal(estimate), error, levels)
 
     bins = np.rint(estimate[others] / (_BIN * error)).astype(np.int64)
     lowest, n_bins = bins.min(), np.ptp(bins) + 1
@@ -185,7 +213,7 @@ def transitions_expected(
     expected *= mean * len(place) / (count @ expected)
     levels = _side_by_side(expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS, sizes)
     seen = (alike % n_bins + lowest) * (_BIN * error)
-    each = shrunk(seen, error, levels, count.astype(float), mean)
+    each = shrink(seen, error, levels, count.astype(float), mean)
     found[others], spread[others] = each[0][place], each[1][place]
     return found, spread
 
@@ -196,7 +224,7 @@ def _side_by_side(*levels: Floats) -> Floats:
     return np.concatenate([np.broadcast_to(each, (n, each.shape[-1])) for each in levels], axis=1)
 
 
-def shrunk(
+def shrink(
     seen: Floats,
     error: float,
     levels: Floats,
@@ -273,4 +301,4 @@ def crowd_of_vectors(
     elif n_apps > MOST_FOLLOWERS:
         untold = np.partition(rows, n_apps - MOST_FOLLOWERS - 1, axis=1)
         rows = rows - untold[:, n_apps - MOST_FOLLOWERS - 1, None]
-    return _told(told, rows)
+    return _largest_shares(told, rows)

@@ -1,17 +1,17 @@
-"""A directed embedding model of the next app, a rival of the crowd's histogram.
+"""A directed embedding model of the next app, a rival of the crowd's counts.
 
-Q (n_apps, d)   vectors of apps as they come next      p (d,)   user vector
-R (n_apps, d)   vectors of apps as they came last      w (n_last, n_apps)   shares of transitions
-last (n_last,)  the apps that w's rows stand for
+Q (n_apps, d)   vectors of the next apps               p (d,)   user vector
+R (n_apps, d)   vectors of the last apps               w (n_last, n_apps)   shares of transitions
+last (n_last,)  the apps of w's rows
 
     P(i | j, u) = softmax_i q_iᵀ(p + r_j)
     L = − Σ_ji w_ji log P(i | j, u) + λ/2 ‖p‖²
 
-SeqMF's q_iᵀq_j is the same whichever of i and j came first; q_iᵀr_j is not. This module has the
-phone's side, the user solve and the slope of L in Q and R, a matrix that any gradient mechanism can
-encode. `nextapp.fleet.directed_steps` is the same for many phones, and
-`nextapp.studies.crowd_rounds` trains by it in rounds: `nextapp coldstart --way directed`,
-and the model `nextapp-directed`. docs/decisions/0008-what-the-crowd-tells.md says how it fares.
+SeqMF's q_iᵀq_j is symmetric in i and j; q_iᵀr_j is not. This module has the phone's side: the user
+vector, and the gradient of L in Q and R, a matrix that any gradient mechanism can encode.
+`nextapp.fleet.directed_steps` does the same for many phones, and `nextapp.studies.crowd_rounds`
+trains the model in rounds: `nextapp coldstart --way directed`, and the model `nextapp-directed`.
+Results: docs/decisions/0008-what-the-crowd-tells.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Transitions(NamedTuple):
 
 
 def transitions_of(history: npt.NDArray[np.integer], n_apps: int) -> Transitions:
-    """From launches in order."""
+    """The shares of transitions of a history of launches, oldest first."""
     last, row = np.unique(history[:-1], return_inverse=True)
     share = np.zeros((len(last), n_apps))
     np.add.at(share, (row, history[1:]), 1.0 / max(1, len(history) - 1))
@@ -56,7 +56,7 @@ def loss(Q: Floats, R: Floats, p: Floats, phone: Transitions, lam: float) -> flo
 
 
 def user_vector(Q: Floats, R: Floats, phone: Transitions, lam: float) -> Floats:
-    """The p that minimises L, by a few of Newton's steps from 0; L is convex in p."""
+    """The p that minimises L, by a few Newton steps from 0; L is convex in p."""
     p = np.zeros(Q.shape[1])
     weight = phone.share.sum(axis=1)
     for _ in range(NEWTON_STEPS if len(phone.last) else 0):
@@ -69,7 +69,7 @@ def user_vector(Q: Floats, R: Floats, phone: Transitions, lam: float) -> Floats:
 
 
 def gradient(Q: Floats, R: Floats, p: Floats, phone: Transitions) -> Floats:
-    """(2 n_apps, d): the slope of L in Q, and below it that in R."""
+    """(2 n_apps, d): the gradient of L in Q, stacked on that in R."""
     error = phone.share.sum(axis=1)[:, None] * probabilities(Q, R, p, phone.last) - phone.share
     found = np.zeros((2 * len(Q), Q.shape[1]))
     found[: len(Q)] = error.T @ (p + R[phone.last])

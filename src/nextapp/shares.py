@@ -1,15 +1,16 @@
-"""What a phone can say of itself in one cell: how often an app came after another, or at all.
-
-A phone's shares are a matrix (n_apps, n_apps + 1) of numbers >= 0 that sum to 1 or less:
+"""A phone's transition statistics, which it can report: a sparse matrix (n_apps, n_apps + 1) >= 0.
 
     (j, i)        i was launched right after j
     (j, n_apps)   j was launched at all
 
-Only the cells that a phone knows of are kept.
+`transition_shares` sum to 1 or less: a phone samples one cell with these probabilities and reports
+it through `subset` or `hadamard`. A `transition_vector` has length 1: a phone reports the whole
+vector through `walsh` or `codebook`. Only nonzero cells are stored.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +19,20 @@ import numpy.typing as npt
 from nextapp.wire import Floats
 
 POPULARITY = 0.05
-"""How much of a phone's weight speaks of launches; the rest speaks of transitions."""
+"""Share of a phone's weight that is for launches; the remaining weight is for transitions.
+
+A round number: the gain of new phones is flat between .02 and .2 (docs/crowd.md)."""
+
+REPEATS = 0.3
+"""Weight of a repeat in a `transition_vector`; any other transition has weight 1.
+
+A phone's repeats are few large cells and would dominate its length. A round number: .2 and .35 are
+as good (docs/decisions/0013-the-whole-vector.md)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """A matrix of `shape` that is 0 but in `cells`, flat and ascending, where it is `share`."""
+    """A sparse matrix of `shape`: `share` at the flat indices `cells` (ascending), 0 elsewhere."""
 
     shape: tuple[int, int]
     cells: npt.NDArray[np.int64]
@@ -38,13 +47,14 @@ class Shares:
 def transition_shares(
     history: npt.NDArray[np.integer], n_apps: int, popularity: float = POPULARITY
 ) -> Shares:
-    """The shares of one phone from its launches in order; apps beyond the catalogue are left out.
+    """The shares of one phone from its launches, oldest first; apps outside the catalogue are
+    ignored.
 
         share(j, i)      = (1 − popularity) · n(j→i) / n(·→·)
         share(j, n_apps) = popularity · n(j) / n(·)
 
-    So a cell drawn by its share is one transition of the phone, each as likely as the other, or
-    one launch. A phone of one launch has no transitions, and shares that sum to `popularity`.
+    So a cell sampled by its share is a uniformly random transition of the phone, or a random
+    launch. A phone with one launch has no transitions, and its shares sum to `popularity`.
     """
     check_popularity(popularity)
     history = np.asarray(history, np.int64)
@@ -62,9 +72,31 @@ def transition_shares(
     return Shares((n_apps, n_apps + 1), cells[order], share[order])
 
 
+def transition_vector(history: npt.NDArray[np.integer], n_apps: int) -> Shares:
+    """The transitions of one phone as a vector of length 1, from its launches, oldest first.
+
+        v(j, i) = n(j→i)/√n(j→·),   v(j, j) = REPEATS · n(j→j)/√n(j→·),   v(j, n_apps) = 0
+
+    divided by ‖v‖. n(j→·) counts all transitions from j. The square root is a compromise between
+    n(j→i), which leaves little of the length to rarely used apps, and n(j→i)/n(j→·), which gives an
+    app launched twice as much weight as any other. Transitions from or to apps outside the
+    catalogue are ignored. A phone without transitions has a vector of zeros.
+    """
+    history = np.asarray(history, np.int64)
+    known = (history >= 0) & (history < n_apps)
+    moves = (history[:-1] * (n_apps + 1) + history[1:])[known[:-1] & known[1:]]
+    cells, times = np.unique(moves, return_counts=True)
+    last, following = np.divmod(cells, n_apps + 1)
+    v = times / np.sqrt(np.bincount(last, times, minlength=n_apps)[last])
+    v[last == following] *= REPEATS
+    if len(v):
+        v /= math.sqrt(float((v * v).sum()))
+    return Shares((n_apps, n_apps + 1), cells, v)
+
+
 def check_popularity(popularity: float) -> None:
     if not 0 <= popularity <= 1:
         raise ValueError(
-            f"popularity must lie in [0, 1], got {popularity!r}: it is how much of a phone's "
-            f"weight speaks of launches, and the rest speaks of transitions."
+            f"popularity must lie in [0, 1], got {popularity!r}: it is the share of a phone's "
+            f"weight that is for launches; the remaining weight is for transitions."
         )

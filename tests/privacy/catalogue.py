@@ -10,7 +10,8 @@ import numpy as np
 from nextapp.privacy import Mechanism, mechanism
 
 FREQUENCY_MECHANISMS = ["subset", "hadamard"]  # they report shares, not gradients
-FINITE = ["duchi", "harmony", "qharmony", "kashin", "simhash", "codebook"]
+FINITE = ["duchi", "harmony", "qharmony", "kashin", "simhash", "codebook", "walsh"]
+SEEDED = ["simhash", "codebook", "walsh"]  # reports that carry a seed
 REAL = [
     ("laplace", {}),
     ("laplace", {"ball": "l1"}),

@@ -45,7 +45,7 @@ def test_reports_are_the_same_everywhere():
         name: mechanism(name, epsilon=4.5, n_apps=5, d=4, clip=1.0)
         .encode(F, KeyedBits(seed=3, phone=1, round=2))
         .payload.hex()
-        for name in ("duchi", "harmony", "qharmony", "kashin", "simhash", "codebook")
+        for name in ("duchi", "harmony", "qharmony", "kashin", "simhash", "codebook", "walsh")
     }
     assert sent == {
         "duchi": "09ed0d",
@@ -54,6 +54,7 @@ def test_reports_are_the_same_everywhere():
         "kashin": "9175e705",
         "simhash": "5d94864f864d4d920c",
         "codebook": "5d94864f864d4d9236",
+        "walsh": "5d94864f864d4d9272",
     }
 
 

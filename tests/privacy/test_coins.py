@@ -7,13 +7,14 @@ import hmac
 
 import numpy as np
 import pytest
+from catalogue import SEEDED
 
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import exp_from_below
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct
 
 TOKEN = bytes(range(32))
-WITH_PUBLIC_PART = ("codebook", "simhash", "harmony", "qharmony", "kashin")
+WITH_PUBLIC_PART = ("codebook", "walsh", "simhash", "harmony", "qharmony", "kashin")
 
 
 def test_a_coin_is_the_hmac_of_round_and_number():
@@ -75,7 +76,7 @@ def test_epsilon_holds_for_coins_that_an_attacker_chose(name, word):
     """Exact: of all reports with these coins, under axes in and against every direction."""
     made = mechanism(name, epsilon=1.5, n_apps=1, d=2, clip=1.0)
     gradients = [np.array([entry]) for entry in ([1.0, 0], [-1, 0], [0, 1], [0, -1], [0, 0])]
-    if name in ("codebook", "simhash"):
+    if name in SEEDED:
         reports = list(made.outputs(seed=int(Chosen(word).words(1)[0])))
     else:
         reports = [r for r in made.outputs() if made.matches_coins(r, Chosen(word))]

@@ -29,7 +29,7 @@ def phones():
 
 def simulated(phones, name, clip, **options):
     m = mechanism(name, epsilon=4.5, n_apps=N_APPS, d=DIM, clip=clip, **options)
-    mean = np.mean([m.clipped(F) for F in phones], axis=0)
+    mean = np.mean([m.apply_clip(F) for F in phones], axis=0)
     cosines = []
     for round_ in range(N_ROUNDS):
         reports = [m.encode(F, KeyedBits(1, n, round_)) for n, F in enumerate(phones)]
@@ -52,6 +52,7 @@ def test_mechanisms_rank_as_in_privacy_md(phones):
         "kashin": simulated(phones, "kashin", length),
         "simhash": simulated(phones, "simhash", length),
         "codebook": simulated(phones, "codebook", length),
+        "walsh": simulated(phones, "walsh", length),
         "privunit": simulated(phones, "privunit", length),
     }
     for name, (cosine, forecast) in found.items():
@@ -61,4 +62,5 @@ def test_mechanisms_rank_as_in_privacy_md(phones):
     weak = max(cosines[name] for name in ("laplace", "duchi", "harmony", "piecewise"))
     assert best > cosines["simhash"] > cosines["kashin"] > weak
     assert abs(cosines["codebook"] - cosines["privunit"]) < 0.06
+    assert abs(cosines["walsh"] - cosines["codebook"]) < 0.06
     assert best > 0.2

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from catalogue import exp_bounds
+from catalogue import SEEDED, exp_bounds
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -21,6 +21,7 @@ SIZES = {
     "kashin": [(1, 1), (1, 3), (2, 2)],
     "simhash": [(1, 2), (3, 2)],
     "codebook": [(1, 2), (3, 2)],
+    "walsh": [(1, 2), (3, 2)],
 }
 CASES = [
     (name, size, options)
@@ -29,7 +30,7 @@ CASES = [
     for options in (
         [{"k": k} for k in range(1, math.prod(size) + 1)]
         if "harmony" in name
-        else [{"kashin": {"b": 2}, "codebook": {"b": 6}}.get(name, {})]
+        else [{"kashin": {"b": 2}, "codebook": {"b": 6}, "walsh": {"b": 6}}.get(name, {})]
     )
 ] + [("kashin", (1, 1), {"K": 1.0})]
 
@@ -50,7 +51,7 @@ def extreme_gradients(name, n_apps, d):
 def worst_ratio(m, gradients):
     """The largest ratio of a report's probabilities under two gradients, exactly."""
     worst = Fraction(0)
-    for seed in (0, 2**63 + 5) if m.name in ("simhash", "codebook") else (None,):
+    for seed in (0, 2**63 + 5) if m.name in SEEDED else (None,):
         reports = list(m.outputs() if seed is None else m.outputs(seed=seed))
         chances = [[m.probability(report, F) for report in reports] for F in gradients]
         assert all(sum(row) == 1 for row in chances)  # and the reports are all there are
@@ -79,7 +80,11 @@ def test_no_report_is_more_than_e_to_the_epsilon_likelier_under_one_gradient_tha
 @pytest.mark.parametrize("epsilon", [2.0**-32, 1e-6, 20.0, 43.0, 64.0, 5000.0])
 def test_extreme_budgets_are_held_too(name, epsilon):
     n_apps, d = SIZES[name][0]
-    few = {"kashin": {"b": 1}, "simhash": {"b": 2}, "codebook": {"b": 4}}.get(name, {})
+    few = (
+        {"b": {"kashin": 1, "simhash": 2, "codebook": 4, "walsh": 4}[name]}
+        if name not in CORNERS
+        else {}
+    )
     m = mechanism(name, epsilon=epsilon, n_apps=n_apps, d=d, clip=1.0, **few)
     worst = worst_ratio(m, extreme_gradients(name, n_apps, d))
     assert worst > 1
@@ -109,7 +114,7 @@ def test_log_prob_is_the_log_of_the_exact_probability(name, rng):
         assert m.log_prob(report, F) == pytest.approx(math.log(m.probability(report, F)), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in SIZES if name not in ("simhash", "codebook")])
+@pytest.mark.parametrize("name", [name for name in SIZES if name not in SEEDED])
 def test_too_many_reports_are_not_listed(name):
     m = mechanism(name, epsilon=4.5, n_apps=87, d=16, clip=1.0)
     with pytest.raises(ValueError, match="smaller n_apps"):

@@ -15,8 +15,8 @@ from nextapp.privacy.exact import (
     W,
     check_epsilon,
     exp_from_below,
+    keep_probability,
     keep_threshold,
-    kept,
     response_floor,
     sign_threshold,
 )
@@ -56,11 +56,13 @@ def test_keeping_never_exceeds_its_ratio(epsilon, b, data):
     among = 2**b
     chosen = data.draw(st.integers(1, among))
     T = keep_threshold(epsilon, chosen, among)
-    ratio = kept(T, chosen, among, True) / kept(T, chosen, among, False)
+    ratio = keep_probability(T, chosen, among, True) / keep_probability(T, chosen, among, False)
     lower, _ = exp_bounds(Fraction(epsilon))
     assert 0 < T < W
     assert ratio <= lower
-    total = chosen * kept(T, chosen, among, True) + (among - chosen) * kept(T, chosen, among, False)
+    total = chosen * keep_probability(T, chosen, among, True) + (among - chosen) * keep_probability(
+        T, chosen, among, False
+    )
     assert total == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 from catalogue import FREQUENCY_MECHANISMS, exp_bounds
 
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import mechanism, requested
+from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.frequency import FrequencyMechanism
 from nextapp.privacy.hadamard import best_blocks
 from nextapp.privacy.subset import best_geometry, number, points, vector, vectors
@@ -121,8 +121,8 @@ def test_the_sets_are_what_the_estimate_takes_them_for(name, size, options):
     m = made(name, size, 2.0, **options)
     sets = []
     for cell in range(m.D):
-        block, point = m._located(cell)
-        mine = {m._favoured(point, place) for place in range(m.n_favoured)}
+        block, point = m._locate(cell)
+        mine = {m._favoured_output(point, place) for place in range(m.n_favoured)}
         assert len(mine) == m.n_favoured
         assert max(mine) < m.block
         for output in range(m.block):
@@ -139,7 +139,7 @@ def test_counting_at_once_is_counting_one_by_one(name, rng):
     tally = rng.integers(0, 1000, (m.n_blocks, m.block))
     found = m._supports(tally)
     for block, point in itertools.product(range(m.n_blocks), range(m.cells_in_block)):
-        by_hand = sum(int(tally[block, m._favoured(point, k)]) for k in range(m.n_favoured))
+        by_hand = sum(int(tally[block, m._favoured_output(point, k)]) for k in range(m.n_favoured))
         assert found[block, point] == by_hand
 
 
@@ -186,8 +186,8 @@ def test_sparse_shares_and_dense_ones_give_the_same_report(name, rng):
 def test_what_is_no_distribution_is_made_one_and_what_is_not_finite_is_refused(name):
     m = made(name, (2, 3))
     F = np.array([[4.0, -1.0, 0.0], [0.0, 12.0, 0.0]])
-    np.testing.assert_allclose(m.clipped(F), [[0.25, 0, 0], [0, 0.75, 0]])
-    assert m.clipped(np.full((2, 3), 1e308)).sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(m.apply_clip(F), [[0.25, 0, 0], [0, 0.75, 0]])
+    assert m.apply_clip(np.full((2, 3), 1e308)).sum() == pytest.approx(1.0)
     for bad in (np.full((2, 3), np.nan), Shares((2, 3), np.array([0]), np.array([np.inf]))):
         with pytest.raises(ValueError, match="finite"):
             m.encode(bad, KeyedBits(0))
@@ -241,9 +241,9 @@ def test_a_phone_answers_an_oracle_with_its_shares(name):
     phone = PhoneCore()
     for step, app in enumerate([3, 1, 3, 1, 2]):
         phone.observe(app, 60.0 * step)
-    request = ReportRequest(name, 1.5)
+    request = ReportRequest(name, 1.5, question="transitions")
     broadcast = Broadcast(4, np.zeros((5, 2)), ModelSettings(), request=request)
-    m = requested(broadcast)
+    m = requested_mechanism(broadcast)
     assert (m.n_apps, m.d, m.epsilon) == (5, 6, 1.5)
     phone.update(broadcast)
     by_hand = np.zeros((5, 6))

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import FINITE, made
+from catalogue import FINITE, SEEDED, made
 from scipy import integrate, stats
 
 from nextapp.privacy import mechanism
@@ -33,10 +33,10 @@ class FromSeed:
 @pytest.mark.parametrize("epsilon", [0.7, 3.0])
 def test_frequencies_fit_the_probabilities(name, epsilon, rng, seed):
     """Chi-squared on all reports there are."""
-    options = {"b": 3} if name == "codebook" else {}
+    options = {"b": 3} if name in ("codebook", "walsh") else {}
     m = made(name, options, epsilon=epsilon, n_apps=2, d=2)
     F = rng.normal(0, 0.8, (2, 2))
-    seeded = name in ("simhash", "codebook")
+    seeded = name in SEEDED
     reports = list(m.outputs(seed=77) if seeded else m.outputs())
     drawn = collections.Counter()
     for number in range(6000):

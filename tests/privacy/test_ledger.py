@@ -193,7 +193,7 @@ def test_a_report_drawn_anew_is_not_taken_for_a_resend(path):
 
 def test_a_key_without_its_report_is_refused(path):
     for more in ({"key": "draw-1"}, {"report": b"\x01"}):
-        with pytest.raises(ValueError, match="key and report go together"):
+        with pytest.raises(ValueError, match="key and report must be given together"):
             charge(Ledger(path, lifetime=10, per_day=3), 1.0, **more)
 
 
@@ -216,7 +216,7 @@ def test_budgets_are_kept_lowered_freely_and_raised_only_on_purpose(path):
         with pytest.raises(ValueError, match="raise_budget=True"):
             Ledger(path, **more)
     Ledger(path, lifetime=8, per_day=2).close()
-    with pytest.raises(ValueError, match="lifetime must be at most the 8 kept"):
+    with pytest.raises(ValueError, match="lifetime must be at most the 8 stored in the ledger"):
         Ledger(path, lifetime=10, per_day=2)
     ledger = Ledger(path, lifetime=10, per_day=3, raise_budget=True)
     assert ledger.left(NOON) == Amounts(3.0, 10.0)
@@ -271,7 +271,7 @@ def test_the_statement_is_in_plain_words(path):
     for day in range(3):
         charge(ledger, 1.1, NOON + day * DAY)
     assert ledger.statement(NOON + 2 * DAY) == (
-        "This phone has sent 3 reports under privacy protection since 2024-10-04.\n"
+        "This phone has sent 3 reports with privacy protection since 2024-10-04.\n"
         "Together that cost epsilon 3.3 of the 20 it may spend in its life; 16.7 is left.\n"
         "On 2024-10-06 (UTC) it cost 1.1 of the 2.2 of a day; 1.1 is left."
     )
@@ -423,7 +423,7 @@ def test_a_read_only_file_and_a_folder_that_is_not_there_mean_no_report(path, tm
     with pytest.raises(StorageError, match="readonly"):
         charge(Ledger.reopen(phone), 1.0)
     phone.close()
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot be created"):
         Ledger(tmp_path / "nowhere" / "phone.db", lifetime=10, per_day=3)
 
 

@@ -59,6 +59,7 @@ def test_every_mechanism_has_its_name_and_says_what_it_promises():
         ({"name": "kashin", "epsilon": 1.0, "clip": 1.0, "b": 17}, "b must be"),
         ({"name": "kashin", "epsilon": 1.0, "clip": 1.0, "K": 0.5}, "K must be"),
         ({"name": "codebook", "epsilon": 1.0, "clip": 1.0, "b": 13}, "b must be"),
+        ({"name": "walsh", "epsilon": 1.0, "clip": 1.0, "n_apps": 2**19}, "below 2\\^23"),
         ({"name": "privunit", "epsilon": 1.0, "clip": 1.0, "form": "wide"}, "form must be"),
         ({"name": "privunit", "epsilon": 20.0, "clip": 1.0, "form": "seed"}, "tries at epsilon"),
         ({"name": "qharmony-paper", "epsilon": 1.0}, "allow_unsafe=True"),
@@ -88,7 +89,7 @@ def test_the_clip_is_the_nearest_way_into_the_ball(name, options, rng):
         "none": lambda F: 0.0,
     }
     for kind, F in gradients(rng).items():
-        clipped = m.clipped(F)
+        clipped = m.apply_clip(F)
         assert norms[m.ball](clipped) <= 2.0 * (1 + 1e-12)
         if norms[m.ball](F) <= 2.0:
             np.testing.assert_allclose(clipped, F, rtol=1e-14, err_msg=kind)
@@ -102,8 +103,8 @@ def test_the_largest_gradient_there_is_does_not_overflow(name, options, seed):
     F[2] *= -1
     m.encode(F, KeyedBits(seed))
     if m.ball != "none":
-        assert np.isfinite(m.clipped(F)).all()
-        assert np.abs(m.clipped(F)).max() > 1e-5
+        assert np.isfinite(m.apply_clip(F)).all()
+        assert np.abs(m.apply_clip(F)).max() > 1e-5
 
 
 @pytest.mark.parametrize(("name", "options"), ALL)
@@ -131,10 +132,12 @@ def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
     """Whatever its owner allows: no real numbers, nothing in the clear."""
     limits = Limits(per_report=9.0, mechanisms=tuple(OPTIONS))
     clip = None if name in (*FREQUENCY_MECHANISMS, "qharmony-paper") else 1.0
-    request = ReportRequest(name, 2.0, clip)
+    of_shares = name in FREQUENCY_MECHANISMS
+    question, predictor = ("transitions", "nextapp") if of_shares else ("gradient", "seqmf")
+    request = ReportRequest(name, 2.0, clip, question=question)
     broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings(), request=request)
     if name in (*FINITE, *FREQUENCY_MECHANISMS):
-        made_for = limits.mechanism_for(broadcast)
+        made_for = limits.mechanism_for(broadcast, predictor)
         phone = PhoneCore()
         for number, app in enumerate([3, 1, 3]):
             phone.observe(app, 10.0 * number)
@@ -143,7 +146,7 @@ def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
         assert made_for.guarantee.epsilon == 2.0
     else:
         with pytest.raises(WireError, match="which no phone sends"):
-            limits.mechanism_for(broadcast)
+            limits.mechanism_for(broadcast, predictor)
 
 
 # --- one at a time -----------------------------------------------------------------------------
@@ -260,6 +263,8 @@ def test_identity_can_clip_as_another_mechanism_would(rng):
     F = rng.normal(0, 5, (5, 4))
     for ball in ("linf", "l1", "l2"):
         m = mechanism("identity", clip=1.0, ball=ball, **SIZE)
-        np.testing.assert_allclose(m.decode([m.encode(F, KeyedBits(0))]), m.clipped(F), rtol=1e-15)
+        np.testing.assert_allclose(
+            m.decode([m.encode(F, KeyedBits(0))]), m.apply_clip(F), rtol=1e-15
+        )
         assert m.log_prob(m.encode(F, KeyedBits(0)), F) == 0.0
         assert m.log_prob(m.encode(F, KeyedBits(0)), F / 1e3) == -math.inf

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nextapp.privacy import mechanism
-from nextapp.privacy.packing import SignedPositions, packed, unpacked
+from nextapp.privacy.packing import SignedPositions, pack_fields, unpack_fields
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report, WireError
 
@@ -91,6 +91,7 @@ def test_no_reports_have_no_mean(label):
         ("qharmony", {"k": 2}, 3),
         ("duchi", {}, 174),
         ("codebook", {}, 1 + 8),
+        ("walsh", {}, 1 + 8),
         ("simhash", {}, 1 + 8),
         ("kashin", {}, 7),
         ("piecewise", {}, 6),
@@ -115,21 +116,21 @@ fields = st.lists(st.integers(0, 33), max_size=8).flatmap(
 @given(fields)
 def test_packed_fields_come_back(case):
     widths, values = case
-    data = np.frombuffer(packed(values, widths), np.uint8)[None, :]
-    assert unpacked(data, widths)[0].tolist() == list(values)
+    data = np.frombuffer(pack_fields(values, widths), np.uint8)[None, :]
+    assert unpack_fields(data, widths)[0].tolist() == list(values)
 
 
 def test_bits_left_over_must_be_zero():
     with pytest.raises(WireError, match="after the last field"):
-        unpacked(np.array([[0b1000]], np.uint8), [3])
+        unpack_fields(np.array([[0b1000]], np.uint8), [3])
 
 
 @pytest.mark.parametrize("positions", [[3, 3], [4, 3], [3, 5]])
 def test_positions_must_ascend_and_exist(positions):
     form = SignedPositions(2, 5)
-    data = np.frombuffer(form.packed(positions, [1, 0]), np.uint8)[None, :]
-    with pytest.raises(WireError, match="positions must ascend"):
-        form.unpacked(data)
+    data = np.frombuffer(form.pack(positions, [1, 0]), np.uint8)[None, :]
+    with pytest.raises(WireError, match="positions must be ascending"):
+        form.unpack(data)
 
 
 def test_every_payload_is_listed_once():

@@ -1,4 +1,4 @@
-"""Reports as whole numbers that add up, whatever the parts and the order."""
+"""Reports as integers of shape that add up, whatever the parts and the order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_estimate_refuses_no_reports_and_tallies_of_another_shape(name, optio
         m.estimate(nothing, 0)
     with pytest.raises(ValueError, match="shape"):
         m.estimate(np.zeros(3, np.int64), 1)
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="integers of shape"):
         m.estimate(nothing.astype(float), 1)
 
 

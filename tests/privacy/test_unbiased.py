@@ -23,7 +23,7 @@ def test_the_expected_estimate_is_the_clipped_gradient(name, kind, rng):
     m = made(name, {"b": 1} if name == "kashin" else {}, n_apps=3, d=2)
     F = gradients(rng, 3, 2)[kind]
     expected = sum(math.exp(m.log_prob(r, F)) * m.decode([r]) for r in m.outputs())
-    np.testing.assert_allclose(expected, m.clipped(F), atol=1e-12)
+    np.testing.assert_allclose(expected, m.apply_clip(F), atol=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 6])
@@ -31,7 +31,7 @@ def test_harmony_is_unbiased_for_every_k(k, rng):
     m = made("harmony", {"k": k}, n_apps=3, d=2)
     F = rng.uniform(-3, 3, (3, 2))
     expected = sum(math.exp(m.log_prob(r, F)) * m.decode([r]) for r in m.outputs())
-    np.testing.assert_allclose(expected, m.clipped(F), atol=1e-12)
+    np.testing.assert_allclose(expected, m.apply_clip(F), atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "options"), UNBIASED)
@@ -46,7 +46,7 @@ def test_many_reports_average_to_the_clipped_gradient(name, options, kind, rng, 
     F = gradients(rng)[kind]
     reports = [m.encode(F, KeyedBits(seed, number, purpose=kind)) for number in range(n)]
     each = np.array([m.decode([report]) for report in reports])
-    error = np.abs(each.mean(axis=0) - m.clipped(F))
+    error = np.abs(each.mean(axis=0) - m.apply_clip(F))
     assert (error <= 5 * each.std(axis=0) / math.sqrt(n) + 1e-12).all()
     np.testing.assert_allclose(m.decode(reports), each.mean(axis=0), rtol=1e-9, atol=1e-6)
     if kind == "zero":
@@ -78,6 +78,7 @@ def test_variances_are_those_of_the_papers():
         privunit = mechanism("privunit", epsilon=epsilon, **size).variance
         assert privunit == pytest.approx({1.1: 5.24, 4.5: 0.352}[epsilon] * D, rel=2e-3)
         assert privunit < V["codebook"] < 1.03 * privunit
+        assert V["walsh"] == V["codebook"]
         seed = mechanism("privunit", epsilon=epsilon, form="seed", **size).variance
         assert seed == pytest.approx(privunit, rel=1e-3)
 

@@ -1,6 +1,6 @@
-"""What a phone does to its gradient before it leaves: mechanisms and their guarantees.
+"""Privacy mechanisms, which randomise a report before it leaves the phone, and their guarantees.
 
-A mechanism has two sides, ``encode`` (phone) and ``decode`` (server), one file each::
+A mechanism has two sides, ``encode`` (phone) and ``decode`` (server). There is one file for each::
 
     from nextapp.privacy import mechanism
     m = mechanism("codebook", epsilon=4.5, n_apps=87, d=16, clip=1.0)
@@ -9,7 +9,8 @@ A mechanism has two sides, ``encode`` (phone) and ``decode`` (server), one file 
     m.guarantee
 
 `subset` and `hadamard` are frequency oracles: they report `nextapp.shares.Shares`, not gradients,
-and need no clip.
+and need no clip. All others take gradients, or shares of the same shape, which they clip; `walsh`
+is designed for the shares of a large catalogue.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.simhash import SimHash
 from nextapp.privacy.subset import Subset
-from nextapp.wire import Broadcast, WireError
+from nextapp.privacy.walsh import Walsh
+from nextapp.wire import Broadcast, ReportRequest, WireError
 
 __all__ = [
     "FREQUENCY_MECHANISMS",
@@ -50,7 +52,8 @@ __all__ = [
     "ShorterThan",
     "mechanism",
     "private_quantile",
-    "requested",
+    "requested_mechanism",
+    "requested_shape",
 ]
 
 MECHANISMS: Mapping[str, type[Mechanism]] = {
@@ -68,6 +71,7 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         SimHash,
         PrivUnit,
         Codebook,
+        Walsh,
         Subset,
         Hadamard,
     )
@@ -78,10 +82,10 @@ FREQUENCY_MECHANISMS: Mapping[str, type[FrequencyMechanism]] = {
 
 
 def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
-    """The mechanism of this name for gradients (or shares) of shape (n_apps, d).
+    """The mechanism with this name for gradients (or shares) of shape (n_apps, d).
 
-    All but ``identity`` need ``epsilon``, the budget of one whole report; all that protect
-    gradients need ``clip``. Other options are those of the mechanism's class.
+    All except ``identity`` need ``epsilon``, the budget of one whole report; all that protect
+    gradients need ``clip``. For other options see the mechanism's class.
 
     >>> mechanism("harmony", epsilon=4.5, n_apps=87, d=16, clip=1.0).guarantee.epsilon
     4.5
@@ -100,24 +104,44 @@ def mechanism(name: str, *, n_apps: int, d: int, **options: Any) -> Mechanism:
     return kind(n_apps=n_apps, d=d, **options)
 
 
-def requested(broadcast: Broadcast) -> Mechanism:
+def requested_mechanism(broadcast: Broadcast) -> Mechanism:
     """The mechanism that a broadcast asks phones to report with."""
-    request = broadcast.request
-    if request is None:
-        raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+    request = _request_of(broadcast)
+    n_apps, d = requested_shape(broadcast)
     options: dict[str, Any] = {**request.options}
     if request.clip is not None:
         options["clip"] = request.clip
     try:
-        return mechanism(
-            request.mechanism,
-            n_apps=broadcast.n_apps,
-            d=broadcast.n_apps + 1 if request.mechanism in FREQUENCY_MECHANISMS else broadcast.dim,
-            epsilon=request.epsilon,
-            **options,
-        )
+        return mechanism(request.mechanism, n_apps=n_apps, d=d, epsilon=request.epsilon, **options)
     except (TypeError, ValueError) as error:
-        raise WireError(f"the broadcast asks for a report that cannot be made: {error}") from error
+        raise WireError(f"the broadcast asks for a report that is not possible: {error}") from error
+
+
+def requested_shape(broadcast: Broadcast) -> tuple[int, int]:
+    """The shape of the report that a broadcast asks for; a `WireError` if it asks for none."""
+    request = _request_of(broadcast)
+    if request.question == "launches":
+        if broadcast.buckets is None:
+            raise WireError("the broadcast asks for launches by bucket, but has no buckets.")
+        return broadcast.buckets.n_buckets, 1
+    if broadcast.n_apps == 0:
+        raise WireError(f"the broadcast asks for {request.question}, but its catalogue is empty.")
+    if request.question == "transitions":
+        return broadcast.n_apps, broadcast.n_apps + 1
+    if request.mechanism in FREQUENCY_MECHANISMS:
+        raise WireError(
+            f"the broadcast asks for a gradient through {request.mechanism}, which can only report "
+            f"shares."
+        )
+    if broadcast.dim == 0:
+        raise WireError("the broadcast asks for a gradient, but has no app vectors.")
+    return broadcast.n_apps, broadcast.dim
+
+
+def _request_of(broadcast: Broadcast) -> ReportRequest:
+    if broadcast.request is None:
+        raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+    return broadcast.request
 
 
 _NEEDED = {

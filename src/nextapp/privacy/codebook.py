@@ -1,10 +1,10 @@
 """codebook: one of m Gaussian codewords of a seed, the well-aligned ones e^ε times as likely.
 
-PrivUnit (Bhowmick et al. 2018; Asi, Feldman, Talwar 2022) made finite, as subset selection (Ye and
-Barg 2018) on a random codebook.
+PrivUnit (Bhowmick et al. 2018; Asi, Feldman, Talwar 2022) with a finite output, as subset
+selection (Ye and Barg 2018) on a random codebook.
 
 x (D + 1,)      gradient in the ℓ2 ball, completed to length 1
-g_0 … g_{m−1}   codewords, Gaussian vectors made from a seed
+g_0 … g_{m−1}   codewords, Gaussian vectors generated from a seed
 k               codewords in the favoured set                    T, W  see `exact`
 """
 
@@ -19,13 +19,19 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
-from nextapp.privacy.exact import W, keep_threshold, kept
+from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
-from nextapp.privacy.packing import checked_word, packed, unpacked
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
+from nextapp.privacy.packing import pack_fields, read_word, unpack_fields
 from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits, below, purpose_word
 from nextapp.wire import Floats, Report
+
+MOST_VARIANCE = 1.15
+"""What fewer codewords may cost: so many times the variance of 256 (`fewest_bits`).
+
+A round number: as if an eighth of the phones stayed away. What it takes from liars is in
+docs/deployment.md."""
 
 _PURPOSE = purpose_word("codebook")
 
@@ -36,12 +42,12 @@ class Codebook(FiniteMechanism):
         P[j] = e^ε/(k e^ε + m − k)  or  1/(k e^ε + m − k)
         x̂ = g_j / μ,   μ = E[x·g_j] = (e^ε − 1)/(k e^ε + m − k) · Σ_{i ≤ k} E[s_(i)]
 
-    s_(1) ≥ s_(2) ≥ … are m independent N(0, 1) in descending order, as x·g_j are for a unit vector
-    x. ε holds for any codebook whatever: the law of j has two levels. V = D/μ² at x = 0. ``b`` is
-    the number of bits of the index; k is the one that maximises μ.
+    s_(1) ≥ s_(2) ≥ … are the order statistics of m independent N(0, 1), as x·g_j are for a unit
+    vector x. ε holds for every codebook, since the distribution of j has only two levels. V = D/μ²
+    at x = 0. ``b`` is the number of bits of the index; k maximises μ.
 
-    Coins: the seed. Bits: the coin that keeps within the k best; then `below(k)` or `below(m)`, the
-    place in the k best (in ascending order of j) or j itself.
+    Coins: the seed. Bits: one word decides between the k best and all; then `below(k)` or
+    `below(m)`, the position among the k best (in ascending order of j) or j itself.
     Payload: the seed, 8 bytes, then j.
     """
 
@@ -61,7 +67,11 @@ class Codebook(FiniteMechanism):
         self.threshold = keep_threshold(self.epsilon, self.k, self.m)
         self.mu = self.threshold / W * float(tops[self.k - 1]) / self.k
         self._widths = [32, 32, b]
-        self._n_bytes = 8 + (b + 7) // 8
+        self.n_bytes = 8 + (b + 7) // 8  # of a payload
+
+    @property
+    def payload_bytes(self) -> int:
+        return self.n_bytes
 
     @property
     def guarantee(self) -> Guarantee:
@@ -71,28 +81,37 @@ class Codebook(FiniteMechanism):
     def variance(self) -> float:
         return self.D / self.mu**2
 
+    @property
+    def liar_weight(self) -> float:
+        """What a phone that lies adds to the sum along a direction of its choice, by the clip.
+
+            E[max_j g_j·u] / μ,   ‖u‖ = 1
+
+        in the mean over its coins: whatever it sends is one of the m codewords they give it. An
+        honest phone adds 1 at most. No mechanism with ε has less than 1/tanh(ε/2).
+        """
+        return order_statistics(self.m)[0] / self.mu
+
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         seed = int((bits if coins is None else coins).words(1)[0])
         coin = int(bits.words(1)[0])
-        best = self._best(
-            F, seed
-        )  # also where it is not used: the time taken must not tell the coin
+        best = self._best(F, seed)  # always computed, so that the time does not reveal the coin
         j = int(best[below(bits, self.k)]) if coin < self.threshold else below(bits, self.m)
         return self._report(seed, j, round)
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """The sum of the codewords in units of the table, (D,)."""
+        """(D,): the sum of the codewords in units of the table."""
         seeds, j = self._parts(reports)
         purpose = np.full_like(seeds, _PURPOSE)
         return sum_of_vectors(seeds, purpose, j, self.m, self.D).astype(np.int64)
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        check_counted(tally, (self.D,), n_reports)
-        return self._shaped(self.clip / (self.mu * UNIT * n_reports) * tally)
+        check_tally(tally, (self.D,), n_reports)
+        return self._reshape(self.clip / (self.mu * UNIT * n_reports) * tally)
 
     def check(self, report: Report) -> None:
         check_name(self, report)
-        checked_word(report.payload, self._widths)
+        read_word(report.payload, self._widths)
 
     def matches_coins(self, report: Report, coins: Bits) -> bool:
         return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
@@ -101,7 +120,7 @@ class Codebook(FiniteMechanism):
         """Conditional on the seed."""
         seeds, j = self._parts([report])
         best = self._best(F, int(seeds[0]))
-        return kept(self.threshold, self.k, self.m, bool((best == j[0]).any()))
+        return keep_probability(self.threshold, self.k, self.m, bool((best == j[0]).any()))
 
     def outputs(self, seed: int = 0) -> Iterator[Report]:
         """All reports with this seed."""
@@ -109,20 +128,42 @@ class Codebook(FiniteMechanism):
             yield self._report(seed, j, 0)
 
     def _best(self, F: Gradient, seed: int) -> npt.NDArray[np.intp]:
-        """The k codewords best aligned with x, in ascending order; of equals the earlier ones."""
-        grid = unit_vector(self._flat(F), self.clip)
-        s = alignments(Stream(seed, _PURPOSE), grid, self.m)
+        """The k codewords best aligned with x, in ascending order; ties go to the smaller j."""
+        s = self._alignments(F, seed)
         return np.sort(np.argsort(-s, kind="stable")[: self.k])
 
+    def _alignments(self, F: Gradient, seed: int) -> Floats:
+        """(m,): x·g_j, exact, up to a constant factor."""
+        grid = unit_vector(self._flat(F), self.clip)
+        return alignments(Stream(seed, _PURPOSE), grid, self.m)
+
     def _report(self, seed: int, j: int, round: int) -> Report:
-        return Report(self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, j], self._widths))
+        return Report(
+            self.name, round, pack_fields([seed & 0xFFFFFFFF, seed >> 32, j], self._widths)
+        )
 
     def _parts(
         self, reports: Sequence[Report]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        fields = unpacked(self._payloads(reports, self._n_bytes), self._widths)
+        fields = unpack_fields(self._payloads(reports, self.n_bytes), self._widths)
         seeds = fields[:, 0].astype(np.uint64) | fields[:, 1].astype(np.uint64) << np.uint64(32)
         return seeds, fields[:, 2]
+
+
+def fewest_bits(epsilon: float) -> int:
+    """b of the fewest codewords, up to 256, with at most `MOST_VARIANCE` of the variance of 256.
+
+    The fewer codewords there are, the less a liar has to choose from (`Codebook.liar_weight`).
+
+    >>> [fewest_bits(epsilon) for epsilon in (0.5, 1.0, 2.0, 4.5, 8.0)]
+    [4, 4, 4, 5, 7]
+    """
+    most = Codebook(n_apps=1, d=1, epsilon=epsilon, clip=1.0, b=8).variance * MOST_VARIANCE
+    return next(
+        b
+        for b in range(1, 9)
+        if Codebook(n_apps=1, d=1, epsilon=epsilon, clip=1.0, b=b).variance <= most
+    )
 
 
 @functools.cache
@@ -131,7 +172,7 @@ def order_statistics(m: int) -> tuple[float, ...]:
 
         E[s_(i)] = m C(m−1, i−1) ∫ z φ(z) Φ(z)^{m−i} (1 − Φ(z))^{i−1} dz
 
-    by the trapezium rule, which for such an integrand is exact to rounding.
+    by the trapezoidal rule, which is exact up to rounding for such an integrand.
 
     >>> [round(s, 6) for s in order_statistics(2)]  # ± 1/√π
     [0.56419, -0.56419]

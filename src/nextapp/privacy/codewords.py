@@ -1,18 +1,18 @@
-"""Gaussian vectors that a seed of 8 bytes stands for, the same on every machine.
+"""Gaussian vectors generated from a seed of 8 bytes, identical on every machine.
 
 An entry is 16 bits of a Philox 4x64-10 stream (Salmon et al. 2011) looked up in a table of Gaussian
-quantiles, so no libm and no rejection decides it. The stream is read in blocks of 4 words; block
-g·n + j holds entries 16 g .. 16 g + 15 of vector j of n. A phone therefore makes only the groups
-of 16 where its gradient is not zero, and a server only the vector that a report names.
+quantiles, so it does not depend on libm or on rejection sampling. The stream is read in blocks of 4
+words; block g·n + j has entries 16 g .. 16 g + 15 of vector j of n. A phone therefore generates
+only the groups of 16 where its gradient is not zero, and a server only the vector of a report.
 
-Table entries are whole numbers, 2^16 to the unit; the phone's vector is rounded to whole numbers,
-2^22 to the unit. Their products and sums are below 2^53 for D up to 2^24, so they are exact in
-float64 whatever the order of summation: which vectors are best aligned is decided exactly.
+Table entries are integers in units of 2^-16; the phone's vector is rounded to integers in units of
+2^-22. Their products and sums are below 2^53 for D up to 2^24, so they are exact in float64 in any
+order of summation: the best aligned vectors are determined exactly.
 
-How Gaussian the table is: its entries are the means of 2^16 equally likely slices, rounded. Their
-mean size is √(2/π) to 2e-8 and their variance 1 − 1.5e-6; two entries of a gradient that are equal
-can tie. What is computed for Gaussian vectors therefore holds for these with a relative bias below
-3e-5, which 4 standard errors would show after some 10^10 reports.
+The table is nearly Gaussian: its entries are the means of 2^16 equally likely slices, rounded.
+Their mean absolute value is √(2/π) to 2e-8 and their variance 1 − 1.5e-6; equal entries of a
+gradient can tie. Results for Gaussian vectors therefore hold with a relative bias below 3e-5, which
+would be visible (4 standard errors) after some 10^10 reports.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from nextapp.privacy.mechanism import into_ball
 from nextapp.randomness import Words
 from nextapp.wire import Floats
 
-UNIT = 1 << 16  # of a table entry
+UNIT = 1 << 16  # a table entry of UNIT is 1.0
 GROUP = 16  # entries in one block: 4 words of 4 pieces
 LARGEST_D = 1 << 24
 _VECTOR_UNIT = 1 << 22
 _PIECES_AT_ONCE = 1 << 15  # 256 kB of entries: stays in a phone's cache
 _ENTRIES_AT_ONCE = 1 << 17
-_GAP = 256  # blocks that are made in less time than it takes to jump over them
+_GAP = 256  # generating fewer blocks than this is faster than skipping them
 
 
 @functools.cache
 def table() -> Floats:
-    """(65536,): the mean of each of 2^16 equally likely slices of N(0, 1), in whole units."""
+    """(65536,): the mean of each of 2^16 equally likely slices of N(0, 1), as integers."""
     half = UNIT // 2
     normal = statistics.NormalDist()
     edges = [normal.inv_cdf(0.5 + i / UNIT) for i in range(1, half)]
@@ -51,51 +51,55 @@ def table() -> Floats:
 
 
 def n_groups(D: int) -> int:
-    """Groups of 16 that hold D entries and the one that completes the norm."""
+    """Number of groups of 16 for D entries and the one that completes the norm."""
     return D // GROUP + 1
 
 
 def unit_vector(F: Floats, clip: float) -> Floats:
-    """F (D,) clipped to the ℓ2 ball and completed to length 1, in whole units, (n_groups, 16).
+    """F (D,) clipped to the ℓ2 ball and completed to length 1, as integers, (n_groups, 16).
 
-    Entry D is √(1 − ‖x‖²): with it all gradients have the same length, so the length is protected
-    too.
+    Entry D is √(1 − ‖x‖²). So all gradients have the same length, and the true length is protected.
     """
     D = len(F)
-    x = into_ball(F, "l2", clip)
     grid = np.zeros(n_groups(D) * GROUP)
-    np.rint(x * _VECTOR_UNIT, out=grid[:D])
-    grid[D] = round(math.sqrt(max(0.0, 1.0 - float(x @ x))) * _VECTOR_UNIT)
+    grid[:D], grid[D] = whole_units(F, clip)
     return grid.reshape(-1, GROUP)
 
 
+def whole_units(F: Floats, clip: float) -> tuple[Floats, float]:
+    """F clipped to the ℓ2 ball and the entry that completes its length to 1, in units of 2^-22."""
+    x = into_ball(F, "l2", clip)
+    completing = round(math.sqrt(max(0.0, 1.0 - float(x @ x))) * _VECTOR_UNIT)
+    return np.rint(x * _VECTOR_UNIT), float(completing)
+
+
 class Stream:
-    """The blocks of one seed, a few in a row. The key has 16 bytes: the seed and another word."""
+    """The blocks of one seed. The key has 16 bytes: the seed and another word."""
 
     def __init__(self, seed: int, other_half: int) -> None:
         self._philox = np.random.Philox(key=np.array([seed, other_half], np.uint64))
         self._state = self._philox.state
 
     def entries(self, block: int, n_blocks: int, out: Floats | None = None) -> Floats:
-        """(n_blocks, 16) table entries, in the memory of `out` where that is given."""
+        """(n_blocks, 16) table entries, written to `out` if it is given."""
         self._state["state"]["counter"][0] = block  # NumPy steps the counter before it draws
         self._philox.state = self._state
         words = self._philox.random_raw(GROUP // 4 * n_blocks)
-        return looked_up(words, None if out is None else out[: 4 * len(words)]).reshape(-1, GROUP)
+        return look_up(words, None if out is None else out[: 4 * len(words)]).reshape(-1, GROUP)
 
 
-def looked_up(words: Words, out: Floats | None = None) -> Floats:
+def look_up(words: Words, out: Floats | None = None) -> Floats:
     """Table entries of words: 4 pieces of 16 bits each, lowest first."""
     pieces = words.astype("<u8", copy=False).view("<u2")
     return table().take(pieces, out=out, mode="clip")  # the fast mode; no piece is out of range
 
 
 def alignments(stream: Stream, grid: Floats, n: int) -> Floats:
-    """The inner products of n vectors with a `unit_vector`, in units of 2^-38, exact, (n,)."""
+    """(n,): the exact inner products of n vectors with a `unit_vector`, in units of 2^-38."""
     total = np.zeros(n)
     at_once = max(1, _PIECES_AT_ONCE // (n * GROUP))
     buffer = np.empty(at_once * n * GROUP)
-    if len(grid) <= at_once:  # too little to look for gaps
+    if len(grid) <= at_once:  # too short to search for gaps
         runs = [(0, len(grid) - 1)]
     else:
         runs = _runs(np.flatnonzero(grid.any(axis=1)), max(1, _GAP // n))
@@ -108,7 +112,7 @@ def alignments(stream: Stream, grid: Floats, n: int) -> Floats:
 
 
 def _runs(groups: npt.NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
-    """First and last of each stretch of `groups` without a step larger than `gap`."""
+    """First and last of each run of `groups` without a step larger than `gap`."""
     breaks = np.flatnonzero(np.diff(groups) > gap)
     firsts = [groups[0], *groups[breaks + 1].tolist()]
     lasts = [*groups[breaks].tolist(), groups[-1]]
@@ -118,17 +122,17 @@ def _runs(groups: npt.NDArray[np.intp], gap: int) -> list[tuple[int, int]]:
 def vectors(
     seeds: Words, other_half: Words | np.uint64, chosen: npt.NDArray[np.int64], n: int, D: int
 ) -> Floats:
-    """For each seed its vector number `chosen` of n, (n_seeds, D) table entries."""
+    """(n_seeds, D): for each seed the table entries of vector number `chosen` of n."""
     groups = np.arange(n_groups(D), dtype=np.uint64)
     blocks = groups * np.uint64(n) + chosen.astype(np.uint64)[:, None]  # (n_seeds, n_groups)
     words = philox(blocks + np.uint64(1), seeds[:, None], np.reshape(other_half, (-1, 1)))
-    return looked_up(words.reshape(len(seeds), -1)).reshape(len(seeds), -1)[:, :D]
+    return look_up(words.reshape(len(seeds), -1)).reshape(len(seeds), -1)[:, :D]
 
 
 def sum_of_vectors(
     seeds: Words, other_half: Words, chosen: npt.NDArray[np.int64], n: int, D: int
 ) -> Floats:
-    """The sum of `vectors` over the seeds, (D,), a part at a time."""
+    """(D,): the sum of `vectors` over the seeds, computed in batches."""
     total = np.zeros(D)
     at_once = max(1, _ENTRIES_AT_ONCE // D)
     for start in range(0, len(seeds), at_once):
@@ -143,9 +147,9 @@ _LOW, _32 = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def philox(counter: Words, key0: Words, key1: Words) -> Words:
-    """Philox 4x64-10 at the counters (counter, 0, 0, 0), all at once, (…, 4).
+    """(…, 4): Philox 4x64-10 at the counters (counter, 0, 0, 0), vectorised.
 
-    Equal to NumPy's stream, which can only be read in a row; a test holds them together.
+    The same as NumPy's stream, which can only be read in order; a test compares them.
     """
     a, b, c, d = counter, np.zeros_like(counter), np.zeros_like(counter), np.zeros_like(counter)
     k0, k1 = key0, key1

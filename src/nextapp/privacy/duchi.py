@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from nextapp.privacy.exact import W, response_floor
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_tally
 from nextapp.randomness import Bits, chance
 from nextapp.wire import Floats, Report, WireError
 
@@ -24,18 +24,18 @@ _REPORTS_AT_ONCE = 4096
 
 
 class Duchi(FiniteMechanism):
-    """x rounded at random to a corner v, then a corner t with t·v > 0 that is e^ε times as likely.
+    """x is randomly rounded to a corner v; corners t with t·v > 0 are e^ε times as likely.
 
         P[v_j = +1] = ½ + ½ x_j
         P[t | v] ∝ e^ε if t·v > 0,   1 if t·v < 0,   (e^ε + 1)/2 if t·v = 0
         x̂ = B t,   B = 2^{D−1}/C(D−1, ⌊D/2⌋) · (e^ε + 1)/(e^ε − 1)
 
-    t·v = 0 happens for even D only. The usual way to write that case puts such t in both halves, so
-    that they weigh e^ε + 1 against 1, and leaks ln(e^ε + 1); weighing them half-way keeps e^ε, and
-    all corners together weigh the same for every v. V = D B² − ‖x‖², about (π/2) D² c².
+    t·v = 0 is possible for even D only. The usual definition puts such t in both halves, with
+    weights e^ε + 1 against 1, and leaks ln(e^ε + 1); the mean of the two weights keeps e^ε, and the
+    total weight is the same for every v. V = D B² − ‖x‖², about (π/2) D² c².
 
-    Bits: D words for v; ⌈D/64⌉ words for a corner t, lowest bit first; 1 word that says whether t
-    must agree with v. If it does not as it should, t is turned into −t.
+    Bits: D words for v; ⌈D/64⌉ words for a corner t, lowest bit first; 1 word that decides whether
+    t must agree with v. If t does not match this decision, −t is sent.
     Payload: D bits, 1 for +1.
     """
 
@@ -44,10 +44,14 @@ class Duchi(FiniteMechanism):
 
     def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float) -> None:
         super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
-        self.floor = response_floor(self.epsilon)  # of the corners that disagree with v
+        self.floor = response_floor(self.epsilon)  # P[t disagrees with v] · W
         agreement = Fraction(W - 2 * self.floor, W)  # (e^ε − 1)/(e^ε + 1), as drawn
         share = Fraction(math.comb(self.D - 1, self.D // 2), 1 << (self.D - 1))
         self.B = float(1 / (share * agreement))
+
+    @property
+    def payload_bytes(self) -> int:
+        return (self.D + 7) // 8
 
     @property
     def guarantee(self) -> Guarantee:
@@ -69,7 +73,7 @@ class Duchi(FiniteMechanism):
         return Report(self.name, round, np.packbits(t > 0, bitorder="little").tobytes())
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """The sum of the corners t, (D,)."""
+        """(D,): the sum of the corners t."""
         rows = self._rows(reports)
         total = np.zeros(self.D, np.int64)
         for start in range(0, len(rows), _REPORTS_AT_ONCE):
@@ -77,8 +81,8 @@ class Duchi(FiniteMechanism):
         return total
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        check_counted(tally, (self.D,), n_reports)
-        return self._shaped(self.clip * self.B / n_reports * tally)
+        check_tally(tally, (self.D,), n_reports)
+        return self._reshape(self.clip * self.B / n_reports * tally)
 
     def check(self, report: Report) -> None:
         self._rows([report])
@@ -86,7 +90,7 @@ class Duchi(FiniteMechanism):
     def probability(self, report: Report, F: Gradient) -> Fraction:
         t = _signs(self._rows([report]), self.D)[0]
         ups = self._thresholds(F).tolist()
-        law = [Fraction(1)]  # of the number of places where v and t agree
+        law = [Fraction(1)]  # distribution of the number of entries where v and t agree
         for up, sign in zip(ups, t.tolist(), strict=True):
             p = Fraction(up if sign > 0 else (1 << 53) - up, 1 << 53)
             law = [
@@ -105,7 +109,7 @@ class Duchi(FiniteMechanism):
         return total / (1 << (self.D - 1))
 
     def log_prob(self, report: Report, F: Gradient) -> float:
-        """As `FiniteMechanism.log_prob`, with floats, which long gradients need."""
+        """As `FiniteMechanism.log_prob`, but with floats, which is faster for long gradients."""
         t = _signs(self._rows([report]), self.D)[0]
         p = 0.5 + t * (self._thresholds(F) * 2.0**-53 - 0.5)
         law = np.ones(1)
@@ -125,7 +129,7 @@ class Duchi(FiniteMechanism):
         return np.asarray((1.0 + self._x(F)) * 2.0**52, np.uint64)
 
     def _rows(self, reports: Sequence[Report]) -> npt.NDArray[np.uint8]:
-        rows = self._payloads(reports, (self.D + 7) // 8)
+        rows = self._payloads(reports, self.payload_bytes)
         if self.D % 8 and (rows[:, -1] >> (self.D % 8)).any():
             raise WireError("the bits after the last sign of a payload must be 0.")
         return rows

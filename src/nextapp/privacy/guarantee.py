@@ -1,4 +1,4 @@
-"""A privacy claim as an object: what it promises, what it leaves out, and what it rests on."""
+"""A privacy guarantee as an object: its ε, what it covers, what it leaves out, its assumptions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Guarantee:
-    """ε-LDP, eq. (14), of one ``per`` for what it ``covers``.
+    """ε-LDP, eq. (14), per ``per`` (such as "report"), for the parts in ``covers``.
 
-    ``epsilon`` is infinite where nothing is promised. ``sent_in_clear`` names what leaves the phone
-    unprotected. ``assumptions`` is what must hold for the claim to be true.
+    ``epsilon`` is infinite if there is no guarantee. ``sent_in_clear`` names what leaves the phone
+    unprotected. ``assumptions`` must hold for the guarantee to be true.
     """
 
     epsilon: float
@@ -20,8 +20,7 @@ class Guarantee:
     assumptions: tuple[str, ...] = ()
 
 
-SECRET_BITS = "the phone's bits are uniform and known to nobody else"
+SECRET_BITS = "the phone's random bits are uniform and secret"
 REAL_NUMBERS = (
-    "the noise is drawn from real numbers; floats only come close (Mironov 2012), so do not use "
-    "it on a phone"
+    "the noise is a real number, which floats only approximate (Mironov 2012): do not use on phones"
 )

@@ -1,6 +1,6 @@
-"""hadamard: one of the outputs where the phone's row of a Hadamard matrix is +1.
+"""hadamard: Hadamard response (Acharya, Sun and Zhang 2019), with h blocks, for any ε.
 
-Hadamard response (Acharya, Sun and Zhang 2019) in its form for any ε, in h blocks.
+A report is most likely one of the columns where the phone's row of a Hadamard matrix is +1.
 
 b       a block has 2^b outputs and room for 2^b − 1 cells       H  Sylvester's matrix, ±1
 """
@@ -23,9 +23,9 @@ class Hadamard(FrequencyMechanism):
         S_v = {u : the binary numbers u and v share an even number of ones},   s = 2^(b−1)
         ι = ½,   a part s/n = 1/(2h) of all outputs
 
-    h is the one with the least variance, about (e^ε − 1)/2; then it is twice that of `subset` at a
-    large ε, and the same at a small one, where h = 1. The server counts N_v for all v at once by
-    the fast Walsh and Hadamard transform, in whole numbers.
+    h minimises the variance; it is about (e^ε − 1)/2. The variance is then twice that of `subset`
+    at a large ε, and the same at a small ε, where h = 1. The server computes all N_v with one fast
+    Walsh-Hadamard transform, in integers.
     """
 
     name = "hadamard"
@@ -37,7 +37,7 @@ class Hadamard(FrequencyMechanism):
         self.n_favoured = self.block // 2
         self.overlap = Fraction(1, 2)
 
-    def _favoured(self, point: int, place: int) -> int:
+    def _favoured_output(self, point: int, place: int) -> int:
         row = point + 1
         top = row.bit_length() - 1
         low = place & ((1 << top) - 1)

@@ -1,4 +1,4 @@
-"""k-Harmony: k entries at random positions, each one random sign (Nguyên et al. 2016).
+"""k-Harmony: k entries at random positions, each sent as a random sign (Nguyên et al. 2016).
 
 x (D,)  clipped gradient in [−1, 1]      k  entries sent        T, W  see `exact`
 """
@@ -15,20 +15,20 @@ import numpy.typing as npt
 from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import W, response_floor, sign_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
 from nextapp.privacy.packing import SignedPositions
 from nextapp.randomness import Bits, distinct
 from nextapp.wire import Floats, Report
 
 
 class Harmony(FiniteMechanism):
-    """k distinct entries, uniform, each sent as a sign by randomised response with ε/k.
+    """k distinct uniformly random entries, each sent as a sign by randomised response with ε/k.
 
         P[+1] = ½ + ½ x_j tanh(ε/2k),   x̂ = (D/k) c Σ_l s_l e_{j_l},   c = coth(ε/2k)
 
-    The tanh form is eq. (16) divided through. ε holds because positions do not depend on x and each
-    sign's odds change by at most e^{ε/k}. V = D² c²/k − ‖x‖². ``k`` is by default the one that
-    minimises c²/k.
+    The tanh form is eq. (16) simplified. ε holds because positions do not depend on x and the
+    likelihood ratio of each sign is at most e^{ε/k}. V = D² c²/k − ‖x‖². By default ``k`` minimises
+    c²/k.
 
     Coins: `distinct(k, D)`. Bits: k words, one for each sign, in the order of the positions.
     Payload: k positions, ascending, then k bits, 1 for +1.
@@ -44,12 +44,16 @@ class Harmony(FiniteMechanism):
         self.k = best_k(epsilon, self.D) if k is None else k
         if not (isinstance(self.k, int) and 1 <= self.k <= self.D):
             raise ValueError(
-                f"k must be a whole number from 1 to n_apps·d = {self.D}, got {k!r}; leave it out "
-                f"for the best one, {best_k(epsilon, self.D)}."
+                f"k must be a whole number from 1 to n_apps·d = {self.D}, got {k!r}: leave it out "
+                f"for the best k, {best_k(epsilon, self.D)}."
             )
         self.floor = response_floor(self.epsilon, self.k)
         self.c = W / (W - 2 * self.floor)  # coth(ε/2k), as drawn
         self._fields = SignedPositions(self.k, self.D)
+
+    @property
+    def payload_bytes(self) -> int:
+        return self._fields.n_bytes
 
     @property
     def guarantee(self) -> Guarantee:
@@ -66,7 +70,7 @@ class Harmony(FiniteMechanism):
             int(word) < sign_threshold(x, self.floor)
             for word, x in zip(words, self._entries(F, positions), strict=True)
         ]
-        return Report(self.name, round, self._fields.packed(positions, signs))
+        return Report(self.name, round, self._fields.pack(positions, signs))
 
     def tally(self, reports: Sequence[Report]) -> Tally:
         """S (D,), the sum of signs, line 5 of Algorithm 2."""
@@ -75,9 +79,9 @@ class Harmony(FiniteMechanism):
         return S.astype(np.int64)
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        check_counted(tally, (self.D,), n_reports)
+        check_tally(tally, (self.D,), n_reports)
         scale = self.D / (self.k * n_reports) * self.c * self.clip
-        return self._shaped(scale * tally)
+        return self._reshape(scale * tally)
 
     def check(self, report: Report) -> None:
         check_name(self, report)
@@ -100,7 +104,7 @@ class Harmony(FiniteMechanism):
             yield Report(self.name, 0, payload)
 
     def _entries(self, F: Gradient, positions: Sequence[int]) -> list[float]:
-        """x at these positions; a phone's sparse gradient is not made dense for it."""
+        """x at these positions, without making a phone's sparse gradient dense."""
         if isinstance(F, PhoneGradient):
             self._check_shape(F.app_vectors.shape)
             values = [_entry(F, *divmod(position, self.d)) for position in positions]
@@ -114,7 +118,7 @@ class Harmony(FiniteMechanism):
         self, reports: Sequence[Report]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Positions (n_reports, k), ascending, and signs ±1 (n_reports, k)."""
-        return self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
+        return self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
 
 
 def _entry(F: PhoneGradient, app: int, column: int) -> float:
@@ -128,7 +132,7 @@ def _entry(F: PhoneGradient, app: int, column: int) -> float:
 
 
 def best_k(epsilon: float, D: int) -> int:
-    """The k that minimises c(ε/k)²/k, and with it the variance.
+    """The k that minimises c(ε/k)²/k and so the variance.
 
     >>> best_k(4.5, 1392), best_k(1.1, 1392)
     (2, 1)

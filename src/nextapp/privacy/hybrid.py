@@ -1,4 +1,4 @@
-"""The hybrid mechanism on one entry at random (Wang et al. 2019, section III-C).
+"""The hybrid mechanism on one random entry (Wang et al. 2019, section III-C).
 
 x (D,)  clipped gradient in [−1, 1]      α  share of the piecewise part      c = (e^ε + 1)/(e^ε − 1)
 """
@@ -15,18 +15,19 @@ import numpy.typing as npt
 from nextapp.privacy.exact import W, check_epsilon, response_floor, sign_threshold
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Mechanism
-from nextapp.privacy.packing import n_bytes, packed, unpacked, width
+from nextapp.privacy.packing import n_bytes, pack_fields, unpack_fields, width
 from nextapp.privacy.piecewise import PiecewiseLaw
 from nextapp.privacy.reals import as_floats
 from nextapp.randomness import Bits, below, chance
 from nextapp.wire import Floats, Report, WireError
 
 _VALUE = struct.Struct("<f")
-_TURN = 0.61  # their ε*, below which the piecewise part does not pay
+_TURN = 0.61  # their ε*; below it the piecewise part does not reduce the variance
 
 
 class Hybrid(Mechanism):
-    """One entry j, uniform; with probability α piecewise, else one sign by randomised response.
+    """One uniformly random entry j; with probability α piecewise, else as a sign by randomised
+    response.
 
         α = 1 − e^{−ε/2} for ε > 0.61, else 0
         x̂ = D y e_j, y piecewise or ± c with P[+c] = ½ + ½ x_j/c
@@ -68,13 +69,13 @@ class Hybrid(Mechanism):
             y = self.law.draw(float(x[j]), bits)
         else:
             y = 1.0 if chance(bits, sign_threshold(float(x[j]), self.floor)) else -1.0
-        return Report(self.name, round, packed([j, piecewise], self._widths) + _VALUE.pack(y))
+        return Report(self.name, round, pack_fields([j, piecewise], self._widths) + _VALUE.pack(y))
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         positions, piecewise, values = self._parts(reports)
         y = np.where(piecewise, values, self.c * values)
         total = np.bincount(positions, y, minlength=self.D)
-        return self._shaped(self.clip * self.D / len(reports) * total)
+        return self._reshape(self.clip * self.D / len(reports) * total)
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         """A density for the piecewise part, a probability for the signs."""
@@ -92,13 +93,13 @@ class Hybrid(Mechanism):
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], Floats]:
         n = n_bytes(self._widths)
         rows = self._payloads(reports, n + _VALUE.size)
-        positions, marks = unpacked(rows[:, :n], self._widths).T
+        positions, marks = unpack_fields(rows[:, :n], self._widths).T
         piecewise = marks == 1
         values = as_floats(rows[:, n:])[:, 0]
         bounded = np.where(piecewise, np.abs(values) <= self.law.largest, np.abs(values) == 1.0)
         if positions.max() >= self.D or not bounded.all() or (self.alpha == 0 and piecewise.any()):
             raise WireError(
-                f"a position lies in 0 to {self.D - 1} and a value within ±{self.law.largest:.4g}, "
-                f"or is ±1 where its mark is 0."
+                f"a position must be from 0 to {self.D - 1} and a value within "
+                f"±{self.law.largest:.4g}, or ±1 if its mark is 0."
             )
         return positions, piecewise, values

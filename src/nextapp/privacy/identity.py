@@ -1,7 +1,7 @@
-"""The gradient as it is: no privacy at all, and it says so. For simulations and as a control.
+"""The gradient without any privacy. For simulations and as a control.
 
-The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it holds u (n_apps) and v
-(d) where α > 0, and the phone's own rows.
+The payload is exact and small: F = u vᵀ + own rows (`PhoneGradient`), so it has u (n_apps) and v
+(d) if α > 0, and the phone's own rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HEAD = struct.Struct("<IIQ")  # own rows, d, 1 if a background follows (0 if no
 
 
 class Identity(Mechanism):
-    """No noise. With a ``clip`` F is still clipped (``ball``), to tell clipping from noise."""
+    """No noise. With a ``clip`` F is still clipped (``ball``), to measure clipping alone."""
 
     name = "identity"
     unsafe = True
@@ -42,10 +42,10 @@ class Identity(Mechanism):
         return 0.0
 
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
-        """The report of F; it draws no bits."""
+        """The report of F; it uses no bits."""
         del bits
         if self.ball != "none":
-            F = self.clipped(F)
+            F = self.apply_clip(F)
         if isinstance(F, PhoneGradient):
             apps, rows, left, right = F.apps, F.rows, F.background() if F.c0 else None, F.p
         else:
@@ -80,7 +80,7 @@ class Identity(Mechanism):
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         """0 for the report of F itself, −∞ for any other."""
-        return 0.0 if np.array_equal(self.decode([report]), self.clipped(F)) else -math.inf
+        return 0.0 if np.array_equal(self.decode([report]), self.apply_clip(F)) else -math.inf
 
     def _parts(
         self, report: Report
@@ -89,7 +89,7 @@ class Identity(Mechanism):
             raise WireError(f"expected a report of {self.name!r}, got one of {report.mechanism!r}.")
         data = report.payload
         if len(data) < _HEAD.size:
-            raise WireError(f"the payload has {len(data)} bytes, at least {_HEAD.size} are needed.")
+            raise WireError(f"the payload must have at least {_HEAD.size} bytes, got {len(data)}.")
         k, d, background = _HEAD.unpack_from(data)
         if background > 1:
             raise WireError(f"the mark of a background must be 0 or 1, got {background}.")
@@ -104,7 +104,7 @@ class Identity(Mechanism):
         if k and (apps[0] < 0 or apps[-1] >= self.n_apps or (np.diff(apps) <= 0).any()):
             raise WireError(f"the report names apps outside 0 to {self.n_apps - 1}, or one twice.")
         if not np.isfinite(words[k:]).all():
-            raise WireError("the report holds numbers that are not finite.")
+            raise WireError("the report has numbers that are not finite.")
         rows = words[k : k + k * d].reshape(k, d)
         if not background:
             return apps, rows, None, words[:0]

@@ -15,7 +15,7 @@ import numpy as np
 
 from nextapp.privacy.exact import W, keep_threshold, sign_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
 from nextapp.privacy.packing import SignedPositions
 from nextapp.privacy.simhash import best_b
 from nextapp.randomness import Bits, KeyedBits, distinct
@@ -26,22 +26,23 @@ _MARGIN = 0.95
 
 
 class Kashin(FiniteMechanism):
-    """b coefficients at random, each rounded at random to ±K/√N, then 2^b-ary randomised response.
+    """b random coefficients, each randomly rounded to ±K/√N, then 2^b-ary randomised response.
 
         x = U a,   P[s_l = +1] = ½ + ½ a_{j_l} √N/K,   s kept with probability T/W, else any of 2^b
         x̂ = (N/b) (K/√N) (W/T) Σ_l s_l U e_{j_l},   W/T = (e^ε + 2^b − 1)/(e^ε − 1)
 
-    U is a Hadamard matrix of N ≥ 2 D columns with random signs, of which D rows at random are kept;
-    the choice is public and the same for all phones (``frame``). Rows at the end of the transform
-    instead would only repeat coefficients and gain nothing. ε holds whatever a is, since the
-    response is two-level. V = D K² (W/T)²/b at x = 0.
+    U has D random rows of an N × N Hadamard matrix, N ≥ 2 D, with random signs; the choice is
+    public and the same for all phones (``frame``). The last rows of the transform instead would
+    only repeat coefficients. ε holds for any a, since the response is two-level.
+    V = D K² (W/T)²/b at x = 0.
 
-    ``K`` is a bound that the coefficients are clipped to. The search of Lyubarskii and Vershynin
-    (2010) stays within 1.8 for gradients that were not made to fit the frame; where it does not,
-    the estimate has a bias by what was clipped (see `coefficients`).
+    ``K`` bounds the coefficients. The algorithm of Lyubarskii and Vershynin (2010) stays within 1.8
+    unless a gradient was designed against the frame; then coefficients are clipped, which biases
+    the estimate (see `coefficients`).
 
-    Coins: `distinct(b, N)`. Bits: b words for the signs; 1 for the coin; 1 for another value in its
-    b lowest bits. Payload: b positions, ascending, then b bits, 1 for +1.
+    Coins: `distinct(b, N)`. Bits: b words for the signs; 1 to decide between true and random value;
+    1 for the random value in its b lowest bits.
+    Payload: b positions, ascending, then b bits, 1 for +1.
     """
 
     name = "kashin"
@@ -63,8 +64,7 @@ class Kashin(FiniteMechanism):
         self.b = min(best_b(epsilon), self.N) if b is None else b
         if not (isinstance(self.b, int) and 1 <= self.b <= min(16, self.N)):
             raise ValueError(
-                f"b must be a whole number from 1 to {min(16, self.N)}, the coefficients sent, "
-                f"got {b!r}."
+                f"b must be a number of coefficients from 1 to {min(16, self.N)}, got {b!r}."
             )
         if not (math.isfinite(K) and K >= 1):
             raise ValueError(f"K must be a finite number of 1 or more, got {K!r}.")
@@ -74,6 +74,10 @@ class Kashin(FiniteMechanism):
         self._rows = np.array(distinct(public, self.D, self.N), np.intp)
         self._signs = np.where(public.words(self.D) >> np.uint64(63), 1.0, -1.0)
         self._fields = SignedPositions(self.b, self.N)
+
+    @property
+    def payload_bytes(self) -> int:
+        return self._fields.n_bytes
 
     @property
     def guarantee(self) -> Guarantee:
@@ -96,18 +100,18 @@ class Kashin(FiniteMechanism):
             ]
         else:
             positive = [bool(other >> i & 1) for i in range(self.b)]
-        return Report(self.name, round, self._fields.packed(positions, positive))
+        return Report(self.name, round, self._fields.pack(positions, positive))
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """The sum of the signs of each coefficient, (N,)."""
-        positions, signs = self._fields.unpacked(self._payloads(reports, self._fields.n_bytes))
+        """(N,): the sum of the signs of each coefficient."""
+        positions, signs = self._fields.unpack(self._payloads(reports, self._fields.n_bytes))
         total = np.bincount(positions.ravel(), signs.ravel(), minlength=self.N)
         return total.astype(np.int64)
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        check_counted(tally, (self.N,), n_reports)
+        check_tally(tally, (self.N,), n_reports)
         scale = math.sqrt(self.N) / self.b * self.K * (W / self.threshold) / n_reports
-        return self._shaped(self.clip * scale * self._synthesis(tally.astype(np.float64)))
+        return self._reshape(self.clip * scale * self._synthesis(tally.astype(np.float64)))
 
     def check(self, report: Report) -> None:
         check_name(self, report)
@@ -117,7 +121,7 @@ class Kashin(FiniteMechanism):
         return self._fields.positions(report.payload) == distinct(coins, self.b, self.N)
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
-        positions, signs = self._fields.unpacked(self._payloads([report], self._fields.n_bytes))
+        positions, signs = self._fields.unpack(self._payloads([report], self._fields.n_bytes))
         y = np.clip(self.coefficients(F), -1.0, 1.0)[positions[0]]
         true = Fraction(1)
         for sign, z in zip(signs[0].tolist(), y.tolist(), strict=True):
@@ -132,10 +136,10 @@ class Kashin(FiniteMechanism):
             yield Report(self.name, 0, payload)
 
     def coefficients(self, F: Gradient) -> Floats:
-        """y = a √N/K (N,): x = U a exactly, and |y| ≤ 1 if the search found such an a.
+        """y = a √N/K (N,) with x = U a exactly, and |y| ≤ 1 if the search finds such an a.
 
-        Clip a a little below the bound, put back what that took from x spread over all
-        coefficients, and so on, until nothing is above the bound.
+        Repeat: clip a slightly below the bound, and distribute the residual of x over all
+        coefficients, until no coefficient exceeds the bound.
         """
         bound = self.K / math.sqrt(self.N)
         x = self._x(F)
@@ -161,8 +165,8 @@ class Kashin(FiniteMechanism):
 def hadamard(x: Floats) -> Floats:
     """The orthonormal Walsh-Hadamard transform of a vector of 2^q entries.
 
-    The transform is a product over the q bits of the index; at most 6 bits at a time are one small
-    matrix product, after which the next bits come last.
+    The transform is a product over the q bits of the index; it is done for at most 6 bits at a time
+    as a small matrix product, and the transposition moves the next bits to the end.
     """
     q = len(x).bit_length() - 1
     parts = max(1, (q + 5) // 6)

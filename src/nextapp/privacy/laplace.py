@@ -19,13 +19,13 @@ from nextapp.wire import Floats, Report
 
 
 class Laplace(Mechanism):
-    """x plus independent Laplace noise of scale Δ/ε; Δ is how far apart in ℓ1 two gradients can be.
+    """x plus independent Laplace noise of scale Δ/ε; Δ is the ℓ1 sensitivity.
 
         Δ = 2 D for ``ball="linf"``,   Δ = 2 for ``ball="l1"``
         V = 2 D (Δ/ε)² = 8 D³/ε² or 8 D/ε²
 
-    The paper prints 4 D²/ε² an entry for the ℓ∞ case; it is 8 D²/ε². ε holds since the log-density
-    changes by at most ‖x − x'‖₁ ε/Δ.
+    The paper prints a variance of 4 D²/ε² per entry for the ℓ∞ case; it is 8 D²/ε². ε holds since
+    the log-density changes by at most ‖x − x'‖₁ ε/Δ.
 
     Bits: D words. Payload: D floats of 4 bytes, in units of the clip.
     """
@@ -59,7 +59,7 @@ class Laplace(Mechanism):
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         mean = as_floats(self._payloads(reports, 4 * self.D)).mean(axis=0)
-        return self._shaped(self.clip * mean)
+        return self._reshape(self.clip * mean)
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         y = as_floats(self._payloads([report], 4 * self.D))[0]

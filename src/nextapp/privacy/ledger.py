@@ -1,16 +1,15 @@
-"""What a phone has given away so far, on disk before it leaves, and when it must stop.
+"""The privacy budget of a phone: every cost is on disk before a report leaves.
 
 Every report costs the ε of its mechanism, and costs add up: 33 reports at 4.5 are 148.5. A `Ledger`
-holds a phone to a budget for life and a budget per UTC day::
+limits a phone to a budget for its lifetime and a budget per UTC day::
 
     ledger = Ledger("phone.db", lifetime=20.0, per_day=2.0)
-    ledger.charge(m.guarantee.epsilon, now, round=7, mechanism=m.name)   # or it raises
+    ledger.charge(m.guarantee.epsilon, now, round=7, mechanism=m.name)   # raises if it does not fit
     send(report)                                                        # only after that
 
-The rule for its user is short: whatever `charge` raises, nothing may leave. What is promised, and
-why it holds, stands in docs/privacy/ledger.md. The ledger is one append-only table in an SQLite
-file, its own or the phone's; a line holds the totals after it, and a seal over itself and the line
-before.
+The rule for its user: if `charge` raises anything, nothing may be sent. docs/privacy/ledger.md says
+what is guaranteed, and why. The ledger is one append-only table in an SQLite file, its own or the
+phone's; each line has the totals after it, and a hash (seal) of itself and of the line before.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from nextapp.storage import created_whole
+from nextapp.storage import create_atomically
 
 LEAP_DAYS = 31
-"""A clock further ahead of the last charge than this is not believed: `Ledger.trust_clock`."""
+"""A clock that is further ahead of the last charge is not trusted: see `Ledger.trust_clock`."""
 
 Where = str | os.PathLike[str] | sqlite3.Connection
 
 _DAY = 86_400
-_NANO = 10**9  # costs are whole billionths of ε
-_LARGEST = 10**9  # of a budget, so that every sum fits SQLite's 63 bits
+_NANO = 10**9  # costs are integers, in billionths of ε
+_LARGEST = 10**9  # largest budget, so that every sum fits SQLite's 63 bits
 _LAST_SECOND = 253_402_300_799  # of the year 9999
 
 _SCHEMA = (
@@ -77,11 +76,11 @@ _DAMAGE = {
 
 
 class LedgerError(RuntimeError):
-    """No report may leave."""
+    """Base class: no report may be sent."""
 
 
 class BudgetSpent(LedgerError):
-    """The charge does not fit. ``again`` is when it may (seconds since 1970); None is never."""
+    """The charge does not fit. ``again``: when it may fit (seconds since 1970); None: never."""
 
     def __init__(self, epsilon: float, left: Amounts, again: float | None) -> None:
         when = "never" if again is None else f"from {_utc(again)} UTC on"
@@ -95,20 +94,20 @@ class BudgetSpent(LedgerError):
 
 
 class ClockError(LedgerError):
-    """The clock is too far ahead to be believed: `Ledger.trust_clock`."""
+    """The clock is too far ahead to be trusted: see `Ledger.trust_clock`."""
 
 
 class StorageError(LedgerError):
-    """The file cannot be used now: locked, full, read-only. Later it may."""
+    """The file cannot be used now (locked, full, read-only), but perhaps later."""
 
 
 class DamagedError(LedgerError):
-    """The file is not what was written. It is never replaced by a fresh budget."""
+    """The file is damaged or was changed. It is never replaced by a fresh budget."""
 
 
 @dataclass(frozen=True)
 class Amounts:
-    """An ε for the day at hand and one for life."""
+    """An ε for the current day and one for the lifetime."""
 
     today: float
     lifetime: float
@@ -116,7 +115,7 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge. ``when`` is what the clock said, ``day`` the day it counts for."""
+    """One charge. ``when`` is the clock's time, ``day`` the day whose budget it used."""
 
     number: int
     epsilon: float
@@ -129,7 +128,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Receipt:
-    """The charge is on disk and its report may leave. ``resent``: it had been charged before."""
+    """The charge is on disk and its report may be sent. ``resent``: it was charged before."""
 
     entry: Entry
     left: Amounts
@@ -137,12 +136,12 @@ class Receipt:
 
 
 class _Line(NamedTuple):
-    """A row of the table: what happened, and the totals after it, in billionths of ε."""
+    """A row of the table: an event, and the totals after it, in billionths of ε."""
 
     number: int
     kind: str  # "budget", "charge", "clock" or "restored"
     clock: float
-    round: str  # as text: a round has 64 bits, SQLite's integers 63
+    round: str  # as text: a round has 64 bits, a positive SQLite integer 63
     mechanism: str
     key: str | None
     report: bytes | None  # SHA-256
@@ -187,13 +186,13 @@ class Ledger:
     Parameters
     ----------
     where
-        A path, where the file is made if there is none, or an open connection to the phone's own
-        file, on which no transaction may be open when the ledger is used.
+        A path, where the file is created if it does not exist, or an open connection to the phone's
+        own file, which must have no open transaction when the ledger is used.
     lifetime, per_day
-        Budgets in ε, rounded down to billionths, and kept in the file. Smaller ones than those
-        kept take their place; larger ones need `raise_budget`.
+        Budgets in ε, rounded down to billionths, and stored in the file. Smaller budgets replace
+        the stored ones; larger ones need `raise_budget`.
     raise_budget
-        Allows larger budgets than those kept: a promise to the phone's owner is being changed.
+        Allows budgets larger than the stored ones, which changes a promise to the phone's owner.
     """
 
     def __init__(
@@ -209,14 +208,14 @@ class Ledger:
                     _agree(cursor, first, raise_budget)
                 else:
                     _check_file(cursor)
-                    _found(cursor, first)
+                    _write_first_line(cursor, first)
         except BaseException:
             self.close()
             raise
 
     @classmethod
     def reopen(cls, where: Where) -> Self:
-        """The ledger that is there, with the budgets kept in it; never a new one."""
+        """An existing ledger, with its stored budgets; never creates a new one."""
         ledger = cls.__new__(cls)
         ledger._attach(where)
         try:
@@ -238,24 +237,24 @@ class Ledger:
         allow_unsafe: bool = False,
         along: Callable[[sqlite3.Cursor], None] | None = None,
     ) -> Receipt:
-        """Write a cost down for good; the report may leave once this returns, not if it raises.
+        """Record a cost durably. The report may be sent once this returns, but not if it raises.
 
         Parameters
         ----------
         epsilon
-            The cost of the whole report, rounded up to billionths. An infinite one (the mechanism
-            'identity') needs `allow_unsafe`; it fits no budget, takes nothing from it, and `spent`
-            is infinite ever after.
+            The cost of the whole report, rounded up to billionths. An infinite cost (the mechanism
+            'identity') needs `allow_unsafe`; it uses no budget, but `spent` is infinite from then
+            on.
         when
-            What the clock says, in seconds since 1970. The ledger's day never goes back by itself:
-            a clock set back spends the budget of the latest day it had reached.
+            The clock's time, in seconds since 1970. The ledger's day never goes back by itself: if
+            the clock is set back, the budget of the latest day so far is used.
         key, report
-            A name given to one drawn report, kept with it, and the report's bytes. Charged again
-            under its key, the very same report costs nothing: a resend after a crash. Other bytes
-            are refused under that key: drawn anew, a report leaks anew.
+            A unique name of one report, and the report's bytes. Charging the same bytes again under
+            the same key costs nothing: this is a resend after a crash. Other bytes under the same
+            key are refused, since a new random report leaks again.
         along
-            Writes more in the transaction of a new line, say the report's bytes: both are on the
-            disk or neither. What it raises undoes both.
+            Callback that writes more in the same transaction, such as the report's bytes: both are
+            on disk or neither. If it raises, both are rolled back.
         """
         cost = _cost(epsilon, allow_unsafe)
         day = _day(when)
@@ -263,12 +262,12 @@ class Ledger:
         digest = None if report is None else hashlib.sha256(report).digest()
         with self._transaction() as cursor:
             last = _last(cursor)
-            if key is not None and (known := _keyed(cursor, key)) is not None:
+            if key is not None and (known := _line_with_key(cursor, key)) is not None:
                 if known[3:8] != (str(round), mechanism, key, digest, cost):
                     raise ValueError(
                         f"the key {key!r} belongs to another report (round {known.round}, "
-                        f"{known.mechanism}). A report drawn anew needs a key of its own and is "
-                        f"charged: it leaks as much again."
+                        f"{known.mechanism}). A new random report needs its own key and is "
+                        f"charged, since it leaks as much again."
                     )
                 return Receipt(_entry(known), _on(cursor, last, day).left(), resent=True)
             if last.day >= 0 and day > last.day + LEAP_DAYS:
@@ -301,11 +300,11 @@ class Ledger:
             return Receipt(_entry(line), line.left(), resent=False)
 
     def trust_clock(self, when: float) -> None:
-        """The caller vouches for the time, say by a server's: the ledger moves to that day.
+        """Move the ledger to the day of `when`, a time that the caller trusts, such as a server's.
 
-        Needed after a jump ahead by more than `LEAP_DAYS` (the phone lay in a drawer), and of use
-        where the ledger's own day is wrong (the clock ran ahead at a charge). Going back, all that
-        was charged on that day or on later ones counts as spent on it.
+        Needed after a gap of more than `LEAP_DAYS` (the phone was not in use), and useful if the
+        ledger's day is wrong (the clock was ahead at a charge). When it moves back, all charges of
+        that day and of later days count for that day.
         """
         day = _day(when)
         with self._transaction() as cursor:
@@ -317,10 +316,10 @@ class Ledger:
                 _append(cursor, state.event("clock", abs(float(when))))
 
     def restore_spent(self, spent: float, when: float) -> bool:
-        """Another record says that ε = `spent` was charged in all, lastly at `when`.
+        """Catch up with another record: a total of ε = `spent` was charged, last at `when`.
 
-        What is missing here is charged, whatever the budgets say. True if something was missing:
-        this ledger is an older copy that was put back.
+        The missing amount is charged, even beyond the budgets. Returns True if something was
+        missing: then this ledger was restored from an older copy.
         """
         if spent <= self._state(0.0).life / _NANO:
             return False
@@ -335,15 +334,15 @@ class Ledger:
             return True
 
     def spent(self, when: float) -> Amounts:
-        """Charged on the day of `when`, and in all; infinite once a report left unprotected."""
+        """ε charged on the day of `when`, and in total; infinite after an unprotected report."""
         return self._state(when).spent()
 
     def left(self, when: float) -> Amounts:
-        """What may still be charged on the day of `when`, and in all."""
+        """ε that may still be charged on the day of `when`, and in total."""
         return self._state(when).left()
 
     def budgets(self) -> tuple[float, float]:
-        """The largest ε of a day, and of the phone's life."""
+        """The budgets per day and for the phone's lifetime."""
         last = self._state(0.0)
         return last.per_day / _NANO, last.lifetime / _NANO
 
@@ -352,7 +351,7 @@ class Ledger:
         return [_entry(line) for line in self._lines() if line.kind == "charge"]
 
     def statement(self, when: float) -> str:
-        """The state of the budget in plain words, for the phone's owner."""
+        """The state of the budget as text for the phone's owner."""
         lines = self._lines()
         charges = [line for line in lines if line.kind == "charge"]
         state = self._state(when)
@@ -360,7 +359,7 @@ class Ledger:
         since = f" since {_date(charges[0].day)}" if charges else ""
         n_protected = _count(len(charges) - state.unprotected, "report")
         words = [
-            f"This phone has sent {n_protected} under privacy protection{since}.",
+            f"This phone has sent {n_protected} with privacy protection{since}.",
             f"Together that cost epsilon {_text(state.life)} of the {_text(state.lifetime)} it may "
             f"spend in its life; {left.lifetime:.10g} is left.",
             f"On {_date(state.day)} (UTC) it cost {_text(state.today)} of the "
@@ -369,11 +368,11 @@ class Ledger:
         if state.unprotected:
             words.append(
                 f"{_count(state.unprotected, 'report')} left without any protection, as was "
-                f"allowed by name; no budget covers what was told."
+                f"explicitly allowed; no budget covers them."
             )
         if restored := [line.cost or 0 for line in lines if line.kind == "restored"]:
             words.append(
-                f"An older copy of this ledger was put back {_count(len(restored), 'time')}; the "
+                f"This ledger was restored from an older copy {_count(len(restored), 'time')}; the "
                 f"epsilon {_text(sum(restored))} spent after that copy was made is counted above."
             )
         if raised := sum(
@@ -406,8 +405,8 @@ class Ledger:
             path = _path(where)
             if not path.exists() or path.stat().st_size == 0:
                 raise DamagedError(
-                    f"{path} is missing or empty: what a ledger there held is lost, so nothing may "
-                    f"be sent. A phone's first ledger is made by Ledger(...)."
+                    f"{path} is missing or empty: if there was a ledger, it is lost, so nothing "
+                    f"may be sent. Create a phone's first ledger with Ledger(...)."
                 )
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
@@ -433,7 +432,7 @@ class Ledger:
 
     @contextmanager
     def _cursor(self) -> Iterator[sqlite3.Cursor]:
-        """One thread at a time; errors of SQLite in the ledger's own words."""
+        """A cursor for one thread at a time; SQLite errors are raised as ledger errors."""
         with self._lock:
             try:
                 cursor = self._connection.cursor()
@@ -452,12 +451,13 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Cursor]:
-        """A write transaction that is on the disk itself when it ends well, and undone if not.
+        """A write transaction that is durable on disk when it ends, and rolled back on an error.
 
-        EXTRA is FULL, and where a rollback journal is used syncs the folder too: else a power cut
-        after a commit could bring the journal back and undo the charge. The connection's own
-        setting returns afterwards. The checkpoint takes the line into the file proper, since a WAL
-        that is damaged or deleted later takes it along without a word; it may fail, the line stays.
+        EXTRA is FULL that also syncs the folder if there is a rollback journal: otherwise a power
+        cut after a commit could restore the journal and undo the charge. The connection's setting
+        is restored afterwards. The checkpoint moves the line to the main file, since a WAL file
+        that is damaged or deleted later would lose it silently; if it fails, the line stays in the
+        WAL.
         """
         with self._cursor() as cursor:
             if self._connection.in_transaction:
@@ -485,7 +485,7 @@ class Ledger:
 
     def _lines(self) -> list[_Line]:
         with self._cursor() as cursor:
-            return _audited(cursor)
+            return _read_all_lines(cursor)
 
 
 def _path(where: str | os.PathLike[str]) -> Path:
@@ -495,20 +495,20 @@ def _path(where: str | os.PathLike[str]) -> Path:
 
 
 def _create(path: Path, first: _Line) -> None:
-    """A new file that appears whole or not at all, so that an empty one is always a lost one."""
+    """Create the file atomically, so that an empty file always means a lost ledger."""
     try:
         with (
-            created_whole(path) as draft,
+            create_atomically(path) as draft,
             closing(sqlite3.connect(draft, isolation_level=None)) as connection,
         ):
             connection.execute("PRAGMA synchronous = EXTRA")
             connection.execute("BEGIN IMMEDIATE")
-            _found(connection.cursor(), first)
+            _write_first_line(connection.cursor(), first)
             connection.execute("COMMIT")
     except FileExistsError:
-        return  # a ledger was made meanwhile
+        return  # another process has created a ledger
     except (sqlite3.Error, OSError) as error:
-        raise StorageError(f"{path} cannot be made ({error}): nothing may be sent.") from error
+        raise StorageError(f"{path} cannot be created ({error}): nothing may be sent.") from error
 
 
 def _first_line(per_day: int, lifetime: int) -> _Line:
@@ -532,25 +532,25 @@ def _first_line(per_day: int, lifetime: int) -> _Line:
     )
 
 
-def _found(cursor: sqlite3.Cursor, first: _Line) -> None:
+def _write_first_line(cursor: sqlite3.Cursor, first: _Line) -> None:
     for statement in _SCHEMA:
         cursor.execute(statement)
     _append(cursor, first)
 
 
-def _agree(cursor: sqlite3.Cursor, asked: _Line, raise_budget: bool) -> None:
-    """Bring the budgets of the ledger to those asked for."""
-    last = _audited(cursor)[-1]
+def _agree(cursor: sqlite3.Cursor, wanted: _Line, raise_budget: bool) -> None:
+    """Change the stored budgets to the wanted ones."""
+    last = _read_all_lines(cursor)[-1]
     for name in ("lifetime", "per_day"):
-        if getattr(asked, name) > getattr(last, name) and not raise_budget:
+        if getattr(wanted, name) > getattr(last, name) and not raise_budget:
             raise ValueError(
-                f"{name} must be at most the {_text(getattr(last, name))} kept in the ledger, got "
-                f"{_text(getattr(asked, name))}. To raise what was promised to the phone's owner, "
-                f"pass raise_budget=True."
+                f"{name} must be at most the {_text(getattr(last, name))} stored in the ledger, "
+                f"got {_text(getattr(wanted, name))}. To raise what was promised to the phone's "
+                f"owner, pass raise_budget=True."
             )
-    if (asked.per_day, asked.lifetime) != (last.per_day, last.lifetime):
+    if (wanted.per_day, wanted.lifetime) != (last.per_day, last.lifetime):
         change = last.event("budget")
-        _append(cursor, change._replace(per_day=asked.per_day, lifetime=asked.lifetime))
+        _append(cursor, change._replace(per_day=wanted.per_day, lifetime=wanted.lifetime))
 
 
 def _exists(cursor: sqlite3.Cursor) -> bool:
@@ -564,8 +564,8 @@ def _check_file(cursor: sqlite3.Cursor, table: str = "") -> None:
         raise DamagedError(f"the ledger's file is damaged ({verdict}): nothing may be sent.")
 
 
-def _audited(cursor: sqlite3.Cursor) -> list[_Line]:
-    """Every line, once the table and each seal are found whole."""
+def _read_all_lines(cursor: sqlite3.Cursor) -> list[_Line]:
+    """All lines, after a check of the table and of every seal."""
     _check_file(cursor, "(privacy_ledger)")
     lines = [_Line(*row) for row in cursor.execute(f"{_READ} ORDER BY number")]
     before = b""
@@ -579,7 +579,7 @@ def _audited(cursor: sqlite3.Cursor) -> list[_Line]:
 
 
 def _last(cursor: sqlite3.Cursor) -> _Line:
-    """The last line, checked against the one before."""
+    """The last line, after a check of its seal."""
     rows = cursor.execute(f"{_READ} ORDER BY number DESC LIMIT 2").fetchall()
     lines = [_Line(*row) for row in rows]
     if not lines or not lines[0].follows(lines[1].seal if len(lines) == 2 else b""):
@@ -588,9 +588,9 @@ def _last(cursor: sqlite3.Cursor) -> _Line:
 
 
 def _on(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
-    """The state on a day; an earlier one than the ledger has reached does not come again.
+    """The state on a day, or on the ledger's day if that is later.
 
-    A later day starts afresh, unless it was there before a clock was set back.
+    A new day starts with its full budget, unless it had charges before the clock was set back.
     """
     if day <= last.day:
         return last
@@ -598,7 +598,7 @@ def _on(cursor: sqlite3.Cursor, last: _Line, day: int) -> _Line:
 
 
 def _counting(cursor: sqlite3.Cursor, last: _Line, day: int, days: str) -> _Line:
-    """The state on a day, for which all that was charged on these days counts."""
+    """The state on a day, if all charges of the days selected by `days` count for it."""
     today, unprotected = cursor.execute(
         "SELECT COALESCE(SUM(cost), 0), COUNT(*) - COUNT(cost)"
         f" FROM main.privacy_ledger WHERE kind IN ('charge', 'restored') AND {days}",
@@ -607,13 +607,13 @@ def _counting(cursor: sqlite3.Cursor, last: _Line, day: int, days: str) -> _Line
     return last._replace(day=day, today=today, unprotected_today=unprotected)
 
 
-def _keyed(cursor: sqlite3.Cursor, key: str) -> _Line | None:
+def _line_with_key(cursor: sqlite3.Cursor, key: str) -> _Line | None:
     row = cursor.execute(f"{_READ} WHERE key = ?", (key,)).fetchone()
     return None if row is None else _Line(*row)
 
 
 def _append(cursor: sqlite3.Cursor, line: _Line) -> _Line:
-    """Write the line after the one it was made from."""
+    """Write a line with the next number and its seal."""
     line = line._replace(number=line.number + 1)
     line = line._replace(seal=_seal(line.seal, line[:-1]))
     cursor.execute(_WRITE, line)
@@ -649,13 +649,13 @@ def _budget(name: str, epsilon: float) -> int:
     if not 0 < epsilon <= _LARGEST:
         raise ValueError(
             f"{name} must be an epsilon > 0 and at most {_LARGEST:,}, got {epsilon!r}. There is no "
-            f"default: it is what the phone's owner was promised."
+            f"default: it is a promise to the phone's owner."
         )
     return math.floor(_nano(epsilon))
 
 
 def _cost(epsilon: float, allow_unsafe: bool) -> int | None:
-    """In billionths, rounded up; None for an infinite one."""
+    """The cost in billionths, rounded up; None if infinite."""
     if not epsilon > 0:
         raise ValueError(f"epsilon must be a number > 0, got {epsilon!r}.")
     if math.isfinite(epsilon):
@@ -663,13 +663,13 @@ def _cost(epsilon: float, allow_unsafe: bool) -> int | None:
     if allow_unsafe:
         return None
     raise ValueError(
-        "epsilon must be finite: a report without protection fits no budget. To send one all the "
-        "same, pass allow_unsafe=True; the ledger will say so ever after."
+        "epsilon must be finite: a report without protection fits no budget. To send one anyway, "
+        "pass allow_unsafe=True; the ledger will always show it."
     )
 
 
 def _nano(epsilon: float) -> Fraction:
-    """Billionths of the number that `epsilon` prints as: 0.1 is a tenth, not the float above it."""
+    """Billionths of `epsilon` as printed: 0.1 is exactly a tenth, not the float nearest to it."""
     return Fraction(repr(float(epsilon))) * _NANO
 
 
@@ -689,8 +689,8 @@ def _check_words(round_: int, mechanism: str, key: str | None, report: bytes | N
             raise ValueError(f"{name} must have 1 to 64 plain characters, got {word!r}.")
     if (key is None) != (report is None):
         raise ValueError(
-            "key and report go together: the key names the report, and on a resend its bytes show "
-            "that it is the same one."
+            "key and report must be given together: the key names the report, and on a resend its "
+            "bytes show that it is the same one."
         )
 
 

@@ -1,4 +1,4 @@
-"""What every mechanism has: two sides, a clip, a guarantee, a law and a variance.
+"""The base class of mechanisms: encode and decode, clip, guarantee, likelihood, variance.
 
 F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F row by row
 x (D,)          F flattened, clipped, divided by the clip C, so that it lies in the unit ball
@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,17 +30,19 @@ OUTPUT_LIMIT = 1 << 20
 
 
 class Mechanism(ABC):
-    """A way to report a gradient. `epsilon` is the budget of one whole report.
+    """A randomised encoding of gradients. `epsilon` is the budget of one whole report.
 
     ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism
-    that reports `Shares`, not gradients. ``unsafe`` mechanisms promise no ε-LDP and are for
-    simulations only.
+    that reports `Shares`, not gradients. ``unsafe`` mechanisms are not ε-LDP and for simulations
+    only. ``decodes``: `decode` returns the mean of the gradients, or the term that replaces their
+    sum in eq. (13) (PAPER.md, R6).
     """
 
     name: ClassVar[str]
     finite_output: bool = False
     unsafe: ClassVar[bool] = False
     ball: str
+    decodes: Literal["mean", "sum"] = "mean"
 
     def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float | None = None) -> None:
         for word, size in (("n_apps", n_apps), ("d", d)):
@@ -58,67 +60,71 @@ class Mechanism(ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """What is promised, what is left out, and what must hold."""
+        """The privacy guarantee, what it leaves out, and its assumptions."""
 
     @property
     @abstractmethod
     def variance(self) -> float:
-        """V = E‖x̂ − x‖² of one report in units of clip², at x = 0 where it depends on x."""
+        """V = E‖x̂ − x‖² of one report in units of clip²; at x = 0 if it depends on x."""
 
     @abstractmethod
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
-        """Phone: the report of the gradient F, drawn with `bits`.
+        """Phone: the randomised report of the gradient F.
 
-        ``coins`` are public bits for the part of a report that does not depend on F: the seed of a
-        codebook, the positions of harmony. A phone takes `DeviceCoins`, so that a hostile one
-        cannot choose them; without coins this part is drawn with `bits` too, as in a simulation.
-        ε holds whatever the coins are, even if an attacker chose them.
+        ``bits`` are secret random bits. ``coins`` are public bits for the part of a report that
+        does not depend on F: the seed of a codebook, the positions of harmony. Phones use
+        `DeviceCoins`, so that a hostile phone cannot choose them; without coins this part uses
+        `bits` too, as in a simulation. ε holds for any coins, even if an attacker chose them.
         """
 
     @abstractmethod
     def decode(self, reports: Sequence[Report]) -> Floats:
         """Server: (n_apps, d), the estimate of the mean of the clipped gradients."""
 
-    def tally(self, reports: Sequence[Report]) -> Tally:
-        """Server: the reports as whole numbers that add up exactly.
+    def total(self, decoded: Floats, n_reports: int) -> Floats:
+        """Server: the term that replaces the sum of gradients in eq. (13)."""
+        return decoded if self.decodes == "sum" else n_reports * decoded
 
-        tally(a + b) == tally(a) + tally(b), whatever the parts and the order; no reports, all 0.
+    def tally(self, reports: Sequence[Report]) -> Tally:
+        """Server: integer counts of the reports, which add up exactly.
+
+        tally(a + b) == tally(a) + tally(b) for any batches and order; without reports all 0.
         """
         raise TypeError(
-            f"{self.name} draws real numbers, whose sum depends on their order: only mechanisms "
-            f"with finite_output have a tally; `decode` takes all reports at once."
+            f"{self.name} reports real numbers, whose sum depends on their order: only mechanisms "
+            f"with finite_output have a tally. Give all reports to `decode` at once."
         )
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        """Server: (n_apps, d), what `decode` makes of the reports behind a tally."""
+        """Server: (n_apps, d), the result of `decode`, from the tally of the reports."""
         raise TypeError(f"{self.name} has no tally to estimate from.")
 
     def check(self, report: Report) -> None:
-        """Raise a `WireError` for a report that no phone can have drawn."""
+        """Raise a `WireError` for a report that no honest phone can send."""
         self.decode([report])
 
     def matches_coins(self, report: Report, coins: Bits) -> bool:
-        """Server: whether the public part of a report was drawn with these coins.
+        """Server: whether the public part of a report was made with these coins.
 
-        The report has passed `check`. Where there is no public part any coins match.
+        The report must have passed `check`. Without a public part any coins match.
         """
         del report, coins
         return True
 
     @abstractmethod
     def log_prob(self, report: Report, F: Gradient) -> float:
-        """Log of the probability (density, where outputs are real) of this report under F.
+        """Log-likelihood of this report given F (a density if outputs are real numbers).
 
-        Where a report carries a seed, it is conditional on the seed.
+        If a report has a seed, it is conditional on the seed.
         """
 
     def outputs(self) -> Iterator[Report]:
-        """All reports there can be; only where they are few."""
+        """All possible reports, if they are few."""
         raise NotImplementedError(
             f"{self.name} has too many reports to list; only finite-output mechanisms list theirs."
         )
 
-    def clipped(self, F: Gradient) -> Floats:
+    def apply_clip(self, F: Gradient) -> Floats:
         """F after the clip that is part of the mechanism, (n_apps, d), in the units of F."""
         if self.ball == "none":
             return self._flat(F).reshape(self.n_apps, self.d)
@@ -140,31 +146,52 @@ class Mechanism(ABC):
             raise ValueError("the gradient must be finite; a report of anything else is refused.")
         return x
 
+    def _nonzero(self, F: Gradient) -> tuple[npt.NDArray[np.int64], Floats]:
+        """The positions of the nonzero entries of F, ascending, and their values; faster than
+        `_flat` for sparse F."""
+        entries: npt.NDArray[np.int64]
+        values: Floats
+        if isinstance(F, Shares):
+            self._check_shape(F.shape)
+            entries, values = F.cells, F.share
+        elif isinstance(F, PhoneGradient) and not F.c0:
+            self._check_shape(F.app_vectors.shape)
+            entries = (F.apps[:, None] * self.d + np.arange(self.d)).ravel()
+            values = F.rows.ravel()
+        else:
+            values = self._flat(F)
+            entries = np.arange(self.D)
+        if not np.isfinite(values).all():
+            raise ValueError("the gradient must be finite; a report of anything else is refused.")
+        there = np.flatnonzero(values)
+        return entries[there], values[there]
+
     def _check_shape(self, shape: tuple[int, ...]) -> None:
         if shape != (self.n_apps, self.d):
             raise ValueError(
-                f"this mechanism was made for gradients of {(self.n_apps, self.d)}, got {shape}: "
-                f"make one for the catalogue at hand."
+                f"this mechanism was made for gradients of shape {(self.n_apps, self.d)}, got "
+                f"{shape}: make one with the n_apps and d of the gradient."
             )
 
     def _x(self, F: Gradient) -> Floats:
         """x (D,): F in units of the clip, inside the unit ball."""
         return into_ball(self._flat(F), self.ball, self.clip)
 
-    def _shaped(self, x: npt.NDArray[np.floating]) -> Floats:
+    def _reshape(self, x: npt.NDArray[np.floating]) -> Floats:
         """A vector of D entries as (n_apps, d)."""
         return np.asarray(x, np.float64).reshape(self.n_apps, self.d)
 
     def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:
-        """The payloads as rows of bytes, (n_reports, n_bytes); others are refused."""
+        """(n_reports, n_bytes): the payloads as rows of bytes; raises if one does not fit."""
         if not reports:
             raise ValueError("a mean needs at least one report.")
         for report in reports:
             check_name(self, report)
             if len(report.payload) != n_bytes:
                 raise WrongSize(
-                    f"a payload of {self.name} has {n_bytes} bytes here, got "
-                    f"{len(report.payload)}: were n_apps, d and the options the same?"
+                    f"a payload of {self.name} must have {n_bytes} bytes, got "
+                    f"{len(report.payload)}: check that phone and server use the same n_apps, d "
+                    f"and options."
                 )
         data = b"".join(report.payload for report in reports)
         return np.frombuffer(data, np.uint8).reshape(len(reports), n_bytes)
@@ -177,9 +204,14 @@ class Mechanism(ABC):
 
 
 class FiniteMechanism(Mechanism):
-    """A mechanism whose reports are finitely many and drawn with exact integer arithmetic."""
+    """A mechanism with finitely many reports, drawn with exact integer arithmetic."""
 
     finite_output = True
+
+    @property
+    @abstractmethod
+    def payload_bytes(self) -> int:
+        """Length of the payload of every report."""
 
     def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float) -> None:
         super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
@@ -198,7 +230,7 @@ class FiniteMechanism(Mechanism):
 
     @abstractmethod
     def probability(self, report: Report, F: Gradient) -> Fraction:
-        """The probability of this report under F, exactly as it is drawn."""
+        """The exact probability of this report given F."""
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         chance = self.probability(report, F)
@@ -207,7 +239,7 @@ class FiniteMechanism(Mechanism):
         return math.log(chance.numerator) - math.log(chance.denominator)
 
     def _payloads(self, reports: Sequence[Report], n_bytes: int) -> npt.NDArray[np.uint8]:
-        """As `Mechanism._payloads`; none at all are no rows, which a tally may be made of."""
+        """As `Mechanism._payloads`, but without reports the result has no rows."""
         if not reports:
             return np.empty((0, n_bytes), np.uint8)
         return super()._payloads(reports, n_bytes)
@@ -227,29 +259,29 @@ def check_name(mechanism: Mechanism, report: Report) -> None:
         )
 
 
-def check_counted(tally: Tally, shape: tuple[int, ...], n_reports: int) -> None:
+def check_tally(tally: Tally, shape: tuple[int, ...], n_reports: int) -> None:
     if n_reports < 1:
         raise ValueError("a mean needs at least one report.")
     if tally.shape != shape or tally.dtype.kind != "i":
         raise ValueError(
-            f"the tally must be whole numbers of shape {shape}, got {tally.dtype} of shape "
-            f"{tally.shape}: were n_apps, d and the options the same?"
+            f"the tally must have integers of shape {shape}, got {tally.dtype} of shape "
+            f"{tally.shape}: check that phone and server use the same n_apps, d and options."
         )
 
 
 def check_clip(clip: float) -> float:
     if not (math.isfinite(clip) and clip > 0):
         raise ValueError(
-            f"clip must be a finite number > 0, got {clip!r}. It is public and must not be read "
-            f"off private data: take a constant, or nextapp.privacy.private_quantile."
+            f"clip must be a finite number > 0, got {clip!r}. It is public and must not depend on "
+            f"private data: use a constant, or nextapp.privacy.private_quantile."
         )
     return float(clip)
 
 
 def into_ball(F: Floats, ball: str, clip: float) -> Floats:
-    """F moved into the ball of radius `clip`, in units of it.
+    """F clipped to the ball of radius `clip`, divided by `clip`.
 
-    Entry by entry for "linf", scaled down whole for "l1" and "l2". Nothing overflows.
+    Each entry is clipped for "linf"; the vector is scaled down for "l1" and "l2". No overflow.
     """
     if ball == "linf":
         return np.asarray(np.clip(F, -clip, clip) / clip)

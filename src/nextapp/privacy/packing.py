@@ -1,4 +1,4 @@
-"""Whole numbers packed to the bit, lowest bit first, and unpacked for many reports at once."""
+"""Bit packing of integers, lowest bit first, and vectorised unpacking of many reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nextapp.wire import WireError, WrongSize
 
 
 def width(n_values: int) -> int:
-    """Bits that hold a number from 0 to n_values − 1.
+    """Number of bits for a number from 0 to n_values − 1.
 
     >>> width(1392), width(1)
     (11, 0)
@@ -21,14 +21,14 @@ def width(n_values: int) -> int:
 
 
 def n_bytes(widths: Sequence[int]) -> int:
-    """Bytes that hold fields of these widths side by side."""
+    """Number of bytes for fields of these widths."""
     return (sum(widths) + 7) // 8
 
 
-def packed(values: Sequence[int], widths: Sequence[int]) -> bytes:
-    """The fields side by side, the first in the lowest bits; bits left over are 0.
+def pack_fields(values: Sequence[int], widths: Sequence[int]) -> bytes:
+    """The fields as bytes, the first in the lowest bits; unused bits are 0.
 
-    >>> packed([5, 1], [3, 1])
+    >>> pack_fields([5, 1], [3, 1])
     b'\\r'
     """
     word = 0
@@ -37,8 +37,8 @@ def packed(values: Sequence[int], widths: Sequence[int]) -> bytes:
     return word.to_bytes(n_bytes(widths), "little")
 
 
-def unpacked(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[np.int64]:
-    """The inverse of `packed` for every row, (n_rows, n_fields); fields have at most 62 bits."""
+def unpack_fields(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[np.int64]:
+    """The inverse of `pack_fields`, (n_rows, n_fields); a field has at most 62 bits."""
     bits = np.unpackbits(rows, axis=1, bitorder="little")
     if bits[:, sum(widths) :].any():
         raise WireError("the bits after the last field of a payload must be 0.")
@@ -50,10 +50,10 @@ def unpacked(rows: npt.NDArray[np.uint8], widths: Sequence[int]) -> npt.NDArray[
     return fields
 
 
-def checked_word(payload: bytes, widths: Sequence[int]) -> int:
-    """One payload as a number, held against the size and the last bits of such fields."""
+def read_word(payload: bytes, widths: Sequence[int]) -> int:
+    """One payload as a number, after checking its size and that its unused bits are 0."""
     if len(payload) != n_bytes(widths):
-        raise WrongSize(f"a payload has {n_bytes(widths)} bytes here, got {len(payload)}.")
+        raise WrongSize(f"a payload must have {n_bytes(widths)} bytes, got {len(payload)}.")
     word = int.from_bytes(payload, "little")
     if word >> sum(widths):
         raise WireError("the bits after the last field of a payload must be 0.")
@@ -72,37 +72,37 @@ class SignedPositions:
         self._widths = [width(D)] * k + [1] * k
         self.n_bytes = n_bytes(self._widths)
 
-    def packed(self, positions: Sequence[int], positive: Sequence[bool | int]) -> bytes:
-        return packed([*positions, *positive], self._widths)
+    def pack(self, positions: Sequence[int], positive: Sequence[bool | int]) -> bytes:
+        return pack_fields([*positions, *positive], self._widths)
 
-    def unpacked(
+    def unpack(
         self, rows: npt.NDArray[np.uint8]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Positions and signs ±1, (n_rows, k) each; a `WireError` unless they are in order."""
-        fields = unpacked(rows, self._widths)
+        """Positions and signs ±1, (n_rows, k) each; a `WireError` if they are not valid."""
+        fields = unpack_fields(rows, self._widths)
         positions, signs = fields[:, : self.k], 2 * fields[:, self.k :] - 1
         if (positions[:, -1] >= self.D).any() or (np.diff(positions, axis=1) <= 0).any():
-            raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
+            raise WireError(f"positions must be ascending and from 0 to {self.D - 1}.")
         return positions, signs
 
     def check(self, payload: bytes) -> None:
-        """The check of `unpacked` for one payload, without arrays: for a server's front door."""
-        word = checked_word(payload, self._widths)
+        """The checks of `unpack` for one payload, without arrays: it runs for every report."""
+        word = read_word(payload, self._widths)
         bits, before = width(self.D), -1
         for _ in range(self.k):
             position = word & ((1 << bits) - 1)
             word >>= bits
             if not before < position < self.D:
-                raise WireError(f"positions must ascend and lie in 0 to {self.D - 1}.")
+                raise WireError(f"positions must be ascending and from 0 to {self.D - 1}.")
             before = position
 
     def positions(self, payload: bytes) -> list[int]:
-        """The positions of one payload that was checked."""
+        """The positions of a payload that has passed `check`."""
         bits, word = width(self.D), int.from_bytes(payload, "little")
         return [word >> bits * place & ((1 << bits) - 1) for place in range(self.k)]
 
     def all(self) -> Iterator[bytes]:
-        """Every payload there can be."""
+        """All possible payloads."""
         for positions in itertools.combinations(range(self.D), self.k):
             for positive in itertools.product((0, 1), repeat=self.k):
-                yield self.packed(positions, positive)
+                yield self.pack(positions, positive)

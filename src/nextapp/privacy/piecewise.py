@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nextapp.privacy.exact import check_epsilon
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Mechanism
-from nextapp.privacy.packing import n_bytes, packed, unpacked, width
+from nextapp.privacy.packing import n_bytes, pack_fields, unpack_fields, width
 from nextapp.privacy.reals import as_floats, uniform
 from nextapp.randomness import Bits, below
 from nextapp.wire import Floats, Report, WireError
@@ -28,7 +28,7 @@ class PiecewiseLaw:
 
         A = (e^{ε/2} + 1)/(e^{ε/2} − 1)
         l(x) = (A + 1)/2 · x − (A − 1)/2,   r(x) = l(x) + A − 1
-        density p = (e^ε − e^{ε/2})/(2 e^{ε/2} + 2) on [l, r], p e^{−ε} on the rest of [−A, A]
+        density p = (e^ε − e^{ε/2})/(2 e^{ε/2} + 2) on [l, r], p e^{−ε} elsewhere in [−A, A]
 
     E[y] = x and Var[y] = x²/(e^{ε/2} − 1) + (e^{ε/2} + 3)/(3 (e^{ε/2} − 1)²).
     """
@@ -42,13 +42,13 @@ class PiecewiseLaw:
         self.largest = float(np.float32(self.A))
 
     def draw(self, x: float, bits: Bits) -> float:
-        """y; two words."""
+        """Draw y, with two words of bits."""
         left, right = self._interval(x)
         coin, u = uniform(bits, 2).tolist()
         if coin < self.inside:
             y = left + u * (right - left)
         else:
-            y = u * (self.A + 1) - self.A  # [−A, l) and (r, A] laid end to end
+            y = u * (self.A + 1) - self.A  # [−A, l) and (r, A] joined
             y += right - left if y >= left else 0.0
         return min(max(float(np.float32(y)), -self.largest), self.largest)
 
@@ -63,9 +63,9 @@ class PiecewiseLaw:
 
 
 class Piecewise(Mechanism):
-    """One entry j, uniform, sent as a noisy value y with the whole ε: x̂ = D y e_j.
+    """One uniformly random entry j, sent as a noisy value y with the whole ε: x̂ = D y e_j.
 
-    V = D² Var[y] at x = 0. Bits: `below(D)`, 1 word for the level, 1 for the place in it.
+    V = D² Var[y] at x = 0. Bits: `below(D)`, 1 word for the level, 1 for the position within it.
     Payload: the position, then y as a float of 4 bytes.
     """
 
@@ -91,12 +91,12 @@ class Piecewise(Mechanism):
         x = self._x(F)
         j = below(bits, self.D)
         y = self.law.draw(float(x[j]), bits)
-        return Report(self.name, round, packed([j], self._widths) + _VALUE.pack(y))
+        return Report(self.name, round, pack_fields([j], self._widths) + _VALUE.pack(y))
 
     def decode(self, reports: Sequence[Report]) -> Floats:
         positions, values = self._parts(reports)
         total = np.bincount(positions, values, minlength=self.D)
-        return self._shaped(self.clip * self.D / len(reports) * total)
+        return self._reshape(self.clip * self.D / len(reports) * total)
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         positions, values = self._parts([report])
@@ -106,10 +106,11 @@ class Piecewise(Mechanism):
     def _parts(self, reports: Sequence[Report]) -> tuple[npt.NDArray[np.int64], Floats]:
         n = n_bytes(self._widths)
         rows = self._payloads(reports, n + _VALUE.size)
-        positions = unpacked(rows[:, :n], self._widths)[:, 0]
+        positions = unpack_fields(rows[:, :n], self._widths)[:, 0]
         values = as_floats(rows[:, n:])[:, 0]
         if positions.max() >= self.D or np.abs(values).max() > self.law.largest:
             raise WireError(
-                f"a position lies in 0 to {self.D - 1} and a value within ±{self.law.largest:.4g}."
+                f"a position must be from 0 to {self.D - 1} and a value within "
+                f"±{self.law.largest:.4g}."
             )
         return positions, values

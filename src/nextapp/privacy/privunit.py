@@ -1,7 +1,6 @@
-"""privunit: a Gaussian vector that leans towards the gradient (PrivUnitG; Asi, Feldman, Talwar
-2022).
+"""privunit: a Gaussian vector biased towards the gradient (PrivUnitG; Asi, Feldman, Talwar 2022).
 
-x (D + 1,)  gradient in the ℓ2 ball, completed to length 1      φ, Φ  density and law of N(0, 1)
+x (D + 1,)  gradient in the ℓ2 ball, completed to length 1      φ, Φ  density and cdf of N(0, 1)
 γ           threshold of the cap, q = 1 − Φ(γ)                  E = e^ε, Z = q E + 1 − q
 """
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, check_epsilon, exp_from_below
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import Gradient, Mechanism, Tally, check_counted
+from nextapp.privacy.mechanism import Gradient, Mechanism, Tally, check_tally
 from nextapp.privacy.reals import as_floats, uniform
 from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits
@@ -28,7 +27,7 @@ FORMS = ("dense", "seed")
 _NORMAL = statistics.NormalDist()
 _SLICES = 1 << 16
 _SCORE_UNIT = 1 << 38  # of `alignments`
-_SLACK = 1e-4  # ε given up for caps whose probability is q only to 1e-5
+_SLACK = 1e-4  # part of ε reserved, since the probability of a cap is q only to within 1e-5
 _MOST_TRIES = 2000
 
 
@@ -40,14 +39,14 @@ class PrivUnit(Mechanism):
 
     ε holds since the density has two levels with ratio E. V = D/μ² at x = 0; γ maximises μ.
 
-    ``form="dense"`` sends y as D + 1 floats. ``form="seed"`` sends 16 bytes that y is made from
-    (Feldman and Talwar 2021): seeds are drawn until one is taken, always where x·y ≥ γ, with
-    probability 1/E elsewhere. The number of tries does not depend on x. Its ε rests on every cap
-    holding a share q of the seeds, so it is not offered to phones by default; `codebook` needs no
-    such assumption.
+    ``form="dense"`` sends y as D + 1 floats. ``form="seed"`` sends a seed of 16 bytes from which y
+    is generated (Feldman and Talwar 2021), by rejection sampling: a seed is accepted always if
+    x·y ≥ γ, else with probability 1/E. The number of tries does not depend on x. Its ε assumes that
+    every cap contains a share q of the seeds, so phones do not use it by default; `codebook` needs
+    no such assumption.
 
-    Bits: dense, 2 ⌈(D+1)/2⌉ words for g, then 2 for s; seed, 3 words a try, 2 of seed and 1 of
-    coin. Payload: D + 1 floats of 4 bytes, or the seed.
+    Bits: dense, 2 ⌈(D+1)/2⌉ words for g, then 2 for s; seed, 3 words per try, 2 of seed and 1 for
+    acceptance. Payload: D + 1 floats of 4 bytes, or the seed.
     """
 
     name = "privunit"
@@ -63,9 +62,7 @@ class PrivUnit(Mechanism):
         self.form = form
         held = self.epsilon - min(_SLACK, self.epsilon / 2) if form == "seed" else self.epsilon
         self.q = best_cap(held)
-        if (
-            form == "seed"
-        ):  # an edge of the table's slices, so that a cap around one axis has q exactly
+        if form == "seed":  # a multiple of the table's slices, so that q is exact along an axis
             self.q = max(1, round(self.q * _SLICES)) / _SLICES
         self.gamma = -_NORMAL.inv_cdf(self.q)
         self._elsewhere = math.ceil(W / exp_from_below(held))  # W/E
@@ -83,7 +80,7 @@ class PrivUnit(Mechanism):
         resting = (
             REAL_NUMBERS
             if self.form == "dense"
-            else "every cap holds the same share of the 2^128 seeds, within 1e-5 of itself"
+            else "every cap has the same share of the 2^128 seeds, to a relative error of 1e-5"
         )
         return Guarantee(
             self.epsilon, covers=("the whole gradient", "norm"), assumptions=(SECRET_BITS, resting)
@@ -97,7 +94,7 @@ class PrivUnit(Mechanism):
         if self.form == "seed":
             payload = self._seed(F, bits)
         else:
-            x = self._completed(F)
+            x = self._complete(F)
             g = _normals(bits, self.D + 1)
             y = g + (self._lean(bits) - float(x @ g)) * x
             payload = y.astype("<f4").tobytes()
@@ -107,10 +104,10 @@ class PrivUnit(Mechanism):
         if self.form == "seed":
             return self.estimate(self.tally(reports), len(reports))
         total = self._vectors(reports)[:, : self.D].sum(axis=0)
-        return self._shaped(self.clip / (self.mu * len(reports)) * total)
+        return self._reshape(self.clip / (self.mu * len(reports)) * total)
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """Seed form: the sum of the vectors in units of the table, (D,). The dense has none."""
+        """(D,): the sum of the vectors in units of the table; only for form="seed"."""
         if self.form != "seed":
             return super().tally(reports)
         if not reports:
@@ -122,8 +119,8 @@ class PrivUnit(Mechanism):
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
         if self.form != "seed":
             return super().estimate(tally, n_reports)
-        check_counted(tally, (self.D,), n_reports)
-        return self._shaped(self.clip / (self.mu * n_reports) * (tally / UNIT))
+        check_tally(tally, (self.D,), n_reports)
+        return self._reshape(self.clip / (self.mu * n_reports) * (tally / UNIT))
 
     def check(self, report: Report) -> None:
         if self.form == "seed":
@@ -140,7 +137,7 @@ class PrivUnit(Mechanism):
             base = -128 * math.log(2)
         else:
             y = self._vectors([report])[0]
-            inside = float(self._completed(F) @ y) >= self.gamma
+            inside = float(self._complete(F) @ y) >= self.gamma
             base = -0.5 * float(y @ y) - 0.5 * (self.D + 1) * math.log(2 * math.pi)
         return base - math.log(self._Z) + (0.0 if inside else math.log(self._elsewhere / W))
 
@@ -157,13 +154,13 @@ class PrivUnit(Mechanism):
         return bool(s >= self.gamma * _SCORE_UNIT)
 
     def _lean(self, bits: Bits) -> float:
-        """s: N(0, 1) above γ with probability p, else below it."""
+        """s: N(0, 1) truncated to above γ with probability p, else to below γ."""
         coin, u = uniform(bits, 2).tolist()
         if coin < self.q / self._Z:
             return -_NORMAL.inv_cdf(u * self.q)
         return _NORMAL.inv_cdf(u * (1 - self.q))
 
-    def _completed(self, F: Gradient) -> Floats:
+    def _complete(self, F: Gradient) -> Floats:
         """x (D + 1,), of length 1."""
         x = self._x(F)
         return np.append(x, math.sqrt(max(0.0, 1.0 - float(x @ x))))
@@ -180,7 +177,7 @@ class PrivUnit(Mechanism):
 
 
 def _normals(bits: Bits, n: int) -> Floats:
-    """n numbers from N(0, 1) by Box and Muller."""
+    """n numbers from N(0, 1) by the Box-Muller method."""
     half = (n + 1) // 2
     u = uniform(bits, 2 * half)
     radius, angle = np.sqrt(-2 * np.log(u[:half])), 2 * math.pi * u[half:]
@@ -188,7 +185,7 @@ def _normals(bits: Bits, n: int) -> Floats:
 
 
 def best_cap(epsilon: float) -> float:
-    """The q that maximises μ = φ(γ) (E − 1)/Z, by golden section on γ.
+    """The q that maximises μ = φ(γ) (E − 1)/Z, by golden-section search on γ.
 
     >>> round(best_cap(4.5), 3)
     0.046

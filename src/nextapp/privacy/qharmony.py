@@ -1,15 +1,15 @@
-"""QHarmony, eqs. (16) and (17), mended: a public clip, nothing in the clear, no bias.
+"""QHarmony, eqs. (16) and (17), repaired: a public clip, nothing sent in the clear, no bias.
 
-The printed mechanism stands in `qharmony_paper`. What differs (PAPER.md, R2 to R6):
+The printed mechanism is in `qharmony_paper`. The differences (PAPER.md, R2 to R6):
 
     printed                                   here
-    f_max(u) sent as it is                    nothing but positions and signs
-    entries divided by f_max(u)               by a public clip C, and kept within [−1, 1]
+    f_max(u) sent in the clear                only positions and signs are sent
+    entries divided by f_max(u)               divided by a public clip C, clipped to [−1, 1]
     scale max_u f_max(u) / z_max              C · D c / (k M), which makes the mean unbiased
 
-With the same k and clip that is k-Harmony to the bit: the direction of QHarmony's F̄ is that of the
-sum of signs S, and only the scale was ever different. ``scale="paper"`` keeps the printed 1/z_max,
-with C for f_max; the direction is the same, the length is not that of the mean.
+With the same k and clip this is exactly k-Harmony: the direction of QHarmony's F̄ is that of the sum
+of signs S, and only the scale differs. ``scale="paper"`` keeps the printed 1/z_max, with C for
+f_max; the direction is the same, but the length is not that of the mean.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.mechanism import Tally, check_counted
+from nextapp.privacy.mechanism import Tally, check_tally
 from nextapp.wire import Floats, Report
 
 SCALES = ("unbiased", "paper")
 
 
 class QHarmony(Harmony):
-    """Algorithms 1 and 2 with the scale C · D c/(k M). All else is that of `Harmony`."""
+    """Algorithms 1 and 2 with the scale C · D c/(k M). Everything else is as in `Harmony`."""
 
     name = "qharmony"
 
@@ -48,7 +48,7 @@ class QHarmony(Harmony):
         self.scale = scale
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """As `Harmony`; with the printed scale the positive signs stand in a row of their own."""
+        """As in `Harmony`; for the printed scale (2, D): counts of positive and negative signs."""
         if self.scale == "unbiased":
             return super().tally(reports)
         positions, signs = self._parts(reports)
@@ -59,20 +59,20 @@ class QHarmony(Harmony):
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
         if self.scale == "unbiased":
             return super().estimate(tally, n_reports)
-        check_counted(tally, (2, self.D), n_reports)
-        z_max = _checked_z_max(int(tally[0].max()))
+        check_tally(tally, (2, self.D), n_reports)
+        z_max = _check_z_max(int(tally[0].max()))
         S = tally[0] - tally[1]
-        return self._shaped(self.clip / z_max * S if z_max else np.zeros(self.D))
+        return self._reshape(self.clip / z_max * S if z_max else np.zeros(self.D))
 
 
 def most_positive_signs(
     positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64], D: int
 ) -> int:
-    """z_max of Algorithm 2. It warns where it is 0 and the update zero (PAPER.md, R5)."""
-    return _checked_z_max(int(np.bincount(positions[signs > 0], minlength=D).max()))
+    """z_max of Algorithm 2. Warns if it is 0, so that the update is zero (PAPER.md, R5)."""
+    return _check_z_max(int(np.bincount(positions[signs > 0], minlength=D).max()))
 
 
-def _checked_z_max(z_max: int) -> int:
+def _check_z_max(z_max: int) -> int:
     if z_max == 0:
         warnings.warn(
             "no report has a positive sign, so z_max = 0 and the update is zero (PAPER.md, R5).",

@@ -1,9 +1,9 @@
 """QHarmony as printed: eqs. (16), (17), Algorithms 1 and 2. It is not ε-LDP. For simulations only.
 
-f = F / f_max(u), since the paper wants entries in [−1, 1] and sends f_max(u) along (PAPER.md, R2).
-The printed f_max is max f, not max |f|, so f can fall below −1; where the printed probability then
-leaves [0, 1] it is cut off there, and `n_cut` counts such entries. Where f_max ≤ 0 the limit is
-taken: f = −1 for negative entries, 0 for zeros.
+f = F / f_max(u), since the paper wants entries in [−1, 1] and also sends f_max(u) (PAPER.md, R2).
+The printed f_max is max f, not max |f|, so f can be below −1; if the printed probability is then
+outside [0, 1], it is clipped, and `n_cut` counts such entries. If f_max ≤ 0, the limit is used:
+f = −1 for negative entries, 0 for zeros.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,13 @@ _F_MAX = struct.Struct("<d")
 
 
 class QHarmonyPaper(Mechanism):
-    """Algorithms 1 and 2 to the letter, with f_max(u) in the clear.
+    """Algorithms 1 and 2 exactly as printed, with f_max(u) in the clear.
 
-    ``clip``, where given, limits the entries of F first; the paper has no clip. Bits as `Harmony`.
-    Payload: that of `Harmony`, then f_max as a float of 8 bytes.
+    ``clip``, if given, first clips the entries of F; the paper has no clip. The default ``k`` is
+    that of `Harmony`; the paper says "small, e.g. k < 10". With ``decodes`` "sum", F̄ is used as
+    the sum of gradients, which is the literal eq. (17); with "mean" it is first multiplied by the
+    number of reports, as for other mechanisms (PAPER.md, R6).
+    Bits as in `Harmony`. Payload: that of `Harmony`, then f_max as a float of 8 bytes.
     """
 
     name = "qharmony-paper"
@@ -45,18 +49,22 @@ class QHarmonyPaper(Mechanism):
         epsilon: float,
         clip: float | None = None,
         k: int | None = None,
+        decodes: Literal["mean", "sum"] = "mean",
         allow_unsafe: bool = False,
     ) -> None:
         if not allow_unsafe:
             raise ValueError(
-                "qharmony-paper is not ε-LDP: f_max(u) leaves the phone as it is. In a simulation "
-                "say allow_unsafe=True; on phones choose 'qharmony', which mends it."
+                "qharmony-paper is not ε-LDP: f_max(u) leaves the phone unprotected. In a "
+                "simulation pass allow_unsafe=True; on phones use 'qharmony', which repairs this."
             )
         super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
         self.ball = "none" if clip is None else "linf"
         self.k = best_k(epsilon, self.D) if k is None else k
         if not (isinstance(self.k, int) and 1 <= self.k <= self.D):
             raise ValueError(f"k must be a whole number from 1 to {self.D}, got {k!r}.")
+        if decodes not in ("mean", "sum"):
+            raise ValueError(f"decodes must be 'mean' or 'sum', got {decodes!r}.")
+        self.decodes = decodes
         self.n_cut = 0
         self._fields = SignedPositions(self.k, self.D)
 
@@ -67,24 +75,24 @@ class QHarmonyPaper(Mechanism):
             covers=(),
             sent_in_clear=("f_max",),
             assumptions=(
-                f"not ε-LDP: the claimed {self.epsilon!r} leaves out f_max, and a probability cut "
-                f"off at 0 or 1 gives signs away",
+                f"not ε-LDP: the claimed {self.epsilon!r} ignores f_max, and a probability clipped "
+                f"to 0 or 1 reveals signs",
             ),
         )
 
     @property
     def variance(self) -> float:
-        """That of `Harmony` with the same k; the printed scale depends on all phones."""
+        """The variance of `Harmony` with the same k; the printed scale depends on all phones."""
         return self.D**2 / (self.k * math.tanh(self.epsilon / (2 * self.k)) ** 2)
 
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
-        f_max, f = self._normalised(F)
+        f_max, f = self._normalise(F)
         positions = distinct(bits, self.k, self.D)
         p = self._positive(f[positions])
         self.n_cut += int(((p < 0) | (p > 1)).sum())
         thresholds = [int(min(max(q, 0.0), 1.0) * W) for q in p.tolist()]
         signs = [int(word) < T for word, T in zip(bits.words(self.k), thresholds, strict=True)]
-        payload = self._fields.packed(positions, signs) + _F_MAX.pack(f_max)
+        payload = self._fields.pack(positions, signs) + _F_MAX.pack(f_max)
         return Report(self.name, round, payload)
 
     def decode(self, reports: Sequence[Report]) -> Floats:
@@ -92,14 +100,14 @@ class QHarmonyPaper(Mechanism):
         S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
         z_max = most_positive_signs(positions, signs, self.D)
         with np.errstate(over="ignore"):  # one hostile f_max can make the whole update infinite
-            return self._shaped(f_max.max() / z_max * S if z_max else np.zeros(self.D))
+            return self._reshape(f_max.max() / z_max * S if z_max else np.zeros(self.D))
 
     def check(self, report: Report) -> None:
         self._parts([report])
 
     def log_prob(self, report: Report, F: Gradient) -> float:
         positions, signs, sent = self._parts([report])
-        f_max, f = self._normalised(F)
+        f_max, f = self._normalise(F)
         if sent[0] != f_max:
             return -math.inf
         p = np.clip(self._positive(f[positions[0]]), 0.0, 1.0)
@@ -108,14 +116,14 @@ class QHarmonyPaper(Mechanism):
             return -math.inf
         return float(np.log(chances).sum()) - math.log(math.comb(self.D, self.k))
 
-    def _normalised(self, F: Gradient) -> tuple[float, Floats]:
-        x = self.clipped(F).ravel()
+    def _normalise(self, F: Gradient) -> tuple[float, Floats]:
+        x = self.apply_clip(F).ravel()
         f_max = float(x.max())
         with np.errstate(over="ignore"):
             return f_max, x / f_max if f_max > 0 else np.sign(x)
 
     def _positive(self, f: Floats) -> Floats:
-        """P[f̂ = +1], eq. (16), written as ½ + ½ f tanh(ε/2k); −1 has the rest (PAPER.md, R3)."""
+        """P[f̂ = +1], eq. (16), as ½ + ½ f tanh(ε/2k); else −1 (PAPER.md, R3)."""
         return 0.5 + 0.5 * f * math.tanh(self.epsilon / (2 * self.k))
 
     def _parts(
@@ -126,4 +134,4 @@ class QHarmonyPaper(Mechanism):
         f_max = np.frombuffer(rows[:, n:].tobytes(), "<f8").astype(np.float64)
         if not np.isfinite(f_max).all():
             raise WireError("f_max must be a finite number.")
-        return *self._fields.unpacked(rows[:, :n]), f_max
+        return *self._fields.unpack(rows[:, :n]), f_max

@@ -1,9 +1,9 @@
-"""A clip from private data, paid for: the quantile of a length, asked one bit at a time.
+"""A clip from private data with a privacy guarantee: a private quantile of gradient lengths.
 
-The clip must not be read off the phones' gradients for free. Either it is a public constant, chosen
-before any phone has reported, or it comes from here: at every step of a bisection other phones are
-asked whether their gradient is shorter than a threshold, and answer by randomised response (Warner
-1965). A phone answers once in its life, so it spends the ε of one answer.
+The clip must not be computed from the phones' gradients without privacy. Either it is a public
+constant, chosen before any phone has reported, or it is computed here by bisection: in every step
+other phones say whether their gradient is shorter than a threshold, by randomised response (Warner
+1965). A phone answers only once, so it spends the ε of one answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from nextapp.wire import Report, WireError
 
 
 class ShorterThan:
-    """The answer of one phone to "is it at most this long?", by randomised response.
+    """One phone's answer to "is your length at most this threshold?", by randomised response.
 
         P[true answer] = e^ε/(1 + e^ε)
 
@@ -58,7 +58,9 @@ class ShorterThan:
         n_yes = 0
         for report in reports:
             if report.mechanism != self.name or report.payload not in (b"\0", b"\1"):
-                raise WireError(f"an answer is a report of {self.name!r} with one byte, 0 or 1.")
+                raise WireError(
+                    f"an answer must be a report of {self.name!r} with one byte, 0 or 1."
+                )
             n_yes += report.payload[0]
         return (n_yes / len(reports) * W - self.floor) / (W - 2 * self.floor)
 
@@ -81,12 +83,12 @@ def private_quantile(
     high: float,
     steps: int = 12,
 ) -> Quantile:
-    """The length that a share ``quantile`` of the phones stay below, for use as a clip.
+    """A private quantile of the phones' lengths, for use as a clip.
 
     Bisection on a logarithmic scale between the public bounds `low` and `high`. ``ask(step,
     threshold)`` returns the `ShorterThan` answers of that step's phones; every phone may answer in
-    one step only, and its ledger is charged `epsilon` for it. With n answers a step, shares closer
-    to the quantile than about c(ε)/(2√n) cannot be told from it.
+    one step only, and its ledger is charged `epsilon` for it. With n answers per step the standard
+    error of the share is about c(ε)/(2√n).
     """
     if not 0 < quantile < 1:
         raise ValueError(f"quantile must lie between 0 and 1, got {quantile!r}.")

@@ -1,4 +1,4 @@
-"""Draws and payloads of the mechanisms that work with real numbers.
+"""Random numbers and payloads of the mechanisms that use real numbers.
 
 They are not for phones: see `guarantee.REAL_NUMBERS`.
 """
@@ -13,7 +13,7 @@ from nextapp.wire import Floats, WireError
 
 
 def uniform(bits: Bits, n: int) -> Floats:
-    """n numbers strictly between 0 and 1, 53 bits of one word each."""
+    """n uniform numbers strictly between 0 and 1, from 53 bits of one word each."""
     return ((bits.words(n) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
@@ -21,5 +21,5 @@ def as_floats(rows: npt.NDArray[np.uint8]) -> Floats:
     """Rows of bytes as floats of 4 bytes each; all must be finite."""
     values = np.frombuffer(rows.tobytes(), "<f4").astype(np.float64).reshape(len(rows), -1)
     if not np.isfinite(values).all():
-        raise WireError("the report holds numbers that are not finite.")
+        raise WireError("the report has numbers that are not finite.")
     return values

@@ -21,10 +21,10 @@ from nextapp.privacy.codewords import (
     n_groups,
     unit_vector,
 )
-from nextapp.privacy.exact import W, keep_threshold, kept
+from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_counted, check_name
-from nextapp.privacy.packing import checked_word, packed, unpacked
+from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
+from nextapp.privacy.packing import pack_fields, read_word, unpack_fields
 from nextapp.randomness import Bits, purpose_word
 from nextapp.wire import Floats, Report
 
@@ -39,10 +39,10 @@ class SimHash(FiniteMechanism):
         x̂ = √(π/2) · (e^ε + m − 1)/(e^ε − 1) · (1/b) Σ_i s_i g_i
 
     since E[sign(g·x) g] = √(2/π) x for ‖x‖ = 1. ε holds for any seed: the response is two-level.
-    V = D (π/2) ((e^ε + m − 1)/(e^ε − 1))²/b at x = 0. ``b`` is by default the one that minimises V.
+    V = D (π/2) ((e^ε + m − 1)/(e^ε − 1))²/b at x = 0. By default ``b`` minimises V.
 
-    Coins: the seed. Bits: 2 words, the coin that keeps the true value and another value in its b
-    lowest bits.
+    Coins: the seed. Bits: 2 words, one decides whether the true value is kept, the other has a
+    random value in its b lowest bits.
     Payload: the seed, 8 bytes, then the b signs, 1 for +1; a projection of 0 counts as +1.
     """
 
@@ -62,6 +62,10 @@ class SimHash(FiniteMechanism):
         self._n_bytes = 8 + (self.b + 7) // 8
 
     @property
+    def payload_bytes(self) -> int:
+        return self._n_bytes
+
+    @property
     def guarantee(self) -> Guarantee:
         return Guarantee(self.epsilon, covers=("signs", "norm"), assumptions=(SECRET_BITS,))
 
@@ -72,16 +76,14 @@ class SimHash(FiniteMechanism):
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         seed = int((bits if coins is None else coins).words(1)[0])
         coin, other = bits.words(2).tolist()
-        value = self._signs(
-            F, seed
-        )  # also where it is not used: the time taken must not tell the coin
+        value = self._signs(F, seed)  # always computed, so that the time does not reveal the coin
         if coin >= self.threshold:
             value = other & ((1 << self.b) - 1)
         return self._report(seed, value, round)
 
     def tally(self, reports: Sequence[Report]) -> Tally:
-        """Σ_i s_i g_i over all reports in units of the table, (D,)."""
-        fields = unpacked(self._payloads(reports, self._n_bytes), self._widths)
+        """(D,): Σ_i s_i g_i over all reports in units of the table."""
+        fields = unpack_fields(self._payloads(reports, self._n_bytes), self._widths)
         total = np.zeros((n_groups(self.D), GROUP))
         for low, high, value in fields.tolist():
             signs = np.array([1.0 if value >> i & 1 else -1.0 for i in range(self.b)])
@@ -90,24 +92,24 @@ class SimHash(FiniteMechanism):
         return total.ravel()[: self.D].astype(np.int64)
 
     def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        check_counted(tally, (self.D,), n_reports)
+        check_tally(tally, (self.D,), n_reports)
         scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / n_reports
-        return self._shaped(scale * self.clip / UNIT * tally)
+        return self._reshape(scale * self.clip / UNIT * tally)
 
     def check(self, report: Report) -> None:
         check_name(self, report)
-        checked_word(report.payload, self._widths)
+        read_word(report.payload, self._widths)
 
     def matches_coins(self, report: Report, coins: Bits) -> bool:
         return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
 
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""
-        low, high, value = unpacked(self._payloads([report], self._n_bytes), self._widths)[
+        low, high, value = unpack_fields(self._payloads([report], self._n_bytes), self._widths)[
             0
         ].tolist()
         is_true = value == self._signs(F, low | high << 32)
-        return kept(self.threshold, 1, 1 << self.b, is_true)
+        return keep_probability(self.threshold, 1, 1 << self.b, is_true)
 
     def outputs(self, seed: int = 0) -> Iterator[Report]:
         """All reports with this seed."""
@@ -121,7 +123,7 @@ class SimHash(FiniteMechanism):
 
     def _report(self, seed: int, value: int, round: int) -> Report:
         return Report(
-            self.name, round, packed([seed & 0xFFFFFFFF, seed >> 32, value], self._widths)
+            self.name, round, pack_fields([seed & 0xFFFFFFFF, seed >> 32, value], self._widths)
         )
 
 

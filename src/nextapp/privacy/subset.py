@@ -1,11 +1,11 @@
-"""subset: one of a thin set of outputs that the phone's cell favours; sets as lines of a geometry.
+"""subset: subset selection with sets from projective geometry, in h blocks.
 
-Subset selection (Ye and Barg 2018) sends a random set of cells that holds the true one with
+Subset selection (Ye and Barg 2018) sends a random set of cells that contains the true one with
 probability ½. Such a set is large; Feldman, Nelson, Nguyen and Talwar (2022, "Private frequency
-estimation via projective geometry") name it by one point. Their hybrid form, in h blocks.
+estimation via projective geometry") encode it as one point. This is their hybrid form.
 
 q       a prime number, about (1 + e^ε)/h        t   dimension
-point   a vector of F_q^t that is not 0, of all its multiples the one whose first entry is 1
+point   a nonzero vector of F_q^t up to multiples; the one whose first nonzero entry is 1
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ _AT_ONCE = 1 << 22
 
 class Subset(FrequencyMechanism):
     """Cells and outputs are both points of the projective space over F_q; a cell v favours the
-    points u at right angles to it.
+    points u orthogonal to it.
 
         S_v = {u : u·v = 0 mod q},   m(t) = (q^t − 1)/(q − 1) points,   s = m(t−1)
         ι = m(t−2)/m(t−1),   a part s/n ≈ 1/(h q) of all outputs
 
-    q, t and h are those that hold all cells with the least variance: for many cells
-    4e^ε/(e^ε − 1)², as if the whole set were sent; for few cells t = 2, where a cell favours one
-    output and the report is randomised response on all cells. ``q`` and ``t`` can be given, h
-    follows. The server counts N_v for all v at
-    once by a Fourier transform over F_q^t.
+    q, t and h minimise the variance for the number of cells. With many cells it is
+    4e^ε/(e^ε − 1)², as if the whole set were sent; with few cells t = 2, where a cell favours one
+    output and the report is randomised response on all cells. ``q`` and ``t`` can be given; they
+    determine h. The server computes all N_v with one Fourier transform over F_q^t.
     """
 
     name = "subset"
@@ -66,7 +65,7 @@ class Subset(FrequencyMechanism):
         self.n_favoured = points(self.q, self.t - 1)
         self.overlap = Fraction(points(self.q, self.t - 2), self.n_favoured)
 
-    def _favoured(self, point: int, place: int) -> int:
+    def _favoured_output(self, point: int, place: int) -> int:
         q, t = self.q, self.t
         v, w = vector(point, q, t), vector(place, q, t - 1)
         lead = v.index(1)
@@ -76,40 +75,40 @@ class Subset(FrequencyMechanism):
 
     def _favour(self, points: Longs, output: int) -> npt.NDArray[np.bool_]:
         u = np.array(vector(output, self.q, self.t), np.int64)
-        at_right_angles: npt.NDArray[np.bool_] = vectors(points, self.q, self.t) @ u % self.q == 0
-        return at_right_angles
+        orthogonal: npt.NDArray[np.bool_] = vectors(points, self.q, self.t) @ u % self.q == 0
+        return orthogonal
 
     def _supports(self, tally: Longs) -> Longs:
-        """With T(u) laid on all multiples of u, its transform at v is Σ_u T(u) (q 1[u·v = 0] − 1).
+        """With T(u) on all multiples of u, its transform at v is Σ_u T(u) (q 1[u·v = 0] − 1).
 
-        Sums of whole numbers, rounded back to them.
+        The results are integers, so they are rounded.
         """
         q, t, m = self.q, self.t, self.block
         places = (q ** np.arange(t - 1, -1, -1, dtype=np.int64)).astype(np.int64)
         lines = vectors(np.arange(m), q, t)
-        first = lines @ places  # where the point itself stands in F_q^t
+        first = lines @ places  # index of the point itself in F_q^t
         found = np.empty((len(tally), m), np.int64)
         step = max(1, _AT_ONCE // q**t)
         for start in range(0, len(tally), step):
-            some = tally[start : start + step]
-            space = np.zeros((len(some), q**t))
+            part = tally[start : start + step]
+            space = np.zeros((len(part), q**t))
             for multiple in range(1, q):
-                space[:, lines * multiple % q @ places] = some
-            waves = np.fft.fftn(space.reshape(len(some), *[q] * t), axes=range(1, t + 1))
-            real = waves.real.reshape(len(some), -1)[:, first]
-            found[start : start + step] = np.rint((real + some.sum(axis=1, keepdims=True)) / q)
+                space[:, lines * multiple % q @ places] = part
+            waves = np.fft.fftn(space.reshape(len(part), *[q] * t), axes=range(1, t + 1))
+            real = waves.real.reshape(len(part), -1)[:, first]
+            found[start : start + step] = np.rint((real + part.sum(axis=1, keepdims=True)) / q)
         return found
 
 
 def points(q: int, t: int) -> int:
-    """m(t), the points of the projective space of F_q^t: vectors but for their multiples."""
+    """m(t), the number of points of the projective space of F_q^t."""
     return int((q**t - 1) // (q - 1))
 
 
 def vector(point: int, q: int, t: int) -> list[int]:
-    """The point of this number as a vector.
+    """The point with this number as a vector.
 
-    Zeros, a 1, then k digits in base q; those with smaller k come first.
+    A vector is zeros, a 1, then k digits in base q; smaller k come first.
 
     >>> [vector(p, 2, 2) for p in range(3)]
     [[0, 1], [1, 0], [1, 1]]
@@ -126,7 +125,7 @@ def vector(point: int, q: int, t: int) -> list[int]:
 
 
 def number(u: list[int], q: int) -> int:
-    """The number of the point that u, not 0, is a multiple of: the inverse of `vector`.
+    """The number of the point of a nonzero vector u: the inverse of `vector`.
 
     >>> number([0, 2, 1], 3) == number([0, 1, 2], 3)
     True
@@ -155,7 +154,7 @@ def vectors(numbers: Longs, q: int, t: int) -> Longs:
 def check_geometry(q: int, t: int) -> None:
     if q not in primes(_LARGEST_Q) or t < 2 or q**t > _LARGEST_SPACE:
         raise ValueError(
-            f"q must be a prime number up to {_LARGEST_Q} and t from 2 to where q^t is 2^24, got "
+            f"q must be a prime number up to {_LARGEST_Q} and t >= 2 with q^t <= 2^24, got "
             f"q={q!r}, t={t!r}."
         )
 
