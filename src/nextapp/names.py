@@ -1,4 +1,4 @@
-"""Names given by people: what to say when one is not known."""
+"""The error message for an unknown name."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
-    """A sentence for an error: the name that is not known, the nearest one, and all there are.
+    """An error message with the unknown name, the most similar known one, and all known ones.
 
     >>> unknown("model", "seqfm", ["mru", "seqmf"])
     "unknown model 'seqfm'; did you mean 'seqmf'? Known: mru, seqmf."

@@ -1,4 +1,4 @@
-"""Settings: frozen dataclasses from plain values, as TOML, JSON or options give them, and back."""
+"""Settings: conversion between frozen dataclasses and plain values of TOML, JSON or options."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def settings_from(
     values: Mapping[str, Any],
     tables: Mapping[str, Callable[[Mapping[str, Any]], Any]] | None = None,
 ) -> T:
-    """The settings of this dataclass with these values; an unknown key or a wrong type is an error.
+    """An instance of this dataclass with these values; an unknown key or a wrong type is an error.
 
-    ``tables`` read the values that are tables of their own, by key.
+    ``tables`` are functions that read nested tables, by key.
     """
     hints = get_type_hints(kind)
     check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
     given = {}
     for key, value in values.items():
         if tables is not None and key in tables:
-            given[key] = tables[key](typed(value, dict, key))
+            given[key] = tables[key](check_type(value, dict, key))
         else:
-            given[key] = _converted(value, hints[key], key)
+            given[key] = _convert(value, hints[key], key)
     return kind(**given)
 
 
@@ -40,8 +40,8 @@ def check_keys(values: Mapping[str, Any], known: list[str], where: str = "") -> 
             raise ValueError(f"{where}{unknown('setting', key, known)}")
 
 
-def typed(value: Any, kind: type, where: str) -> Any:
-    """The value, if it is of this kind; a whole number is a float, too, but no truth value is."""
+def check_type(value: Any, kind: type, where: str) -> Any:
+    """The value, if it has this type; an int is accepted as a float, but a bool is not."""
     if kind is bool:
         if not isinstance(value, bool):
             raise ValueError(f"{where} must be true or false, got {value!r}.")
@@ -53,20 +53,20 @@ def typed(value: Any, kind: type, where: str) -> Any:
     return value
 
 
-def _converted(value: Any, hint: Any, where: str) -> Any:
+def _convert(value: Any, hint: Any, where: str) -> Any:
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         if value is None and NoneType in parts:
             return None
-        return _converted(value, next(part for part in parts if part is not NoneType), where)
+        return _convert(value, next(part for part in parts if part is not NoneType), where)
     if origin is tuple:
-        given = list(value) if isinstance(value, tuple) else typed(value, list, where)
-        return tuple(_converted(each, parts[0], where) for each in given)
+        given = list(value) if isinstance(value, tuple) else check_type(value, list, where)
+        return tuple(_convert(each, parts[0], where) for each in given)
     if origin is Literal:
-        return typed(value, str, where)
+        return check_type(value, str, where)
     if origin is not None:  # a table of any values
-        return typed(value, dict, where)
-    return typed(value, hint, where)
+        return check_type(value, dict, where)
+    return check_type(value, hint, where)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def as_toml(values: Mapping[str, Any]) -> str:
-    """Settings as a TOML file that gives them back."""
+    """The text of a TOML file with these settings."""
     plain = {key: value for key, value in values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     lines = [f"{key} = {_toml_value(value)}" for key, value in plain.items()]

@@ -1,4 +1,4 @@
-"""Files that are whole or not there: what several parts of the package need of a disk."""
+"""Atomic and durable writing of files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, finds either the old content or the new, whole."""
+    """Write a file; a reader, also after a crash, finds either the old or the new content."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -25,21 +25,27 @@ def write_atomically(path: Path, data: bytes) -> None:
     sync_folder(path.parent)
 
 
-@contextmanager
-def created_whole(path: Path) -> Iterator[Path]:
-    """A draft to write; at the end it gets the name `path`, whole, and never over another file.
+def write_public(path: Path, data: bytes) -> None:
+    """`write_atomically`, for a file that all users may read."""
+    write_atomically(path, data)
+    path.chmod(0o644)
 
-    `FileExistsError` where there is one by then. Its mode is the owner's alone.
+
+@contextmanager
+def create_atomically(path: Path) -> Iterator[Path]:
+    """A temporary file to write; at the end it gets the name `path`, but never replaces a file.
+
+    Raises `FileExistsError` if `path` exists by then. Only the owner can read the file.
     """
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         yield draft
         try:
-            os.link(draft, path)  # a rename would replace a file made meanwhile
+            os.link(draft, path)  # a rename would replace a file created in the meantime
         except FileExistsError:
             raise
-        except OSError:  # no hard links here: not quite at once, but still never over another
+        except OSError:  # no hard links: not quite atomic, but still never replaces a file
             handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with open(handle, "wb") as file:
                 file.write(draft.read_bytes())
@@ -51,7 +57,7 @@ def created_whole(path: Path) -> Iterator[Path]:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was created, renamed or removed in a folder is on the disk itself."""
+    """Flush creations, renames and removals in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

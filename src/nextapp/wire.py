@@ -1,9 +1,9 @@
-"""All that crosses between a phone and its server: `Broadcast` goes down, `Report` comes up.
+"""The messages between a phone and its server: `Broadcast` goes down, `Report` goes up.
 
-A Broadcast travels in the safetensors format (8 bytes of header length, a JSON header, raw
+A Broadcast is sent in the safetensors format (8 bytes of header length, a JSON header, raw
 arrays), which other tools read too; its SHA-256 is in the header, so that a damaged copy is
-refused. A Report is a few bytes of header, the payload that its mechanism packed, and a CRC-32.
-Reading either allocates no more than the bytes that came.
+detected. A Report is a few bytes of header, the payload of its mechanism, and a CRC-32. Reading
+either allocates no more memory than the received bytes.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ Floats = npt.NDArray[np.floating[Any]]
 
 READINGS = ("example", "equation", "authors", "none")
 INFERENCES = ("sum", "mean", "last", "none")
+QUESTIONS = ("gradient", "launches", "transitions")
+_SHOWN = 8  # apps that a crowd shows of itself in a notebook
 
 
 class WireError(ValueError):
-    """Bytes that are not what they should be."""
+    """Received bytes that are not valid."""
 
 
 class WrongSize(WireError):
-    """A payload that is longer or shorter than every payload of its mechanism."""
+    """A payload whose size does not fit its mechanism."""
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What a phone must know to solve its user vector and to predict; the same for all phones.
+    """The settings with which all phones solve their user vectors and predict.
 
-    ``reading`` is how S_u is read (PAPER.md, R1); ``none`` leaves S_u out, which is the MF model.
-    ``inference`` is how the launches of the session so far enter the light score (R7): their
-    ``sum``, their ``mean``, only the ``last``, the sum of the last l by ``window:l``, or ``none``.
+    ``reading`` is the interpretation of S_u (PAPER.md, R1); ``none`` leaves S_u out, which is the
+    MF model. ``inference`` is how the launches of the session so far enter the light score (R7):
+    their ``sum``, their ``mean``, only the ``last``, the sum of the last l with ``window:l``, or
+    ``none``.
     """
 
     lam: float = 0.3
@@ -61,8 +64,8 @@ class ModelSettings:
                 raise ValueError(f"{name} must be a word, got {getattr(self, name)!r}.")
         if not self.lam > 0:
             raise ValueError(
-                f"lam must be a finite number > 0, got {self.lam!r}: it keeps the user solve "
-                f"well defined whatever the history."
+                f"lam must be a finite number > 0, got {self.lam!r}: otherwise the user vector is "
+                f"not well defined for every history."
             )
         for name in ("alpha", "gamma"):
             value = getattr(self, name)
@@ -74,7 +77,7 @@ class ModelSettings:
 
 
 def _check_number(name: str, value: object) -> None:
-    """Raise unless it is a number that a float holds: JSON has words, 10^400 and NaN too."""
+    """Raise unless it is a finite number; JSON may also contain strings, 10^400 and NaN."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         with suppress(OverflowError):
             if math.isfinite(value):
@@ -83,7 +86,7 @@ def _check_number(name: str, value: object) -> None:
 
 
 def inference_window(inference: str) -> int | None:
-    """The l of ``window:l``; None for the other ways of inference, which are checked by name."""
+    """The l of ``window:l``; None for other known values of inference; raises for unknown ones."""
     if inference in INFERENCES:
         return None
     kind, _, number = inference.partition(":")
@@ -97,17 +100,27 @@ def inference_window(inference: str) -> int | None:
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What a phone is asked to send in a round: the mechanism, its ε, clip and other options.
+    """What phones are asked to send in a round: the mechanism, its ε, clip and other options.
 
-    It is a request. A phone holds it against the limits of its owner before anything is drawn.
+    A phone checks the request against its owner's limits before it makes a report. ``question`` is
+    the kind of data to report:
+
+        gradient      F(u), eq. (12), (n_apps, d): the paper's training
+        launches      √(share of its launches) of each bucket of the catalogue, (n_buckets, 1)
+        transitions   shares as in `nextapp.shares`, (n_apps, n_apps + 1)
     """
 
     mechanism: str
     epsilon: float
     clip: float | None = None
     options: Mapping[str, int | float | str] = field(default_factory=dict)
+    question: str = "gradient"
 
     def __post_init__(self) -> None:
+        if self.question not in QUESTIONS:
+            raise ValueError(
+                f"question must be one of {', '.join(QUESTIONS)}, got {self.question!r:.80}."
+            )
         name = self.mechanism
         if not (isinstance(name, str) and name.isascii() and 1 <= len(name) <= 64):
             raise ValueError(f"a mechanism's name has 1 to 64 plain characters, got {name!r:.80}.")
@@ -124,13 +137,60 @@ class ReportRequest:
                 _check_number(f"option {option!r:.40}", given)
 
 
+MOST_BUCKETS = 1 << 20
+LONGEST_SALT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets:
+    """A catalogue without app names: each app is in one of ``n_buckets`` by a hash of its name.
+
+    Row s of all tables is for the bucket ``slots[s]``; no bucket occurs twice. An app whose bucket
+    has no slot is not in the catalogue. Another ``salt`` gives other collisions.
+    """
+
+    n_buckets: int
+    salt: str
+    slots: npt.NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        n = self.n_buckets
+        if type(n) is not int or not 1 < n <= MOST_BUCKETS or n & (n - 1):
+            raise ValueError(
+                f"n_buckets must be a power of two from 2 to {MOST_BUCKETS}, got {n!r:.80}."
+            )
+        if not (isinstance(self.salt, str) and len(self.salt) <= LONGEST_SALT):
+            raise ValueError(
+                f"the salt of a catalogue must have at most {LONGEST_SALT} characters, got "
+                f"{self.salt!r:.80}."
+            )
+        slots = self.slots
+        if slots.ndim != 1 or slots.dtype.kind != "i" or len(slots) > n:
+            raise ValueError(
+                f"slots must be one row of at most {n} buckets, got shape {slots.shape} of "
+                f"{slots.dtype}."
+            )
+        if len(slots) and not (slots.min() >= 0 and slots.max() < n):
+            raise ValueError(f"slots must have buckets from 0 to {n - 1}.")
+        if len(np.unique(slots)) < len(slots):
+            raise ValueError("slots must name no bucket twice.")
+
+    def bucket(self, name: str) -> int:
+        """The bucket of an app, from the first 8 bytes of a SHA-256:
+
+        SHA-256("nextapp bucket" ‖ salt ‖ 0 ‖ name) mod n_buckets,   lowest byte first
+        """
+        words = f"nextapp bucket{self.salt}\0{name}".encode("utf-8", "surrogatepass")
+        return int.from_bytes(hashlib.sha256(words).digest()[:8], "little") % self.n_buckets
+
+
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """What many phones know together: P(app), and P(next | last) where enough of them spoke.
+    """The prior learnt from many phones: P(app), and P(next | last) where there is enough data.
 
-    ``popularity`` (n_apps,) sums to 1. Row j of P(next | last = j) gives the apps
-    ``following[starts[j]:starts[j + 1]]``, none twice, their ``share``. What the shares of a row
-    leave to 1 is not told: a phone fills it with what it knows itself.
+    ``popularity`` (n_apps,) sums to 1. In row j of P(next | last = j), the apps
+    ``following[starts[j]:starts[j + 1]]``, all different, have the probabilities ``share``. If a
+    row sums to less than 1, the remaining probability is unknown: a phone uses its own data.
     """
 
     popularity: Floats
@@ -158,10 +218,11 @@ class Crowd:
             or np.any(np.diff(self.starts) < 0)
         ):
             raise ValueError(
-                f"starts must rise from 0 to {n_cells} in {n_apps + 1} steps, one share a cell."
+                f"starts must be {n_apps + 1} ascending numbers from 0 to {n_cells}, and share "
+                f"must have one entry per cell."
             )
         if n_cells and not (self.following.min() >= 0 and self.following.max() < n_apps):
-            raise ValueError(f"following must hold apps 0 to {n_apps - 1}.")
+            raise ValueError(f"following must have apps from 0 to {n_apps - 1}.")
         cells = np.repeat(np.arange(n_apps), np.diff(self.starts)) * n_apps + self.following
         if len(np.unique(cells)) < n_cells:
             raise ValueError("following must name no app twice in a row.")
@@ -175,15 +236,37 @@ class Crowd:
     def n_apps(self) -> int:
         return len(self.popularity)
 
+    def _repr_html_(self) -> str:
+        """For a notebook: the most used apps, and what follows each of them most."""
+        rows = []
+        for app in np.argsort(-self.popularity, kind="stable")[:_SHOWN].tolist():
+            row = slice(self.starts[app], self.starts[app + 1])
+            order = np.argsort(-self.share[row], kind="stable")[:3]
+            followers = ", ".join(
+                f"{self.following[row][place]} ({self.share[row][place]:.3f})" for place in order
+            )
+            popularity = f"{self.popularity[app]:.3f}"
+            rows.append(f"<tr><td>{app}</td><td>{popularity}</td><td>{followers}</td></tr>")
+        return (
+            f"<p>{self.n_apps:,} apps, {len(self.share):,} transitions</p><table>"
+            "<tr><th>app</th><th>share of launches</th><th>followed by (share)</th></tr>"
+            f"{''.join(rows)}</table>"
+        )
+
+    def rounded(self) -> Crowd:
+        """The crowd after sending: shares rounded to 1 part in 30, popularities to 1 in 3,000.
+
+        Rounding is idempotent. Followers with a share below 1/1,600 are left out.
+        """
+        return _crowd_of(_crowd_codes(self))
+
     def shares(
         self, apps: npt.NDArray[np.int64], last: int | None, before: int | None = None
     ) -> tuple[Floats, float]:
-        """The share of each of these apps in what comes after `last`; and 0, as nothing is known of
-        what comes after `before` and `last`.
+        """P(app | last) of each of these apps; and 0, since the pair (`before`, `last`) is unknown.
 
-        Shares are of all that comes after `last` on any phone, so those of a phone's apps sum to 1
-        or less. After an unknown app, or None, they are 0, as are those of apps that are not in the
-        catalogue.
+        They are probabilities over all apps of all phones, so for a phone's apps they sum to 1 or
+        less. They are 0 for an unknown `last` or None, and for apps that are not in the catalogue.
         """
         if last is None or not 0 <= last < self.n_apps:
             return np.zeros(len(apps)), 0.0
@@ -194,8 +277,8 @@ class Crowd:
         return dense[known], 0.0
 
     def after(self, last: int | None) -> Floats:
-        """P(next | last) for all apps, (n_apps,), the rest of a row by popularity; plain popularity
-        where `last` is not known."""
+        """(n_apps,): P(next | last) for all apps, completed by popularity; only popularity if
+        `last` is unknown."""
         if last is None or not 0 <= last < self.n_apps:
             return self.popularity
         row = slice(self.starts[last], self.starts[last + 1])
@@ -206,15 +289,15 @@ class Crowd:
 
 
 HISTORY_KEPT = 64
-"""Broadcasts that one tells of; a phone that was away for longer cannot check what it missed."""
+"""Number of earlier broadcasts listed; a phone that missed more cannot check them."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The broadcasts of a server before this one, so that a phone can tell if it was shown others.
+    """The earlier broadcasts of a server, so that a phone can detect if it was shown other ones.
 
-    ``digests`` are rounds and the SHA-256 of their bytes, in hex, the latest last. ``chain`` stands
-    for all of them since the first: of one broadcast to the next
+    ``digests`` are rounds and the SHA-256 of their bytes, in hex, the latest last. ``chain`` is a
+    hash chain over all broadcasts since the first, from one to the next
 
         chain := SHA-256(chain ‖ digest of the broadcast),   32 zero bytes at the start
     """
@@ -231,23 +314,23 @@ class History:
             type(round) is not int or not 0 <= round <= LARGEST_ROUND for round in rounds
         ):
             raise ValueError(f"a history has at most {HISTORY_KEPT} rounds, each >= 0.")
-        if any(one >= next_one for one, next_one in pairwise(rounds)):
-            raise ValueError("the rounds of a history must ascend.")
+        if any(earlier >= later for earlier, later in pairwise(rounds)):
+            raise ValueError("the rounds of a history must be ascending.")
 
     @property
     def previous(self) -> str:
-        """The digest of the broadcast before; empty for the first."""
+        """The digest of the previous broadcast; empty for the first."""
         return self.digests[-1][1] if self.digests else ""
 
     def after(self, round: int, data: bytes) -> History:
-        """The history of the broadcast that comes after the one of these bytes."""
+        """The history of the broadcast that follows the one with these bytes."""
         digest = digest_of(data)
         return History((*self.digests, (round, digest))[-HISTORY_KEPT:], _link(self.chain, digest))
 
     def continues(self, round: int, digest: str, chain: str) -> bool | None:
         """Whether a broadcast with this round, digest and chain is part of this history.
 
-        None where it is too long ago to tell.
+        None if it is older than the list of digests.
         """
         long_ago = len(self.digests) == HISTORY_KEPT and self.digests[0][0] > round
         return None if long_ago else self.continues_by(self.digests, round, digest, chain)
@@ -255,7 +338,7 @@ class History:
     def continues_by(
         self, digests: Sequence[tuple[int, str]], round: int, digest: str, chain: str
     ) -> bool:
-        """The same by a longer list of digests, up to the broadcast before this one."""
+        """The same with a longer list of digests, up to the previous broadcast."""
         later = [(number, other) for number, other in digests if number >= round]
         if not later or later[0] != (round, digest):
             return False
@@ -264,11 +347,11 @@ class History:
         return chain == self.chain
 
 
-LARGEST_ROUND = (1 << 53) - 1  # of a broadcast: a whole number in every language
+LARGEST_ROUND = (1 << 53) - 1  # of a broadcast: an exact integer in every language
 
 
 def digest_of(data: bytes) -> str:
-    """The SHA-256 of bytes, in hex: what a broadcast is known by."""
+    """The SHA-256 of bytes, in hex, which identifies a broadcast."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -284,9 +367,10 @@ def _link(chain: str, digest: str) -> str:
 class Broadcast:
     """What the server publishes for a round: the app vectors Q and the settings of the model.
 
-    ``apps`` are the names of the catalogue, row by row; empty where apps are known by number only.
-    ``request`` is what phones are asked to send in this round, ``crowd`` what phones have told
-    together so far, ``history`` which broadcasts came before.
+    ``apps`` are the names of the catalogue, row by row; empty if apps are known by number only.
+    ``request`` is what phones are asked to send in this round, ``crowd`` the prior learnt so far,
+    ``history`` the earlier broadcasts. ``buckets`` replaces the names if the catalogue has hashes.
+    App vectors may have no columns (d = 0) if the server learns only the crowd.
     """
 
     round: int
@@ -296,14 +380,15 @@ class Broadcast:
     request: ReportRequest | None = None
     crowd: Crowd | None = None
     history: History = History()
+    buckets: Buckets | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.round <= LARGEST_ROUND:
             raise ValueError(f"round must be from 0 to 2^53 - 1, got {self.round!r:.80}.")
         if any(round >= self.round for round, _ in self.history.digests):
-            raise ValueError(f"the history of round {self.round} tells of later rounds.")
+            raise ValueError(f"the history of round {self.round} contains later rounds.")
         if not all(isinstance(name, str) for name in self.apps):
-            raise ValueError("the catalogue has names that are no text.")
+            raise ValueError("the catalogue has names that are not strings.")
         if self.app_vectors.ndim != 2 or self.app_vectors.dtype != np.float64:
             raise ValueError(
                 f"app_vectors must be a (n_apps, d) array of float64, got shape "
@@ -314,6 +399,13 @@ class Broadcast:
         if self.apps and len(self.apps) != len(self.app_vectors):
             raise ValueError(
                 f"a catalogue of {len(self.apps)} names does not fit {len(self.app_vectors)} rows."
+            )
+        if self.buckets is not None and (
+            self.apps or len(self.buckets.slots) != len(self.app_vectors)
+        ):
+            raise ValueError(
+                f"a catalogue of {len(self.buckets.slots)} buckets and {len(self.apps)} names does "
+                f"not fit {len(self.app_vectors)} rows: give names or buckets, one per row."
             )
         if self.crowd is not None and self.crowd.n_apps != len(self.app_vectors):
             raise ValueError(
@@ -330,20 +422,32 @@ class Broadcast:
 
     @cached_property
     def gram(self) -> Floats:
-        """QᵀQ, computed once a round and sent along: a phone's cost does not grow with n_apps."""
+        """QᵀQ, computed once per round by the server: a phone's cost is independent of n_apps."""
         return self.app_vectors.T @ self.app_vectors
 
     def to_bytes(self, **words: str) -> bytes:
-        """The broadcast as a safetensors file; further `words` are kept in its header."""
-        tensors = {"app_vectors": self.app_vectors, "gram": self.gram}
-        if self.crowd is not None:
-            tensors |= {f"crowd.{name}": getattr(self.crowd, name) for name in _CROWD_TENSORS}
+        """The broadcast as a safetensors file; further `words` are stored in its header.
+
+        The crowd is rounded, see `Crowd.rounded`.
+        """
+        tensors: dict[str, npt.NDArray[Any]] = {}
         own = {
             "kind": "nextapp broadcast",
             "round": str(self.round),
             "settings": json.dumps(asdict(self.settings)),
             "apps": json.dumps(self.apps),
         }
+        if self.dim:
+            tensors |= {"app_vectors": self.app_vectors, "gram": self.gram}
+        else:
+            own["n_apps"] = str(self.n_apps)
+        if self.buckets is not None:
+            own["buckets"] = json.dumps(
+                {"n_buckets": self.buckets.n_buckets, "salt": self.buckets.salt}
+            )
+            tensors["slots"] = _narrow(self.buckets.slots, self.buckets.n_buckets)
+        if self.crowd is not None:
+            tensors |= {f"crowd.{name}": each for name, each in _crowd_codes(self.crowd).items()}
         if self.history.digests:
             own["previous"] = self.history.previous
             own["history"] = json.dumps(asdict(self.history))
@@ -357,9 +461,17 @@ class Broadcast:
         if metadata.get("kind") != "nextapp broadcast":
             raise WireError(f"expected a nextapp broadcast, got {metadata.get('kind')!r}.")
         try:
+            if "app_vectors" in tensors:
+                vectors, gram = np.array(tensors["app_vectors"]), np.array(tensors["gram"])
+            else:
+                vectors, gram = _no_vectors(int(metadata["n_apps"])), np.zeros((0, 0))
+            buckets = None
+            if "buckets" in metadata:
+                slots = np.array(tensors["slots"]).astype(np.int64)
+                buckets = Buckets(**json.loads(metadata["buckets"]), slots=slots)
             broadcast = cls(
                 round=int(metadata["round"]),
-                app_vectors=np.array(tensors["app_vectors"]),
+                app_vectors=vectors,
                 settings=settings_from(json.loads(metadata["settings"])),
                 apps=tuple(json.loads(metadata["apps"])),
                 request=(
@@ -368,13 +480,13 @@ class Broadcast:
                     else None
                 ),
                 crowd=(
-                    Crowd(**{name: np.array(tensors[f"crowd.{name}"]) for name in _CROWD_TENSORS})
-                    if f"crowd.{_CROWD_TENSORS[0]}" in tensors
+                    _crowd_of({name: tensors[f"crowd.{name}"] for name in _CROWD_CODES})
+                    if f"crowd.{_CROWD_CODES[0]}" in tensors
                     else None
                 ),
                 history=history_from(json.loads(metadata.get("history", "{}"))),
+                buckets=buckets,
             )
-            gram = np.array(tensors["gram"])
         except (
             ArithmeticError,
             AttributeError,
@@ -384,14 +496,69 @@ class Broadcast:
             TypeError,
             ValueError,
         ) as error:
-            raise WireError(f"a broadcast that cannot be read: {error}") from error
+            raise WireError(f"the broadcast cannot be read: {error}") from error
         if gram.shape != (broadcast.dim, broadcast.dim):
             raise WireError(f"gram has shape {gram.shape}, expected {(broadcast.dim,) * 2}.")
         broadcast.__dict__["gram"] = gram
         return broadcast
 
 
-_CROWD_TENSORS = tuple(field.name for field in fields(Crowd))
+def _no_vectors(n_apps: int) -> Floats:
+    if not 0 <= n_apps <= MOST_BUCKETS:
+        raise ValueError(f"n_apps must be from 0 to {MOST_BUCKETS}, got {n_apps}.")
+    return np.zeros((n_apps, 0))
+
+
+# A crowd in bytes. Shares and popularities are stored as logarithms, in one byte per share and two
+# per popularity: a constant relative error, far below that of the estimates.
+_CROWD_CODES = ("popularity", "followers", "following", "share")
+_SHARE_STEPS = 24  # steps per factor of 2: rounded down by at most 3 %
+_SMALLEST_SHARE = 2.0 ** (-255 / _SHARE_STEPS)  # 6e-4
+_POPULARITY_STEPS = 2048
+_NEVER = (1 << 16) - 1  # the code of a popularity of 0
+
+
+def _narrow(numbers: npt.NDArray[np.int64], below: int) -> npt.NDArray[Any]:
+    """Integers from 0 to below − 1 in 2 bytes each, or 4 if necessary."""
+    return numbers.astype(np.uint16 if below <= 1 << 16 else np.uint32)
+
+
+def _crowd_codes(crowd: Crowd) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in which a crowd is sent.
+
+    popularity  2^(−code/2048) divided by their sum, 65535 for 0; the most popular has code 0
+    followers   number of followers of each app, at most 255, the most likely ones
+    following   the followers, ascending for each app
+    share       2^(−code/24), rounded down, so that no row sums to more than 1
+    """
+    rows = np.repeat(np.arange(crowd.n_apps), np.diff(crowd.starts))
+    order = np.lexsort((-crowd.share, rows))
+    place = np.arange(len(rows)) - crowd.starts[rows]
+    kept = order[(place < 255) & (crowd.share[order] >= _SMALLEST_SHARE)]
+    kept = kept[np.lexsort((crowd.following[kept], rows[kept]))]
+    codes = np.ceil(-_SHARE_STEPS * np.log2(np.minimum(crowd.share[kept], 1.0)) - 1e-6)
+    popular = crowd.popularity / crowd.popularity.max(initial=0.0)
+    with np.errstate(divide="ignore"):
+        steps = np.minimum(np.rint(-_POPULARITY_STEPS * np.log2(popular)), _NEVER)
+    return {
+        "popularity": steps.astype(np.uint16),
+        "followers": np.bincount(rows[kept], minlength=crowd.n_apps).astype(np.uint8),
+        "following": _narrow(crowd.following[kept], crowd.n_apps),
+        "share": np.clip(codes, 0, 255).astype(np.uint8),
+    }
+
+
+def _crowd_of(codes: Mapping[str, npt.NDArray[Any]]) -> Crowd:
+    for name, kinds in zip(_CROWD_CODES, ((2,), (1,), (2, 4), (1,)), strict=True):
+        kind = codes[name].dtype
+        if kind.kind != "u" or kind.itemsize not in kinds:
+            raise ValueError(f"crowd.{name} has numbers of {kind}.")
+    steps = codes["popularity"]
+    popularity = np.where(steps == _NEVER, 0.0, 2.0 ** (steps / -float(_POPULARITY_STEPS)))
+    starts = np.append(0, np.cumsum(codes["followers"], dtype=np.int64))
+    share = 2.0 ** (codes["share"] / -float(_SHARE_STEPS))
+    total = float(popularity.sum())
+    return Crowd(popularity / (total or 1.0), starts, codes["following"].astype(np.int64), share)
 
 
 def history_from(values: Mapping[str, Any]) -> History:
@@ -418,7 +585,7 @@ _CRC = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Report:
-    """What one phone sends for one round. The payload is its mechanism's affair."""
+    """What one phone sends in one round. The mechanism defines the payload."""
 
     mechanism: str
     round: int
@@ -441,7 +608,7 @@ class Report:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Report:
-        """The report in `data`, or a `WireError`; never anything else, whatever the bytes are."""
+        """The report in `data`; raises a `WireError`, and no other error, if it is not valid."""
         if len(data) < _REPORT_HEAD.size + _CRC.size:
             raise WireError(
                 f"a report has at least {_REPORT_HEAD.size + _CRC.size} bytes, got {len(data)}."
@@ -456,21 +623,28 @@ class Report:
             raise WireError(f"the report's header announces {expected} bytes, got {len(data)}.")
         body, (crc,) = data[: -_CRC.size], _CRC.unpack(data[-_CRC.size :])
         if crc != zlib.crc32(body):
-            raise WireError("the report's checksum does not fit: it was damaged on the way.")
+            raise WireError("the report's checksum is wrong: it was damaged in transit.")
         start = _REPORT_HEAD.size
         try:
             return cls(body[start : start + n_name].decode("ascii"), round_, body[start + n_name :])
         except ValueError as error:
-            raise WireError(f"a report that cannot be read: {error}") from error
+            raise WireError(f"the report cannot be read: {error}") from error
 
 
-_DTYPES = {"F64": np.float64, "F32": np.float32, "I64": np.int64, "U8": np.uint8}
+_DTYPES = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "I64": np.int64,
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+}
 _DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
-_HEADER_LIMIT = 4 << 20  # 100,000 app names; JSON takes fifty times as much memory when read
+_HEADER_LIMIT = 4 << 20  # 100,000 app names; parsed JSON takes fifty times as much memory
 
 
 def pack(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> bytes:
-    """Arrays and words as one safetensors file, with the SHA-256 of the arrays among the words."""
+    """Arrays and metadata as one safetensors file, with their SHA-256 in the metadata."""
     header: dict[str, Any] = {}
     chunks = []
     offset = 0
@@ -493,7 +667,7 @@ def pack(tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -
 def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     """The inverse of `pack`; the arrays are read-only views into `data`. Raises `WireError`."""
     if len(data) < 8:
-        raise WireError(f"a file of {len(data)} bytes is too short to be read.")
+        raise WireError(f"a file of {len(data)} bytes is too short.")
     (n_words,) = struct.unpack_from("<Q", data)
     if n_words > min(_HEADER_LIMIT, len(data) - 8):
         raise WireError(f"the header announces {n_words} bytes, the file has {len(data)}.")
@@ -518,7 +692,7 @@ def unpack(data: bytes) -> tuple[dict[str, npt.NDArray[Any]], dict[str, str]]:
     ) as error:
         raise WireError(f"the file cannot be read: {error!r:.200}") from error
     if not intact:
-        raise WireError("the checksum does not fit: the file is damaged or was cut short.")
+        raise WireError("the checksum is wrong: the file is damaged or incomplete.")
     return tensors, metadata
 
 

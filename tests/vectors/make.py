@@ -16,12 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import mechanism, requested
+from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.codewords import table
+from nextapp.privacy.walsh import places, rows_and_signs, sign_bits
 from nextapp.randomness import DeviceCoins, distinct
-from nextapp.shares import transition_shares
+from nextapp.shares import transition_shares, transition_vector
 from nextapp.wire import (
+    READINGS,
     Broadcast,
+    Buckets,
     Crowd,
     History,
     ModelSettings,
@@ -32,6 +35,7 @@ from nextapp.wire import (
 
 FOLDER = Path(__file__).parent
 HISTORY = [2, 0, 1, 2, 2, 0, 4, 2, 0, 1]
+LEFT_OUT = 4  # an app of the history that is outside the catalogue of the transition vector
 CONSTANTS = (
     "k", "b", "m", "q", "t", "n_blocks", "block", "n_favoured", "n_outputs", "scattering",
     "floor", "threshold",
@@ -128,6 +132,57 @@ def broadcasts() -> dict[str, bytes]:
         "broadcast-codebook-crowd.bin": broadcast(codebook, crowd()).to_bytes(),
         "broadcast-second.bin": second.to_bytes(),
         "broadcast-third.bin": third.to_bytes(),
+        "broadcast-buckets.bin": bucket_broadcast().to_bytes(),
+    }
+
+
+def bucket_broadcast() -> Broadcast:
+    """A catalogue of hashes: no names, no app vectors, launches asked for by bucket."""
+    request = ReportRequest("codebook", 1.0, 0.5, {"b": 6}, "launches")
+    of_names = Buckets(64, "a salt", np.zeros(0, np.int64))
+    slots = np.array([of_names.bucket(name) for name in ("mail", "org.maps", "음악")])
+    told = Crowd(
+        np.array([0.5, 0.375, 0.125]),
+        np.array([0, 2, 2, 3]),
+        np.array([1, 2, 0]),
+        np.array([0.5, 0.25, 0.75]),
+    )
+    return Broadcast(
+        2,
+        np.zeros((3, 0)),
+        ModelSettings(),
+        (),
+        request,
+        told,
+        buckets=replace(of_names, slots=slots),
+    )
+
+
+def launches_vector() -> dict:
+    """From names to buckets, and from a history of names to the launches that are reported."""
+    read = Broadcast.from_bytes(broadcasts()["broadcast-buckets.bin"])
+    names = ["mail", "org.maps", "음악", "com.example.chat", "x"]
+    device = PhoneCore()
+    for number, app in enumerate(HISTORY):
+        device.observe(app, 60.0 * number)
+    device.take(read, buckets=lambda app: read.buckets.bucket(names[app]))
+    launches = device.launches()
+    return {
+        "broadcast": "broadcast-buckets.bin",
+        "n_buckets": read.buckets.n_buckets,
+        "salt": read.buckets.salt,
+        "slots": read.buckets.slots.tolist(),
+        "bucket_of": {name: read.buckets.bucket(name) for name in names},
+        "history": [names[app] for app in HISTORY],
+        "launches": dict(
+            zip(map(str, launches.cells.tolist()), launches.share.tolist(), strict=True)
+        ),
+        "crowd": {
+            "popularity": read.crowd.popularity.tolist(),
+            "starts": read.crowd.starts.tolist(),
+            "following": read.crowd.following.tolist(),
+            "share": read.crowd.share.tolist(),
+        },
     }
 
 
@@ -146,7 +201,7 @@ def history_vectors() -> dict:
             }
         )
     files = broadcasts()
-    first, other, second, third = (
+    first, other, second, third, _ = (
         {
             "round": read.round,
             "digest": digest_of(data),
@@ -195,15 +250,24 @@ def read_values(data: bytes) -> dict:
     }
 
 
-def gradient_vector() -> dict:
-    """From a history to p and F, and on to a report, against the first broadcast."""
-    read = Broadcast.from_bytes(broadcasts()["broadcast-harmony.bin"])
+def phone_with(read: Broadcast) -> PhoneCore:
     device = PhoneCore()
     for number, app in enumerate(HISTORY):
         device.observe(app, 60.0 * number)
     device.update(read)
+    return device
+
+
+def gradient_vector() -> dict:
+    """From a history to p and F, and on to a report, against the first broadcast."""
+    read = Broadcast.from_bytes(broadcasts()["broadcast-harmony.bin"])
+    device = phone_with(read)
+    by_reading = {
+        reading: phone_with(replace(read, settings=replace(read.settings, reading=reading)))
+        for reading in READINGS
+    }
     bits = PublicWords()
-    asked = requested(read)
+    asked = requested_mechanism(read)
     report = asked.encode(device.answer(asked), bits, read.round, coins_of(0, read.round))
     return {
         "broadcast": "broadcast-harmony.bin",
@@ -211,6 +275,14 @@ def gradient_vector() -> dict:
         "token": token(0),
         "user_vector": device.user_vector.tolist(),
         "gradient": device.gradient().dense().tolist(),
+        "readings": [
+            {
+                "reading": reading,
+                "user_vector": other.user_vector.tolist(),
+                "gradient": other.gradient().dense().tolist(),
+            }
+            for reading, other in by_reading.items()
+        ],
         "relative_tolerance": 1e-9,
         "words_taken": bits.next_,
         "payload": report.payload.hex(),
@@ -220,22 +292,25 @@ def gradient_vector() -> dict:
 
 def shares_vector() -> dict:
     """From a history to shares, and on to a report of the crowd."""
-    read = broadcast(ReportRequest("subset", 4.5))
-    device = PhoneCore()
-    for number, app in enumerate(HISTORY):
-        device.observe(app, 60.0 * number)
-    device.update(read)
+    read = broadcast(ReportRequest("subset", 4.5, question="transitions"))
+    device = phone_with(read)
     vector = {
         "round": read.round,
         "history": HISTORY,
         "n_apps": read.n_apps,
-        "request": {"mechanism": "subset", "epsilon": 4.5, "clip": None, "options": {}},
+        "request": asdict(read.request),
         "shares": transition_shares(np.array(HISTORY), read.n_apps).dense().tolist(),
+        "left_out": LEFT_OUT,
+        "transition_vector": transition_vector(
+            np.where(np.array(HISTORY) == LEFT_OUT, -1, HISTORY), read.n_apps
+        )
+        .dense()
+        .tolist(),
         "reports": [],
     }
     for first in range(0, 200, 20):
         bits = PublicWords(first)
-        asked = requested(read)
+        asked = requested_mechanism(read)
         report = asked.encode(device.answer(asked), bits, read.round)
         vector["reports"].append(
             {
@@ -264,6 +339,17 @@ def report_vectors() -> list[dict]:
         for F, epsilon in ((few, 4.5), (many, 4.5), (many, 1.0), (unsure, 2.0))
         if not options or F is not many
     ]
+    cases += [
+        ("walsh", small, 4.5, 1.0, {}), ("walsh", long, 1.0, 0.5, {"b": 6}),
+        ("walsh", 0 * small, 4.5, 1.0, {}), ("walsh", few, 4.5, 0.25, {}),
+        ("walsh", many, 1.0, 0.125, {}), ("walsh", 0 * many, 1.0, 0.125, {}),
+    ]  # fmt: skip
+    spike = np.zeros((20, 3))  # which kashin has to spread
+    spike[3, 1] = 1.0
+    cases += [
+        ("simhash", long, 8.0, 0.5, {"b": 6}), ("duchi", long, 4.5, 0.05, {}),
+        ("kashin", long, 8.0, 0.5, {"b": 8}), ("kashin", spike, 8.0, 1.0, {"b": 8, "K": 1.0}),
+    ]  # fmt: skip
     vectors = []
     for number, (name, F, epsilon, clip, options) in enumerate(cases):
         radius = {} if clip is None else {"clip": clip}
@@ -276,7 +362,7 @@ def report_vectors() -> list[dict]:
                     "request": {
                         "mechanism": name, "epsilon": epsilon, "clip": clip, "options": options,
                     },
-                    **written(F, shares=clip is None),
+                    **written(F, shares=F.shape[1] == len(F) + 1),
                     "first_word": bits.first,
                     "words_taken": bits.next_ - bits.first,
                     "words": bits.taken(),
@@ -292,6 +378,36 @@ def report_vectors() -> list[dict]:
                 }
             )  # fmt: skip
     return vectors
+
+
+def walsh_vectors() -> dict:
+    """The parts of a codeword of walsh: places and their signs, rows and signs of a seed."""
+    places_ = [(n, i) for n in (1, 2, 5, 13, 22) for i in (0, 1, 2, 5, 30, 8191, 4_000_000)]
+    seeds = [(word(5000), 0), (word(5000), 201), (word(5001), 7), (word(5002), 63)]
+    return {
+        "places": [
+            {
+                "n": n,
+                "entry": i,
+                "place": int(places(np.array([i]), n)[0]),
+                "sign": 1 - 2 * int(sign_bits(places(np.array([i]), n))[0]),
+            }
+            for n, i in places_
+            if i < 1 << n
+        ],
+        "codewords": [
+            {
+                "n": n,
+                "seed": str(seed),
+                "j": j,
+                "rows": rows[0].tolist(),
+                "signs": signs[0].tolist(),
+            }
+            for n in (3, 13, 22)
+            for seed, j in seeds
+            for rows, signs in [rows_and_signs(np.array([seed], np.uint64), np.array([j]), n)]
+        ],
+    }
 
 
 def shares_of(n_apps: int) -> np.ndarray:
@@ -328,7 +444,9 @@ def texts() -> dict[str, str]:
         "broadcasts.json": {name: read_values(data) for name, data in broadcasts().items()},
         "gradient.json": gradient_vector(),
         "shares.json": shares_vector(),
+        "launches.json": launches_vector(),
         "reports.json": report_vectors(),
+        "walsh.json": walsh_vectors(),
         "coins.json": coin_vectors(),
         "history.json": history_vectors(),
         "bad-reports.json": bad_reports(),

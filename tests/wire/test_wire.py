@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nextapp.privacy import requested
+from nextapp.privacy import requested_mechanism
 from nextapp.wire import (
     Broadcast,
+    Buckets,
     Crowd,
     ModelSettings,
     Report,
@@ -47,17 +49,18 @@ def test_request_and_crowd_travel_along(broadcast, crowd):
     told = replace(broadcast, request=request, crowd=crowd)
     back = Broadcast.from_bytes(told.to_bytes())
     assert back.request == request
-    assert np.array_equal(back.crowd.after(0), crowd.after(0))
-    asked = requested(back)
+    assert np.array_equal(back.crowd.after(0), crowd.rounded().after(0))
+    np.testing.assert_allclose(back.crowd.after(0), crowd.after(0), rtol=0.1)
+    asked = requested_mechanism(back)
     assert (asked.name, asked.epsilon, asked.clip, asked.k) == ("harmony", 4.5, 1.0, 2)
     assert (asked.n_apps, asked.d) == (5, 3)
 
 
 def test_a_broadcast_that_asks_for_nonsense_is_refused(broadcast):
     with pytest.raises(WireError, match="asks for no reports"):
-        requested(broadcast)
-    with pytest.raises(WireError, match="cannot be made: unknown mechanism 'harmoni'"):
-        requested(replace(broadcast, request=ReportRequest("harmoni", 1.0)))
+        requested_mechanism(broadcast)
+    with pytest.raises(WireError, match="is not possible: unknown mechanism 'harmoni'"):
+        requested_mechanism(replace(broadcast, request=ReportRequest("harmoni", 1.0)))
     with pytest.raises(ValueError, match="epsilon must be"):
         ReportRequest("harmony", 0.0)
     with pytest.raises(ValueError, match="crowd of 5 apps does not fit 2 rows"):
@@ -66,6 +69,105 @@ def test_a_broadcast_that_asks_for_nonsense_is_refused(broadcast):
 
 def _even(n):
     return Crowd(np.full(n, 1 / n), np.zeros(n + 1, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def test_a_question_needs_what_it_is_about(broadcast):
+    def asking(question, **more):
+        name = more.pop("name", "codebook")
+        request = ReportRequest(name, 1.0, None if name == "subset" else 0.5, question=question)
+        return requested_mechanism(replace(broadcast, request=request, **more))
+
+    assert (asking("transitions").n_apps, asking("transitions").d) == (5, 6)
+    with pytest.raises(WireError, match="has no buckets"):
+        asking("launches")
+    with pytest.raises(WireError, match="no app vectors"):
+        asking("gradient", app_vectors=np.zeros((5, 0)))
+    with pytest.raises(WireError, match="can only report shares"):
+        asking("gradient", name="subset")
+    with pytest.raises(ValueError, match="question must be one of"):
+        ReportRequest("codebook", 1.0, 0.5, question="names")
+    buckets = Buckets(64, "", np.array([3, 9]))
+    hashed = {"apps": (), "app_vectors": np.zeros((2, 0)), "buckets": buckets}
+    assert (asking("launches", **hashed).n_apps, asking("launches", **hashed).d) == (64, 1)
+    assert asking("transitions", **hashed).D == 6
+    empty = {**hashed, "app_vectors": np.zeros((0, 0)), "buckets": Buckets(64, "", _longs())}
+    with pytest.raises(WireError, match="catalogue is empty"):
+        asking("transitions", **empty)
+
+
+def test_a_catalogue_of_buckets_travels(broadcast):
+    sent = replace(
+        broadcast,
+        apps=(),
+        app_vectors=np.zeros((2, 0)),
+        buckets=Buckets(1 << 16, "salt ü", np.array([65535, 7])),
+    )
+    back = Broadcast.from_bytes(sent.to_bytes())
+    assert (back.n_apps, back.dim, back.apps) == (2, 0, ())
+    assert (back.buckets.n_buckets, back.buckets.salt) == (1 << 16, "salt ü")
+    assert back.buckets.slots.tolist() == [65535, 7]
+    # SHA-256 by hand: 8 bytes, lowest first, mod 2^16 are the first two
+    digest = hashlib.sha256("nextapp bucketsalt ü\0org.maps".encode()).digest()
+    assert back.buckets.bucket("org.maps") == digest[0] + 256 * digest[1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        ({"n_buckets": 100}, "power of two"),
+        ({"n_buckets": 1 << 21}, "power of two"),
+        ({"n_buckets": 64.0}, "power of two"),
+        ({"salt": "x" * 65}, "at most 64 characters"),
+        ({"slots": np.array([3, 3])}, "no bucket twice"),
+        ({"slots": np.array([64])}, "buckets from 0 to 63"),
+        ({"slots": np.array([0.5])}, "one row of at most 64"),
+    ],
+)
+def test_buckets_that_are_none_are_refused(bad, says):
+    with pytest.raises(ValueError, match=says):
+        Buckets(**{"n_buckets": 64, "salt": "", "slots": np.array([1]), **bad})
+
+
+def test_names_and_buckets_are_not_both_a_catalogue(broadcast):
+    with pytest.raises(ValueError, match="names or buckets, one per row"):
+        replace(broadcast, buckets=Buckets(64, "", np.arange(5)))
+    with pytest.raises(ValueError, match="names or buckets, one per row"):
+        replace(broadcast, apps=(), buckets=Buckets(64, "", np.arange(4)))
+
+
+def _longs():
+    return np.zeros(0, np.int64)
+
+
+def test_rounding_a_crowd_is_small_and_never_tells_more(rng):
+    n, k = 300, 280
+    share = rng.dirichlet(np.full(k, 0.1), n) * rng.uniform(0.2, 1.0, (n, 1))
+    following = np.sort(np.array([rng.permutation(n)[:k] for _ in range(n)]), axis=1)
+    exact = Crowd(
+        rng.dirichlet(np.full(n, 0.3)), np.arange(n + 1) * k, following.ravel(), share.ravel()
+    )
+    rounded = exact.rounded()
+    rows = np.repeat(np.arange(n), np.diff(rounded.starts))
+    cells = (np.arange(n).repeat(k) * n + exact.following).tolist()
+    true = dict(zip(cells, exact.share, strict=True))
+    told = np.array([true[cell] for cell in (rows * n + rounded.following).tolist()])
+    assert np.all(rounded.share <= told * (1 + 1e-6))
+    assert np.all(rounded.share >= told * 2 ** (-1 / 24) * (1 - 1e-6))
+    assert len(rounded.share) == np.sum(exact.share >= 2 ** (-255 / 24))
+    likely = exact.popularity > 1e-6
+    np.testing.assert_allclose(
+        rounded.popularity[likely], exact.popularity[likely], rtol=2 ** (1 / 2048) - 1
+    )
+    again = rounded.rounded()
+    for name in ("popularity", "starts", "following", "share"):
+        assert np.array_equal(getattr(again, name), getattr(rounded, name))
+
+
+def test_a_crowd_shows_itself_in_a_notebook(crowd):
+    page = crowd._repr_html_()
+    assert page.startswith("<p>5 apps, 3 transitions</p>")
+    assert page.count("<tr>") == 6  # the heading and five apps
+    assert "1 (0.600), 3 (0.300)" in page  # what follows app 0, the likeliest first
 
 
 def test_a_row_of_the_crowd_by_hand(crowd):
@@ -81,8 +183,8 @@ def test_a_row_of_the_crowd_by_hand(crowd):
     ("bad", "says"),
     [
         ({"popularity": np.array([0.5, 0.2, 0.1, 0.1, 0.2])}, "must be a distribution"),
-        ({"starts": np.array([0, 2, 1, 3, 3, 3])}, "starts must rise"),
-        ({"following": np.array([1, 5, 0])}, "apps 0 to 4"),
+        ({"starts": np.array([0, 2, 1, 3, 3, 3])}, "starts must be"),
+        ({"following": np.array([1, 5, 0])}, "apps from 0 to 4"),
         ({"share": np.array([0.6, 0.5, 1.0])}, "sum to 1 or less"),
         ({"share": np.array([0.6, -0.1, 1.0])}, "must be >= 0"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nextapp.learners.crowd import CrowdLearner
+from nextapp.learners.crowd import CrowdLearner, CrowdRequests, add_apps
 from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.learners.optimisers import OPTIMISERS, Optimiser, adam, momentum, sgd
 from nextapp.learners.seqmf import SeqMFLearner, random_vectors
@@ -10,11 +10,13 @@ from nextapp.learners.seqmf import SeqMFLearner, random_vectors
 __all__ = [
     "OPTIMISERS",
     "CrowdLearner",
+    "CrowdRequests",
     "Learner",
     "Optimiser",
     "SeqMFLearner",
     "State",
     "adam",
+    "add_apps",
     "momentum",
     "random_vectors",
     "read_checkpoint",

@@ -1,109 +1,447 @@
-"""The crowd's learner: adds up reports of shares and publishes what they tell."""
+"""The crowd's learner: asks what is launched and what follows what, and publishes what is told.
+
+A catalogue of names has a row for each. A catalogue of buckets (`nextapp.wire.Buckets`) has slots
+for those that phones use most: which these are is asked first and now and then again, so that new
+apps appear by themselves.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from nextapp.crowd import learnt_crowd
+from nextapp.crowd import crowd_from_reports, entry_variance
+from nextapp.learners.jumps import SUSPICIOUS, Jump, jump_of_launches, jump_of_transitions
 from nextapp.learners.learner import Learner, State, check_kind
-from nextapp.privacy import FrequencyMechanism
+from nextapp.privacy import FREQUENCY_MECHANISMS, FrequencyMechanism, Mechanism, requested_mechanism
 from nextapp.shares import POPULARITY, check_popularity
-from nextapp.wire import Broadcast, Crowd, Floats, ModelSettings, ReportRequest, settings_from
+from nextapp.wire import (
+    Broadcast,
+    Buckets,
+    Crowd,
+    Floats,
+    ModelSettings,
+    ReportRequest,
+    WireError,
+    settings_from,
+)
+
+Longs = npt.NDArray[np.int64]
+
+CELLS_PER_APP = 12
+"""Followers that are told of an app, on average: those with the largest P(app) P(next | app).
+
+36 bytes an app. What more of them would add: benchmarks/broadcast_size.py.
+"""
+
+LIKELY, SURE = 2.5, 4.5
+"""Standard errors above 0 at which a bucket gets a slot, and at which it is no noise.
+
+Of 2^16 buckets that nobody uses 400 are above the first by chance, and none above the second in
+four of five federations. A slot in vain costs a few bytes, and covers an app in use now and then;
+asking for transitions between nothing but noise would cost every phone its ε.
+"""
+
+
+@dataclass(frozen=True)
+class CrowdRequests:
+    """What a server of the crowd asks for: transitions and, where there are buckets, launches.
+
+    ``launches_every``: launches are asked for in one of so many rounds, the first among them, and
+    in every round until two buckets are in use for sure. ``most_slots``: buckets that are asked
+    about at the same time.
+    """
+
+    transitions: ReportRequest
+    launches: ReportRequest
+    launches_every: int = 5
+    most_slots: int = 1023
+
+    def __post_init__(self) -> None:
+        for each in ("transitions", "launches"):
+            if getattr(self, each).question != each:
+                raise ValueError(f"the request for {each} asks for another question.")
+        if self.launches_every < 1 or self.most_slots < 2:
+            raise ValueError(
+                f"launches_every must be 1 or more and most_slots 2 or more, got "
+                f"{self.launches_every!r} and {self.most_slots!r}."
+            )
 
 
 class CrowdLearner(Learner):
     """Adds up reports of shares over all rounds and publishes what they tell as a `Crowd`.
 
-    The app vectors of its broadcasts are those given,
-    untouched; without any they are zeros.
+    Parameters
+    ----------
+    requests
+        What phones are asked for.
+    catalogue
+        Names, one a row; or buckets, whose first slots are those given.
+    candidates
+        Buckets that may have a slot; None for all.
+    popularity
+        How much of a phone's weight speaks of launches in a report of transitions.
     """
 
     kind = "nextapp crowd checkpoint"
-    mechanism: FrequencyMechanism
 
     def __init__(
         self,
-        mechanism: FrequencyMechanism,
-        apps: tuple[str, ...] = (),
+        requests: CrowdRequests,
+        catalogue: Sequence[str] | Buckets,
         *,
-        app_vectors: Floats | None = None,
+        candidates: Longs | None = None,
         settings: ModelSettings | None = None,
         popularity: float = POPULARITY,
-        options: Mapping[str, int | float | str] | None = None,
     ) -> None:
         super().__init__()
-        n_apps = mechanism.n_apps
-        if mechanism.d != n_apps + 1:
-            raise ValueError(
-                f"the shares of {n_apps} apps have {n_apps + 1} columns, the mechanism was made "
-                f"for {mechanism.d}: give it d = n_apps + 1."
-            )
         check_popularity(popularity)
-        self.mechanism = mechanism
+        self.requests = requests
         self.popularity = popularity
-        self.options = dict(options or {})  # what phones must be told to make the same mechanism
-        request = ReportRequest(mechanism.name, mechanism.epsilon, options=self.options)
-        vectors = np.zeros((n_apps, 1)) if app_vectors is None else app_vectors
-        self.broadcast = Broadcast(0, vectors, settings or ModelSettings(), apps, request)
+        self.candidates = candidates
+        self.settings = settings or ModelSettings()
+        self.buckets = catalogue if isinstance(catalogue, Buckets) else None
+        self.apps = () if isinstance(catalogue, Buckets) else tuple(catalogue)
+        self._new_apps = self.apps  # from the next round on
+        n_apps = len(self.apps) if self.buckets is None else len(self.buckets.slots)
+        self._check_slots(n_apps)
         self.total = np.zeros((n_apps, n_apps + 1))
-        self.n_reports_in_all = 0
+        self.n_since = np.zeros(n_apps)
+        self.launches = np.zeros(0 if self.buckets is None else self.buckets.n_buckets)
+        self.n_launches = 0.0
+        self.jump: Jump | None = None  # of the round that was closed last
+        self._publish(0, None)
+
+    @classmethod
+    def of_list(
+        cls, requests: CrowdRequests, names: Sequence[str], buckets: Buckets, **more: Any
+    ) -> CrowdLearner:
+        """For more names than slots: those at the top of the list have slots at first.
+
+        Which of them phones use most is asked by bucket; no other bucket gets a slot.
+        """
+        candidates = _candidates(names, buckets)
+        slots = candidates[: requests.most_slots]
+        return cls(requests, replace(buckets, slots=slots), candidates=candidates, **more)
+
+    @property
+    def n_apps(self) -> int:
+        return len(self.n_since)
+
+    @property
+    def n_transitions(self) -> float:
+        """Reports of transitions since the longest-held slot was given."""
+        return float(self.n_since.max(initial=0.0))
+
+    # --- rounds --------------------------------------------------------------------------------
 
     def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:
-        """Close the round with a sum of estimates (n_apps, n_apps + 1) of `n_reports` reports."""
-        self.total = self.total + total
-        self.n_reports_in_all += n_reports
-        return self._next(self.crowd())
+        """Close the round with a sum of estimates of `n_reports` reports to its question."""
+        request = self.broadcast.request
+        self.jump = self._jump(total, n_reports)
+        if request is not None and request.question == "launches":
+            self.launches = self.launches + total[:, 0]
+            self.n_launches += n_reports
+            self._give_slots()
+        else:
+            self.total = self.total + total
+            self.n_since = self.n_since + n_reports
+        self._resize(max(self.n_apps, len(self._new_apps)))
+        return self._publish(self.broadcast.round + 1, self.crowd())
+
+    @property
+    def note(self) -> str:
+        if self.jump is None or self.jump.errors < SUSPICIOUS:
+            return ""
+        return f"{self.jump}: many phones changed, or phones lie together (docs/operating.md)."
+
+    def _jump(self, total: Floats, n_reports: int) -> Jump | None:
+        """How far the reports of the round at hand differ from all before."""
+        made, request = self.mechanism, self.broadcast.request
+        variance = (
+            made.cell_variance(1.0 / made.D)
+            if isinstance(made, FrequencyMechanism)
+            else entry_variance(made)
+        )
+        if request is not None and request.question == "launches":
+            return jump_of_launches(
+                total[:, 0], n_reports, self.launches, self.n_launches, variance
+            )
+        crowd = self.broadcast.crowd
+        likes = np.ones(self.n_apps) if crowd is None else crowd.popularity
+        return jump_of_transitions(
+            total, n_reports, self.total, self._reports_of_cells(), variance, likes
+        )
+
+    def _reports_of_cells(self) -> Floats:
+        """(n_apps, n_apps + 1): reports since both slots of a cell were given."""
+        return np.column_stack([np.minimum.outer(self.n_since, self.n_since), self.n_since])
 
     def pass_over(self) -> Broadcast:
         """Close the round without any reports."""
-        return self._next(self.broadcast.crowd)
+        self.jump = None
+        before = self.broadcast.crowd
+        self._resize(max(self.n_apps, len(self._new_apps)))
+        return self._publish(
+            self.broadcast.round + 1, None if before is None else add_apps(before, self.n_apps)
+        )
 
-    def crowd(self) -> Crowd:
-        """What all reports so far tell."""
-        n = self.n_reports_in_all
-        if n == 0:
-            raise RuntimeError("a crowd needs at least one report.")
-        return learnt_crowd(self.mechanism, self.total / n, n, self.popularity)
+    def grow(self, apps: Sequence[str]) -> None:
+        """Go on with further names after those there are, from the next round on.
 
-    def _next(self, crowd: Crowd | None) -> Broadcast:
-        old = self.broadcast
-        self.broadcast = replace(old, round=old.round + 1, crowd=crowd)
+        Where apps are known by bucket, those of the list may have slots from now on, and no others.
+        """
+        if self.buckets is not None:
+            self.candidates = _candidates(apps, self.buckets)
+            return
+        n_known = len(self._new_apps)
+        if tuple(apps[:n_known]) != self._new_apps:
+            raise ValueError(
+                f"a catalogue that goes on must begin with the {n_known:,} apps there are, in "
+                f"their order; new ones come after them."
+            )
+        self._check_slots(len(apps))
+        self._new_apps = tuple(apps)
+
+    def crowd(self) -> Crowd | None:
+        """What all reports so far tell; None before any of transitions.
+
+        A cell counts the reports since both of its slots were given, n of N in all. It is divided
+        by √(n N), not by n, so that all cells have the same noise, that of a mean of N reports:
+        what is told of a new app is small until enough reports have been asked about it.
+        """
+        n_all = self.n_transitions
+        if n_all == 0:
+            return None
+        estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
+        made = self._mechanism_of_transitions()
+        learnt = crowd_from_reports(made, estimate, n_all, self.popularity)
+        return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
+
+    def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:
+        self.apps = self._new_apps
+        asked = self.requests.transitions
+        if self.buckets is not None and (
+            round % self.requests.launches_every == 0 or not self._can_ask_transitions()
+        ):
+            asked = self.requests.launches
+        self.broadcast = Broadcast(
+            round,
+            np.zeros((self.n_apps, 0)),
+            self.settings,
+            self.apps,
+            asked,
+            crowd,
+            buckets=self.buckets,
+        )
+        self.mechanism = requested_mechanism(self.broadcast)
         return self.broadcast
 
-    def state(self) -> State:
-        words = {
-            "mechanism": repr(self.mechanism),
-            "options": json.dumps(self.options),
-            "popularity": repr(self.popularity),
-            "n_reports": str(self.n_reports_in_all),
+    def _mechanism_of_transitions(self) -> Mechanism:
+        return requested_mechanism(
+            replace(self.broadcast_of_rows(), request=self.requests.transitions)
+        )
+
+    def broadcast_of_rows(self) -> Broadcast:
+        """A broadcast of the catalogue as it is now, which may be ahead of that of the round."""
+        vectors = np.zeros((self.n_apps, 0))
+        return Broadcast(0, vectors, self.settings, self._new_apps, buckets=self.buckets)
+
+    # --- rows of the catalogue -----------------------------------------------------------------
+
+    def _check_slots(self, n_apps: int) -> None:
+        if n_apps > self.requests.most_slots:
+            raise ValueError(
+                f"a catalogue of {n_apps:,} apps does not fit {self.requests.most_slots:,} slots: "
+                f"raise the number of slots, or let apps be known by bucket."
+            )
+
+    def _resize(self, n_apps: int) -> None:
+        """Rows for further apps, of which nothing is told yet."""
+        n_old = self.n_apps
+        total = np.zeros((n_apps, n_apps + 1))
+        total[:n_old, :n_old] = self.total[:, :n_old]
+        total[:n_old, -1] = self.total[:, -1]
+        self.total = total
+        self.n_since = np.append(self.n_since, np.zeros(n_apps - n_old))
+
+    def _standing(self) -> Floats:
+        """(n_buckets,): the launches told of each bucket, in standard errors above 0."""
+        if self.buckets is None or self.n_launches == 0:
+            return np.zeros(len(self.launches))
+        asked = replace(self.broadcast_of_rows(), request=self.requests.launches)
+        error = math.sqrt(entry_variance(requested_mechanism(asked)) * self.n_launches)
+        return np.asarray(self.launches / error)
+
+    def _can_ask_transitions(self) -> bool:
+        """Whether there are apps to ask about that are no noise."""
+        if self.candidates is not None:
+            return self.n_apps > 0
+        return self.n_apps > 0 and int((self._standing() >= SURE).sum()) > 1
+
+    def _give_slots(self) -> None:
+        """Slots for the buckets that phones use most, as far as there are any left.
+
+        Where there are none, a bucket that is used more than the least used one that has a slot
+        takes its place, if the difference is no noise; what was told of that one is forgotten.
+        """
+        if self.buckets is None:
+            raise RuntimeError("a catalogue of names has no slots to give.")
+        standing = self._standing()
+        may = standing >= LIKELY
+        if self.candidates is not None:
+            may = np.zeros(len(standing), bool)
+            may[self.candidates] = True
+        slots = self.buckets.slots.copy()
+        may[slots] = False
+        wanted = np.flatnonzero(may)
+        wanted = wanted[np.argsort(-standing[wanted], kind="stable")]
+        n_free = self.requests.most_slots - len(slots)
+        slots, wanted = np.append(slots, wanted[:n_free]), wanted[n_free:]
+        self._resize(len(slots))
+        for bucket in wanted.tolist():
+            least = int(np.argmin(standing[slots]))
+            if standing[bucket] - standing[slots[least]] <= LIKELY * math.sqrt(2.0):
+                break
+            slots[least] = bucket
+            self.total[least, :] = 0.0
+            self.total[:, least] = 0.0
+            self.n_since[least] = 0.0
+        self.buckets = replace(self.buckets, slots=slots)
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def continue_with(self, requests: CrowdRequests) -> CrowdLearner:
+        """The learner with other requests, which goes on with what this one was told.
+
+        Reports of another ε have another noise: they count for as many reports to the new requests
+        as have the same precision. Between mechanisms that name one cell and those that send the
+        whole answer nothing can be added up: then slots stay, and the crowd until there is a new
+        one.
+        """
+        rows = self.broadcast_of_rows()
+
+        def worth(question: str) -> float:
+            """How many reports to the new request are as precise as one to the old."""
+            if question == "launches" and self.buckets is None:
+                return 1.0
+            before, now = (
+                entry_variance(requested_mechanism(replace(rows, request=getattr(each, question))))
+                for each in (self.requests, requests)
+            )
+            return now / before
+
+        new = CrowdLearner(
+            requests,
+            self._new_apps if self.buckets is None else self.buckets,
+            candidates=self.candidates,
+            settings=self.settings,
+            popularity=self.popularity,
+        )
+        one_cell = {
+            each.transitions.mechanism in FREQUENCY_MECHANISMS for each in (self.requests, requests)
         }
-        tensors = {"app_vectors": self.broadcast.app_vectors, "total": self.total}
+        if len(one_cell) > 1:
+            new._publish(self.broadcast.round, self.broadcast.crowd)
+            return new
+        if self.n_apps:
+            new.total = self.total * worth("transitions")
+            new.n_since = self.n_since * worth("transitions")
+        new.launches = self.launches * worth("launches")
+        new.n_launches = self.n_launches * worth("launches")
+        new._publish(self.broadcast.round, new.crowd())
+        return new
+
+    def state(self) -> State:
+        tensors: dict[str, npt.NDArray[np.generic]] = {
+            "total": self.total,
+            "n_since": self.n_since,
+            "launches": self.launches,
+        }
+        if self.candidates is not None:
+            tensors["candidates"] = self.candidates
+        words = {
+            "requests": json.dumps(asdict(self.requests)),
+            "popularity": repr(self.popularity),
+            "n_launches": repr(self.n_launches),
+            "new_apps": json.dumps(self._new_apps),
+        }
+        if self.buckets is not None:
+            tensors["slots"] = self.buckets.slots
+            words["n_buckets"], words["salt"] = str(self.buckets.n_buckets), self.buckets.salt
+        if self.broadcast.request is not None:
+            words["question"] = self.broadcast.request.question
         return self._state(tensors, words)
 
     @classmethod
-    def restore(cls, state: State, mechanism: FrequencyMechanism) -> CrowdLearner:
+    def restore(cls, state: State, requests: CrowdRequests) -> CrowdLearner:
         """The learner of a state; it goes on as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state
-        if words["mechanism"] != repr(mechanism):
-            raise ValueError(
-                f"the learner was saved with the mechanism {words['mechanism']}, not "
-                f"{mechanism!r}: give the same one."
+        if "requests" not in words:
+            raise WireError(
+                "a crowd of an earlier version of nextapp, which counted other reports: begin anew."
             )
+        if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):
+            raise ValueError(
+                f"the learner was saved with the requests {words['requests']}, not "
+                f"{json.dumps(asdict(requests))}: give the same ones, or `continued` by others."
+            )
+        catalogue: Sequence[str] | Buckets = tuple(json.loads(words["apps"]))
+        if "slots" in tensors:
+            slots = np.array(tensors["slots"])
+            catalogue = Buckets(int(words["n_buckets"]), words["salt"], slots)
+        candidates = tensors.get("candidates")
         learner = cls(
-            mechanism,
-            tuple(json.loads(words["apps"])),
-            app_vectors=np.array(tensors["app_vectors"]),
+            requests,
+            catalogue,
+            candidates=None if candidates is None else np.array(candidates),
             settings=settings_from(json.loads(words["settings"])),
             popularity=float(words["popularity"]),
-            options=json.loads(words["options"]),
         )
         learner.total = np.array(tensors["total"])
-        learner.n_reports_in_all = int(words["n_reports"])
-        crowd = learner.crowd() if learner.n_reports_in_all else None
-        learner.broadcast = replace(learner.broadcast, round=int(words["round"]), crowd=crowd)
+        learner.n_since = np.array(tensors["n_since"])
+        learner.launches = np.array(tensors["launches"])
+        learner.n_launches = float(words["n_launches"])
+        learner._publish(int(words["round"]), learner.crowd())
+        learner._new_apps = tuple(json.loads(words["new_apps"]))
         return learner
+
+
+def _candidates(names: Sequence[str], buckets: Buckets) -> Longs:
+    """The buckets of these names, each once, in their order."""
+    found = dict.fromkeys(buckets.bucket(name) for name in names)
+    return np.fromiter(found, np.int64, len(found))
+
+
+def keep_largest_cells(crowd: Crowd, cells_per_app: int) -> Crowd:
+    """The crowd with the cells that are met most: the largest P(app) P(next | app)."""
+    most = cells_per_app * crowd.n_apps
+    if len(crowd.share) <= most:
+        return crowd
+    rows = np.repeat(np.arange(crowd.n_apps), np.diff(crowd.starts))
+    weight = crowd.popularity[rows] * crowd.share
+    kept = np.sort(np.argsort(-weight, kind="stable")[:most])
+    counts = np.bincount(rows[kept], minlength=crowd.n_apps)
+    return replace(
+        crowd,
+        starts=np.append(0, np.cumsum(counts)),
+        following=crowd.following[kept],
+        share=crowd.share[kept],
+    )
+
+
+def add_apps(crowd: Crowd, n_apps: int) -> Crowd:
+    """The crowd with further apps, of which nothing is told."""
+    n_new = n_apps - crowd.n_apps
+    return replace(
+        crowd,
+        popularity=np.append(crowd.popularity, np.zeros(n_new)),
+        starts=np.append(crowd.starts, np.full(n_new, crowd.starts[-1])),
+    )

@@ -64,10 +64,16 @@ class Learner(ABC):
             raise RuntimeError(
                 f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
             )
-        total = len(self._reports) * self.mechanism.decode(self._reports)
+        decoded = self.mechanism.decode(self._reports)
+        total = self.mechanism.total(decoded, len(self._reports))
         broadcast = self.apply_sum(total, len(self._reports))
         self._reports = []
         return broadcast
+
+    @property
+    def note(self) -> str:
+        """What an operator should know of the round closed last; empty where there is nothing."""
+        return ""
 
     @abstractmethod
     def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:

@@ -100,7 +100,7 @@ class SeqMFLearner(Learner):
                     f"the learner was saved with the {role} {words[role]}, not {name}: give the "
                     f"same one, or start a new learner from its app vectors."
                 )
-        told = _named(tensors, "crowd.")
+        told = _tensors_under(tensors, "crowd.")
         learner = cls(
             np.array(tensors["app_vectors"]),
             settings_from(json.loads(words["settings"])),
@@ -111,11 +111,13 @@ class SeqMFLearner(Learner):
             Crowd(**told) if told else None,
         )
         learner.broadcast = replace(learner.broadcast, round=int(words["round"]))
-        learner._slopes = _named(tensors, "optimiser.")
+        learner._slopes = _tensors_under(tensors, "optimiser.")
         return learner
 
 
-def _named(tensors: Mapping[str, npt.NDArray[Any]], prefix: str) -> dict[str, npt.NDArray[Any]]:
+def _tensors_under(
+    tensors: Mapping[str, npt.NDArray[Any]], prefix: str
+) -> dict[str, npt.NDArray[Any]]:
     return {
         name.removeprefix(prefix): np.array(value)
         for name, value in tensors.items()
