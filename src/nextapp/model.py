@@ -1,12 +1,12 @@
 """The equations of sections 3 and 4 of the paper, for one phone.
 
-Q (n_apps, d)   app vectors, one row an app          p (d,)       user vector
+Q (n_apps, d)   app vectors, one row per app         p (d,)       user vector
 S (n_apps, n_apps)  the phone's transition weights   c (n_apps,)  confidence, the diagonal of C
 a (n_apps,)     1 for apps the phone has launched    h (n_apps,)  short-term score, diag(S Q Qᵀ)
 F (n_apps, d)   gradient of the loss in Q            lam, alpha, gamma   λ, α, γ
 
-First the dense forms, as printed. Below them the forms a phone runs, ``phone_…``: they touch
-the phone's own apps only and equal the dense ones. The equation numbers count the paper's
+First the dense forms, as printed. Below them the forms that run on a phone, ``phone_…``: they use
+only the phone's own apps and are equal to the dense ones. The equation numbers count the paper's
 numbered equations.
 """
 
@@ -29,7 +29,7 @@ _NUMBERS_AT_ONCE = 1 << 20  # 8 MiB
 
 
 def top(scores: Floats, n: int, candidates: npt.ArrayLike | None = None) -> npt.NDArray[np.intp]:
-    """The n best apps among the candidates A_u, best first, eq. (2). All apps if none are named.
+    """The n best apps among the candidates A_u (default: all apps), best first, eq. (2).
 
     Fewer than n candidates give fewer than n apps. Equal scores keep the order of the candidates.
     """
@@ -37,14 +37,14 @@ def top(scores: Floats, n: int, candidates: npt.ArrayLike | None = None) -> npt.
     among = np.arange(len(scores)) if candidates is None else np.asarray(candidates, np.intp)
     chosen = scores[among]
     if not np.isfinite(chosen).all():
-        raise ValueError("scores must be finite: a score that is not a number cannot be ranked.")
+        raise ValueError("scores must be finite: NaN and infinity cannot be ranked.")
     if n < 1:
         raise ValueError(f"n must be 1 or more, got {n!r}.")
     return among[np.argsort(-chosen, kind="stable")[:n]]
 
 
 def loss(Q: Floats, p: Floats, c: Floats, a: Floats, S: Floats, lam: float) -> float:
-    """One phone's part of the loss, eq. (3), without the λ‖Q‖² that all phones share.
+    """One phone's part of the loss, eq. (3), without the common term λ‖Q‖².
 
     ½ ‖r − a‖²_C + λ/2 ‖p‖²
     """
@@ -53,7 +53,7 @@ def loss(Q: Floats, p: Floats, c: Floats, a: Floats, S: Floats, lam: float) -> f
 
 
 def scores(Q: Floats, p: Floats, S: Floats) -> Floats:
-    """The relevance r of every app in training, eq. (4): r = Q p + h."""
+    """The relevance score r of every app in training, eq. (4): r = Q p + h."""
     return Q @ p + short_term(S, Q)
 
 
@@ -78,7 +78,7 @@ def transitions(history: npt.ArrayLike, n_apps: int, reading: str = "example") -
     -------
     S : (n_apps, n_apps)
     """
-    stats = phone_statistics(_checked_history(history, n_apps), reading)
+    stats = phone_statistics(_check_history(history, n_apps), reading)
     S = np.zeros((n_apps, n_apps))
     S[stats.apps[stats.rows], stats.apps[stats.columns]] = stats.weights
     return S
@@ -94,8 +94,8 @@ def light_scores(Q: Floats, p: Floats, recent: npt.ArrayLike, inference: str = "
 
         r̂_i = q_iᵀ p + q_iᵀ q_s,   q_s = Σ_{k in s} q_k
 
-    ``recent`` is s, the session so far, repeats included, oldest first. The other ways of
-    ``inference`` replace the sum (PAPER.md, R7).
+    ``recent`` is s, the session so far, with repeats, oldest first. Other values of ``inference``
+    replace the sum (PAPER.md, R7).
     """
     return Q @ (p + session_vector(Q[np.asarray(recent, np.intp)], inference))
 
@@ -113,12 +113,12 @@ def session_vector(vectors: Floats, inference: str) -> Floats:
 
 
 def confidence(counts: npt.ArrayLike, alpha: float, gamma: float) -> Floats:
-    """c, how much each app's error weighs, eq. (9).
+    """c, the weight of each app's error, eq. (9).
 
         c_i = (d_i^γ + α) / (Σ_j d_j^γ + α N)
 
-    d_i counts launches, and 0^γ is 0 for γ = 0 too, its limit: an app never launched weighs α. A
-    phone with no launches and α = 0 has c = 0.
+    d_i is the number of launches, and 0^γ is 0 also for γ = 0, so the weight of an app never
+    launched is α. A phone without launches and α = 0 has c = 0.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def user_vector(Q: Floats, c: Floats, a: Floats, h: Floats, lam: float) -> Float
     Q : (n_apps, d)
     c, a, h : (n_apps,)
     lam
-        λ > 0, so the d x d system is positive definite whatever the history.
+        λ > 0, so the d x d system is positive definite for any history.
 
     Returns
     -------
@@ -152,11 +152,11 @@ def user_vector(Q: Floats, c: Floats, a: Floats, h: Floats, lam: float) -> Float
 
 
 def gradient(Q: Floats, p: Floats, c: Floats, a: Floats, S: Floats) -> Floats:
-    """F(u), the slope in Q of the phone's part of the loss, eq. (12).
+    """F(u), the gradient in Q of the phone's part of the loss, eq. (12).
 
         F = D e pᵀ + (D S + Sᵀ D) Q,   D = diag(C (r − a))
 
-    Exact for any fixed S, whatever its reading.
+    Exact for any fixed S, in every reading.
 
     Returns
     -------
@@ -166,28 +166,28 @@ def gradient(Q: Floats, p: Floats, c: Floats, a: Floats, S: Floats) -> Floats:
     return D * p + D * (S @ Q) + S.T @ (D * Q)
 
 
-def _checked_history(history: npt.ArrayLike, n_apps: int) -> Apps:
+def _check_history(history: npt.ArrayLike, n_apps: int) -> Apps:
     apps = np.asarray(history)
     if apps.size == 0:
         return np.zeros(0, np.intp)
     if apps.ndim != 1 or not np.issubdtype(apps.dtype, np.integer):
         raise ValueError(
-            f"a history is a list of whole numbers, one an app, got an array of {apps.dtype} "
-            f"with shape {apps.shape}."
+            f"a history must be a list of app numbers, got an array of {apps.dtype} with shape "
+            f"{apps.shape}."
         )
     if apps.min() < 0 or apps.max() >= n_apps:
         raise ValueError(
-            f"apps are numbered 0 to {n_apps - 1} here, got {apps.min()} to {apps.max()}."
+            f"app numbers must be from 0 to {n_apps - 1}, got {apps.min()} to {apps.max()}."
         )
     return apps
 
 
-# --- the forms a phone runs: its own apps only -------------------------------------------------
+# --- the forms that run on a phone: its own apps only ------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class PhoneStatistics:
-    """What the equations need of a history, over the phone's own k apps and m distinct transitions.
+    """The statistics of a history: the phone's own k apps and m distinct transitions.
 
     ``apps`` (k,) ascending, ``counts`` (k,); S has the entry ``weights[e]`` at row ``rows[e]`` and
     column ``columns[e]``, both positions in ``apps``.
@@ -225,7 +225,7 @@ def phone_statistics(history: Apps, reading: str = "example") -> PhoneStatistics
 def phone_confidence(
     stats: PhoneStatistics, n_apps: int, alpha: float, gamma: float
 ) -> tuple[Floats, float]:
-    """`confidence` of the phone's own apps (k,), and c0, that of every other app, eq. (9)."""
+    """`confidence` of the phone's own apps (k,), and c0 of every other app, eq. (9)."""
     powers = stats.counts.astype(np.float64) ** gamma
     total = powers.sum() + alpha * n_apps
     return ((powers + alpha) / total, alpha / total) if total > 0 else (powers, 0.0)
@@ -255,7 +255,7 @@ class PhoneTerms(NamedTuple):
 
 
 def phone_terms(stats: PhoneStatistics, broadcast: Broadcast) -> PhoneTerms:
-    """What eqs. (10) and (12) take besides p, for the settings of the broadcast."""
+    """The terms of eqs. (10) and (12) other than p, with the settings of the broadcast."""
     settings = broadcast.settings
     own = broadcast.app_vectors[stats.apps]
     c, c0 = phone_confidence(stats, broadcast.n_apps, settings.alpha, settings.gamma)
@@ -265,11 +265,11 @@ def phone_terms(stats: PhoneStatistics, broadcast: Broadcast) -> PhoneTerms:
 def phone_user_vector(
     own: Floats, gram: Floats, c: Floats, c0: float, h: Floats, lam: float
 ) -> Floats:
-    """`user_vector` at the cost of the phone's own apps, eq. (10), α > 0 too (PAPER.md, R8).
+    """`user_vector` from the phone's own apps only, eq. (10), also for α > 0 (PAPER.md, R8).
 
         Qᵀ C Q = c0 QᵀQ + Σ_own (c − c0) q qᵀ,   Qᵀ C (a − h) = Σ_own c (1 − h) q
 
-    ``gram`` (d, d) is QᵀQ, computed once a round by the server.
+    ``gram`` (d, d) is QᵀQ, computed once per round by the server.
     """
     A = c0 * gram + own.T @ ((c - c0)[:, None] * own) + lam * np.eye(own.shape[1])
     b = own.T @ (c * (1.0 - h))
@@ -278,7 +278,7 @@ def phone_user_vector(
 
 @dataclass(frozen=True, eq=False)
 class PhoneGradient:
-    """F(u) in the form a phone holds it: a background that all apps share, and its own rows on top.
+    """F(u) in sparse form: a background of rank 1 for all apps, plus rows of the phone's own apps.
 
         F = c0 (Q p) pᵀ + rows, the latter at ``apps`` only
 
@@ -305,7 +305,7 @@ class PhoneGradient:
 def phone_gradient(
     stats: PhoneStatistics, app_vectors: Floats, p: Floats, c: Floats, c0: float, h: Floats
 ) -> PhoneGradient:
-    """`gradient` at the cost of the phone's own apps, eq. (12)."""
+    """`gradient` from the phone's own apps only, eq. (12)."""
     own = app_vectors[stats.apps]
     taste = own @ p
     D = c * (taste + h - 1.0)  # (k,), a = 1 for the phone's own apps
@@ -331,13 +331,13 @@ def _product(
     k, d = own.shape
     sums = np.zeros(k * d)
     for part in _blocks(len(rows), d):
-        cells = rows[part, None] * d + np.arange(d)  # where each term goes in the flattened (k, d)
+        cells = rows[part, None] * d + np.arange(d)  # index of each term in the flattened (k, d)
         terms = entries[part, None] * own[columns[part]]
         sums += np.bincount(cells.ravel(), terms.ravel(), minlength=k * d)
     return sums.reshape(k, d)
 
 
 def _blocks(n: int, d: int) -> list[slice]:
-    """Parts of n transitions whose (n, d) arrays stay small: memory must not tell a history."""
+    """Blocks of n transitions whose (n, d) arrays stay small, so that memory use is bounded."""
     step = max(1, _NUMBERS_AT_ONCE // max(1, d))
     return [slice(start, start + step) for start in range(0, n, step)]

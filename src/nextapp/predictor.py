@@ -26,10 +26,15 @@ P(new), how often a launch was of a new app.
 A crowd, where there is one, enters at the end: what it says comes next, share(i), is mixed in with
 a weight that grows with what the crowd has seen and falls with what the phone has seen itself:
 
-    P(i) := (1 − w·Σ share)·P(i) + w·share(i)
+    P(i) := (1 − t·w·Σ share)·P(i) + t·w·share(i)
     w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(jk→·))) + g₃·log(1 + crowd's n(jk→·)))
 
-and g learns like the weights. docs/predictor.md has figures and the origin of every constant.
+and g learns like the weights. t is the trust in the crowd: the odds t/(1 − t) that launches here
+are as P with w says rather than as P alone, by Bayes' rule, the older launches fading. So a crowd
+of other habits soon counts for nothing. Where the crowd would put another app first, a second trust
+is kept in the same way, of these two apps alone; while its log odds are below 0 the phone's own
+first app stays first: the two change places. docs/predictor.md has figures and the origin of every
+constant.
 """
 
 from __future__ import annotations
@@ -77,9 +82,11 @@ SINCE_PRIOR = 7.0  # round
 AGAIN_PRIOR = 7.0  # round
 PLACE_PRIOR = 0.5  # round; a launch at each place
 OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; in the weight of the crowd
+TRUST_START, FIRST_TRUST_START = -0.5, 0.5  # round; log odds before any launch
+MOST_GAIN = 3.0  # round; most that a launch can add to them
 # What is left of a count after each launch that it could have counted:
-FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.998, 0.97, 0.965, 0.96  # round
-PLACE_FADE, LESSON_FADE = 0.9997, 0.999  # round
+FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.999, 0.97, 0.965, 0.96  # round
+PLACE_FADE, LESSON_FADE, TRUST_FADE = 0.9997, 0.999, 0.998  # round
 LESSON_STEPS = np.array([[0.1], [0.15], [0.4]])  # round; after the one before, of i, after the last
 LEAST_AGAIN = 0.01  # round; the odds of the same again are kept within .01 and .99
 LEAST_CHANCE = 1e-100  # so that every log is a number
@@ -94,6 +101,7 @@ WIDTH = np.array([  # how many of n apps are at a place
     [max(min(end, n) - first, 1) for first, end in zip((0, *ENDS), (*ENDS, 0), strict=True)]
     for n in range(MAX_APPS + 1)
 ], float)  # fmt: skip
+ONES = np.ones(MAX_APPS)  # x @ ONES is a sum, and fast on a phone
 AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the last: six days
 
 # A context is a row of `counts`: all launches, those after the last app, after the last two, three
@@ -114,9 +122,9 @@ N_RECENT = 6
 OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
 OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
 
-VERSION = "2"  # of the state as bytes
+VERSION = "4"  # of the state as bytes
 _KEPT_WHOLE = (
-    "known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate",
+    "known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate", "trust",
 )  # fmt: skip
 
 
@@ -137,8 +145,9 @@ class State(NamedTuple):
     places: Floats  # (NEW + 1,): launches by place
     ages: Floats  # (2, …): launches by the app's age; and apps that could have been
     mix: Floats  # (3, N_STATISTICS): weights
-    squares: Floats  # the same: sums of their squared slopes
+    squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
     gate: Floats  # (2, 4): g, and sums of their squared slopes
+    trust: Floats  # (2,): log odds that the crowd helps; that it does where the first would change
     rates: Floats  # (2,): of the weights, of the corrections
 
 
@@ -148,6 +157,7 @@ class View(NamedTuple):
     number: int  # of the set of weights
     rows: Whole
     ages: Whole  # (n,)
+    lessons: Floats  # (3, n): those that apply
     features: Floats  # (N_STATISTICS, n)
     chances: Floats  # (n,)
     seen: float  # launches after the last app
@@ -164,7 +174,9 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
         np.full(NEW + 1, PLACE_PRIOR), np.zeros((2, len(AGES) + 1)),
-        start.copy(), np.ones(start.shape), moving, rates.copy(),
+        start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
+        np.array([TRUST_START, FIRST_TRUST_START]),
+        rates.copy(),
     )  # fmt: skip
     find_rows(state)
     return state
@@ -179,9 +191,9 @@ def by_frequency(count: Floats, total: float) -> Floats:
     return ratio
 
 
-def by_place(state: State, n: int) -> Floats:
+def by_place(state: State, n: int, total: float) -> Floats:
     """How often the app at this place of the list by last use came next, by the average app."""
-    readily = state.places * (n / state.places.sum()) / WIDTH[n]
+    readily = state.places * (n / total) / WIDTH[n]
     ratio: Floats = readily[BUCKET[state.place[:n]]]
     return ratio
 
@@ -189,76 +201,75 @@ def by_place(state: State, n: int) -> Floats:
 def by_age(state: State, ages: Whole) -> Floats:
     """How often an app came so long after its last launch, by the average."""
     came, could = state.ages[0], state.ages[1]
-    average = (came.sum() + 1.0) / (could.sum() + 10.0)
+    sums = state.ages @ ONES[: len(came)]
+    average = (sums[0] + 1.0) / (sums[1] + 10.0)
     ratio: Floats = ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
     return ratio
 
 
-def by_again(state: State, count: float, total: float) -> float:
-    """The odds of the last app coming again, by what came after it before."""
-    usual = state.places[0] / state.places.sum()
+def by_again(usual: float, count: float, total: float) -> float:
+    """The odds of the last app coming again, by what came after it before and is usual."""
     chance: float = (count + AGAIN_PRIOR * usual) / (total + AGAIN_PRIOR)
     chance = min(max(chance, LEAST_AGAIN), 1.0 - LEAST_AGAIN)
     return chance / (1.0 - chance)
 
 
-def by_lessons(state: State, rows: Whole, n: int) -> Floats:
-    lessons = state.lessons
-    return lessons[rows[BEFORE], :n] + lessons[rows[ALL], :n] + lessons[rows[LAST], :n]
-
-
 def look(state: State, when: float) -> View:
     """All statistics and their mix. Within a session they are as of the last launch."""
-    n = state.known[0]
-    last = state.recent[0]
+    n = int(state.known[0])
+    last = int(state.recent[0])
     opening = when - state.clock[0] > SESSION_GAP
     if not opening:
         when = state.clock[0]
     rows = state.rows.copy()
     rows[AT_HOUR] = hour_row(when)
     counts = state.counts[rows[ALL:], :n]
-    totals = counts.sum(axis=1)
+    totals = counts @ ONES[:n]
     ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
-    ratios = np.ones((AGAIN, n))
-    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n)
+    n_placed = float(state.places @ ONES[: NEW + 1])
+    ratios = np.empty((AGAIN, n))
+    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n, n_placed)
     ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
     # A context is compared with what is expected without it.
-    ratios[AFTER_1] += counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
-    ratios[AFTER_2 : AFTER_6 + 1] += counts[2:5] / (LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1]))
-    ratios[HOUR] += counts[5] / (HOUR_PRIOR * usual)
+    ratios[AFTER_1] = 1.0 + counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
+    expected = LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1])
+    ratios[AFTER_2 : AFTER_6 + 1] = 1.0 + counts[2:5] / expected
+    ratios[HOUR] = 1.0 + counts[5] / (HOUR_PRIOR * usual)
     features = np.zeros((N_STATISTICS, n))
-    features[:AGAIN] = np.log(ratios)
-    features[LESSON] = by_lessons(state, rows, n)
+    np.log(ratios, features[:AGAIN])
+    lessons = state.lessons[rows[: LAST + 1], :n]
+    features[LESSON] = ONES[: LAST + 1] @ lessons
     number = CHANGED
     if opening:
         number = OPENING
     elif last != NOBODY:
-        features[AGAIN, last] = math.log(by_again(state, counts[1, last], totals[1]))
+        repeats = by_again(state.places[0] / n_placed, counts[1, last], totals[1])
+        features[AGAIN, last] = math.log(repeats)
         if last == state.recent[1]:
             number = REPEATED
     chances = softmax(state.mix[number] @ features)
-    return View(number, rows, ages, features, chances, totals[1], totals[2])
+    return View(number, rows, ages, lessons, features, chances, totals[1], totals[2])
 
 
 def softmax(scores: Floats) -> Floats:
     if len(scores) == 0:
         return scores
-    chances: Floats = np.exp(scores - scores.max())
+    chances: Floats = np.exp(scores - scores[scores.argmax()])
     chances /= chances.sum()
     return chances
 
 
-def answer(state: State, view: View, slots: Whole, share: Floats, told: float) -> Floats:
+def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floats) -> Floats:
     """P of the apps at these slots, which sums to 1; -1 is one never launched here.
 
-    `share` is what the crowd says of these apps, empty where there is no crowd, and `told` how many
-    launches of the crowd after the last two apps it rests on.
+    `share` is what the crowd says of these apps, empty where there is no crowd, and `evidence` what
+    its weight rests on.
     """
-    n_new = (slots < 0).sum()
+    n_new = np.count_nonzero(slots < 0)
     if n_new == len(slots):
         chances = np.full(len(slots), 1.0 / max(len(slots), 1))
     else:
-        chances = view.chances[np.maximum(slots, 0)]
+        chances = view.chances[slots if n_new == 0 else np.maximum(slots, 0)]
         if n_new > 0:
             chances[slots < 0] = 0.0
         chances /= max(chances.sum(), LEAST_CHANCE)
@@ -267,34 +278,47 @@ def answer(state: State, view: View, slots: Whole, share: Floats, told: float) -
             chances *= 1.0 - new
             chances[slots < 0] = new / n_new
     if len(share) > 0:
-        weight = crowd_weight(state, view, told)[0]
+        weight = crowd_weight(state, evidence) * odds_to_chance(state.trust[0])
+        first = chances.argmax()
         chances = chances * (1.0 - weight * share.sum()) + weight * share
+        if state.trust[1] < 0.0:
+            best = chances.argmax()
+            chances[first], chances[best] = chances[best], chances[first]
     return chances
 
 
-def crowd_weight(state: State, view: View, told: float) -> tuple[float, Floats]:
-    """w, and what g weigh."""
+def crowd_evidence(view: View, told: float) -> Floats:
+    """What g weigh: what was seen here after the last app and after the last two, and the launches
+    of the crowd after the last two that it tells by."""
     own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
     own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
-    evidence = np.array([1.0, own, own_pair, math.log(1.0 + told)])
-    logit = min(max(state.gate[0] @ evidence, -MOST_LOG_ODDS), MOST_LOG_ODDS)
-    return 1.0 / (1.0 + math.exp(-logit)), evidence
+    return np.array([1.0, own, own_pair, math.log(1.0 + told)])
+
+
+def crowd_weight(state: State, evidence: Floats) -> float:
+    """w; trust comes on top of it."""
+    return odds_to_chance(state.gate[0] @ evidence)
+
+
+def odds_to_chance(log_odds: float) -> float:
+    """σ"""
+    return 1.0 / (1.0 + math.exp(-min(max(log_odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)))
 
 
 # Learning
 
 
 def observe(
-    state: State, view: View, slot: int, when: float, new: bool, share: Floats, told: float
+    state: State, view: View, slot: int, when: float, new: bool, share: Floats, evidence: Floats
 ) -> None:
     """A launch of the app at this slot, seen from `view`; of a new app where `new`.
 
-    `share` is what the crowd said of the known apps; it may be empty.
+    `share` is what the crowd said of the known apps; it may be empty. `evidence` is as in `answer`.
     """
     n = state.known[0]
     if not new:
         if len(share) > 0:
-            learn_gate(state, view, slot, share, told)
+            learn_gate(state, view, slot, share, evidence)
         learn(state, view, slot)
     if n > 0:
         count_age(state, view, slot, new)
@@ -316,30 +340,44 @@ def observe(
 def learn(state: State, view: View, slot: int) -> None:
     """AdaGrad, down the slope of −log P: the weights, and the corrections that apply.
 
-    A weight of exactly 0 stays: its statistic is switched off.
+    A weight whose squares are ∞ stays: its statistic is switched off.
     """
     error = -view.chances
     error[slot] += 1.0
     squares, mix = state.squares[view.number], state.mix[view.number]
-    slope = (view.features @ error) * (mix != 0.0)
+    slope = view.features @ error
     squares += slope * slope
     mix += state.rates[0] * slope / np.sqrt(squares)
     n, rows = len(error), view.rows[: LAST + 1]
     errors = state.errors[rows, :n] * LESSON_FADE + error * error
     state.errors[rows, :n] = errors
-    state.lessons[rows, :n] += state.rates[1] * LESSON_STEPS * error / np.sqrt(1.0 + errors)
+    steps = state.rates[1] * LESSON_STEPS * error
+    state.lessons[rows, :n] = view.lessons + steps / np.sqrt(1.0 + errors)
 
 
-def learn_gate(state: State, view: View, slot: int, share: Floats, told: float) -> None:
-    """AdaGrad, down the slope of −log P with the crowd mixed in."""
-    weight, evidence = crowd_weight(state, view, told)
-    own, total = view.chances[slot], share.sum()
-    mixed = own * (1.0 - weight * total) + weight * share[slot]
-    slope = (share[slot] - own * total) / max(mixed, LEAST_CHANCE) * weight * (1.0 - weight)
+def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Floats) -> None:
+    """AdaGrad, down the slope of −log P with the crowd mixed in; and by Bayes' rule, whether that
+    was better than P alone: for all apps, and for the two that P alone and P mixed put first."""
+    weight = crowd_weight(state, evidence)
+    alone, total, trust = view.chances, share.sum(), state.trust
+    both = alone * (1.0 - weight * total) + weight * share
+    own, mixed = max(alone[slot], LEAST_CHANCE), max(both[slot], LEAST_CHANCE)
+    gain = math.log(mixed / own)
+    trust[0] = update_trust(trust[0], TRUST_START, gain)
+    first, best = alone.argmax(), both.argmax()
+    if first != best and slot in (first, best):
+        gain -= math.log((both[first] + both[best]) / (alone[first] + alone[best]))
+        trust[1] = update_trust(trust[1], FIRST_TRUST_START, gain)
+    slope = (share[slot] - own * total) / mixed * weight * (1.0 - weight)
     gate, squares = state.gate[0], state.gate[1]
     slopes = slope * evidence
     squares += slopes * slopes
     gate += state.rates[0] * slopes / np.sqrt(squares)
+
+
+def update_trust(trust: float, start: float, gain: float) -> float:
+    """Log odds, the older launches fading."""
+    return start + TRUST_FADE * (trust - start) + min(max(gain, -MOST_GAIN), MOST_GAIN)
 
 
 def count_place(state: State, slot: int, new: bool) -> None:
@@ -422,9 +460,9 @@ def forget(state: State, slot: int) -> None:
 
 
 FUNCTIONS = (
-    new_state, by_frequency, by_place, by_age, by_again, by_lessons, look, softmax, answer,
-    crowd_weight, observe, learn, learn_gate, count_place, count_age, count_contexts, hour_row,
-    find_rows, find, forget,
+    new_state, by_frequency, by_place, by_age, by_again, look, softmax, answer,
+    crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate, update_trust,
+    count_place, count_age, count_contexts, hour_row, find_rows, find, forget,
 )  # fmt: skip
 
 
@@ -480,7 +518,7 @@ DEFAULT = Weights(  # fitted
     changed=(0.28, 0.42, 0.26, 0.37, 0.12, 0.13, 0.19, 0.39, 0.07, 0.67),
     opening=(0.52, 0.27, 0.18, 0.24, 0.10, 0.16, 0.19, 0.13, 0.01, 0.56),
     repeated=(0.33, 0.40, 0.27, 0.35, 0.09, 0.14, 0.19, 0.35, -0.03, 0.63),
-    gate=(0.0, 0.47, 0.53, 0.23),
+    gate=(0.0, 0.62, 0.68, 0.13),
 )
 ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
 
@@ -497,16 +535,16 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
             raise ValueError(unknown("ingredient", name, ABLATIONS))
         off.update(GROUPS.get(name, (name,)))
 
-    def kept(numbers: tuple[float, ...]) -> tuple[float, ...]:
+    def zero_if_off(numbers: tuple[float, ...]) -> tuple[float, ...]:
         return tuple(
             0.0 if name in off else number for name, number in zip(STATISTICS, numbers, strict=True)
         )
 
     return replace(
         weights,
-        changed=kept(weights.changed),
-        opening=kept(weights.opening),
-        repeated=kept(weights.repeated),
+        changed=zero_if_off(weights.changed),
+        opening=zero_if_off(weights.opening),
+        repeated=zero_if_off(weights.repeated),
         rate=0.0 if "adaptation" in off else weights.rate,
     )
 
@@ -545,7 +583,7 @@ class CrowdView(Protocol):
         ...
 
 
-_NOTHING = np.zeros(0)
+_NOTHING: Floats = np.zeros(0)
 
 
 class Habits:
@@ -558,12 +596,12 @@ class Habits:
     def __init__(self, weights: Weights = DEFAULT) -> None:
         self.weights = weights
         self._state = weights.new_state(16)
-        self._slot: dict[int, int] = {}
+        self._slot: dict[int, int] = {}  # by app, the latest launch last
         self._apps = np.zeros(0, np.int64)  # by slot; -1 where an app was forgotten
         self._crowd: CrowdView | None = None
         self._view: View | None = None
         self._moment = 0.0  # of the view
-        self._told: tuple[Floats, float] = _NOTHING, 0.0  # what the crowd says of the known apps
+        self._told = _NOTHING, _NOTHING  # what the crowd says of the known apps, and its evidence
 
     @property
     def crowd(self) -> CrowdView | None:
@@ -579,9 +617,7 @@ class Habits:
     @property
     def apps(self) -> list[int]:
         """The apps known, latest launch first."""
-        order = self._apps[np.argsort(self._state.place[: len(self._apps)])]
-        known: list[int] = order[order >= 0].tolist()
-        return known
+        return list(reversed(self._slot))
 
     def mix(self, number: int = CHANGED) -> dict[str, float]:
         """The weights of a set as they stand now."""
@@ -595,10 +631,11 @@ class Habits:
             raise ValueError(f"when must be a finite number of seconds, got {when!r}.")
         app, when = int(app), float(when)
         view = self._seen_from(when)
-        slot = self._slot.get(app)
+        slot = self._slot.pop(app, None)
         new = slot is None
         if slot is None:
             slot = self._new_slot(app)
+        self._slot[app] = slot
         observe(self._state, view, slot, when, new, *self._told)
         self._view = None
 
@@ -615,10 +652,9 @@ class Habits:
             self._apps = np.append(self._apps, -1)
             room = len(self._state.place)
             if slot == room:
-                self._state = _resized(self._state, min(2 * room, MAX_APPS))
+                self._state = _resize(self._state, min(2 * room, MAX_APPS))
         self._apps = self._apps.copy()  # a crowd may keep what it found for the old ones
         self._apps[slot] = app
-        self._slot[app] = slot
         return slot
 
     def forget(self, app: int) -> None:
@@ -649,8 +685,24 @@ class Habits:
         apps = _numbers(candidates)
         scores = _log(self._chances(apps, when, crowded=True))
         if taste is not None and self.weights.taste and apps:
-            scores += self.weights.taste * _standardised(taste)
+            scores += self.weights.taste * _standardise(taste)
         return scores
+
+    def chances(
+        self,
+        candidates: Sequence[int] | npt.NDArray[np.integer],
+        when: float | None = None,
+        taste: Floats | None = None,
+    ) -> Floats:
+        """P that each candidate is the next launch; same arguments as `scores`.
+
+        What they leave to 1 is P(new): the next launch may be of an app never launched here. Where
+        candidates are such apps they share it, and all sum to 1.
+        """
+        known = all(app in self._slot for app in _numbers(candidates))
+        places = self._state.places
+        new = float(places[NEW] / places.sum()) if known else 0.0
+        return (1.0 - new) * softmax(self.scores(candidates, when, taste))
 
     def explain(
         self,
@@ -677,7 +729,7 @@ class Habits:
             total = _log(self._chances(apps, when, crowded=True))
             columns["crowd"] = total - own
         if taste is not None and self.weights.taste:
-            columns["taste"] = self.weights.taste * _standardised(taste)
+            columns["taste"] = self.weights.taste * _standardise(taste)
             total = total + columns["taste"]
         share = softmax(total)
         return [
@@ -715,13 +767,13 @@ class Habits:
 
     def _chances(self, apps: list[int], when: float | None, *, crowded: bool) -> Floats:
         view, slots = self._seen_from(when), self._slots_of(apps)
-        share, told = self._told if crowded else (_NOTHING, 0.0)
+        share, evidence = self._told if crowded else (_NOTHING, _NOTHING)
         if len(share):
             if slots.min(initial=0) < 0 and self._crowd is not None:
-                share, told = self._crowd.shares(np.array(apps, np.int64), *self._context())
+                share, _ = self._crowd.shares(np.array(apps, np.int64), *self._context())
             else:
                 share = share[slots]
-        return answer(self._state, view, slots, share, told)
+        return answer(self._state, view, slots, share, evidence)
 
     def _context(self) -> tuple[int | None, int | None]:
         """The last app and the one before it."""
@@ -737,9 +789,10 @@ class Habits:
         moment = when if when is not None and when - clock > SESSION_GAP else clock
         if self._view is None or self._moment != moment:
             self._view, self._moment = look(self._state, moment), moment
-            self._told = _NOTHING, 0.0
+            self._told = _NOTHING, _NOTHING
             if self._crowd is not None and self._slot:
-                self._told = self._crowd.shares(self._apps, *self._context())
+                share, told = self._crowd.shares(self._apps, *self._context())
+                self._told = share, crowd_evidence(self._view, told)
         return self._view
 
     # Keeping
@@ -796,8 +849,10 @@ class Habits:
         if n > MAX_APPS:
             raise ValueError(f"{n} apps, at most {MAX_APPS} are kept.")
         self._apps = tensors["apps"].copy()
-        self._slot = {app: slot for slot, app in enumerate(self._apps.tolist()) if app >= 0}
-        state = self._state = _resized(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
+        by_last_use = np.argsort(-tensors["place"], kind="stable").tolist()
+        known = ((int(self._apps[slot]), slot) for slot in by_last_use)
+        self._slot = {app: slot for app, slot in known if app >= 0}
+        state = self._state = _resize(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
         for name in _KEPT_WHOLE:
             if tensors[name].shape != getattr(state, name).shape:
                 raise ValueError(f"{name} of other statistics than these.")
@@ -817,7 +872,7 @@ class Habits:
         state.counts[rows, tensors["followers"]] = tensors["followed"]
 
 
-def _resized(state: State, room: int) -> State:
+def _resize(state: State, room: int) -> State:
     """The same state in arrays with more columns."""
     wider: dict[str, npt.NDArray[Any]] = {}
     for name in ("place", "launched", "counts", "lessons", "errors"):
@@ -840,7 +895,7 @@ def _log(chances: Floats) -> Floats:
     return scores
 
 
-def _standardised(taste: Floats) -> Floats:
+def _standardise(taste: Floats) -> Floats:
     spread = float(np.std(taste))
     standard: Floats = (np.asarray(taste) - np.mean(taste)) / (spread if spread > 0 else 1.0)
     return standard

@@ -71,7 +71,7 @@ def test_an_app_that_only_ends_the_history_has_no_row():
 def test_errors_say_what_came():
     with pytest.raises(ValueError, match="example, equation, authors, none, got 'row'"):
         transitions(HISTORY, 3, "row")
-    with pytest.raises(ValueError, match="0 to 1 here, got 0 to 2"):
+    with pytest.raises(ValueError, match="from 0 to 1, got 0 to 2"):
         transitions(HISTORY, 2)
-    with pytest.raises(ValueError, match="whole numbers"):
+    with pytest.raises(ValueError, match="list of app numbers"):
         transitions([0.5, 1.0], 2)

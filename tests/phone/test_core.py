@@ -5,9 +5,10 @@ import pytest
 
 from nextapp import model
 from nextapp.phone.core import PhoneCore
+from nextapp.predictor import Habits
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, ModelSettings
+from nextapp.wire import Broadcast, Buckets, Crowd, ModelSettings, ReportRequest
 
 
 @pytest.fixture
@@ -32,6 +33,47 @@ def test_the_user_vector_is_that_of_eq_10(broadcast):
     c = model.confidence(counts, settings.alpha, settings.gamma)
     p = model.user_vector(Q, c, (counts > 0) * 1.0, model.short_term(S, Q), settings.lam)
     np.testing.assert_allclose(device.user_vector, p, rtol=1e-12)
+
+
+def by_bucket(question: str) -> Broadcast:
+    """Slots for the buckets 5 and 9; what follows the first is told."""
+    crowd = Crowd(
+        np.array([0.5, 0.5]), np.array([0, 2, 2]), np.array([0, 1]), np.array([0.25, 0.5])
+    )
+    return Broadcast(
+        4,
+        np.zeros((2, 0)),
+        ModelSettings(),
+        request=ReportRequest("codebook", 1.0, 1.0, question=question),
+        crowd=crowd,
+        buckets=Buckets(16, "", np.array([5, 9])),
+    )
+
+
+BUCKET = {0: 5, 1: 9, 2: 9, 3: 2}  # of the apps; that of 3 has no slot
+ROW = {5: 0, 9: 1}
+
+
+def test_apps_of_one_bucket_have_equal_parts_of_what_is_told():
+    device = launched([0, 1, 2, 3], habits=Habits())
+    device.take(by_bucket("launches"), lambda app: ROW.get(BUCKET[app], -1), buckets=BUCKET.get)
+    device.learn()
+    told, _ = device.habits.crowd.shares(np.array([0, 1, 2, 3]), 0, None)
+    assert told.tolist() == [0.25, 0.25, 0.25, 0.0]
+    told, _ = device.habits.crowd.shares(np.array([0, 1, 3]), 0, None)
+    assert told.tolist() == [0.25, 0.5, 0.0]
+
+
+def test_launches_are_told_by_bucket_and_have_length_1():
+    device = launched([0, 1, 2, 3, 0, 0, 0, 0])
+    device.take(by_bucket("launches"), lambda app: ROW.get(BUCKET[app], -1), buckets=BUCKET.get)
+    asked = mechanism("codebook", epsilon=1.0, clip=1.0, n_apps=16, d=1)
+    by_hand = np.zeros((16, 1))
+    by_hand[[5, 9, 2], 0] = np.sqrt([5 / 8, 2 / 8, 1 / 8])
+    np.testing.assert_allclose(device.answer(asked).dense(), by_hand, rtol=1e-15)
+    nothing = PhoneCore()
+    nothing.take(by_bucket("launches"), buckets=BUCKET.get)
+    assert not nothing.answer(asked).dense().any()
 
 
 def test_prediction_ranks_the_apps_of_the_history_by_the_light_score(broadcast):
@@ -183,3 +225,19 @@ def test_bad_launches_are_refused_and_leave_no_trace(arguments, says):
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="window must be"):
         PhoneCore(window=0)
+
+
+def test_a_threshold_needs_probabilities_and_names_no_app_below_it():
+    core = PhoneCore(habits=Habits())
+    for step in range(40):
+        core.observe(step % 3 if step % 7 else 0, 1e9 + 60.0 * step)
+    core.learn()
+    chances = dict(zip(core.candidates, core.habits.chances(core.candidates), strict=True))
+    order = core.predict(3)
+    middle = (chances[order[0]] + chances[order[1]]) / 2
+    assert core.predict(3, threshold=middle) == order[:1]
+    assert core.predict(2, threshold=0.0) == order[:2]
+    plain = PhoneCore()
+    plain.observe(0, 1e9)
+    with pytest.raises(ValueError, match="SeqMF's scores are none"):
+        plain.predict(3, threshold=0.5)

@@ -8,6 +8,7 @@ differ, and that is ε-LDP (tests/privacy, tests/audit).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import socket
 import tempfile
@@ -25,12 +26,14 @@ from hypothesis import strategies as st
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.limits import BadBroadcast
+from nextapp.phone.limits import PREDICTORS, BadBroadcast
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.privacy import MECHANISMS
 from nextapp.randomness import KeyedBits
 from nextapp.wire import (
+    QUESTIONS,
     Broadcast,
+    Buckets,
     Crowd,
     History,
     ModelSettings,
@@ -139,6 +142,8 @@ def broadcasts(draw, names: tuple[str, ...] = POOL):
             "clip": draw(st.one_of(st.none(), st.just(0.5), EPSILONS)),
             "options": options,
         }
+        if draw(st.booleans()):
+            request["question"] = draw(st.sampled_from([*QUESTIONS, "nonsense", 7, None]))
         words["request"] = json.dumps(request)
     if draw(st.booleans()):
         digests = draw(
@@ -146,6 +151,15 @@ def broadcasts(draw, names: tuple[str, ...] = POOL):
         )
         words["history"] = json.dumps({"digests": digests, "chain": "0" * 64})
     tensors = {"app_vectors": vectors, "gram": gram}
+    if draw(st.integers(0, 3)) == 0:
+        tensors = {}
+        words["n_apps"] = draw(st.sampled_from([str(n_apps), "-1", "9" * 30, "two"]))
+    if draw(st.integers(0, 3)) == 0:
+        n_buckets = draw(st.sampled_from([64, 64, 65536, 63, 2**40, -2, "64", 10**400]))
+        words["buckets"] = json.dumps({"n_buckets": n_buckets, "salt": draw(st.text(max_size=3))})
+        slots = draw(st.lists(st.integers(0, 70), min_size=n_apps, max_size=n_apps))
+        tensors["slots"] = np.array(slots, draw(st.sampled_from([np.uint16, np.int64])))
+        words["apps"] = draw(st.sampled_from(["[]", "[]", words["apps"]]))
     if n_apps and draw(st.booleans()):
         tensors |= draw(crowds(n_apps))
     return pack(tensors, words)
@@ -153,18 +167,20 @@ def broadcasts(draw, names: tuple[str, ...] = POOL):
 
 @st.composite
 def crowds(draw, n_apps: int):
-    """A crowd of one follower for each app, with anything in it."""
-    share = draw(st.one_of(st.sampled_from([0.0, 5e-324, 0.5, 1.0]), NUMBERS))
-    weights = np.array(draw(st.lists(st.integers(0, 3), min_size=n_apps, max_size=n_apps)), float)
-    top = draw(st.sampled_from([n_apps - 1, n_apps - 1, n_apps, 2**63 - 1]))
-    starts = np.arange(n_apps + 1)
-    if draw(st.integers(0, 3)) == 0:
-        starts = np.array([0, *[draw(st.sampled_from([0, 2**63 - 1, -(2**63)]))] * n_apps])
+    """A crowd of about one follower for each app, with anything in it."""
+    code = st.sampled_from([0, 1, 24, 200, 255])
+    wide = draw(st.sampled_from([np.uint16, np.uint16, np.uint32, np.int64, np.float64]))
+    top = draw(st.sampled_from([n_apps - 1, n_apps - 1, n_apps, 65535]))
+    n_cells = draw(st.sampled_from([n_apps, n_apps, n_apps, 0, n_apps + 1]))
+    popularity = draw(st.lists(st.sampled_from([0, 7, 65535]), min_size=n_apps, max_size=n_apps))
+    followers = draw(st.sampled_from([[1] * n_apps, [1] * n_apps, [255] * n_apps, [1]]))
     return {
-        "crowd.popularity": weights / max(weights.sum(), 1.0),
-        "crowd.starts": starts,
-        "crowd.following": np.minimum(np.arange(n_apps)[::-1], top),
-        "crowd.share": np.full(n_apps, share),
+        "crowd.popularity": np.array(popularity).astype(
+            draw(st.sampled_from([np.uint16, np.uint8]))
+        ),
+        "crowd.followers": np.array(followers, np.uint8),
+        "crowd.following": np.minimum(np.arange(n_cells)[::-1], top).astype(wide),
+        "crowd.share": np.full(n_cells, draw(code), np.uint8),
     }
 
 
@@ -177,17 +193,37 @@ def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
     apps = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True)))
     vectors = np.random.default_rng(draw(st.integers(0, 9))).normal(0, 0.3, (len(apps), 2))
     request = ReportRequest(
-        draw(st.sampled_from(["harmony", "codebook", "simhash", "kashin", "duchi", "qharmony"])),
+        draw(
+            st.sampled_from(
+                ["harmony", "codebook", "walsh", "simhash", "kashin", "duchi", "qharmony"]
+            )
+        ),
         draw(st.sampled_from([0.5, 1.0, 3.0])),
         0.5,
     )
     if draw(st.integers(0, 3)) == 0:
-        request = ReportRequest(draw(st.sampled_from(["subset", "hadamard"])), 1.0)
+        name = draw(st.sampled_from(["subset", "hadamard", "codebook"]))
+        clip = 0.2 if name == "codebook" else None
+        request = ReportRequest(name, 1.0, clip, question="transitions")
     crowd = None
     if draw(st.booleans()):
         each = np.full(len(apps), 1 / len(apps))
         crowd = Crowd(each, np.arange(len(apps) + 1), np.arange(len(apps))[::-1].copy(), each)
+    if draw(st.integers(0, 2)) == 0:
+        buckets = bucket_catalogue(apps)
+        vectors, name = np.zeros((len(apps), 0)), draw(st.sampled_from(["walsh", "codebook"]))
+        question = draw(st.sampled_from(["launches", "transitions"]))
+        request = ReportRequest(name, 1.0, 0.5, question=question)
+        return Broadcast(0, vectors, ModelSettings(), (), request, crowd, buckets=buckets)
     return Broadcast(0, vectors, ModelSettings(), apps, request, crowd)
+
+
+def bucket_catalogue(apps: tuple[str, ...]) -> Buckets:
+    """A catalogue of hashes in which these names have slots."""
+    empty = Buckets(1 << 12, "", np.zeros(0, np.int64))
+    found = [empty.bucket(name) for name in apps]
+    assert len(set(found)) == len(apps)
+    return replace(empty, slots=np.array(found))
 
 
 SCRIPTS = st.lists(
@@ -209,12 +245,13 @@ LAUNCHES = st.lists(
 )
 
 
-def transcript(folder: Path, launches, scripts) -> list[object]:
+def transcript(folder: Path, launches, scripts, predictor: str = "seqmf") -> list[object]:
     """All that leaves a phone with these launches, and all that it is charged."""
     found: list[object] = []
     with Store.create(
-        folder / "phone.db", lifetime=3.0, mechanisms=("codebook", "harmony", "subset", "simhash"),
-        flush_after=None,
+        folder / "phone.db", lifetime=3.0,
+        mechanisms=("walsh", "codebook", "harmony", "subset", "simhash"),
+        predictor=predictor, flush_after=None,
     ) as store:  # fmt: skip
         phone = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
         when = NOON - 1e9
@@ -248,10 +285,11 @@ def transcript(folder: Path, launches, scripts) -> list[object]:
 
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES)
-def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other):
+@given(scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES, predictor=st.sampled_from([*PREDICTORS]))
+def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other, predictor):
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        assert transcript(Path(first), one, scripts) == transcript(Path(second), other, scripts)
+        found = transcript(Path(first), one, scripts, predictor)
+        assert found == transcript(Path(second), other, scripts, predictor)
 
 
 def test_the_property_can_fail(tmp_path, monkeypatch):
@@ -272,19 +310,77 @@ def test_the_property_can_fail(tmp_path, monkeypatch):
     assert transcript(tmp_path / "a", few, scripts) != transcript(tmp_path / "b", many, scripts)
 
 
+def test_no_name_of_an_app_leaves_a_phone(tmp_path):
+    """Nor its bucket, but under ε: the requests are the same whatever the apps are called."""
+    datas, history = [], History()
+    for round_, question in enumerate(["launches", "transitions", "launches"]):
+        request = ReportRequest("walsh", 1.0, 0.5, question=question)
+        slots = bucket_catalogue(("bank", "chat"))
+        data = Broadcast(
+            round_, np.zeros((2, 0)), ModelSettings(), (), request, None, history, slots
+        ).to_bytes()
+        history = history.after(round_, data)
+        datas.append(data)
+    found = alike(tmp_path, *datas, predictor="nextapp")
+    assert [synced.report for synced in found[1:6:2]] == ["accepted"] * 3
+    sent = repr(found[0:6:2])
+    assert sent.count("/v1/report") == 3
+    for name in ("bank", "chat"):
+        assert name not in sent
+        assert name.encode().hex() not in sent
+        assert hashlib.sha256(name.encode()).hexdigest()[:8] not in sent
+
+
 # --- the attacks that were found -----------------------------------------------------------------
 
 WITH, WITHOUT = [("bank", 60.0)] * 9, [("chat", 60.0)] * 9
 
 
-def alike(tmp_path, *datas: bytes) -> list[object]:
+def alike(tmp_path, *datas: bytes, predictor: str = "seqmf") -> list[object]:
     """The transcript of a phone with the app and of one without it, which must be the same."""
     scripts = [(data, None, (201,), DAY) for data in datas]
     for name in "ab":
         (tmp_path / name).mkdir()
-    found = transcript(tmp_path / "a", WITH, scripts)
-    assert found == transcript(tmp_path / "b", WITHOUT, scripts)
+    found = transcript(tmp_path / "a", WITH, scripts, predictor)
+    assert found == transcript(tmp_path / "b", WITHOUT, scripts, predictor)
     return found
+
+
+@pytest.mark.parametrize(
+    ("predictor", "question", "mechanism", "answered"),
+    [
+        ("nextapp", "gradient", "codebook", False),
+        ("nextapp", "transitions", "codebook", True),
+        ("nextapp", "transitions", "subset", True),
+        ("nextapp", "launches", "codebook", True),
+        ("seqmf", "gradient", "codebook", True),
+        ("seqmf", "transitions", "codebook", False),
+        ("seqmf", "transitions", "subset", False),
+        ("seqmf", "launches", "codebook", False),
+    ],
+)
+def test_a_phone_spends_nothing_on_what_it_does_not_predict_by(
+    tmp_path, predictor, question, mechanism, answered
+):
+    """It refuses on the server's bytes alone: no report, no charge, whatever was launched."""
+    request = ReportRequest(
+        mechanism, 1.0, None if mechanism == "subset" else 0.5, question=question
+    )
+    names = ("bank", "chat")
+    buckets = Buckets(64, "", np.array([3, 5])) if question == "launches" else None
+    data = Broadcast(
+        1, np.ones((2, 1)), ModelSettings(), () if buckets else names, request, buckets=buckets
+    ).to_bytes()
+    sent, synced, *charged = alike(tmp_path, data, predictor=predictor)
+    assert synced.broadcast == "new"
+    paths = [path for _, _, path, *_ in sent]
+    if answered:
+        assert (synced.report, paths[2:]) == ("accepted", ["/v1/report"])
+        assert [entry[0] for entry in charged[:1]] == [1.0]
+    else:
+        assert (synced.report, paths) == ("unused", ["/v1/digest", "/v1/broadcast"])
+        assert f"asks for {question}, which this phone does not predict by" in synced.words
+        assert charged == []
 
 
 @pytest.mark.parametrize(
@@ -314,7 +410,11 @@ def test_a_vector_that_overflows_only_where_an_app_is_there_tells_nothing(
 def test_the_server_does_not_choose_epsilon(tmp_path):
     """Limits of 20 for a day and for life once were one report of ε = 20."""
     data = Broadcast(
-        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("subset", 20.0)
+        1,
+        np.ones((2, 1)),
+        ModelSettings(),
+        ("bank", "chat"),
+        ReportRequest("subset", 20.0, question="transitions"),
     ).to_bytes()
     with Store.create(tmp_path / "phone.db", lifetime=20.0, per_day=20.0) as store:
         store.set(server=URL, token=TOKEN)
@@ -441,7 +541,7 @@ def test_whatever_goes_wrong_with_an_answer_there_is_a_report_with_the_same_coin
     for name in ("right", "wrong"):
         if name == "wrong":
             monkeypatch.setattr(PhoneCore, "answer", lambda self, mechanism: raise_(error))
-        with Store.create(tmp_path / f"{name}.db") as store:
+        with Store.create(tmp_path / f"{name}.db", predictor="seqmf") as store:
             store.set(server=URL, token=TOKEN)
             phone = Phone(store, clock=lambda: NOON)
             assert phone.sync(HostileClient(Script(data, None, (503,))), now=True).report == "later"
@@ -496,7 +596,7 @@ def test_the_time_to_the_report_does_not_tell_how_long_it_took_to_make(tmp_path)
             assert pause > 0
             clock[0] += pause
 
-        with Store.create(tmp_path / f"{number}.db") as store:
+        with Store.create(tmp_path / f"{number}.db", predictor="seqmf") as store:
             store.set(server=URL, token=TOKEN)
             phone = Phone(
                 store, clock=lambda: NOON, sleep=sleep, timer=lambda clock=clock: clock[0]
@@ -515,10 +615,10 @@ def test_the_pause_is_left_out_by_hand_only(tmp_path):
         1, np.ones((1, 1)), ModelSettings(), ("bank",), ReportRequest("harmony", 1.0, 1.0)
     ).to_bytes()
     pauses: list[float] = []
-    with Store.create(tmp_path / "phone.db") as store:
+    with Store.create(tmp_path / "phone.db", predictor="seqmf") as store:
         store.set(server=URL, token=TOKEN)
         phone = Phone(store, clock=lambda: NOON, sleep=pauses.append)
-        phone.sync(HostileClient(Script(data, None, (201,))), now=True)
+        assert phone.sync(HostileClient(Script(data, None, (201,))), now=True).report == "accepted"
     assert pauses == []
 
 
@@ -558,7 +658,10 @@ def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tm
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        with Store.create(tmp_path / name) as store, Client(url, timeout=5.0, attempts=1) as client:
+        with (
+            Store.create(tmp_path / name, predictor="seqmf") as store,
+            Client(url, timeout=5.0, attempts=1) as client,
+        ):
             phone = Phone(store, clock=lambda: NOON)
             for number, app in enumerate(launches):
                 phone.observe(app, NOON - 999 + number, zone=0)

@@ -179,7 +179,7 @@ def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
         assert phone._core.n_launches == 401
         assert len(store.launches()) < 401 + 512
         assert len(store.names) <= 90
-        assert len(Habits.from_bytes(store.snapshot().data).apps) <= 90
+        assert len(Phone(store)._core.habits.apps) <= 90
         assert max(sizes[7:]) <= 1.25 * max(sizes[4:7])
         assert store.n_bytes < 6 << 20  # the WAL's 4 MiB included
 
@@ -316,6 +316,63 @@ def test_a_predictor_that_does_not_fit_is_learnt_anew(
     with Store(store.path) as again:
         assert Phone(again).predict(6, NOON + 6000) == before
     assert len(seen) == 100
+
+
+@pytest.mark.parametrize("n_after", [0, 40])
+@pytest.mark.parametrize("window", [2000.0, 1e9])
+def test_a_memory_read_as_columns_is_that_of_launches_played_one_by_one(
+    tmp_path, rng, window, n_after
+):
+    """Launches left the window, one app was erased in between, and some came after what is kept."""
+    path = tmp_path / "phone.db"
+    pauses = rng.choice([5.0, 30.0, 1200.0, 90_000.0], 400, p=[0.5, 0.4, 0.09, 0.01])
+    clock = NOON + np.cumsum(pauses)
+    names = [f"app {number}" for number in rng.zipf(1.4, 400) % 12]
+    with Store.create(path, lifetime=1.0, per_day=1.0, window=window) as store:
+        phone = Phone(store)
+        for number, (name, when) in enumerate(zip(names, clock, strict=True)):
+            if number == 200:
+                phone.forget(names[3])
+            if number == 400 - n_after:
+                phone.predict(5, float(clock[number]))
+                phone._save(1)
+            phone.observe(name, float(when), zone=3600)
+        if n_after == 0:
+            phone.predict(5, float(clock[-1]))
+            phone._save(1)
+    with Store(path) as store:
+        assert store.snapshot().upto == store.launches()[-1].number - n_after
+        quick = Phone(store)
+        store.drop_snapshot()
+        slow = Phone(store)
+        for name in ("_apps", "_ages", "_last_time", "_counts"):
+            assert getattr(quick._core, name) == getattr(slow._core, name), name
+        assert list(quick._core._counts) == list(slow._core._counts)
+        n_launches = slow._core.n_launches
+        sessions = [min(each._core._n_session, n_launches) for each in (quick, slow)]
+        assert sessions[0] == sessions[1]
+        assert (quick._last, list(quick._kept)) == (slow._last, list(slow._kept))
+        assert set(quick._core.candidates) <= set(quick._names)
+        assert quick._core.n_unlearnt == n_after
+        if window == 1e9:  # else one has learnt from launches that the other never saw
+            assert quick.predict(5, float(clock[-1])) == slow.predict(5, float(clock[-1]))
+
+
+def test_launches_that_left_the_window_are_in_nothing_that_is_kept(tmp_path):
+    """Not even where the phone never predicts again."""
+    with Store.create(
+        tmp_path / "phone.db", lifetime=1.0, per_day=1.0, window=400.0, flush_after=None
+    ) as store:
+        phone = Phone(store)
+        for number in range(100):
+            phone.observe("early", NOON + number, zone=0)
+        phone.predict(5, NOON + 100)
+        phone._save(1)
+        assert store.snapshot() is not None
+        for number in range(1100):
+            phone.observe("late", NOON + 1000 + number, zone=0)
+        assert store.snapshot() is None
+        assert store.launches()[0].name == "late"
 
 
 def test_another_catalogue_costs_no_learning(store, make_broadcast, seed, monkeypatch):

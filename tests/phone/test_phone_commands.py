@@ -7,10 +7,11 @@ import io
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from nextapp.phone import Store
+from nextapp.phone import Store, commands
 from nextapp.phone.__main__ import main
 from nextapp.phone.commands import moment, odds
 from nextapp.wire import Report
@@ -43,6 +44,16 @@ def test_a_prediction_says_why(phone):
     assert "after +" in first
 
 
+def test_only_apps_above_a_threshold_are_named(phone):
+    phone("log", *["maps", "mail"] * 30)
+    assert phone("predict", "--threshold", "0.5") == (0, "1. maps\n", "")
+    assert phone("predict", "--threshold", "0")[1].splitlines() == ["1. maps", "2. mail"]
+    assert phone("predict", "--threshold", "1")[1] == "No app is likelier than 100% next.\n"
+    code, _, error = phone("predict", "--threshold", "7")
+    assert code != 0
+    assert "threshold must be a probability" in error
+
+
 def test_a_new_phone_says_that_nothing_has_left_it(phone):
     code, said, _ = phone("status")
     assert code == 0
@@ -60,12 +71,13 @@ def test_status_lists_what_left_and_what_it_means(phone):
         store.trying(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     said = phone("status")[1]
-    rows = [line.split() for line in said.splitlines() if " codebook  " in line]
+    rows = [line.split() for line in said.splitlines() if " codebook " in line]
     assert [(row[2], row[4]) for row in rows] == [("3", "0.25"), ("4", "0.5")]
     assert "not sent yet" in said
     assert "the server has it" in said
-    assert "1.28 times" in said  # e^0.25
-    assert "1.65 times" in said  # e^0.5
+    assert "×1.28 " in said  # e^0.25
+    assert "×1.65 " in said  # e^0.5
+    assert max(len(line) for line in said.splitlines() if " codebook " in line) <= 80
     assert "2.12 times" in said  # e^0.75, for both together
     assert "4.25 is left" in said
 
@@ -106,9 +118,9 @@ def test_what_is_exported_can_be_imported_elsewhere(phone, tmp_path):
     held = json.loads(phone("export")[1])
     assert [launch["app"] for launch in held["launches"]] == ["maps", 'a "quoted", name']
     assert phone("--store", "other.db", "init", "--lifetime", "1", "--per-day", "1")[0] == 0
-    assert "2 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
-    assert "0 launches taken over" in phone("--store", "other.db", "import", "out.csv")[1]
-    assert "0 launches taken over" in phone("import", "out.csv")[1]  # what it gave it has
+    assert "2 launches imported" in phone("--store", "other.db", "import", "out.csv")[1]
+    assert "0 launches imported" in phone("--store", "other.db", "import", "out.csv")[1]
+    assert "0 launches imported" in phone("import", "out.csv")[1]  # what it gave it has
     assert phone("--store", "other.db", "predict")[1] == phone("predict")[1]
     theirs = json.loads(phone("--store", "other.db", "export")[1])
     assert theirs["launches"] == held["launches"]
@@ -190,3 +202,37 @@ def test_it_runs_as_a_module(tmp_path):
 
     assert run("init", "--lifetime", "1", "--per-day", "1").returncode == 0
     assert run("dance").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--per-day", "20"], "--per-day must not be above --lifetime, got 20 and 10"),
+        (["--per-report", "3", "--lifetime", "2"], "--per-report must not be above --lifetime"),
+        (["--lifetime", "1e9"], "--lifetime must be an ε of at most 100"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(tmp_path, monkeypatch, capsys, words, says):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", *words]) == 1
+    assert says in capsys.readouterr().err
+    assert not Path("phone.db").exists()
+
+
+def test_a_small_lifetime_takes_the_other_limits_with_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--lifetime", "0.5"]) == 0
+    with Store("phone.db") as store:
+        limits = store.limits
+    assert (limits.lifetime, limits.per_day, limits.per_report) == (0.5, 0.5, 0.5)
+
+
+def test_ctrl_c_is_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+
+    def interrupt(*arguments, **given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands.Store, "create", interrupt)
+    assert main(["init"]) == 130
+    assert capsys.readouterr().err == "\nstopped. Run the command again to go on.\n"

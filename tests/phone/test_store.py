@@ -619,7 +619,7 @@ def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(
     store.path.write_bytes(old)
     with Store(store.path) as restored:
         assert restored.ledger.spent(NOON) == Amounts(1.0, 1.0)
-        assert "put back 1 time" in restored.ledger.statement(NOON)
+        assert "restored from an older copy 1 time" in restored.ledger.statement(NOON)
         assert [(r.round, r.state) for r in restored.reports()] == [(2, "lost")]
         with pytest.raises(AlreadyDrawn):  # a second payload for the latest round
             restored.draw("https://a", Report("harmony", 2, b""), 0.5, NOON)

@@ -35,6 +35,8 @@ class Gateway:
             "--port",
             "0",
             "--dev-tls",
+            "--learn",
+            "seqmf",
             "--apps",
             "40",
             "--dim",
@@ -91,7 +93,7 @@ def gateway(tmp_path_factory):
 
 def joined(path, gateway: Gateway, code: str) -> None:
     with (
-        Store.create(path, lifetime=5.0, per_day=1.0) as store,
+        Store.create(path, lifetime=5.0, per_day=1.0, predictor="seqmf") as store,
         Client(gateway.url, ca=gateway.ca) as client,
     ):
         phone = Phone(store)
@@ -102,7 +104,7 @@ def joined(path, gateway: Gateway, code: str) -> None:
 
 def test_a_person_tries_it_by_hand(gateway, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["init", "--lifetime", "5", "--per-day", "1"]) == 0
+    assert main(["init", "--lifetime", "5", "--per-day", "1", "--predictor", "seqmf"]) == 0
     assert main(["log", "app-0001", "diary", "app-0002", "app-0001"]) == 0
     join = ["sync", "--server", gateway.url, "--ca", str(gateway.ca), "--code", gateway.code(1)]
     join.append("--now")

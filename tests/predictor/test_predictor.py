@@ -333,7 +333,7 @@ def test_damaged_bytes_are_refused(launches, spoil):
 def test_a_state_of_an_older_version_is_refused_clearly(launches):
     tensors, words = unpack(fed(launches).to_bytes())
     del words["version"]
-    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 2"):
+    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 4"):
         Habits.from_bytes(pack(tensors, words))
 
 
@@ -506,7 +506,7 @@ def crowd_of(follows: dict[int, int], n_apps: int, share: float = 1.0) -> Crowd:
 
 
 def test_the_crowd_is_mixed_in_by_hand(launches):
-    """P := (1 − w·Σ share)·P + w·share, w by the gate, own counts faded."""
+    """P := (1 − t·w·Σ share)·P + t·w·share, w by the gate, own counts faded, t from log odds −½."""
     phone = fed(launches)
     alone = np.exp(phone.scores(range(N_APPS)))
     apps = [app for app, _ in launches]
@@ -522,6 +522,7 @@ def test_the_crowd_is_mixed_in_by_hand(launches):
     seen_pair = sum(followers(apps, 2, predictor.LONGER_FADE))
     evidence = [1, math.log(3 / (3 + seen)), math.log(1 / (1 + seen_pair)), math.log(12)]
     weight = 1 / (1 + math.exp(-np.dot(phone._state.gate[0], evidence)))
+    weight *= 1 / (1 + math.exp(0.5))
     expected = (1 - weight * share.sum()) * alone + weight * share
     np.testing.assert_allclose(np.exp(phone.scores(range(N_APPS))), expected, rtol=1e-10)
 
@@ -534,6 +535,7 @@ def test_the_gate_moves_down_the_slope_of_the_loss(launches):
 
     def state(gate) -> Habits:
         told = fed(launches, replace(DEFAULT, gate=tuple(gate), rate=0.0))
+        told._state.trust[0] = 40.0  # all but sure
         told.crowd = crowd
         return told
 
@@ -566,6 +568,95 @@ def test_a_phone_like_the_crowd_listens_more_and_one_unlike_it_less(rng):
             app = habit[app] if often else int(rng.choice(n_apps, p=favoured))
         weights.append(phone._state.gate[0, 0])
     assert weights[0] > DEFAULT.gate[0] > weights[1]
+
+
+def test_trust_is_bayes_rule_between_with_the_crowd_and_alone(launches):
+    crowd = crowd_of({app: (app + 2) % N_APPS for app in range(N_APPS)}, N_APPS, 0.6)
+    last, now = launches[-1]
+    for app in ((last + 2) % N_APPS, last):  # what the crowd names, and what it does not
+        phone = fed(launches)
+        phone._state.trust[0] = 0.25
+        alone = float(phone.scores(range(N_APPS))[app])
+        phone._state.trust[0] = 40.0
+        phone.crowd = crowd
+        mixed = float(phone.scores(range(N_APPS))[app])
+        phone._state.trust[0] = 0.25
+        phone.observe(app, now + 10.0)
+        gain = min(max(mixed - alone, -3.0), 3.0)
+        expected = -0.5 + 0.998 * (0.25 + 0.5) + gain
+        assert phone._state.trust[0] == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_first_place_is_the_crowds_only_while_it_has_earned_it(launches):
+    """Without it the two change places: all other apps keep theirs, and what P sums to."""
+    phone = fed(launches)
+    apps = np.arange(N_APPS)
+    own = phone.chances(apps)
+    first, fifth = np.argsort(-own)[[0, 4]].tolist()
+    phone.crowd = crowd_of(dict.fromkeys(range(N_APPS), fifth), N_APPS, 0.9)
+    phone._state.trust[:] = 40.0, 0.01
+    earned = phone.chances(apps)
+    assert earned.argmax() == fifth
+    phone._state.trust[1] = -0.01
+    kept = phone.chances(apps)
+    assert kept.argmax() == first
+    earned[[first, fifth]] = earned[[fifth, first]]
+    np.testing.assert_allclose(kept, earned, rtol=1e-12)
+
+
+@pytest.mark.parametrize("came", ["first", "fifth", "another"])
+def test_first_place_is_earned_by_bayes_rule_between_two_apps(launches, came):
+    """Of the two that P alone and P with the crowd put first: P(came | one of the two)."""
+    now = launches[-1][1]
+    phone = fed(launches)
+    own = np.exp(phone.scores(range(N_APPS)))
+    order = np.argsort(-own).tolist()
+    pair = [order[0], order[4]]
+    app = {"first": order[0], "fifth": order[4], "another": order[2]}[came]
+    phone.crowd = crowd_of(dict.fromkeys(range(N_APPS), order[4]), N_APPS, 0.9)
+    phone._state.trust[:] = 40.0, 0.25
+    mixed = np.exp(phone.scores(range(N_APPS)))
+    assert mixed.argmax() == order[4]
+    phone.observe(app, now + 10.0)
+    gain = math.log(mixed[app] / mixed[pair].sum()) - math.log(own[app] / own[pair].sum())
+    expected = 0.25 if came == "another" else 0.5 + 0.998 * (0.25 - 0.5) + gain
+    assert phone._state.trust[1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_crowd_of_other_habits_soon_counts_for_nothing(rng):
+    """A phone that never does what the crowd says predicts as if there were none."""
+    n_apps = 12
+    phone, alone = Habits(), Habits()
+    phone.crowd = crowd_of({app: (app + 5) % n_apps for app in range(n_apps)}, n_apps, 0.9)
+    app = 0
+    for step in range(120):
+        for each in (phone, alone):
+            each.observe(app, 1e9 + 60.0 * step)
+        app = int((app + rng.choice([1, 2, 3])) % n_apps)
+    assert phone._state.trust[0] < -4.0
+    told, own = phone.chances(range(n_apps)), alone.chances(range(n_apps))
+    assert np.abs(told - own).max() < 0.02
+    assert np.argsort(-told)[:5].tolist() == np.argsort(-own)[:5].tolist()
+
+
+def test_chances_leave_what_is_new(launches):
+    phone = fed(launches)
+    known = phone.apps
+    places = phone._state.places
+    new = places[predictor.NEW] / places.sum()
+    assert phone.chances(known).sum() == pytest.approx(1 - new, rel=1e-12)
+    assert phone.chances([*known, 77]).sum() == pytest.approx(1.0, rel=1e-12)
+    assert phone.chances([*known, 77])[-1] == pytest.approx(new, rel=1e-9)
+
+
+def test_apps_are_named_latest_first_also_after_a_restart(launches):
+    phone = fed(launches)
+    expected = list(dict.fromkeys(app for app, _ in reversed(launches)))
+    assert phone.apps == expected
+    back = Habits.from_bytes(phone.to_bytes())
+    assert back.apps == expected
+    back.forget(expected[1])
+    assert back.apps == [expected[0], *expected[2:]]
 
 
 def test_what_is_learnt_of_the_crowd_is_kept(launches):

@@ -4,99 +4,211 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from nextapp.phone import commands
-from nextapp.phone.limits import OPTIONS, Limits
+from nextapp.phone.limits import OPTIONS, PREDICTORS, Limits
 from nextapp.phone.store import DAY, WINDOW
 
 Launches = list[tuple[str, float, int]]
 Reader = Callable[..., Launches]
-"""Reads one person's launches from a log; the lab knows more formats than a phone does."""
+"""Reads one person's launches from a table; the lab knows more kinds than a phone does."""
 
 
-def parser(prog: str = "python -m nextapp.phone") -> argparse.ArgumentParser:
-    main = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """Help in the form of all commands of nextapp: usage in one line, headings, an example."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_Form, add_help=False, allow_abbrev=False, **settings)
+        self._positionals.title = "Arguments"
+        self._optionals.title = "Options"
+        self.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+
+    def optional_actions(self) -> list[argparse.Action]:
+        """The options, without arguments and commands."""
+        return [action for action in self._actions if action.option_strings]
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}. Try: {self.prog} --help\n")
+
+
+class _Form(argparse.RawDescriptionHelpFormatter):
+    def __init__(self, prog: str) -> None:
+        width = max(60, min(100, shutil.get_terminal_size().columns)) - 1
+        super().__init__(prog, max_help_position=24, width=width)
+
+    def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        super().add_usage(usage, actions, groups, "Usage: ")
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("Example"):
+            return super()._fill_text(text, width, indent)
+        return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=indent)
+
+
+def parser(prog: str = "python -m nextapp.phone") -> Parser:
+    """The parser of all commands of a phone."""
+    return _parsers(prog)[0]
+
+
+def subparsers(prog: str = "python -m nextapp.phone") -> dict[str, Parser]:
+    """The parser of each command."""
+    return _parsers(prog)[1]
+
+
+def _parsers(prog: str) -> tuple[Parser, dict[str, Parser]]:
+    main = Parser(
         prog=prog,
-        description="A phone to try by hand: it logs launches, predicts, and takes part in "
-        "training without giving its history away.",
+        usage=f"{prog} [OPTIONS] COMMAND [ARGS]...",
+        description="Try a phone by hand: log launches, predict, take part in training. A phone "
+        "is one file.",
+        epilog=f"Examples:\n  {prog} init\n  {prog} log maps mail\n  {prog} predict --why",
     )
-    main.add_argument("--store", type=Path, default=_default_store(), help=_STORE_HELP)
-    actions = main.add_subparsers(dest="action", required=True, metavar="COMMAND")
+    main.add_argument("--store", metavar="FILE", type=Path, default=_default_store(),
+                      help=_STORE_HELP)  # fmt: skip
+    actions = main.add_subparsers(
+        dest="action", required=True, metavar="COMMAND", title="Commands", parser_class=Parser
+    )
+    found: dict[str, Parser] = {}
 
-    def add(name: str, words: str, example: str) -> argparse.ArgumentParser:
-        action = actions.add_parser(
+    def add(name: str, words: str, example: str, arguments: str = "") -> Parser:
+        action: Parser = actions.add_parser(
             name,
             help=words,
-            description=f"{words[0].upper()}{words[1:]}.",
-            epilog=f"Example: {prog} {name} {example}".rstrip(),
+            prog=f"{prog} {name}",
+            usage=f"{prog} {name} [OPTIONS] {arguments}".rstrip(),
+            description=words,
+            epilog=f"Example:\n  {prog} {name} {example}".rstrip(),
         )
-        action.add_argument("--store", type=Path, default=argparse.SUPPRESS, help=_STORE_HELP)
+        action.add_argument("--store", metavar="FILE", type=Path, default=argparse.SUPPRESS,
+                            help=_STORE_HELP)  # fmt: skip
+        found[name] = action
         return action
 
-    init = add("init", "set up a phone with its owner's limits", "--lifetime 10 --per-report 1")
+    init = add("init", "Set up a phone with its owner's limits.", "--lifetime 10 --per-report 1")
     _add_limits(init, Limits())
-    init.add_argument("--days", type=float, default=WINDOW / DAY, help="days of launches it keeps")
+    init.add_argument(
+        "--predictor",
+        metavar="NAME",
+        choices=tuple(PREDICTORS),
+        default="nextapp",
+        help="nextapp (its own habits and the crowd) or seqmf (the paper's model, which needs a "
+        "server that trains it). [default: nextapp]",
+    )
+    init.add_argument(
+        "--days",
+        metavar="DAYS",
+        type=float,
+        default=WINDOW / DAY,
+        help=f"Days of launches it keeps. [default: {WINDOW / DAY:g}]",
+    )
     init.add_argument(
         "--witness",
+        metavar="FILE",
         type=Path,
-        help="file outside of backups that shows if an old copy of the store is put back "
-        "(default: beside the store)",
+        help="File outside of backups that shows if an old copy of the phone's file is put back. "
+        "Default: beside it.",
     )
 
-    limits = add("limits", "show or change the owner's limits", "--lifetime 5")
+    limits = add("limits", "Show or change the owner's limits.", "--lifetime 5")
     _add_limits(limits, None)
-    limits.add_argument("--raise", dest="raise_them", action="store_true", help="allow more")
+    limits.add_argument(
+        "--raise", dest="raise_them", action="store_true", help="Allow more than before."
+    )
 
-    log = add("log", "write launches down", "maps mail")
-    log.add_argument("apps", nargs="+", metavar="APP")
-    log.add_argument("--when", help="an ISO time or seconds since 1970 (default: now)")
+    log = add("log", "Log launches of apps.", "maps mail", "APP...")
+    log.add_argument("apps", nargs="+", metavar="APP", help="Name of an app that was launched.")
+    log.add_argument("--when", metavar="TIME", help="ISO time or seconds since 1970. Default: now.")
 
-    predict = add("predict", "name the apps most likely launched next", "-n 3 --why")
-    predict.add_argument("-n", type=int, default=5, help="how many (default: 5)")
-    predict.add_argument("--when", help="as in log")
-    predict.add_argument("--why", action="store_true", help="say what speaks for each")
+    predict = add("predict", "Predict the apps launched next.", "-n 3 --why")
+    predict.add_argument("-n", metavar="N", type=_at_least_one, default=5,
+                         help="Number of apps to name. [default: 5]")  # fmt: skip
+    predict.add_argument("--when", metavar="TIME", help="Time of the prediction, as in log.")
+    predict.add_argument("--why", action="store_true", help="Show what speaks for each app.")
+    predict.add_argument(
+        "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
+    )
 
     sync = add(
         "sync",
-        "fetch the model, and send the round's report after a random pause",
-        "--server https://localhost:8443 --ca ca.pem --code CODE --now",
+        "Fetch the model, and send a report after a random pause.",
+        "--server https://localhost:8443 --code CODE --now",
     )
-    sync.add_argument("--server", help="https://host:port; kept")
-    sync.add_argument("--code", help="the operator's code, to join")
-    sync.add_argument("--ca", type=Path, help="file with the only certificates to trust; kept")
-    sync.add_argument("--proxy", help="http://host:port, or 'environment' (default: none)")
-    sync.add_argument("--trust-clock", action="store_true", help="vouch for this machine's clock")
+    sync.add_argument("--server", metavar="URL", help="https://host:port; remembered.")
+    sync.add_argument("--code", metavar="CODE", help="Enrolment code of the operator, to join.")
+    sync.add_argument(
+        "--ca", metavar="FILE", type=Path, help="The only certificates to trust, PEM; remembered."
+    )
+    sync.add_argument(
+        "--proxy", metavar="URL", help="http://host:port, or environment. Default: none."
+    )
+    sync.add_argument(
+        "--trust-clock", action="store_true", help="Say that this machine's clock is right."
+    )
     sync.add_argument(
         "--now",
         action="store_true",
-        help="send at once, for trying by hand: the pause hides how long the report took to make",
+        help="Send at once, to try it: the pause hides how long the report took to make.",
     )
 
-    add("status", "show what is held, and what has ever left", "")
+    add("status", "Show what is stored, and what has ever been sent.", "")
 
-    learn = add("import", "take one person's launches from a log", "launches.csv")
-    learn.add_argument("data", metavar="DATA", help="a log file, or synthetic:… with the lab")
-    learn.add_argument("--user", help="whose launches, where there are several people")
+    learn = add(
+        "import",
+        "Take launches from a log, or from what a phone exports.",
+        "usagestats.txt",
+        "DATA",
+    )
+    learn.add_argument(
+        "data", metavar="DATA", help="A log file; with nextapp[lab] also synthetic:…"
+    )
+    learn.add_argument(
+        "--user", metavar="NAME", help="Whose launches, if there are several people."
+    )
+    learn.add_argument(
+        "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
+    )
+    learn.add_argument("--leave-out", metavar="FILE", type=Path, help="List of what is no app.")
     for column in ("user", "time", "app"):
-        learn.add_argument(f"--{column}-column", help=f"name of the {column} column")
-    learn.add_argument("--time-unit", choices=("s", "ms"), help="of times that are numbers")
-    learn.add_argument("--skip-bad-rows", action="store_true", help="leave bad rows out")
+        learn.add_argument(
+            f"--{column}-column", metavar="NAME", help=f"Name of the column of {column}s."
+        )
+    learn.add_argument("--time-unit", choices=("s", "ms"), help="Unit of numeric times: s or ms.",
+                       metavar="UNIT")  # fmt: skip
+    learn.add_argument("--skip-bad-rows", action="store_true", help="Skip bad rows.")
 
-    export = add("export", "write everything held", "--out mine.json")
-    export.add_argument("--format", dest="form", choices=("json", "csv"), default="json")
-    export.add_argument("--out", type=Path, help="a file (default: the screen)")
+    export = add("export", "Write everything that is stored.", "--out mine.json")
+    export.add_argument(
+        "--format",
+        dest="form",
+        metavar="FORM",
+        choices=("json", "csv"),
+        default="json",
+        help="json, or csv (launches only). [default: json]",
+    )
+    export.add_argument(
+        "--out", metavar="FILE", type=Path, help="File to write. Default: standard output."
+    )
 
-    forget = add("forget", "erase the history, or an app that is gone", "--app maps")
-    forget.add_argument("--app", help="only this app")
-    forget.add_argument("--yes", action="store_true", help="do not ask")
-    return main
+    forget = add("forget", "Erase the history, or one app.", "--app maps")
+    forget.add_argument("--app", metavar="APP", help="Only this app.")
+    forget.add_argument("--yes", action="store_true", help="Do not ask.")
+    return main, found
 
 
-_STORE_HELP = "the phone's file (default: phone.db, or the variable NEXTAPP_PHONE)"
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
+_STORE_HELP = "The phone's file. Default: $NEXTAPP_PHONE or phone.db."
 
 
 def _default_store() -> Path:
@@ -107,22 +219,27 @@ def _add_limits(action: argparse.ArgumentParser, defaults: Limits | None) -> Non
     """The owner's limits as options; without defaults those not given stay as they are."""
 
     def words(text: str, name: str) -> str:
-        return text if defaults is None else f"{text} (default: {getattr(defaults, name):g})"
+        return text if defaults is None else f"{text} [default: {getattr(defaults, name):g}]"
 
     for name, text in (
-        ("lifetime", "largest ε it may spend in its life"),
-        ("per_day", "largest ε it may spend in a day"),
-        ("per_report", "largest ε of one report"),
-        ("hours", "hours that must lie between two reports"),
+        ("lifetime", "Largest ε it may spend in its life."),
+        ("per_day", "Largest ε it may spend in a day."),
+        ("per_report", "Largest ε of one report."),
+        ("hours", "Hours between two reports, at least."),
     ):
         option = f"--{name.replace('_', '-')}"
-        action.add_argument(option, type=float, help=words(text, name))
+        action.add_argument(option, metavar="X", type=float, help=words(text, name))
     action.add_argument(
         "--mechanisms",
         type=lambda text: tuple(text.split(",")),
-        help=f"what it may report by, with commas between; of {', '.join(OPTIONS)}"
-        + ("" if defaults is None else f" (default: {','.join(defaults.mechanisms)})"),
+        metavar="NAMES",
+        help=f"Mechanisms it may report by, of {', '.join(OPTIONS)}."
+        + ("" if defaults is None else f" Default: all but {_left_out(defaults)}."),
     )
+
+
+def _left_out(limits: Limits) -> str:
+    return " and ".join(name for name in OPTIONS if name not in limits.mechanisms)
 
 
 def main(
@@ -131,7 +248,7 @@ def main(
     prog: str = "python -m nextapp.phone",
     read_log: Reader | None = None,
 ) -> int:
-    """Run a command; `read_log` reads other logs than the CSV files that a phone knows."""
+    """Run a command; `read_log` reads other tables than the CSV files that a phone knows."""
     given = vars(parser(prog).parse_args(arguments))
     action, store = given.pop("action"), given.pop("store")
     if action == "import":
@@ -141,6 +258,9 @@ def main(
     except commands.ERRORS as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("\nstopped. Run the command again to go on.", file=sys.stderr)
+        return 130
     for line in lines:
         print(line)
     return code
@@ -167,10 +287,22 @@ def _read_csv(data: str, user: str | None, **options: Any) -> Launches:
     return commands.launches_of_csv(Path(data), user)
 
 
-def _learn(store: Path, data: str, user: str | None, read_log: Reader, **options: Any) -> Done:
+def _learn(
+    store: Path,
+    data: str,
+    user: str | None,
+    read_log: Reader,
+    zone: str | None,
+    leave_out: Path | None,
+    **options: Any,
+) -> Done:
     if not store.exists():
         raise ValueError(f"{store} is missing: set up a phone first, by init.")
-    return commands.learn(store, read_log(data, user, **options)), 0
+    found = None
+    if not any(options.values()) and Path(data).is_file():
+        found = commands.launches_of_export(Path(data), user, zone, leave_out)
+    launches, lines = found or (read_log(data, user, **options), [])
+    return [*lines, *commands.learn(store, launches)], 0
 
 
 def _export(store: Path, form: str, out: Path | None) -> Done:

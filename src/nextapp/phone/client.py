@@ -3,7 +3,7 @@
 Nothing is followed to another address, nothing is sent through a proxy that was not named, no
 answer is read beyond a limit, and a report is only ever sent again with the same bytes. No string
 of a server is ever sent back to it but the token, and that only with reports, on connections that
-carry nothing else.
+carry nothing else; and the number of its experiment, if it was given one, which many phones share.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from nextapp.wire import digest_of, is_digest
 LARGEST_BROADCAST = 64 << 20
 LARGEST_ANSWER = 64 << 10
 LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
+MOST_EXPERIMENTS = 16
+"""A server has so many at most: their numbers, which phones send, hardly tell them apart."""
+
 LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
@@ -55,6 +58,13 @@ class Published(NamedTuple):
     digest: str
 
 
+class Renewed(NamedTuple):
+    """A new token counts: from which round on it reports, and when it expires, if it does."""
+
+    first_round: int
+    expires: float | None
+
+
 class _Answer(NamedTuple):
     status: int
     headers: Mapping[str, str]
@@ -68,8 +78,8 @@ class Client:
     ----------
     url
         ``https://host[:port]``. Plain ``http://`` is taken for this machine itself only.
-    token
-        What `enrol` returned.
+    token, experiment
+        What `enrol` was told; the number of an experiment is None where the server has only one.
     ca
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
@@ -88,6 +98,7 @@ class Client:
         url: str,
         *,
         token: str | None = None,
+        experiment: int | None = None,
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
@@ -97,9 +108,11 @@ class Client:
         largest_broadcast: int = LARGEST_BROADCAST,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        parts = _checked(url)
+        parts = _check_url(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.token = token
+        self.experiment = experiment
+        self.expires: float | None = None
         self.server_time: float | None = None
         self._parts = parts
         self._timeout = timeout
@@ -122,6 +135,11 @@ class Client:
                 sleep=sleep,
             )
 
+    @property
+    def federation(self) -> str:
+        """What rounds are counted in: the server, or one of its experiments."""
+        return self.url + self._within
+
     def enrol(self, code: str) -> str:
         """Trade the operator's code for a token, which is kept and sent with reports from now on.
 
@@ -132,11 +150,50 @@ class Client:
             answer = self._call("POST", "/v1/enrol", {}, body, once=True)
         if answer.status != 201:
             raise _refusal(answer)
-        token = _words(answer).get("token")
-        if not (isinstance(token, str) and re.fullmatch("[A-Za-z0-9_-]{16,512}", token)):
-            raise BadAnswer("the server took the code but gave no token; ask for another code.")
-        self.token = token
+        words = _words(answer)
+        token = _token(words)
+        experiment = words.get("experiment")
+        if experiment is not None and (
+            type(experiment) is not int or not 1 <= experiment <= MOST_EXPERIMENTS
+        ):
+            raise BadAnswer(
+                f"the server took the code but gave an experiment that is none of 1 to "
+                f"{MOST_EXPERIMENTS}; ask for another code."
+            )
+        self.token, self.experiment, self.expires = token, experiment, _expiry(words)
         return token
+
+    def renew(self) -> str:
+        """Another token to take the place of this phone's; it counts once it is confirmed.
+
+        Asked for again it is the same, so an answer that is lost does no harm.
+        """
+        answer = self._with_token("POST", self.token)
+        if answer.status != 201:
+            raise _refusal(answer)
+        return _token(_words(answer))
+
+    def confirm(self, token: str) -> Renewed:
+        """Tell the server that this phone holds the other token: the old one no longer counts.
+
+        It may be told again. `Refused` where the server does not know of it.
+        """
+        answer = self._with_token("PUT", token)
+        if answer.status != 200:
+            raise _refusal(answer)
+        words = _words(answer)
+        first_round = words.get("first_round")
+        if type(first_round) is not int or first_round < 0:
+            raise BadAnswer("the server does not say from which round on the new token counts.")
+        self.token, self.expires = token, _expiry(words)
+        return Renewed(first_round, self.expires)
+
+    def _with_token(self, method: str, token: str | None) -> _Answer:
+        if token is None:
+            raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
+        with self._connection_of_its_own():
+            headers = {"Authorization": f"Bearer {token}"}
+            return self._call(method, self._path("token"), headers, b"")
 
     def current(self, held: str | None = None) -> tuple[Published, bytes | None]:
         """Which broadcast is the current one, and its bytes; None where its digest is `held`.
@@ -147,6 +204,8 @@ class Client:
             published = self.published()
             if published.digest == held:
                 return published, None
+            if self._mirror is not None:
+                self._mirror.experiment = self.experiment
             data = (self._mirror or self).broadcast()
             if digest_of(data) != published.digest:  # a round may have closed in between
                 published = self.published()
@@ -159,7 +218,7 @@ class Client:
 
     def published(self) -> Published:
         """Round and digest of the current broadcast: a small document, never from a mirror."""
-        answer = self._call("GET", "/v1/digest", {})
+        answer = self._call("GET", self._path("digest"), {})
         if answer.status != 200:
             raise _refusal(answer)
         words = _words(answer)
@@ -171,7 +230,7 @@ class Client:
     def digests(self) -> list[tuple[int, str]]:
         """Rounds and digests of all broadcasts that the server has handed out, as it says."""
         with self._connection_of_its_own():
-            answer = self._call("GET", "/v1/digests", {}, limit=LARGEST_LIST)
+            answer = self._call("GET", self._path("digests"), {}, limit=LARGEST_LIST)
         if answer.status != 200:
             raise _refusal(answer)
         listed = _words(answer).get("digests")
@@ -186,14 +245,16 @@ class Client:
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""
         headers = {"Accept-Encoding": "gzip"}
-        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
+        path = self._path("broadcast")
+        answer = self._call("GET", path, headers, limit=self._largest_broadcast)
         if answer.status != 200:
             raise _refusal(answer)
         return answer.body
 
-    def submit(self, report: bytes) -> None:
+    def submit(self, report: bytes) -> bool:
         """Send a report; on returning the server has it for good. The same bytes may be sent again.
 
+        Returns whether the server wants this phone to `renew` its token.
         Raises `Refused` where it will never be taken, `Unreachable` or `Overloaded` where it may be
         later: it may then have arrived all the same, which sending the same bytes again finds out.
         """
@@ -204,9 +265,21 @@ class Client:
             "Content-Type": "application/octet-stream",
         }
         with self._connection_of_its_own():
-            answer = self._call("POST", "/v1/report", headers, report)
+            answer = self._call("POST", self._path("report"), headers, report)
         if answer.status not in (200, 201):
             raise _refusal(answer)
+        try:
+            return _words(answer).get("renew") is True
+        except BadAnswer:
+            return False  # whatever it says, it has the report
+
+    def _path(self, name: str) -> str:
+        """Where the server has what is of this phone's experiment."""
+        return f"/v1{self._within}/{name}"
+
+    @property
+    def _within(self) -> str:
+        return "" if self.experiment is None else f"/experiments/{self.experiment}"
 
     @contextmanager
     def _connection_of_its_own(self) -> Iterator[None]:
@@ -248,7 +321,7 @@ class Client:
                 if answer.status not in _NOT_NOW:
                     return answer
                 asked = _retry_after(answer.headers.get("retry-after"), self.server_time)
-                error: ServerError = Overloaded(_said(answer), asked)
+                error: ServerError = Overloaded(_words_of_answer(answer), asked)
                 pause = max(pause, asked or 0.0)
             except Unreachable as unreachable:
                 error = unreachable
@@ -381,7 +454,19 @@ class Client:
         return bytes(body)
 
 
-def _checked(url: str) -> SplitResult:
+def _token(words: Mapping[str, object]) -> str:
+    token = words.get("token")
+    if not (isinstance(token, str) and re.fullmatch("[A-Za-z0-9_-]{16,512}", token)):
+        raise BadAnswer("the server took the request but gave no token; ask for another code.")
+    return token
+
+
+def _expiry(words: Mapping[str, object]) -> float | None:
+    expires = words.get("expires")
+    return float(expires) if isinstance(expires, int | float) else None
+
+
+def _check_url(url: str) -> SplitResult:
     parts = urlsplit(url)
     try:
         valid = bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -438,7 +523,7 @@ def _words(answer: _Answer) -> dict[str, object]:
     return words if isinstance(words, dict) else {}
 
 
-def _said(answer: _Answer) -> str:
+def _words_of_answer(answer: _Answer) -> str:
     return f"the server answers {answer.status}: {_plain(_words(answer).get('message'), 1000)}"
 
 

@@ -14,6 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,7 @@ from nextapp.predictor import SESSION_GAP, CrowdView, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, DeviceCoins, SystemBits
-from nextapp.shares import Shares, transition_shares
+from nextapp.shares import Shares, transition_shares, transition_vector
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0
@@ -31,6 +32,24 @@ LONGEST_PAUSE = 86_400.0
 
 Rows = Callable[[int], int]
 """The row of the catalogue that an app has; -1 for an app that is not in it."""
+
+
+class LightReason(NamedTuple):
+    """Why an app stands where it stands by the light scores, eq. (8).
+
+    ``score`` is q_i^T (p + s), s the session's vector. ``speaks`` has its two parts, "user
+    vector" q_i^T p and "session" q_i^T s, above or below those of the average candidate. A light
+    score is no probability.
+    """
+
+    app: int
+    score: float
+    speaks: dict[str, float]
+
+    @property
+    def strongest(self) -> list[tuple[str, float]]:
+        """What speaks most for it or against it, strongest first."""
+        return sorted(self.speaks.items(), key=lambda part: -abs(part[1]))
 
 
 class PhoneCore:
@@ -67,6 +86,7 @@ class PhoneCore:
         self.habits = habits
         self.broadcast: Broadcast | None = None
         self._rows: Rows = _number_of_row
+        self._buckets: Rows = _number_of_row
         self._user_vector: Floats | None = None
         self._apps: deque[int] = deque()
         self._ages: deque[float] = deque()  # how old the history was at each launch
@@ -126,6 +146,26 @@ class PhoneCore:
         if not self._counts[app]:
             del self._counts[app]
 
+    def columns(self, n: int) -> tuple[npt.NDArray[np.int64], Floats]:
+        """The first n launches of the window: their apps, and how old the history was."""
+        return (
+            np.fromiter(islice(self._apps, n), np.int64, n),
+            np.fromiter(islice(self._ages, n), np.float64, n),
+        )
+
+    def restore(self, apps: npt.NDArray[np.int64], ages: Floats, last_time: float) -> None:
+        """Start from these launches, which `columns` gave and habits know; not one by one."""
+        self._apps, self._ages = deque(apps.tolist()), deque(ages.tolist())
+        self._last_time = last_time
+        gaps = np.flatnonzero(np.diff(ages) > SESSION_GAP)
+        self._n_session = len(ages) - (int(gaps[-1]) + 1 if len(gaps) else 0)
+        n_each = np.bincount(apps)
+        latest = np.full(len(n_each), -1)
+        latest[apps] = np.arange(len(apps))  # where an app is named twice, the last one stays
+        order = np.argsort(latest, kind="stable")
+        order = order[latest[order] >= 0]
+        self._counts = dict(zip(order.tolist(), n_each[order].tolist(), strict=True))
+
     @property
     def n_unlearnt(self) -> int:
         """The latest launches that the habits do not know yet."""
@@ -150,13 +190,18 @@ class PhoneCore:
 
     # --- predictions ---------------------------------------------------------------------------
 
-    def predict(self, n: int, when: float | None = None) -> list[int]:
+    def predict(
+        self, n: int, when: float | None = None, threshold: float | None = None
+    ) -> list[int]:
         """The n most likely next apps among those of the history, best first, eqs. (2), (8).
 
         The session so far counts; it is over if `when` is given and lies past the session's gap.
         With `habits` they are ranked by its scores instead. A phone that has neither habits nor a
-        broadcast names its most recent apps.
+        broadcast names its most recent apps. With a ``threshold`` only apps whose probability is as
+        high are named; that needs habits, as scores are no probabilities.
         """
+        if threshold is not None:
+            return self._above(threshold, n, when)
         candidates = self.candidates
         self.learn()
         scores = self._light_scores(candidates, when) if self._needs_light_scores else None
@@ -166,22 +211,53 @@ class PhoneCore:
             return candidates[:n]
         return [candidates[i] for i in model.top(scores, n)]
 
-    def explain(self, when: float | None = None) -> list[Reason]:
-        """What speaks for each app of the history, best first, in the order of `predict`."""
+    def _above(self, threshold: float, n: int, when: float | None) -> list[int]:
+        if not 0.0 <= threshold <= 1.0:
+            raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
         if self.habits is None:
-            raise RuntimeError("only a phone with habits can say why: PhoneCore(habits=Habits()).")
+            raise ValueError(
+                "a threshold needs probabilities, and SeqMF's scores are none: leave it out, or "
+                "predict by habits."
+            )
         candidates = self.candidates
         self.learn()
+        if not candidates:
+            return []
         taste = self._light_scores(candidates, when) if self._needs_light_scores else None
-        return self.habits.explain(candidates, when, taste)
+        chances = self.habits.chances(candidates, when, taste)
+        return [candidates[i] for i in model.top(chances, n) if chances[i] >= threshold]
+
+    def explain(self, when: float | None = None) -> list[Reason] | list[LightReason]:
+        """What speaks for each app of the history, best first, in the order of `predict`.
+
+        Without habits and without a broadcast nothing is known to speak for any app.
+        """
+        candidates = self.candidates
+        self.learn()
+        if self.habits is not None:
+            taste = self._light_scores(candidates, when) if self._needs_light_scores else None
+            return self.habits.explain(candidates, when, taste)
+        scores = self._light_scores(candidates, when)
+        if scores is None:
+            return [LightReason(app, 0.0, {}) for app in candidates]
+        by_user_vector = self._products(candidates, self.user_vector)
+        parts = {"user vector": by_user_vector, "session": scores - by_user_vector}
+        return [
+            LightReason(
+                candidates[i],
+                float(scores[i]),
+                {name: float(part[i] - part.mean()) for name, part in parts.items()},
+            )
+            for i in (model.top(scores, len(candidates)) if candidates else ())
+        ]
 
     @property
     def _needs_light_scores(self) -> bool:
         return self.habits is None or self.habits.weights.taste != 0.0
 
     def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
-        """Eq. (8) for the candidates, 0 for those of no catalogue; None before any broadcast."""
-        if self.broadcast is None:
+        """Eq. (8) for the candidates, 0 for those of no catalogue; None without app vectors."""
+        if self.broadcast is None or self.broadcast.dim == 0:
             return None
         over = when is not None and when - self._last_time > SESSION_GAP
         n_recent = 0 if over else min(self._n_session, len(self._apps))
@@ -189,12 +265,18 @@ class PhoneCore:
         vectors = self.broadcast.app_vectors
         known = [row for row in map(self._rows, recent) if 0 <= row < len(vectors)]
         session = model.session_vector(vectors[known], self.broadcast.settings.inference)
+        with np.errstate(all="ignore"):
+            return self._products(candidates, self.user_vector + session)
+
+    def _products(self, candidates: list[int], vector: Floats) -> Floats:
+        """The candidates' app vectors times a vector, 0 for those of no catalogue."""
+        vectors = self._broadcast_in_hand().app_vectors
         rows = np.array([self._rows(app) for app in candidates], np.int64)
         listed = (rows >= 0) & (rows < len(vectors))
-        scores = np.zeros(len(candidates))
+        products = np.zeros(len(candidates))
         with np.errstate(all="ignore"):
-            scores[listed] = vectors[rows[listed]] @ (self.user_vector + session)
-        return np.nan_to_num(scores)
+            products[listed] = vectors[rows[listed]] @ vector
+        return np.nan_to_num(products)
 
     def _crowd(self) -> CrowdView | None:
         crowd = None if self.broadcast is None else self.broadcast.crowd
@@ -208,15 +290,21 @@ class PhoneCore:
     # --- the server ----------------------------------------------------------------------------
 
     def take(
-        self, broadcast: Broadcast | None, rows: Rows | None = None, *, keep_vector: bool = False
+        self,
+        broadcast: Broadcast | None,
+        rows: Rows | None = None,
+        *,
+        buckets: Rows | None = None,
+        keep_vector: bool = False,
     ) -> None:
         """Take over a broadcast, or none. Nothing is computed before it is needed.
 
-        ``rows`` says which row of the catalogue an app has; by default its number.
-        ``keep_vector``: the user vector stays as it was solved before.
+        ``rows`` says which row of the catalogue an app has, ``buckets`` which bucket; by default
+        its number. ``keep_vector``: the user vector stays as it was solved before.
         """
         self.broadcast = broadcast
         self._rows = rows or _number_of_row
+        self._buckets = buckets or _number_of_row
         self._statistics = None
         if not keep_vector:
             self._user_vector = None
@@ -253,11 +341,19 @@ class PhoneCore:
     def answer(self, mechanism: Mechanism) -> Gradient:
         """What this phone tells of itself before the mechanism randomises it.
 
-        The gradient F(u), eq. (12), by the user vector in hand; for a mechanism whose ball is the
-        simplex, the phone's transition shares.
+        By the question of the broadcast in hand: the gradient F(u), eq. (12), by the user vector,
+        or what the phone knows of transitions or launches. Where nothing is asked, what the
+        mechanism is for: shares of transitions where its ball is the simplex, else the gradient.
         """
-        if mechanism.ball == "simplex":
-            return self.shares()
+        request = self._broadcast_in_hand().request
+        if request is None:
+            question = "transitions" if mechanism.ball == "simplex" else "gradient"
+        else:
+            question = request.question
+        if question == "transitions":
+            return self.shares() if mechanism.ball == "simplex" else self.transitions()
+        if question == "launches":
+            return self.launches()
         gradient = self.gradient()
         with np.errstate(all="ignore"):
             dense = gradient.dense()
@@ -302,6 +398,28 @@ class PhoneCore:
         """The phone's transition shares over the catalogue."""
         return transition_shares(self._known_history(), self._broadcast_in_hand().n_apps)
 
+    def transitions(self) -> Shares:
+        """The phone's transitions over the catalogue as one vector of length 1."""
+        return transition_vector(self._rows_of_history(), self._broadcast_in_hand().n_apps)
+
+    def launches(self) -> Shares:
+        """√(share of the phone's launches) of each bucket of the catalogue, (n_buckets, 1).
+
+        Its norm is 1 whatever the phone, so that no clip must be chosen; and an app that many
+        phones use a little counts for more than by its share.
+        """
+        buckets = self._broadcast_in_hand().buckets
+        if buckets is None:
+            raise WireError("the catalogue in hand has no buckets to count launches by.")
+        counts = np.zeros(buckets.n_buckets)
+        for app, n in self._counts.items():
+            bucket = self._buckets(app)
+            if 0 <= bucket < buckets.n_buckets:
+                counts[bucket] += n
+        cells = np.flatnonzero(counts)
+        share = counts[cells] / max(1.0, counts.sum())
+        return Shares((len(counts), 1), cells, np.sqrt(share))
+
     def _broadcast_in_hand(self) -> Broadcast:
         if self.broadcast is None:
             raise RuntimeError("this phone has no broadcast yet: take one first.")
@@ -309,10 +427,14 @@ class PhoneCore:
 
     def _known_history(self) -> npt.NDArray[np.int64]:
         """The launches of apps in the catalogue, as its rows."""
+        history = self._rows_of_history()
+        return history[(history >= 0) & (history < self._broadcast_in_hand().n_apps)]
+
+    def _rows_of_history(self) -> npt.NDArray[np.int64]:
+        """The rows of all launches; those of apps that are not in the catalogue are no rows."""
         apps, place = np.unique(self.history, return_inverse=True)
         rows = np.array([self._rows(app) for app in apps.tolist()], np.int64)
-        history = rows[place]
-        return history[(history >= 0) & (history < self._broadcast_in_hand().n_apps)]
+        return rows[place]
 
     def _phone_statistics(self) -> model.PhoneStatistics:
         """Counts and transitions of the apps in the catalogue; kept until the next launch."""
@@ -331,14 +453,18 @@ def _coins(token: bytes | None, round: int) -> DeviceCoins | None:
 
 
 class _OwnCrowd:
-    """A crowd as a phone asks it, which numbers its apps in its own way."""
+    """A crowd as a phone asks it, which numbers its apps in its own way.
+
+    Apps of one row, whose names fall into one bucket, have equal parts of what is told of it.
+    """
 
     def __init__(self, crowd: Crowd, rows: Rows) -> None:
         self.crowd = crowd
         self.rows = rows
 
-        self._apps: npt.NDArray[np.int64] | None = None  # asked for last, and their rows
+        self._apps: npt.NDArray[np.int64] | None = None  # asked for last, their rows
         self._rows_of_apps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
+        self._in_row: Floats = np.zeros(0)  # and how many of them each one's row stands for
 
     def shares(
         self, apps: npt.NDArray[np.int64], last: int | None, before: int | None
@@ -346,7 +472,12 @@ class _OwnCrowd:
         if apps is not self._apps:
             self._apps = apps
             self._rows_of_apps = np.array([self.rows(app) for app in apps.tolist()], np.int64)
-        return self.crowd.shares(self._rows_of_apps, self._row_of(last), self._row_of(before))
+            _, place, n = np.unique(self._rows_of_apps, return_inverse=True, return_counts=True)
+            self._in_row = n[place].astype(np.float64)
+        told, known = self.crowd.shares(
+            self._rows_of_apps, self._row_of(last), self._row_of(before)
+        )
+        return told / self._in_row, known
 
     def _row_of(self, app: int | None) -> int | None:
         return None if app is None else self.rows(app)

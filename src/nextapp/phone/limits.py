@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, Mechanism, requested
+from nextapp.privacy import MECHANISMS, Mechanism, requested_mechanism, requested_shape
 from nextapp.wire import Broadcast, WireError
 
 # Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small.
@@ -25,12 +25,17 @@ LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
 LONGEST_NAME = 255
 MOST_WORK = 1 << 26
-"""Table entries that a seeded mechanism looks up for one report: half a second of one core."""
+"""Table entries that codebook or simhash looks up for one report: half a second of one core.
+
+walsh bounds its own work (`nextapp.privacy.walsh.LARGEST_D`): a second for an answer that is dense
+and as long as that, a millisecond for what phones have.
+"""
 
 MOST_SEARCHED = 1 << 16
 """Numbers of a gradient for mechanisms whose time grows faster, or depends on the gradient."""
 
 OPTIONS: Mapping[str, Mapping[str, float]] = {
+    "walsh": {"b": 8},
     "codebook": {"b": 8},
     "simhash": {"b": 8},
     "harmony": {"k": 64},
@@ -42,6 +47,16 @@ OPTIONS: Mapping[str, Mapping[str, float]] = {
 }
 """The mechanisms that a phone can report by, and the largest value of each of their options."""
 
+PREDICTORS: Mapping[str, tuple[str, ...]] = {
+    "nextapp": ("launches", "transitions"),
+    "seqmf": ("gradient",),
+}
+"""How a phone can predict, and the questions that it answers: those whose outcome it predicts by.
+
+nextapp  its own habits, and the crowd that launches and transitions of many phones make up
+seqmf    the light scores of eq. (8), by the app vectors that gradients train
+"""
+
 
 class BadBroadcast(WireError):
     """A broadcast that is whole but cannot be used."""
@@ -51,13 +66,17 @@ class BeyondLimits(WireError):
     """A request that the owner of the phone does not allow."""
 
 
+class NotUsed(WireError):
+    """A request for what the phone does not predict by: it would spend ε for nothing."""
+
+
 def read_broadcast(data: bytes) -> Broadcast:
     """The broadcast in these bytes, if a phone can use it; else a `WireError`."""
     broadcast = Broadcast.from_bytes(data)
     _check_sizes(broadcast)
     _check_names(broadcast.apps)
     vectors = broadcast.app_vectors
-    largest = float(np.abs(vectors).max())
+    largest = float(np.abs(vectors).max(initial=0.0))
     if not largest <= LARGEST_ENTRY:
         raise BadBroadcast(f"its app vectors have entries up to {largest:g}.")
     gram = broadcast.gram
@@ -73,10 +92,11 @@ def read_broadcast(data: bytes) -> Broadcast:
 
 def _check_sizes(broadcast: Broadcast) -> None:
     n_apps, d = broadcast.n_apps, broadcast.dim
-    if not (0 < n_apps <= MOST_APPS and 0 < d <= MOST_DIMENSIONS and n_apps * d <= MOST_NUMBERS):
+    least = 1 if broadcast.buckets is None else 0  # in its first round no bucket has a slot
+    if not (least <= n_apps <= MOST_APPS and d <= MOST_DIMENSIONS and n_apps * d <= MOST_NUMBERS):
         raise BadBroadcast(
-            f"it has {n_apps} apps of {d} dimensions; a phone takes 1 to {MOST_APPS} apps of 1 to "
-            f"{MOST_DIMENSIONS}, and {MOST_NUMBERS} numbers in all."
+            f"it has {n_apps} apps of {d} dimensions; a phone takes {least} to {MOST_APPS} apps of "
+            f"up to {MOST_DIMENSIONS}, and {MOST_NUMBERS} numbers in all."
         )
 
 
@@ -101,6 +121,7 @@ class Limits:
     lifetime: float = 10.0
     hours: float = 20.0
     mechanisms: tuple[str, ...] = (
+        "walsh",
         "codebook",
         "subset",
         "hadamard",
@@ -133,14 +154,22 @@ class Limits:
             names.append("mechanisms")
         return names
 
-    def mechanism_for(self, broadcast: Broadcast) -> Mechanism:
+    def mechanism_for(self, broadcast: Broadcast, predictor: str = "nextapp") -> Mechanism:
         """The mechanism that a broadcast asks for, if the owner allows such a report.
 
-        `BeyondLimits` where the owner does not; a `WireError` where no phone would.
+        `BeyondLimits` where the owner does not; `NotUsed` where a phone with this `predictor` has
+        nothing from it; a `WireError` where no phone would.
         """
         request = broadcast.request
         if request is None:
             raise WireError(f"the broadcast of round {broadcast.round} asks for no reports.")
+        if request.question not in PREDICTORS[predictor]:
+            other = next(name for name, some in PREDICTORS.items() if request.question in some)
+            raise NotUsed(
+                f"the server asks for {request.question}, which this phone does not predict by "
+                f"(its predictor is {predictor}); a phone set up by init --predictor {other} does. "
+                f"No ε was spent."
+            )
         name = request.mechanism
         if name not in OPTIONS:
             what = "which no phone sends" if name in MECHANISMS else "which is not known"
@@ -172,12 +201,12 @@ class Limits:
                     f"the server asks for {name} with {option!s:.40} = {value!r:.40}, which this "
                     f"phone does not do."
                 )
-        size = broadcast.n_apps * broadcast.dim
+        size = math.prod(requested_shape(broadcast))
         if (
             name in ("codebook", "simhash") and size << int(request.options.get("b", 8)) > MOST_WORK
         ) or (name in ("kashin", "duchi") and size > MOST_SEARCHED):
             raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
-        made = requested(broadcast)
+        made = requested_mechanism(broadcast)
         if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:
             raise WireError(f"{name} is not ε-LDP as it is asked for.")
         if made.guarantee.epsilon > self.per_report:

@@ -18,10 +18,15 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Self
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from nextapp.phone.core import PhoneCore
-from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, read_broadcast
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.phone.core import LightReason, PhoneCore
+from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
 from nextapp.phone.server_errors import (
     NotAsPublished,
     Overloaded,
@@ -44,7 +49,7 @@ from nextapp.phone.store import (
 from nextapp.predictor import Habits, Reason
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.randomness import Bits, SystemBits, below
-from nextapp.wire import Broadcast, WireError
+from nextapp.wire import Broadcast, Floats, WireError, pack, unpack
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client
@@ -85,6 +90,7 @@ _WITHOUT_REPORT: dict[type[Exception], str] = {
     BudgetSpent: "budget",
     ClockError: "clock",
     BeyondLimits: "limits",
+    NotUsed: "unused",
     TooSoon: "limits",
     WireError: "unsafe",
     ServerError: "later",
@@ -99,7 +105,8 @@ class Synced:
     in hand), corrupt or unusable, or the server unreachable or untrusted, and the one in hand
     stays. ``report`` is accepted, done (before), none (not asked for), closed, refused; or it is
     kept for later, as the server did not answer or the phone is unenrolled; or none was drawn, for
-    the owner's limits, the budget, the clock or as unsafe; or it was untried. ``words`` say it to a
+    the owner's limits, the budget, the clock, as unsafe, unused: the phone does not predict by
+    what is asked for, or renewed: its token is new; or it was untried. ``words`` say it to a
     person; ``again`` is when to try again, where that is known.
     """
 
@@ -122,10 +129,13 @@ class Status:
     window: float
     server: str | None
     enrolled: bool
+    experiment: int | None
     round: int | None
     digest: str | None
     fetched: float | None
     n_known: int
+    by_bucket: bool
+    predictor: str
     limits: Limits
     history_gaps: int
     reports: tuple[DrawnReport, ...]
@@ -135,7 +145,7 @@ class Status:
 
 
 class Phone:
-    """One phone over its store.
+    """One phone over its store, which says how it predicts (`Store.predictor`).
 
     Parameters
     ----------
@@ -161,12 +171,13 @@ class Phone:
         self._timer = timer
         self._core: PhoneCore
         self._names: dict[int, str]  # of the apps by their number in the store
-        self._rows: dict[str, int]  # of the catalogue by name
+        self._row_of: Callable[[str], int]  # of the catalogue, by name
         self._digest: str | None  # of the broadcast in hand
         self._kept: deque[int]  # numbers of the launches in the window
         self._oldest: int  # launch in the store
         self._last: int  # launch that is known here
         self._saved: int  # last launch that the kept habits know
+        self._solved: int  # last launch that the user vector knows
         self._load()
 
     # --- launches and predictions --------------------------------------------------------------
@@ -181,7 +192,8 @@ class Phone:
     ) -> None:
         """A launch; once this returns it survives a kill, and if `durable` a power cut.
 
-        Habits learn from it when they are next asked, so that the launcher does not wait for that.
+        Habits learn from it, or the user vector is solved anew, when a prediction is next asked
+        for, so that the launcher does not wait for that.
         ``zone`` is by how many seconds local time is ahead of UTC; None asks the system.
         """
         when = self._clock() if when is None else when
@@ -195,13 +207,20 @@ class Phone:
         if self._kept[0] - self._oldest >= _TRIM:
             self._trim()
 
-    def predict(self, n: int = 5, when: float | None = None) -> list[str]:
-        """The n apps that are most likely launched next, best first."""
+    def predict(
+        self, n: int = 5, when: float | None = None, *, threshold: float | None = None
+    ) -> list[str]:
+        """The n apps that are most likely launched next, best first.
+
+        With a ``threshold`` only those whose probability is as high: those worth prewarming.
+        """
         self._learn()
         when = self._clock() if when is None else when
-        return [self._names[app] for app in self._core.predict(n, when + _zone(when))]
+        return [self._names[app] for app in self._core.predict(n, when + _zone(when), threshold)]
 
-    def explain(self, n: int = 5, when: float | None = None) -> list[tuple[str, Reason]]:
+    def explain(
+        self, n: int = 5, when: float | None = None
+    ) -> list[tuple[str, Reason | LightReason]]:
         """The same n apps, each with what speaks for it."""
         self._learn()
         when = self._clock() if when is None else when
@@ -231,7 +250,15 @@ class Phone:
             words = f"the phone has enrolled anew with {server.url}"
             self.store.settle(report, "withdrawn", words, self._clock())
         self.store.release()
-        self.store.set(server=server.url, token=token)
+        self.store.set(
+            server=server.url,
+            token=token,
+            experiment=server.experiment,
+            token_expires=server.expires,
+            token_from=None,
+            next_token=None,
+            renew=None,
+        )
         self._load()
 
     def sync(
@@ -255,7 +282,8 @@ class Phone:
         """
         if self.store.setting("server") != server.url:
             raise ValueError(f"this phone has not joined {server.url}: join it first.")
-        server.token = server.token or self.store.setting("token")
+        server.token = self.store.setting("token") or server.token
+        server.experiment = self.store.setting("experiment")
         when = self._clock() if when is None else when
         self._refresh()
         try:
@@ -266,19 +294,23 @@ class Phone:
             else:
                 self.take(data, when, server.digests)
         except (ServerError, WireError) as error:
-            outcome = _named(error, _WITHOUT_BROADCAST)
+            outcome = _name_error(error, _WITHOUT_BROADCAST)
             return Synced(outcome, "untried", self.round, str(error), _again(error, when))
         fetched = "same" if data is None else "new"
         words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
             self.store.ledger.trust_clock(when)
         try:
+            self._finish_renewal(server)
             drawn = self._drawn(server, when, bits, trust_clock)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
+            if self.store.setting("renew") and not self.store.reports(state="drawn"):
+                with suppress(ServerError):  # the next sync goes on with it
+                    self._renew(server)
         except (ServerError, WireError, BudgetSpent, ClockError, TooSoon) as error:
-            outcome = _named(error, _WITHOUT_REPORT)
+            outcome = _name_error(error, _WITHOUT_REPORT)
             return Synced(
                 fetched, outcome, self.round, f"{words} No report: {error}", _again(error, when)
             )
@@ -367,12 +399,22 @@ class Phone:
         broadcast = self._core.broadcast
         if broadcast is None:
             raise RuntimeError("there is no broadcast to report to.")
-        drawn = self._settle_closed(server.url, broadcast.round, when)
+        drawn = self._settle_closed(server.federation, broadcast.round, when)
         if drawn is None:
             if broadcast.request is None:
                 return "none", "It asks for no report."
             if server.token is None:
                 return "unenrolled", "This phone has no token: join the server."
+            expires = self.store.setting("token_expires")
+            if expires is not None and when >= expires:
+                try:
+                    self._renew(server)
+                except Refused as error:
+                    words = f"Its token has expired, and no other was given: {error}"
+                    return ("unenrolled" if error.status == 401 else "later"), words
+            first = self.store.setting("token_from")
+            if first is not None and broadcast.round < first:
+                return "renewed", f"Its token is new, and reports from round {first} on."
             drawn = self._draw(server, server.token, broadcast, when, bits, trust_clock)
         if drawn.state != "drawn":
             return "done", f"Its report was {drawn.state} before."
@@ -408,13 +450,13 @@ class Phone:
         Whether there is one, and what it costs, is decided first, without a look at the launches.
         """
         limits = self.store.limits
-        mechanism = limits.mechanism_for(broadcast)
+        mechanism = limits.mechanism_for(broadcast, self.store.predictor)
         self._core.solve()
         report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
 
         def charge() -> DrawnReport:
             return self.store.draw(
-                server.url,
+                server.federation,
                 report,
                 mechanism.guarantee.epsilon,
                 when,
@@ -430,7 +472,8 @@ class Phone:
             self.store.ledger.trust_clock(when)  # two clocks agree
             return charge()
         except AlreadyDrawn:  # by another process, meanwhile
-            (drawn,) = (r for r in self.store.reports(server.url) if r.round == report.round)
+            reports = self.store.reports(server.federation)
+            (drawn,) = (each for each in reports if each.round == report.round)
             return drawn
 
     def _send(self, server: Client, drawn: DrawnReport, when: float) -> tuple[str, str]:
@@ -439,15 +482,46 @@ class Phone:
         if data is None:
             return "done", "Its report was withdrawn or sent meanwhile."
         try:
-            server.submit(data)
+            if server.submit(data):
+                self.store.set(renew=1)
         except Refused as error:
-            if error.status == 401:
+            if error.code == "expired_token":
+                self.store.set(renew=1)
+            elif error.status == 401:
                 return "unenrolled", f"Its report is kept: {error}"
             state = "closed" if error.status == 410 else "refused"
             self.store.settle(drawn, state, str(error), when)
             return state, f"Its report came to nothing: {error}"
         self.store.settle(drawn, "accepted", "", when)
         return "accepted", f"Its report was sent: {drawn.n_bytes} bytes, ε = {drawn.epsilon:g}."
+
+    # --- another token -------------------------------------------------------------------------
+
+    def _renew(self, server: Client) -> None:
+        """Get another token in the place of this phone's, on the disk before the server knows it.
+
+        Only while no report waits to be sent, since that was drawn with the coins of the old one.
+        """
+        self.store.set(next_token=server.renew())
+        self._finish_renewal(server)
+
+    def _finish_renewal(self, server: Client) -> None:
+        """Go on where a renewal was cut off. Until it is known which token counts none is used."""
+        token = self.store.setting("next_token")
+        if token is None:
+            return
+        try:
+            renewed = server.confirm(token)
+        except Refused:  # it was never offered, or forgotten: the old one still counts
+            self.store.set(next_token=None)
+            return
+        self.store.set(
+            token=token,
+            token_from=renewed.first_round,
+            token_expires=renewed.expires,
+            next_token=None,
+            renew=None,
+        )
 
     # --- what is held, and forgetting it -------------------------------------------------------
 
@@ -468,10 +542,13 @@ class Phone:
             window=self.store.window,
             server=self.store.setting("server"),
             enrolled=self.store.setting("token") is not None,
+            experiment=self.store.setting("experiment"),
             round=None if held is None else held.round,
             digest=None if held is None else held.digest,
             fetched=None if held is None else held.fetched,
-            n_known=sum(name in self._rows for name in names),
+            n_known=sum(self._row_of(name) >= 0 for name in names),
+            by_bucket=bool(self._core.broadcast and self._core.broadcast.buckets),
+            predictor=self.store.predictor,
             limits=self.store.limits,
             history_gaps=int(self.store.setting("history_gaps") or 0),
             reports=tuple(self.store.reports()),
@@ -492,6 +569,7 @@ class Phone:
             ],
             "server": self.store.setting("server"),
             "window_seconds": self.store.window,
+            "predictor": self.store.predictor,
             "limits": asdict(self.store.limits),
             "broadcast": None
             if held is None
@@ -531,12 +609,20 @@ class Phone:
         """Build all from the store."""
         self._foreign = self.store.foreign_changes
         self._epoch = self.store.epoch
-        habits, self._saved = self._kept_habits()
+        by_habits = self.store.predictor != "seqmf"  # else by SeqMF's light scores
+        kept = self._kept_memory() if by_habits else None
+        habits = (Habits() if kept is None else kept.habits) if by_habits else None
         self._core = PhoneCore(window=self.store.window, most_launches=MOST_LAUNCHES, habits=habits)
-        self._names, self._kept, self._last = {}, deque(), 0
-        launches = self.store.launches()
-        self._oldest = launches[0].number if launches else 1
-        self._play(launches)
+        self._names, self._kept, self._last, self._saved = {}, deque(), 0, 0
+        self._oldest = self.store.first_number()
+        if kept is not None:
+            there = slice(int(np.searchsorted(kept.numbers, self._oldest)), None)
+            self._core.restore(kept.apps[there], kept.ages[there], kept.last_time)
+            names = {number: name for name, number in self.store.names.items()}
+            self._names = {app: names[app] for app in self._core.candidates}
+            self._kept = deque(kept.numbers[there].tolist())
+            self._last = self._saved = kept.upto
+        self._play(self.store.launches(after=self._last))
         held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
@@ -545,17 +631,24 @@ class Phone:
         self._use(broadcast)
 
     def _use(self, broadcast: Broadcast | None) -> None:
-        self._rows = {} if broadcast is None else _rows(broadcast)
-        rows, names = self._rows, self._names
-        self._core.take(broadcast, lambda app: rows.get(names.get(app, ""), -1))
+        self._row_of, bucket_of = rows_and_buckets(broadcast)
+        row_of, names = self._row_of, self._names
+        self._core.take(
+            broadcast,
+            lambda app: row_of(names.get(app, "")),
+            buckets=lambda app: bucket_of(names.get(app, "")),
+        )
+        self._solved = -1
 
-    def _kept_habits(self) -> tuple[Habits, int]:
-        """The habits of the store and the last launch they know; new ones where none fit."""
+    def _kept_memory(self) -> _Memory | None:
+        """What was kept; None where there is nothing, or where it does not fit the launches."""
         snapshot = self.store.snapshot()
-        if snapshot is not None:
-            with suppress(WireError):  # written by a program that knew other habits
-                return Habits.from_bytes(snapshot.data), snapshot.upto
-        return Habits(), 0
+        if snapshot is None:
+            return None
+        try:  # a program that knew other habits may have written it
+            return _Memory.from_bytes(snapshot.upto, snapshot.data)
+        except WireError:
+            return None
 
     def _play(self, launches: list[Launch]) -> None:
         """Take launches of the store into memory."""
@@ -583,8 +676,13 @@ class Phone:
             self._play(self.store.launches(after=self._last))
 
     def _learn(self) -> None:
-        """Bring the habits up to date, and keep them now and then."""
+        """Bring the habits up to date, and keep them now and then; or the user vector."""
         self._refresh()
+        if self._core.habits is None:
+            if self._core.broadcast is not None and self._solved != self._last:
+                self._core.solve()
+                self._solved = self._last
+            return
         self._core.learn()
         self._save(_SAVE)
 
@@ -596,16 +694,27 @@ class Phone:
             there = set(self._core.candidates)
             for app in [app for app in self._names if app not in there]:
                 del self._names[app]
+            if not self._save(0):  # launches that left must not stay in what was kept
+                self.store.drop_snapshot()
 
-    def _save(self, after: int) -> None:
-        """Keep what was learnt from `after` launches or more, so as not to learn it again."""
+    def _save(self, after: int) -> bool:
+        """Keep what was learnt from `after` launches or more, so as not to learn it again.
+
+        False where nothing of what is in the window was learnt yet.
+        """
         n_unlearnt = self._core.n_unlearnt
         if self._core.habits is None or n_unlearnt >= len(self._kept):
-            return
+            return False
         learnt = self._kept[-1 - n_unlearnt]
         if learnt - self._saved >= after:
-            self.store.keep(Snapshot(learnt, self._core.habits.to_bytes()))
+            n = len(self._kept) - n_unlearnt
+            apps, ages = self._core.columns(n)
+            numbers = np.fromiter(islice(self._kept, n), np.int64, n)
+            last = self.store.launches(after=learnt - 1)[0]
+            memory = _Memory(self._core.habits, learnt, numbers, apps, ages, last.clock + last.zone)
+            self.store.keep(Snapshot(learnt, memory.to_bytes()))
             self._saved = learnt
+        return True
 
     def close(self) -> None:
         """Keep what was learnt, flush, and close the store."""
@@ -622,10 +731,71 @@ class Phone:
         self.close()
 
 
-def _rows(broadcast: Broadcast) -> dict[str, int]:
-    """The row of every app by its name; a catalogue without names is known by its numbers."""
+class _Memory(NamedTuple):
+    """A phone's memory after a launch: what it has learnt and the launches in its window, as
+    columns, so that they need not be read and played one by one."""
+
+    habits: Habits
+    upto: int
+    numbers: npt.NDArray[np.int64]
+    apps: npt.NDArray[np.int64]
+    ages: Floats
+    last_time: float
+
+    def to_bytes(self) -> bytes:
+        """Numbers that follow one another are left out; of up to 256 apps each is one byte."""
+        in_a_row = int(self.numbers[-1] - self.numbers[0]) == len(self.numbers) - 1
+        names, place = np.unique(self.apps, return_inverse=True)
+        tensors: dict[str, npt.NDArray[Any]] = {
+            "habits": np.frombuffer(self.habits.to_bytes(), np.uint8),
+            "numbers": self.numbers[:1] if in_a_row else self.numbers,
+            "names": names,
+            "apps": place.astype(np.uint8 if len(names) <= 256 else np.int64),
+            "ages": self.ages,
+            "last_time": np.array([self.last_time]),
+        }
+        return pack(tensors, {"kind": "nextapp phone"})
+
+    @classmethod
+    def from_bytes(cls, upto: int, data: bytes) -> _Memory:
+        tensors, words = unpack(data)
+        if words.get("kind") != "nextapp phone":
+            raise WireError(f"expected the memory of a phone, got {words.get('kind')!r}.")
+        try:
+            n, numbers = len(tensors["apps"]), tensors["numbers"]
+            found = cls(
+                Habits.from_bytes(tensors["habits"].tobytes()), upto,
+                numbers[0] + np.arange(n) if len(numbers) == 1 else numbers,
+                tensors["names"][tensors["apps"]], tensors["ages"], float(tensors["last_time"][0]),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise WireError(f"a memory that cannot be read: {error}") from error
+        if not len(found.numbers) == n == len(found.ages) or int(found.numbers[-1]) != upto:
+            raise WireError("a memory whose columns do not fit.")
+        return found
+
+
+def rows_and_buckets(
+    broadcast: Broadcast | None,
+) -> tuple[Callable[[str], int], Callable[[str], int]]:
+    """Row and bucket of an app by its name, -1 where it has none.
+
+    A catalogue without names or buckets is known by its numbers.
+    """
+    if broadcast is None:
+        return _nowhere, _nowhere
+    if broadcast.buckets is not None:
+        bucket = cache(broadcast.buckets.bucket)
+        slots = {number: row for row, number in enumerate(broadcast.buckets.slots.tolist())}
+        return lambda name: slots.get(bucket(name), -1), bucket
     names = broadcast.apps or map(str, range(broadcast.n_apps))
-    return {name: row for row, name in enumerate(names)}
+    rows = {name: row for row, name in enumerate(names)}
+    return lambda name: rows.get(name, -1), _nowhere
+
+
+def _nowhere(name: str) -> int:
+    del name
+    return -1
 
 
 def _token_bytes(token: str) -> bytes:
@@ -642,7 +812,7 @@ def _pause() -> float:
     return least + (most - least) * below(SystemBits(), _FINE) / _FINE
 
 
-def _named(error: Exception, outcomes: dict[type[Exception], str]) -> str:
+def _name_error(error: Exception, outcomes: dict[type[Exception], str]) -> str:
     return next(name for kind, name in outcomes.items() if isinstance(error, kind))
 
 

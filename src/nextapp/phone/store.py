@@ -18,10 +18,11 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from nextapp.phone.limits import Limits
+from nextapp.names import unknown
+from nextapp.phone.limits import PREDICTORS, Limits
 from nextapp.phone.witness import Spending, Witness
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
-from nextapp.storage import created_whole
+from nextapp.storage import create_atomically
 from nextapp.wire import Report, digest_of
 
 DAY = 86_400.0
@@ -97,6 +98,7 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "INSERT INTO settings VALUES ('identity', lower(hex(randomblob(16))))",
         "INSERT INTO settings VALUES ('per_report', 1.0), ('hours', 20.0)",
     ),
+    ("INSERT INTO settings VALUES ('predictor', 'nextapp')",),  # there was no other
 )
 VERSION = len(_MIGRATIONS)
 
@@ -245,18 +247,23 @@ class Store:
         per_report: float = Limits.per_report,
         hours: float = Limits.hours,
         mechanisms: Iterable[str] = Limits.mechanisms,
+        predictor: str = "nextapp",
         window: float = WINDOW,
         witness: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> Self:
         """A new phone with the limits of its owner (see `Limits`) and its seconds of history.
 
-        The file appears whole or not at all, and never in the place of another. ``witness`` is a
-        file outside of it that shows if an old copy is put back; by default it lies beside it.
+        ``predictor`` is how it predicts, one of `PREDICTORS`; it answers no other questions than
+        those that this needs. The file appears whole or not at all, and never in the place of
+        another. ``witness`` is a file outside of it that shows if an old copy is put back; by
+        default it lies beside it.
         """
         limits = Limits(per_report, per_day, lifetime, hours, tuple(mechanisms))
         if not (math.isfinite(window) and window > 0):
             raise ValueError(f"window must be a finite number of seconds > 0, got {window!r}.")
+        if predictor not in PREDICTORS:
+            raise ValueError(unknown("predictor", predictor, PREDICTORS))
         path = Path(path)
         if path.exists():
             raise StoreError(
@@ -265,7 +272,7 @@ class Store:
             )
         try:
             with (
-                created_whole(path) as draft,
+                create_atomically(path) as draft,
                 closing(sqlite3.connect(draft, isolation_level=None)) as connection,
             ):
                 connection.execute(f"PRAGMA page_size = {_PAGE}")
@@ -274,7 +281,11 @@ class Store:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = EXTRA")
                 _migrate(connection)
-                values = {"window": float(window), **_kept_limits(limits)}
+                values: dict[str, str | float] = {
+                    "window": float(window),
+                    "predictor": predictor,
+                    **_limits_beside_ledger(limits),
+                }
                 if witness is not None:
                     values["witness"] = str(Path(witness).resolve())
                 connection.executemany(
@@ -321,6 +332,11 @@ class Store:
     @property
     def window(self) -> float:
         return float(self.setting("window"))
+
+    @property
+    def predictor(self) -> str:
+        """How this phone predicts, one of `PREDICTORS`."""
+        return str(self.setting("predictor"))
 
     # --- what other processes did --------------------------------------------------------------
 
@@ -392,6 +408,11 @@ class Store:
         )
         return [Launch(*row) for row in rows]
 
+    def first_number(self) -> int:
+        """The number of the oldest launch; 1 where there is none."""
+        row = self._one("SELECT MIN(number) FROM launches")
+        return 1 if row is None or row[0] is None else int(row[0])
+
     @property
     def names(self) -> dict[str, int]:
         """The number of every app of the history, by name."""
@@ -450,6 +471,10 @@ class Store:
     def keep(self, snapshot: Snapshot) -> None:
         """Keep the predictor; later launches are played to it when it is loaded."""
         self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?)", *snapshot)
+
+    def drop_snapshot(self) -> None:
+        """Give the kept predictor up; it is learnt again from the launches."""
+        self._run("DELETE FROM predictor")
 
     # --- reports -------------------------------------------------------------------------------
 
@@ -532,7 +557,7 @@ class Store:
         self._ledger = Ledger(
             self._connection, lifetime=limits.lifetime, per_day=limits.per_day, raise_budget=loosen
         )
-        self.set(**_kept_limits(limits))
+        self.set(**_limits_beside_ledger(limits))
 
     def draw(
         self,
@@ -746,14 +771,14 @@ class Store:
         try:
             yield
         except sqlite3.Error as error:
-            raise _explained(error, self.path) from error
+            raise _store_error(error, self.path) from error
 
 
 _ADD = """INSERT INTO launches (app, clock, zone) SELECT number, ?, ? FROM apps WHERE name = ?
     RETURNING number, app"""
 
 
-def _kept_limits(limits: Limits) -> dict[str, str | float]:
+def _limits_beside_ledger(limits: Limits) -> dict[str, str | float]:
     """The limits that the ledger does not keep."""
     return {
         "per_report": float(limits.per_report),
@@ -806,7 +831,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
                 connection.execute("ROLLBACK")
 
 
-def _explained(error: sqlite3.Error, path: Path) -> StoreError:
+def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
     code = getattr(error, "sqlite_errorcode", None)
     kind = -1 if code is None else code & 0xFF
     if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -831,7 +856,7 @@ def _as_store_error(error: LedgerError, path: Path) -> StoreError:
     if isinstance(error, DamagedError):
         return StoreDamaged(str(error))
     cause = error.__cause__
-    kind = type(_explained(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
+    kind = type(_store_error(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
     return kind(str(error))
 
 
