@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog, Split, session_starts
-from nextapp.evaluation import evaluate, exam, preset_named
-from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
+from nextapp.evaluation import evaluate, exam, find_preset
+from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice, SROnDeviceByS
 
 GAP = 15 * 60_000
 
@@ -51,7 +51,7 @@ def plainly(log, fraction, preset, model):
         row = (int(user), int(app), int(time))
         limit = 3001 if preset == "authors" else 3000
         repeat = previous is not None and previous[:2] == row[:2] and row[2] - previous[2] < limit
-        if not repeat:
+        if not repeat or preset == "neural":
             events[row[0]].append(row[1:])
         previous = row
     train = {u: rows[: math.floor(fraction * len(rows) + 1e-9)] for u, rows in events.items()}
@@ -61,10 +61,10 @@ def plainly(log, fraction, preset, model):
     pooled = sum(own.values(), Counter())
     seen_apps = {a for c in counts.values() for a in c}
 
-    result = {}
+    result, n_predictions = {}, {}
     for user, rows in test.items():
         by_session = []
-        for whole_session in sessions_of(rows):
+        for whole_session in [rows] if preset == "neural" else sessions_of(rows):
             session = whole_session
             if preset == "authors":
                 session = [e for e in session if e[0] in seen_apps and train[user]]
@@ -77,6 +77,8 @@ def plainly(log, fraction, preset, model):
                     candidates = set(counts[user]) | {target}
                 elif preset == "paper":
                     candidates = {a for a, _ in events[user]}
+                elif preset == "neural":
+                    candidates = set(range(log.n_apps))
                 else:
                     candidates = {a for a, t in events[user] if (t, a) < (when, -1)}
                 if model == "mru":
@@ -90,6 +92,14 @@ def plainly(log, fraction, preset, model):
                     score = {a: pooled[(prefix[-1], a)] for a in candidates}
                 elif model == "sr-od":
                     score = {a: own.get(user, Counter())[(prefix[-1], a)] for a in candidates}
+                elif model == "sr-od-su":  # the share of all transitions into the app
+                    rules = own.get(user, Counter())
+                    into = Counter()
+                    for (_, app), n in rules.items():
+                        into[app] += n
+                    score = {
+                        a: rules[(prefix[-1], a)] / into[a] if into[a] else 0 for a in candidates
+                    }
                 else:
                     score = dict.fromkeys(candidates, 0)
                 if target not in candidates:
@@ -110,17 +120,23 @@ def plainly(log, fraction, preset, model):
         if by_session:
             if preset == "authors":
                 result[user] = np.mean([v for s in by_session for v in s], axis=0)
+            elif preset == "neural":
+                result[user] = np.sum(by_session[0], axis=0)
+                n_predictions[user] = len(by_session[0])
             else:
                 result[user] = np.mean([np.mean(s, axis=0) for s in by_session], axis=0)
+    if preset == "neural":  # their mean is that of all predictions
+        total = sum(n_predictions.values())
+        result = {user: row * len(result) / total for user, row in result.items()}
     return result
 
 
-@pytest.mark.parametrize("preset", ["authors", "paper", "honest"])
-@pytest.mark.parametrize("model", [Random, MRU, MFU, SR, SROnDevice])
+@pytest.mark.parametrize("preset", ["authors", "paper", "honest", "neural"])
+@pytest.mark.parametrize("model", [Random, MRU, MFU, SR, SROnDevice, SROnDeviceByS])
 def test_every_figure_of_every_user(seed, preset, model):
     for number in range(6):
         log = random_log(np.random.default_rng([seed, number]))
-        test = exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named(preset))
+        test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
         predictor = model()
         result = evaluate(test, [predictor], seed=0)
         expected = plainly(log, 0.6, preset, predictor.name)
@@ -137,7 +153,7 @@ def test_the_logs_of_these_tests_have_every_case(seed):
         log = random_log(np.random.default_rng([seed, number]))
         same = (log.user[1:] == log.user[:-1]) & (log.app[1:] == log.app[:-1])
         repeats += (np.diff(log.time)[same] == 3000).sum()
-        test = exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named("authors"))
+        test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("authors"))
         strangers += (test.seen_from > 0).sum()
         lonely += (np.diff(session_starts(log)) == 1).sum()
     assert min(repeats, strangers, lonely) > 0

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nextapp import model
-from nextapp.data import Cycling, LaunchLog, collapsed
-from nextapp.evaluation import METRICS, preset_named
+from nextapp.data import Cycling, LaunchLog
+from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic import (
     FROZEN,
     ZERO,
@@ -59,9 +59,9 @@ def random_log(rng, n_users=5, n_apps=7) -> LaunchLog:
 
 
 def stream_of(log: LaunchLog, preset: str, n: int = 6) -> Stream:
-    chosen = preset_named(preset)
+    chosen = find_preset(preset)
     return Stream(
-        Cycling.parse(f"cycles:{n}").cut(collapsed(log, inclusive=chosen.collapse_inclusive)),
+        Cycling.parse(f"cycles:{n}").cut(chosen.collapse_repeats(log)),
         chosen,
     )
 
@@ -309,7 +309,7 @@ def test_means_are_over_the_users_of_a_cycle_then_over_seeds_and_deltas_add_up()
         other=[[[0.5, 0.5], [nan, 0.8]]],
     )
     assert found.curve("full", "HR@5").mean.tolist() == pytest.approx([0.5, 0.3])
-    delta = found.cumulated("other", "full", "HR@5")
+    delta = found.cumulative_lead("other", "full", "HR@5")
     assert delta.mean.tolist() == pytest.approx([0.0, 0.5])
     assert found.overall("other", "HR@5", "full").mean.tolist() == pytest.approx([0.25])
 
@@ -330,7 +330,7 @@ def test_differences_are_paired():
     """Users far apart from each other, always the same distance from the reference."""
     base = np.linspace(0, 0.8, 30)
     found = courses(full=[[base, base]], other=[[base + 0.1, base + 0.1]])
-    delta = found.cumulated("other", "full", "HR@5")
+    delta = found.cumulative_lead("other", "full", "HR@5")
     np.testing.assert_allclose(delta.low, [0.1, 0.2])
     np.testing.assert_allclose(delta.high, [0.1, 0.2])
 
@@ -340,11 +340,11 @@ def test_a_cycle_in_which_nobody_is_asked_has_no_figure():
     curve = found.curve("full", "HR@5")
     assert np.isnan([curve.mean[0], curve.low[0], curve.high[0]]).all()
     assert curve.mean[1] == pytest.approx(0.6)
-    assert found.cumulated("full", "full", "HR@5").mean.tolist() == [0.0, 0.0]
+    assert found.cumulative_lead("full", "full", "HR@5").mean.tolist() == [0.0, 0.0]
 
 
 def test_one_cycle_is_not_enough():
-    with pytest.raises(ValueError, match="two cycles or more"):
+    with pytest.raises(ValueError, match="two or more cycles"):
         stream_of(random_log(np.random.default_rng(0)), "honest", n=1)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog, Split
-from nextapp.evaluation import METRICS, evaluate, exam, mark, metrics, preset_named
-from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
 
 
@@ -64,7 +64,7 @@ def test_a_target_that_does_not_compete_is_a_miss():
 
 def test_the_session_within_the_test_part_is_all_that_mru_sees():
     log = one_user([3, 3, 3, 3, 0, 1, 2, 0])
-    test = exam(log, Split.parse("fraction:0.5,0,0.5"), preset_named("honest"))
+    test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
     assert test.n_predictions == 3
     by_user, _ = mark(test, MRU())
     # 1 and 2 are unknown when launched, misses; then 0 ranks third behind 2 and 1
@@ -73,7 +73,7 @@ def test_the_session_within_the_test_part_is_all_that_mru_sees():
 
 def test_repeats_are_counted_and_left_out():
     log = one_user([0, 1, 0, 1, 0, 0, 0, 1])
-    test = exam(log, Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     assert test.repeats.tolist() == [True, True, False]
     everything, changed = mark(test, MRU())
     assert everything[0, 0] == pytest.approx(2 / 3)
@@ -82,7 +82,7 @@ def test_repeats_are_counted_and_left_out():
 
 def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them():
     log = one_user([0, 1, 0, 1, 0, 0, 0])
-    test = exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("paper"))
     result = evaluate(test, [MRU()], seed=0).summary()
     assert np.isnan(mark(test, MRU())[1]).all()
     assert result["models"]["mru"]["HR@1"] == 1.0
@@ -91,7 +91,7 @@ def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them():
 
 def test_a_tidy_table_has_a_row_for_every_figure_of_the_summary():
     test = exam(one_user([0, 1] * 6 + [0, 0, 1, 2, 1]), Split.parse("fraction:0.5,0,0.5"),
-                preset_named("honest"))  # fmt: skip
+                find_preset("honest"))  # fmt: skip
     asked = evaluate(test, [MRU(), MFU()], seed=0)
     found, summary = asked.to_polars(), asked.summary()["models"]
     assert found.columns == ["model", "metric", "with_repeats", "value", "low", "high", "n_users",
@@ -107,7 +107,7 @@ def test_a_tidy_table_has_a_row_for_every_figure_of_the_summary():
 
 def test_a_tidy_table_has_nulls_where_nobody_is_asked():
     test = exam(one_user([0, 1, 1, 1, 1, 1, 1, 1], 2), Split.parse("fraction:0.5,0,0.5"),
-                preset_named("honest"))  # fmt: skip
+                find_preset("honest"))  # fmt: skip
     found = evaluate(test, [MRU()], seed=0).to_polars()
     without = [row for row in found.iter_rows(named=True) if not row["with_repeats"]]
     assert {(row["value"], row["low"], row["n_users"]) for row in without} == {(None, None, 0)}
@@ -115,7 +115,7 @@ def test_a_tidy_table_has_nulls_where_nobody_is_asked():
 
 
 def test_an_evaluation_says_what_it_is_in_a_line_and_in_a_notebook():
-    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), preset_named("honest"))
+    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
     asked = evaluate(test, [MRU(), MFU()], seed=0)
     assert repr(asked) == (
         f"<Evaluation of mru, mfu: {test.n_predictions} predictions, 1 users, preset honest, "
@@ -137,7 +137,7 @@ def test_scores_that_are_not_finite_are_an_error_never_a_hit():
             scores[-1] = np.nan
             return scores
 
-    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     with pytest.raises(ValueError, match="broken gave scores that are not finite"):
         mark(test, Broken())
 
@@ -149,14 +149,14 @@ def test_a_predictor_must_score_every_cell():
         def score(self, questions):
             return super().score(questions)[1:]
 
-    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
-    with pytest.raises(ValueError, match="one score a cell"):
+    test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
+    with pytest.raises(ValueError, match="one score per prediction and candidate"):
         mark(test, Short())
 
 
 def test_nothing_to_predict_is_an_error():
     with pytest.raises(ValueError, match="no session of two launches"):
-        exam(one_user([0, 1]), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+        exam(one_user([0, 1]), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
 
 
 def test_how_the_work_is_cut_does_not_matter(monkeypatch, rng):
@@ -173,7 +173,7 @@ def test_how_the_work_is_cut_does_not_matter(monkeypatch, rng):
     figures = []
     for chunks in (1, 3, 1000):
         monkeypatch.setattr(revealing, "_CHUNKS", chunks)
-        test = exam(log, Split.parse("fraction:0.5,0,0.5"), preset_named("honest"))
+        test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
         figures.append([mark(test, p)[0] for p in _fitted(test)])
     for other in figures[1:]:
         for mine, theirs in zip(figures[0], other, strict=True):
@@ -188,8 +188,8 @@ def _fitted(test):
 
 
 def test_an_unknown_preset_names_the_known_ones():
-    with pytest.raises(ValueError, match="authors, paper, honest, got 'fair'"):
-        preset_named("fair")
+    with pytest.raises(ValueError, match="authors, paper, honest, neural, got 'fair'"):
+        find_preset("fair")
 
 
 # --- intervals
@@ -258,7 +258,7 @@ def test_rivals_on_real_logs_have_the_independent_figures(real_logs, name, figur
     from nextapp.data import load
 
     log = load(real_logs / f"{name}.csv.gz")
-    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
     predictors = [Random(), MRU(), MFU(), SR(), SROnDevice()]
     models = evaluate(test, predictors, seed=0).summary()["models"]
     for model, expected in figures.items():

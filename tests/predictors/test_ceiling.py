@@ -7,15 +7,15 @@ import pytest
 
 from nextapp.data import LaunchLog, Split, synthetic
 from nextapp.data.synthetic import chances, make, parse
-from nextapp.evaluation import evaluate, exam, preset_named
-from nextapp.evaluation.static import answered
+from nextapp.evaluation import evaluate, exam, find_preset
+from nextapp.evaluation.static import score_predictions
 from nextapp.predictors import MFU, MRU, SR, Ceiling, Questions, SROnDevice
 
 WORLD = parse("synthetic:phones=40,apps=60,days=20")
 
 
 def asked_of(preset, seed, parameters=WORLD):
-    return exam(make(parameters, seed), Split.parse("fraction:0.6,0,0.4"), preset_named(preset))
+    return exam(make(parameters, seed), Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
 
 
 def test_without_echoes_its_answers_are_the_odds(seed):
@@ -101,10 +101,10 @@ def test_nobody_is_above_it(preset, seed):
     wanted = ("HR@1", "HR@3", "HR@5")
     ceiling = Ceiling(WORLD, seed)
     ceiling.fit(test.history)
-    best = answered(test, ceiling, wanted)
+    best = score_predictions(test, ceiling, wanted)
     for rival in (MRU(), MFU(), SR(), SROnDevice()):
         rival.fit(test.history)
-        gap = best - answered(test, rival, wanted)
+        gap = best - score_predictions(test, rival, wanted)
         assert (gap.mean(axis=0) > -4 * gap.std(axis=0) / np.sqrt(len(gap))).all()
     assert gap.mean(axis=0).min() > 0.02
 
@@ -133,7 +133,7 @@ def test_people_are_refused():
     log = LaunchLog.from_columns(
         [0] * 4, [0, 1, 0, 1], [0, 10_000, 20_000, 30_000], ["anna"], list("ab")
     )
-    test = exam(log, Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     ceiling = Ceiling(synthetic.LSAPP, 0)
     ceiling.fit(test.history)
     with pytest.raises(ValueError, match="only synthetic phones, such as phone-0007; got 'anna'"):

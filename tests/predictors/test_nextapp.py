@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog, Split, read
-from nextapp.evaluation import METRICS, evaluate, exam, mark, preset_named
+from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark
 from nextapp.predictor import DEFAULT, Habits, without
-from nextapp.predictors import MFU, MRU, NextApp, Pooled, SROnDevice, pooled
+from nextapp.predictors import MFU, MRU, NextApp, Pooled, SROnDevice, pool_phones
 
 
 def made(rng, n_users=4, n_each=150, n_apps=14, spread=1.2) -> LaunchLog:
@@ -48,8 +48,8 @@ def one_by_one(test, questions, weights=DEFAULT, crowd=None) -> np.ndarray:
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 @pytest.mark.parametrize("crowded", [False, True])
 def test_the_compiled_form_is_the_plain_one_to_the_twelfth_digit(rng, preset, crowded):
-    test = exam(made(rng), Split.parse("fraction:0.6,0,0.4"), preset_named(preset))
-    predictor = NextApp(crowd=pooled if crowded else None)
+    test = exam(made(rng), Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
+    predictor = NextApp(crowd=pool_phones if crowded else None)
     predictor.fit(test.history)
     for chunk in test.chunks:
         np.testing.assert_allclose(
@@ -73,8 +73,8 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
         np.tile(1_500_000_000_000 + 60_000 * np.arange(n_each), n_users),
         [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
     )  # fmt: skip
-    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("authors"))
-    predictor = NextApp(crowd=pooled)
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("authors"))
+    predictor = NextApp(crowd=pool_phones)
     predictor.fit(test.history)
     gates = np.concatenate([predictor.answers(chunk.questions)[1].gate for chunk in test.chunks])
     assert gates[:4, 0].min() > gates[4:, 0].max()  # those like most of the crowd listen more
@@ -89,8 +89,8 @@ def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
     "ingredient", ["recency", "transitions", "lesson", "adaptation", "again", "longer", "place"]
 )
 def test_the_same_with_ingredients_switched_off(rng, ingredient):
-    test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
-    predictor = NextApp(without(ingredient), crowd=pooled)
+    test = exam(made(rng, 2, 90), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
+    predictor = NextApp(without(ingredient), crowd=pool_phones)
     predictor.fit(test.history)
     for chunk in test.chunks:
         expected = one_by_one(test, chunk.questions, without(ingredient), predictor.crowd)
@@ -105,7 +105,7 @@ def test_the_same_where_apps_and_contexts_give_way(rng):
     log = LaunchLog(
         log.user, rng.integers(0, 320, 2500).astype(np.int32), log.time, log.users, log.apps
     )
-    test = exam(log, Split.parse("fraction:0.98,0,0.02"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.98,0,0.02"), find_preset("paper"))
     predictor = NextApp()
     predictor.fit(test.history)
     for chunk in test.chunks:
@@ -122,7 +122,7 @@ def test_nothing_of_a_launch_is_known_before_it(rng):
     app = log.app.copy()
     app[late:] = np.roll(app[late:], 1)
     other = LaunchLog(log.user, app, log.time, log.users, log.apps)
-    split, preset = Split.parse("fraction:0.5,0,0.5"), preset_named("paper")
+    split, preset = Split.parse("fraction:0.5,0,0.5"), find_preset("paper")
     scores = []
     for which in (log, other):
         test = exam(which, split, preset)
@@ -141,7 +141,7 @@ def test_phones_see_every_launch_after_their_history_once(rng, split):
     """Passed and asked launches together are the rows after the history, up to the last."""
     log = made(rng, 5, 60)
     log = replace(log, time=log.time + np.repeat(rng.integers(0, 3, 5) * 40_000_000, 60))
-    test = exam(log, Split.parse(split), preset_named("paper"))
+    test = exam(log, Split.parse(split), find_preset("paper"))
     whole, seen = test.whole, []
     for chunk in test.chunks:
         questions = chunk.questions
@@ -167,7 +167,7 @@ def test_phones_see_every_launch_after_their_history_once(rng, split):
 @pytest.mark.parametrize("left_out", [-1, 2])
 def test_pooled_is_the_mean_over_the_other_phones(rng, left_out):
     log = made(rng, 6, 40, 9)
-    crowd = pooled(log).others(left_out)
+    crowd = pool_phones(log).others(left_out)
     phones = [user for user in range(6) if user != left_out]
     popularity, moves, pairs = Counter(), Counter(), Counter()
     for user in phones:
@@ -204,8 +204,8 @@ def test_a_phone_is_never_told_what_only_it_does(rng):
     user = np.repeat([0, 1, 2], [20, 30, 20]).astype(np.int32)
     log = LaunchLog(user, app, np.arange(70) * 60_000, ("a", "b", "c"), tuple("vwxyz"))
     apps = np.arange(5)
-    assert pooled(log).others(1).shares(apps, 1, 0)[0].sum() == 0.0
-    assert pooled(log).others(0).shares(apps, 1, 0)[0][2] == pytest.approx(1.0)
+    assert pool_phones(log).others(1).shares(apps, 1, 0)[0].sum() == 0.0
+    assert pool_phones(log).others(0).shares(apps, 1, 0)[0][2] == pytest.approx(1.0)
 
 
 def test_taste_is_mixed_in_by_its_weight(rng):
@@ -223,7 +223,7 @@ def test_taste_is_mixed_in_by_its_weight(rng):
         def score(self, questions):
             return np.concatenate([asked.candidates == self.app for asked in questions]) * 1.0
 
-    test = exam(made(rng, 2, 80), Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    test = exam(made(rng, 2, 80), Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     plain = NextApp()
     plain.fit(test.history)
     for app, lifted in ((999, 0), (3, 1)):
@@ -239,7 +239,7 @@ def test_taste_is_mixed_in_by_its_weight(rng):
 def test_it_beats_the_simple_rivals(seed):
     """On phones like those of the paper's twins; the gap is some ten standard errors."""
     log = read("synthetic:app-usage,phones=60", seed=seed)
-    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     result = evaluate(test, [NextApp(), MRU(), MFU(), SROnDevice()], seed=0)
     for rival in ("mru", "mfu", "sr-od"):
         assert result.difference("nextapp", rival)["HR@5"]["low"] > 0.03
@@ -251,9 +251,9 @@ def test_goals_on_the_real_logs(real_logs):
         test = exam(
             read(str(real_logs / file), seed=0),
             Split.parse("fraction:0.8,0,0.2"),
-            preset_named("paper"),
+            find_preset("paper"),
         )
-        predictor = NextApp(crowd=pooled)
+        predictor = NextApp(crowd=pool_phones)
         predictor.fit(test.history)
         figures = dict(zip(METRICS, mark(test, predictor)[0].mean(axis=0), strict=True))
         assert figures["HR@1"] >= first

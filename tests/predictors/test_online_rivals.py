@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog, Split
-from nextapp.evaluation import exam, preset_named
+from nextapp.evaluation import exam, find_preset
 from nextapp.predictors import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
 
 
@@ -23,7 +23,7 @@ def test(rng):
         [f"u{k}" for k in range(n_users)],
         [f"a{k}" for k in range(n_apps)],
     )
-    return exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named("paper"))
+    return exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("paper"))
 
 
 def expected(rival, before: list[int], others: list[list[int]], app: int) -> float:

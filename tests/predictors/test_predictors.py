@@ -5,7 +5,7 @@ import pytest
 
 from nextapp import model
 from nextapp.data import LaunchLog, Split
-from nextapp.evaluation import exam, mark, preset_named
+from nextapp.evaluation import exam, find_preset, mark
 from nextapp.predictors import SR, Random, SeqMF, Training, frozen, without_sequence
 from nextapp.predictors.factorised import phones, train
 from nextapp.predictors.scoring import Counts, table_pairs
@@ -26,7 +26,7 @@ def log(rng) -> LaunchLog:
 
 @pytest.fixture
 def test_part(log):
-    return exam(log, Split.parse("fraction:0.6,0,0.4"), preset_named("paper"))
+    return exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("paper"))
 
 
 @pytest.mark.parametrize("inference", ["sum", "mean", "last", "window:1", "window:3", "none"])

@@ -1,7 +1,7 @@
-"""Measuring predictors: iterative revealing, HR, MRR and NDCG, intervals over users."""
+"""Evaluation of predictors: iterative revealing, HR, MRR and NDCG, intervals over users."""
 
 from nextapp.evaluation.metrics import METRICS
-from nextapp.evaluation.presets import PRESETS, Preset, preset_named
+from nextapp.evaluation.presets import PRESETS, Preset, find_preset
 from nextapp.evaluation.revealing import Exam, exam
 from nextapp.evaluation.static import Evaluation, Marks, evaluate, mark
 
@@ -14,6 +14,6 @@ __all__ = [
     "Preset",
     "evaluate",
     "exam",
+    "find_preset",
     "mark",
-    "preset_named",
 ]

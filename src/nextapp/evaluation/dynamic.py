@@ -1,29 +1,30 @@
 """The dynamic environment: predict a cycle, then learn from it, cycle after cycle.
 
-The first cycle pre-trains Q and is not asked for. Of every later cycle the launches are predicted
-first, with what was known before it; then the phones and the server may learn from it.
+The first cycle is only for pre-training Q. The launches of every later cycle are first predicted,
+with what was learnt before it; then the phones and the server may learn from it.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
+from nextapp.data.cutting import launches_in_window
 from nextapp.data.cycles import Cycles
-from nextapp.evaluation.intervals import DRAWS, interval, resample
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
-from nextapp.evaluation.static import answered, user_means
+from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.rounds import ReportSum, estimated_sum, play_round, zero_phones
+from nextapp.fleet.rounds import ReportSum, estimate_sum, play_round, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
+from nextapp.intervals import DRAWS, interval, resample
 from nextapp.learners import Optimiser, SeqMFLearner
 from nextapp.predictors import Predictor, SeqMF, Training
 from nextapp.privacy import Mechanism, mechanism
@@ -37,26 +38,31 @@ FROZEN: Literal["frozen"] = "frozen"
 ZERO: Literal["zero"] = "zero"
 Source = Mechanism | Literal["frozen", "zero"]
 
-_MOST_ENTRIES = 10_000_000  # of all reports of a round, up to which their bits are played
+_RUN_AWAY = 1e6  # training has diverged if an entry of Q is larger: scores would soon overflow
+_MOST_ENTRIES = 10_000_000  # largest total of report entries in a round for simulating every report
 
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A log in cycles and the exams on them; all cycles but the first are asked for.
+    """A log in cycles and the exams on them; all cycles except the first are predicted.
 
-    The preset's ``history`` is what lies in the cycles before the one at hand (PAPER.md, R9): with
-    ``history+target`` the user's apps in it compete, with ``so-far`` those launched before the very
-    moment, with ``whole`` also those of later cycles, as the text has it.
+    The history of an exam is all earlier cycles (PAPER.md, R9). Candidates are the user's apps in
+    it with ``history+target``, apps launched before the current launch with ``so-far``, and also
+    those of later cycles with ``whole``, as the paper's text says.
+
+    ``window``: phones learn only from this many days before their last launch, the t of the paper's
+    H_u^(t); 0: from all history.
     """
 
     cycles: Cycles
     preset: Preset
+    window: float = 0.0
 
     def __post_init__(self) -> None:
         if len(self.cycles) < 2:
             raise ValueError(
-                f"a dynamic environment needs two cycles or more, one to learn from and one to "
-                f"predict; {self.cycles.how} gives {len(self.cycles)}."
+                f"the dynamic environment needs two or more cycles, one to learn from and one to "
+                f"predict; {self.cycles.how} gives {len(self.cycles)}: give more, shorter cycles."
             )
 
     @property
@@ -68,7 +74,7 @@ class Stream:
         return FirstLaunches.of(self.cycles.whole)
 
     def exam(self, cycle: int) -> Exam | None:
-        """What is asked in a cycle; None where no session has two launches."""
+        """The exam on a cycle; None if no session has two launches."""
         first = self._first_launches
         return exam_on(
             np.flatnonzero(self.cycles.cycle == cycle),
@@ -81,7 +87,7 @@ class Stream:
         )
 
     def moment(self, cycle: int) -> Moment:
-        launches = self.cycles.before(cycle + 1)
+        launches = launches_in_window(self.cycles.before(cycle + 1), self.window)
         active = np.zeros(launches.n_users, bool)
         active[self.cycles.whole.user[self.cycles.cycle == cycle]] = True
         return Moment(cycle, Fleet.of_log(launches), active, cycle == len(self.cycles) - 1)
@@ -98,39 +104,40 @@ class Moment:
     _solved: dict[tuple[int, int], tuple[object, ...]] = field(default_factory=dict)
 
     def user_vectors(self, broadcast: Broadcast, start: Floats) -> Floats:
-        """Those of all phones solved against a broadcast, eq. (10).
+        """The user vectors of all phones, solved with a broadcast's app vectors, eq. (10).
 
-        A phone that has launched nothing keeps its row of `start`.
+        A phone without launches keeps its row of `start`.
         """
         key = (id(broadcast.app_vectors), id(start))
         if key not in self._solved:
             launched = np.diff(self.fleet.app_starts) > 0
             vectors = solve_user_vectors(self.fleet, broadcast, start, launched)
-            self._solved[key] = (vectors, broadcast.app_vectors, start)  # kept: ids stay unique
+            # Keep references to the arrays, so that their ids stay unique.
+            self._solved[key] = (vectors, broadcast.app_vectors, start)
         return cast(Floats, self._solved[key][0])
 
 
 class Model(Protocol):
-    """What can be played on a stream."""
+    """A model that predicts and learns cycle by cycle."""
 
     @property
     def name(self) -> str: ...
 
     def predictor(self, test: Exam) -> Predictor:
-        """Ready to answer the exam; it has seen nothing of the cycle asked for."""
+        """A predictor for the exam, trained only on earlier cycles."""
         ...
 
     def state(self) -> object:
-        """Models with equal states that are not None answer alike, so one needs not be asked."""
+        """Models with the same state, if not None, predict the same, so one result serves all."""
         ...
 
     def update(self, moment: Moment) -> None:
-        """Learn from the cycle that is over."""
+        """Learn from the cycle that has ended."""
         ...
 
 
 class Refitted:
-    """A predictor that is fitted anew before each cycle, on all launches before it."""
+    """A predictor that is refitted before each cycle, on all launches before it."""
 
     def __init__(self, predictor: Predictor) -> None:
         self._predictor = predictor
@@ -144,15 +151,15 @@ class Refitted:
         return None
 
     def update(self, moment: Moment) -> None:
-        """Nothing: the next fit sees it."""
+        """Do nothing: the next fit includes the cycle."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When Q moves: after every ``q_every`` cycles asked for, by ``q_rounds`` rounds.
+    """When Q is trained: after every ``q_every`` predicted cycles, by ``q_rounds`` rounds.
 
-    Not after the last cycle, as nothing would be measured by it. The phones that launched
-    anything since Q moved last take part, with their whole history.
+    But not after the last cycle, since nothing is predicted then. Phones with a launch since the
+    last training take part, with their whole history.
     """
 
     q_every: int
@@ -168,26 +175,27 @@ class Schedule:
 
 
 class Federation:
-    """SeqMF on the phones of a stream; what is updated when is the regime's affair.
+    """SeqMF on the phones of a stream; the regime says when user vectors are updated.
 
-        full     user vectors every cycle
-        rare     user vectors with Q only
-        global   user vectors never: they stay as they started
+        full     every cycle
+        rare     only together with Q
+        global   never: they keep their initial values
 
     Parameters
     ----------
     app_vectors
-        Q as pre-trained.
+        The pre-trained Q.
     start
-        (n_users, d), user vectors before anything is learnt.
+        (n_users, d), initial user vectors.
     source
-        What moves Q: a mechanism through which the phones report; ``frozen``, nothing; or
-        ``zero``, the same steps along a gradient of zero, so that λQ and the optimiser act alone.
+        What trains Q: a mechanism through which the phones report; ``frozen``: nothing; or
+        ``zero``: the same steps with a gradient of zero, where only λQ and the optimiser act.
     fed_with_zeros
-        Every phone reports a gradient of zero: what is left is the mechanism's noise.
+        Every phone reports a gradient of zero, so that only the mechanism's noise acts.
 
-    ``n_reports`` counts those of each phone; ``cosines`` has one a round, of the estimated sum
-    of gradients to the true one after the clip, which only a simulation can know.
+    ``n_reports`` counts the reports of each phone. ``cosines`` has one entry per round: the cosine
+    between the estimated and the true sum of clipped gradients, which only a simulation knows.
+    ``diverged``: training has diverged, and Q keeps its last finite value.
     """
 
     def __init__(
@@ -216,11 +224,12 @@ class Federation:
         self.fed_with_zeros = fed_with_zeros
         self.n_reports = np.zeros(len(start), np.int64)
         self.cosines: list[float] = []
+        self.diverged = False
         self._first_vectors = app_vectors
         self._waiting = np.zeros(len(start), bool)
         plain = mechanism("identity", n_apps=len(app_vectors), d=app_vectors.shape[1])
-        asked = plain if isinstance(source, str) else source
-        self.server = SeqMFLearner(app_vectors, training.model, optimiser, asked)
+        reporting = plain if isinstance(source, str) else source
+        self.server = SeqMFLearner(app_vectors, training.model, optimiser, reporting)
 
     def predictor(self, test: Exam) -> Predictor:
         del test
@@ -237,7 +246,8 @@ class Federation:
         due = self.schedule.is_due(moment)
         if due and self.source != FROZEN:
             for _ in range(self.schedule.q_rounds):
-                self._round(moment)
+                if not self.diverged:
+                    self._round(moment)
         if due:
             self._waiting[:] = False
         if self.regime == "full" or (self.regime == "rare" and due):
@@ -245,17 +255,27 @@ class Federation:
 
     def _round(self, moment: Moment) -> None:
         """One step on Q, eqs. (11) to (13)."""
+        before = self.server.broadcast
+        try:
+            self._play_round(moment)
+        except FloatingPointError:
+            self.diverged = True
+        if np.abs(self.server.broadcast.app_vectors).max(initial=0.0) > _RUN_AWAY:
+            self.diverged = True
+            self.server.broadcast = replace(before, round=before.round + 1)
+
+    def _play_round(self, moment: Moment) -> None:
         if isinstance(self.source, str):
             play_round(self.server, zero_phones)
             return
-        told = play_round(self.server, functools.partial(self._sum, moment, self.source))
-        if told.estimate is not None:
+        played = play_round(self.server, functools.partial(self._sum, moment, self.source))
+        if played.estimate is not None:
             self.n_reports += self._waiting
-        if told.cosine is not None:
-            self.cosines.append(told.cosine)
+        if played.cosine is not None:
+            self.cosines.append(played.cosine)
 
     def _sum(self, moment: Moment, source: Mechanism, broadcast: Broadcast) -> ReportSum:
-        """The reports of the phones that wait for their turn."""
+        """The sum of the reports of all phones with launches since the last training."""
         fleet = moment.fleet
         if self.fed_with_zeros:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
@@ -271,26 +291,26 @@ class Federation:
         )
         sums = sum_up(mode=self._mode(source))
         try:
-            return ReportSum(estimated_sum(sums, source), sums)
-        except np.linalg.LinAlgError:  # few phones and an odd Q: the law's covariance is singular
+            return ReportSum(estimate_sum(sums, source), sums)
+        except np.linalg.LinAlgError:  # the covariance of the sum can be singular for few phones
             sums = sum_up(mode="exact")
-            return ReportSum(estimated_sum(sums, source), sums)
+            return ReportSum(estimate_sum(sums, source), sums)
 
     @property
     def distance(self) -> float:
-        """How far Q has come from its start, in units of the length it had there."""
+        """Relative distance of Q from its start: ‖Q − Q₀‖ / ‖Q₀‖."""
         start = self._first_vectors
         moved = np.linalg.norm(self.server.broadcast.app_vectors - start)
         return float(moved / np.linalg.norm(start))
 
     def _mode(self, source: Mechanism) -> str:
-        """Every bit where that is quick, else the law of the sum where there is one."""
+        """Simulate every report if that is fast, else draw the sum from its distribution."""
         quick = self._waiting.sum() * source.D <= _MOST_ENTRIES
         return "exact" if quick else cheapest_mode(source.name)
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:
-    """User vectors before anything is learnt: ``random``, or ``zero`` as the authors had them."""
+    """Initial user vectors: ``random``, or ``zero`` as in the authors' code."""
     if how == "zero":
         return np.zeros((n_users, training.dim))
     generator = KeyedBits(seed, purpose="p").generator()
@@ -303,9 +323,9 @@ def play(
     wanted: Sequence[str],
     report: Progress = silent,
 ) -> Floats:
-    """(n_models, n_cycles asked for, n_users, n_wanted): each user's means, cycle by cycle.
+    """Run all models: (n_models, n_predicted_cycles, n_users, len(wanted)) means by user and cycle.
 
-    nan where nothing was asked of a user.
+    NaN where a user has no prediction in a cycle.
     """
     n_users = stream.cycles.whole.n_users
     found = np.full((len(models), len(stream.asked), n_users, len(wanted)), np.nan)
@@ -317,7 +337,7 @@ def play(
                 state = model.state()
                 means = known.get(state) if state is not None else None
                 if means is None:
-                    values = answered(test, model.predictor(test), wanted)
+                    values = score_predictions(test, model.predictor(test), wanted)
                     means = user_means(test, values, np.ones(len(values), bool))
                     known[state] = means
                 found[number, place, test.users] = means
@@ -330,11 +350,11 @@ def play(
 
 @dataclass(frozen=True, eq=False)
 class Courses:
-    """What `play` found, by name: (n_seeds, n_cycles, n_users, n_wanted) each.
+    """The results of `play` by name: (n_seeds, n_cycles, n_users, n_wanted) each.
 
-    A model that draws nothing has one seed. The means are over users, then over seeds. The
-    intervals come from drawing users and seeds with replacement, both at once; the same draws
-    serve all names, so differences are paired over users and seeds.
+    A deterministic model has one seed. Means are over users, then over seeds. Intervals are a
+    bootstrap over users and seeds together; all names share the same resamples, so differences are
+    paired over users and seeds.
     """
 
     by_user: Mapping[str, Floats]
@@ -342,17 +362,17 @@ class Courses:
     seed: int
 
     def curve(self, name: str, metric: str) -> Curve:
-        """The metric of every cycle."""
+        """The metric by cycle."""
         return Curve.of(self._means(name, metric), self._drawn(name, metric))
 
-    def cumulated(self, name: str, reference: str, metric: str) -> Curve:
-        """How far the name is ahead of the reference, summed over the cycles up to each."""
+    def cumulative_lead(self, name: str, reference: str, metric: str) -> Curve:
+        """The difference to the reference, summed over all cycles up to each."""
         means = self._means(name, metric) - self._means(reference, metric)
         drawn = self._drawn(name, metric) - self._drawn(reference, metric)
         return Curve.of(np.nancumsum(means), np.nancumsum(drawn, axis=1))
 
     def overall(self, name: str, metric: str, reference: str | None = None) -> Curve:
-        """The mean over all cycles, or that of the difference to a reference: one point."""
+        """The mean over cycles of the metric, or of its difference to a reference: one point."""
         means, drawn = self._means(name, metric), self._drawn(name, metric)
         if reference is not None:
             means = means - self._means(reference, metric)
@@ -361,7 +381,7 @@ class Courses:
 
     @cached_property
     def _weights(self) -> tuple[Floats, Floats]:
-        """(DRAWS, n_users) and (DRAWS, n_seeds): how often each is drawn."""
+        """(DRAWS, n_users) and (DRAWS, n_seeds): how often each is in every resample."""
         n_seeds = max(len(values) for values in self.by_user.values())
         n_users = next(iter(self.by_user.values())).shape[2]
         users = KeyedBits(self.seed, purpose="boot").generator()
@@ -402,7 +422,7 @@ class Courses:
 
 
 class Curve(NamedTuple):
-    """A figure for every cycle, with its 95 % interval."""
+    """A value for every cycle, with its 95 % interval."""
 
     mean: Floats
     low: Floats

@@ -2,7 +2,7 @@
 
 With the target at rank r (1 is best), each is a weight w(r) up to rank n and 0 beyond:
 
-    HR@n    w = 1             is it among the first n?
+    HR@n    w = 1
     MRR@n   w = 1/r
     NDCG@n  w = 1/log2(r+1)   the ideal list has w(1) = 1
 """
@@ -31,12 +31,12 @@ def values(
     ties: str,
     wanted: Sequence[str] = METRICS,
 ) -> Floats:
-    """(n_predictions, n_wanted): the wanted metrics of every prediction; all nine if not named.
+    """(n_predictions, len(wanted)): the wanted metrics of every prediction; by default all nine.
 
-    ``better`` counts the candidates that score above the target; ``equal`` those that score the
-    same, itself included, and 0 if the target was no candidate: a miss. Pessimistic: the target
-    stands at rank better + equal. Expected: it stands at each rank from better + 1 to better +
-    equal alike.
+    ``better`` is the number of candidates with a higher score than the target; ``equal`` that of
+    candidates with the same score, including the target, or 0 if the target was no candidate (a
+    miss). With pessimistic ties the target has rank better + equal. With expected ties each rank
+    from better + 1 to better + equal is equally likely.
     """
     last = better + equal
     first = np.where(ties == "pessimistic", last, better + 1)

@@ -1,4 +1,4 @@
-"""Iterative revealing: what is asked of every predictor, and where its answers rank the truth."""
+"""Iterative revealing: the questions for every predictor, and the ranks of the true apps."""
 
 from __future__ import annotations
 
@@ -11,20 +11,36 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled
-from nextapp.data.cutting import Split, collapsed, session_starts
+from nextapp.data.cutting import Parts, Split, TooFewDays, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.presets import Preset
 from nextapp.predictors import Questions
 from nextapp.predictors.questions import Indices
 from nextapp.wire import Floats
 
-_CHUNK_CELLS = 2_000_000  # scores held at a time
-_CHUNKS = 8  # at least, for the threads to share
+_CHUNK_CELLS = 2_000_000  # scores in memory per chunk
+_CHUNKS = 8  # smallest number of chunks, for the threads
 _NEVER = np.iinfo(np.intp).max
 
 
+class Predictions(NamedTuple):
+    """Columns with one entry per prediction.
+
+    ``row`` is the launch's row in the log. The user's candidates are ``first_candidate`` to
+    ``last_candidate`` (exclusive), and their scores begin at ``cell``. ``target`` is the position
+    of the launched app among them.
+    """
+
+    user: Indices
+    target: Indices
+    row: Indices
+    cell: Indices
+    first_candidate: Indices
+    last_candidate: Indices
+
+
 class Chunk(NamedTuple):
-    """Questions about whole sessions, and what decides which candidates compete.
+    """Questions about whole sessions, with what determines which candidates compete.
 
     ``rows`` are the launches as rows of the collapsed log; a candidate competes for the launch
     in row t if its ``seen_from`` lies before t.
@@ -34,14 +50,26 @@ class Chunk(NamedTuple):
     rows: Indices
     seen_from: Indices
 
+    @property
+    def predictions(self) -> Predictions:
+        questions = self.questions
+        asked = np.ones(len(questions.launches), bool)
+        asked[questions.session_starts[:-1]] = False  # a session's first launch is not predicted
+        user = np.repeat(questions.session_user, np.diff(questions.session_starts) - 1)
+        first = questions.candidate_starts[user]
+        last = questions.candidate_starts[user + 1]
+        cell = np.cumsum(last - first) - (last - first)
+        return Predictions(user, questions.launches[asked], self.rows[asked], cell, first, last)
+
 
 @dataclass(frozen=True, eq=False)
 class Exam:
-    """A log made ready: what to learn from, and the test sessions to predict.
+    """A log prepared for evaluation: the history to learn from and the test sessions to predict.
 
     ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
-    ``sessions`` (n_sessions + 1,) cuts them. ``users`` are those of the sessions, ascending;
-    each has its candidates, as in `Questions`, with the row after which each competes.
+    ``sessions`` (n_sessions + 1,) are the bounds of the sessions in ``rows``. ``users`` are the
+    users of the sessions, ascending; each has candidates, as in `Questions`, with the row after
+    which each competes.
     """
 
     whole: LaunchLog
@@ -65,12 +93,12 @@ class Exam:
 
     @cached_property
     def session_user(self) -> Indices:
-        """Positions in ``users``."""
+        """(n_sessions,): the position of each session's user in ``users``."""
         return np.searchsorted(self.users, self.whole.user[self.rows[self.sessions[:-1]]])
 
     @cached_property
     def repeats(self) -> npt.NDArray[np.bool_]:
-        """Predictions whose target is the app launched right before it, once more."""
+        """(n_predictions,): whether the target is the same app as the launch before."""
         asked = np.ones(len(self.rows), bool)
         asked[self.sessions[:-1]] = False
         app = self.whole.app[self.rows]
@@ -80,7 +108,7 @@ class Exam:
 
     @property
     def _history_ends(self) -> Indices:
-        """The row past each user's history; the user's first where there is none."""
+        """The row after each user's history; the user's first row if there is no history."""
         if len(self.history) == 0:
             return self.whole.starts[self.users]
         first = int(self.whole.time.min())
@@ -94,9 +122,9 @@ class Exam:
 
     @property
     def _passed(self) -> tuple[Indices, Indices]:
-        """Rows that a phone sees before each session without being asked; where each part begins.
+        """Rows that a phone sees between test sessions without a prediction; and their bounds.
 
-        They lie after the user's history and before the session, not before the one before it.
+        They lie after the user's history or previous session, and before the session.
         """
         begin = self._history_ends[self.session_user]
         same = self.session_user[1:] == self.session_user[:-1]
@@ -108,7 +136,7 @@ class Exam:
 
     @cached_property
     def chunks(self) -> list[Chunk]:
-        """All predictions, in order."""
+        """All predictions, in order, in chunks of whole users."""
         n_apps = self.whole.n_apps
         width = np.diff(self.candidate_starts)
         keys = np.repeat(np.arange(len(self.users)), width) * n_apps + self.candidates
@@ -152,22 +180,43 @@ class Exam:
 
 def exam(log: LaunchLog, split: Split, preset: Preset) -> Exam:
     """Collapse, split, cut sessions, settle who competes (PAPER.md, R9, R12, R14, R15)."""
-    parts = split.cut(collapsed(log, inclusive=preset.collapse_inclusive))
-    whole, history = parts.whole, parts.history
-    first = FirstLaunches.of(whole)
-    known = np.isin(first.pairs, history.user.astype(np.int64) * whole.n_apps + history.app)
-    rows = np.flatnonzero(parts.part == 2)
-    found = exam_on(rows, whole, history, parts.how, preset, first, known)
+    whole = preset.collapse_repeats(log)
+    try:
+        parts = split.cut(whole)
+    except TooFewDays as error:
+        raise ValueError(f"{error} {_split_that_fits(whole, preset)}") from None
+    found = _exam_of_parts(parts, preset)
     if found is None:
         raise ValueError(
             f"the test part of split {parts.how} has no session of two launches or more, so there "
-            f"is nothing to predict. Give a larger test part, or 'fraction:0.8,0,0.2'."
+            f"is nothing to predict. {_split_that_fits(whole, preset)}"
         )
     return found
 
 
+def _exam_of_parts(parts: Parts, preset: Preset) -> Exam | None:
+    whole, history = parts.whole, parts.history
+    first = FirstLaunches.of(whole)
+    known = np.isin(first.pairs, history.user.astype(np.int64) * whole.n_apps + history.app)
+    rows = np.flatnonzero(parts.part == 2)
+    return exam_on(rows, whole, history, parts.how, preset, first, known)
+
+
+def _split_that_fits(whole: LaunchLog, preset: Preset) -> str:
+    """Which split leaves something to learn from and something to predict; tried one by one."""
+    for train in (0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2):
+        split = Split("fraction", train, 0, round(1 - train, 1))
+        parts = split.cut(whole)
+        if len(parts.history) and _exam_of_parts(parts, preset) is not None:
+            return f"This split fits: {split}."
+    return (
+        f"No split fits this log of {len(whole):,} launches: two launches of one person within 15 "
+        f"minutes are needed after the training part. Give a longer log."
+    )
+
+
 class FirstLaunches(NamedTuple):
-    """Every pair of a user and an app, as user · n_apps + app, ascending, and its first row."""
+    """All pairs of user and app, as user · n_apps + app, ascending, and the first row of each."""
 
     pairs: npt.NDArray[np.int64]
     row: Indices
@@ -186,12 +235,15 @@ def exam_on(
     first: FirstLaunches,
     known: npt.NDArray[np.bool_],
 ) -> Exam | None:
-    """The exam on these rows of a collapsed log; None where they leave nothing to predict.
+    """The exam on these rows of a collapsed log; None if there is nothing to predict.
 
-    ``known`` says of each pair of ``first`` whether it occurs in the history.
+    ``known``: for each pair of ``first``, whether it occurs in the history.
     """
-    session = session_starts(whole.where(_mask(rows, len(whole))))
-    number = np.repeat(np.arange(len(session) - 1), np.diff(session))
+    if preset.sessions == "gap":
+        session = session_starts(whole.where(_mask(rows, len(whole))))
+        number = np.repeat(np.arange(len(session) - 1), np.diff(session))
+    else:
+        number = np.unique(whole.user[rows], return_inverse=True)[1]
     if preset.drop_unseen:
         users, apps = np.zeros(whole.n_users, bool), np.zeros(whole.n_apps, bool)
         users[first.pairs[known] // whole.n_apps] = True
@@ -208,7 +260,10 @@ def exam_on(
     users = np.unique(whole.user[rows])
     asked = np.isin(first.pairs // whole.n_apps, users)
     pairs, first_row = first.pairs[asked], first.row[asked]
-    if preset.candidates == "whole":
+    if preset.candidates == "catalogue":
+        pairs = (users[:, None] * np.int64(whole.n_apps) + np.arange(whole.n_apps)).ravel()
+        seen_from = np.full(len(pairs), -1)
+    elif preset.candidates == "whole":
         seen_from = np.full(len(pairs), -1)
     elif preset.candidates == "so-far":
         seen_from = first_row
@@ -235,60 +290,33 @@ def _mask(rows: Indices, n: int) -> npt.NDArray[np.bool_]:
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:
-    """For every prediction, candidates above the target and level with it; and if all is finite.
+    """For every prediction, the number of candidates that score higher than the target, and equal
+    to it (including the target); and whether all scores are finite.
 
-    A target that does not compete has none level with it, not even itself: a miss.
+    If the target does not compete, both are 0: a miss.
     """
-    questions = chunk.questions
-    return _ranks(
-        questions.candidate_starts,
-        questions.session_user,
-        questions.session_starts,
-        questions.launches,
-        questions.cell_starts,
-        scores,
-        chunk.rows,
-        chunk.seen_from,
-        preset.candidates == "history+target",
-    )
+    return _ranks(chunk.predictions, chunk.seen_from, scores, preset.candidates == "history+target")
 
 
 @compiled
 def _ranks(
-    candidate_starts: Indices,
-    session_user: Indices,
-    session_starts: Indices,
-    launches: Indices,
-    cell_starts: Indices,
-    scores: Floats,
-    rows: Indices,
-    seen_from: Indices,
-    target_competes: bool,
+    predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
 ) -> tuple[Indices, Indices, bool]:
-    n_predictions = len(launches) - len(session_user)
+    n_predictions = len(predictions.user)
     better = np.zeros(n_predictions, np.intp)
     equal = np.zeros(n_predictions, np.intp)
     finite = True
-    prediction = 0
-    for s in range(len(session_user)):
-        user = session_user[s]
-        seen = seen_from[candidate_starts[user] : candidate_starts[user + 1]]
-        k = len(seen)
-        cell = cell_starts[s]
-        for launch in range(session_starts[s] + 1, session_starts[s + 1]):
-            target = launches[launch]
-            row = rows[launch]
-            score = scores[cell + target]
-            competes = target_competes or seen[target] < row
-            above, level = 0, 0
-            for i in range(k):
-                if seen[i] < row or (target_competes and i == target):
-                    finite &= np.isfinite(scores[cell + i])
-                    above += scores[cell + i] > score
-                    level += scores[cell + i] == score
-            if competes:
-                better[prediction] = above
-                equal[prediction] = level
-            cell += k
-            prediction += 1
+    for n in range(n_predictions):
+        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
+        score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
+        target, row = predictions.target[n], predictions.row[n]
+        above, level = 0, 0
+        for i in range(len(seen)):
+            if seen[i] < row or (target_competes and i == target):
+                finite &= np.isfinite(score[i])
+                above += score[i] > score[target]
+                level += score[i] == score[target]
+        if target_competes or seen[target] < row:
+            better[n] = above
+            equal[n] = level
     return better, equal, finite

@@ -1,4 +1,4 @@
-"""The static environment: learn from one part of a log, predict another, and say how well."""
+"""The static environment: train on one part of a log, predict another part, and measure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextapp.evaluation import metrics
-from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.evaluation import calibration, metrics
+from nextapp.evaluation.calibration import Tally
 from nextapp.evaluation.revealing import Chunk, Exam, ranks
 from nextapp.evaluation.tables import figures_table
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.wire import Floats
 
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """One predictor's result: (n_users, 9) means of each user, in the order of `metrics.METRICS`.
+    """One predictor's result: (n_users, 9) means by user, in the order of `metrics.METRICS`.
 
-    ``without_repeats`` leaves out predictions of the app just launched; a user who has no
-    others has nan there.
+    ``without_repeats`` leaves out predictions whose target is the app launched just before; users
+    without other predictions have NaN there. ``tally`` has the counts for calibration and
+    prewarming; ``chances``: the scores are log P.
     """
 
     name: str
@@ -36,11 +38,13 @@ class Marks:
     without_repeats: Floats
     fit_seconds: float
     predict_seconds: float
+    tally: Tally
+    chances: bool
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """All predictors on one exam."""
+    """The results of all predictors on one exam."""
 
     exam: Exam
     marks: Sequence[Marks]
@@ -64,6 +68,7 @@ class Evaluation:
                 "without_repeats": _figures(mark.without_repeats, drawn_changed[:, columns]),
                 "fit_seconds": round(mark.fit_seconds, 4),
                 "predict_seconds": round(mark.predict_seconds, 4),
+                **calibration.summary(mark.tally, self.seed, chances=mark.chances),
             }
         return {
             "n_users": self.n_users,
@@ -76,9 +81,9 @@ class Evaluation:
         }
 
     def to_polars(self) -> pl.DataFrame:
-        """A row for every model and metric, with and without exact repeats; docs/results-schema.md.
+        """One row per model and metric, with and without exact repeats; docs/results-schema.md.
 
-        ``n_users`` are those who are asked anything there; without any, the figures are null.
+        ``n_users`` is the number of users with at least one prediction; if 0, the figures are null.
         """
         import polars as pl
 
@@ -111,14 +116,14 @@ class Evaluation:
 
     def __repr__(self) -> str:
         names = ", ".join(mark.name for mark in self.marks)
-        return f"<Evaluation of {names}: {self._asked()}>"
+        return f"<Evaluation of {names}: {self._size()}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the table with its intervals."""
+        """The table with intervals, for notebooks."""
         table = figures_table(self.summary()["models"], intervals=True)
-        return f"{table.html()}<p>{escape(self._asked())}</p>"
+        return f"{table.html()}<p>{escape(self._size())}</p>"
 
-    def _asked(self) -> str:
+    def _size(self) -> str:
         return (
             f"{self.exam.n_predictions:,} predictions, {self.n_users:,} users, preset "
             f"{self.exam.preset.name}, split {self.exam.how}"
@@ -138,7 +143,7 @@ class Evaluation:
 
 
 def _figures(by_user: Floats, drawn: Floats) -> dict[str, object]:
-    """Means over users and their intervals; None where no user has any prediction."""
+    """Means over users and their intervals; None if no user has a prediction."""
     there = ~np.isnan(by_user[:, 0])
     if not there.any():
         nothing = dict.fromkeys(metrics.METRICS)
@@ -160,44 +165,72 @@ def evaluate(
     seed: int,
     announce: Callable[[str], None] = lambda name: None,
 ) -> Evaluation:
-    """Fit each predictor on the exam's history and mark its answers."""
+    """Fit each predictor on the exam's history and measure its predictions.
+
+    `announce` is called with the name of each predictor before it is fitted.
+    """
     marks = []
     for predictor in predictors:
         announce(predictor.name)
         start = time.perf_counter()
         predictor.fit(exam.history)
         middle = time.perf_counter()
-        by_user, without_repeats = mark(exam, predictor)
+        tally = Tally.empty(len(exam.users))
+        by_user, without_repeats = mark(exam, predictor, tally)
         end = time.perf_counter()
-        marks.append(Marks(predictor.name, by_user, without_repeats, middle - start, end - middle))
+        marks.append(
+            Marks(
+                predictor.name,
+                by_user,
+                without_repeats,
+                middle - start,
+                end - middle,
+                tally,
+                getattr(predictor, "scores_are_log_chances", False),
+            )
+        )
     return Evaluation(exam, marks, seed)
 
 
-def mark(exam: Exam, predictor: Predictor) -> tuple[Floats, Floats]:
-    """Each user's means of the nine metrics: over all predictions, and without exact repeats."""
-    values = answered(exam, predictor)
+def mark(exam: Exam, predictor: Predictor, tally: Tally | None = None) -> tuple[Floats, Floats]:
+    """Each user's means of the nine metrics: over all predictions, and without exact repeats.
+
+    If the preset averages over predictions, a user's means are weighted by the user's number of
+    predictions, so that the mean over users is the mean over predictions. If `tally` is given, the
+    counts for calibration are written to it.
+    """
+    values = score_predictions(exam, predictor, tally=tally)
     return (
         user_means(exam, values, np.ones(len(values), bool)),
         user_means(exam, values, ~exam.repeats),
     )
 
 
-def answered(exam: Exam, predictor: Predictor, wanted: Sequence[str] = metrics.METRICS) -> Floats:
-    """(n_predictions, n_wanted): the wanted metrics of every prediction, in order."""
+def score_predictions(
+    exam: Exam,
+    predictor: Predictor,
+    wanted: Sequence[str] = metrics.METRICS,
+    tally: Tally | None = None,
+) -> Floats:
+    """(n_predictions, len(wanted)): the wanted metrics of every prediction, in order."""
 
     def answer(chunk: Chunk) -> Floats:
         scores = predictor.score(chunk.questions)
         if len(scores) != chunk.questions.cell_starts[-1]:
             raise ValueError(
-                f"{predictor.name} must give one score a cell, {chunk.questions.cell_starts[-1]} "
-                f"in all, got {len(scores)}."
+                f"{predictor.name} must give one score per prediction and candidate, "
+                f"{chunk.questions.cell_starts[-1]} in total, got {len(scores)}."
             )
         better, equal, finite = ranks(chunk, scores, exam.preset)
         if not finite:
             raise ValueError(
-                f"{predictor.name} gave scores that are not finite; they cannot be ranked, and "
-                f"none counts as a hit. Lower its learning rate, or look at its input."
+                f"{predictor.name} gave scores that are not finite, so they cannot be ranked: "
+                f"lower its learning rate, or check its input."
             )
+        if tally is not None:  # each user is in one chunk
+            users = np.searchsorted(exam.users, chunk.questions.users)
+            competes = exam.preset.candidates == "history+target"
+            tally.put(users, calibration.tally_of(chunk, scores, better, equal, competes))
         ties = "expected" if predictor.in_expectation else exam.preset.ties
         return metrics.values(better, equal, ties, wanted)
 
@@ -208,10 +241,15 @@ def answered(exam: Exam, predictor: Predictor, wanted: Sequence[str] = metrics.M
 def user_means(
     exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> Floats:
-    """Predictions → (session →) user, as the preset says."""
+    """(n_users, columns): means over the counted predictions of each user, as in the preset."""
     session = exam.prediction_session[counted]
-    if not exam.preset.by_session:
+    if exam.preset.average == "user":
         return _means(exam.session_user[session], values[counted], len(exam.users))
+    if exam.preset.average == "prediction":
+        user = exam.session_user[session]
+        n_each = np.bincount(user, minlength=len(exam.users))[:, None]
+        means = _means(user, values[counted], len(exam.users))
+        return np.where(n_each > 0, np.nan_to_num(means) * n_each / max(n_each.mean(), 1e-300), 0.0)
     by_session = _means(session, values[counted], len(exam.sessions) - 1)
     there = ~np.isnan(by_session[:, 0])
     return _means(exam.session_user[there], by_session[there], len(exam.users))
@@ -220,7 +258,7 @@ def user_means(
 def _means(
     group: np.ndarray[tuple[int], np.dtype[np.intp]], values: Floats, n_groups: int
 ) -> Floats:
-    """(n_groups, columns): means of the rows of each group, nan where there are none."""
+    """(n_groups, columns): mean of the rows of each group, NaN for an empty group."""
     size = np.bincount(group, minlength=n_groups)
     totals = np.stack(
         [np.bincount(group, column, minlength=n_groups) for column in values.T], axis=1

@@ -7,10 +7,10 @@ from typing import Any
 
 from nextapp.evaluation.metrics import METRICS
 from nextapp.predictors import Ceiling
-from nextapp.table import Column, Kind, Measured, Table
+from nextapp.table import Column, Kind, Measured, Table, measured_from
 
-# The ceiling is above for what it knows, and a control is there to be compared with.
-NOT_RANKED = (Ceiling.name, "seqmf-frozen")
+SHOWN = (1, 2, 3, 5, 10)  # numbers of apps that a rival without probabilities prewarms
+NOT_RANKED = (Ceiling.name, "seqmf-frozen")  # no rivals: an upper bound and a control
 
 
 def figures_table(
@@ -20,23 +20,24 @@ def figures_table(
     without_repeats: bool = False,
     notes: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
-    """One row a model, one column a metric; best and second best are marked, as in the paper.
+    """One row per model, one column per metric; best and second best are marked, as in the paper.
 
-    ``models`` is that part of a result; ``notes`` are words for cells, by model and metric.
+    ``models`` is the entry ``models`` of a result; ``notes`` are texts for cells, by model and
+    metric.
     """
     found = {
         name: row["without_repeats"] if without_repeats else row for name, row in models.items()
     }
     kind: Kind = "interval" if intervals else "figure"
     there = all(row[METRICS[0]] is not None for row in found.values())
-    said = notes or {}
+    notes = notes or {}
     return Table(
         [
             Column("model", "name"),
             *(Column(metric, kind, between="–", ranked=True) for metric in METRICS),
         ],
         [
-            [name, *(_figure(row, metric, said.get(name, {})) for metric in METRICS)]
+            [name, *(_figure(row, metric, notes.get(name, {})) for metric in METRICS)]
             for name, row in found.items()
             if there
         ],
@@ -47,7 +48,7 @@ def figures_table(
 
 
 def whole_table(models: Mapping[str, Any]) -> Table:
-    """One row a model: every metric with its interval, then without exact repeats."""
+    """One row per model: every metric with its interval, then without exact repeats."""
     return Table(
         [
             Column("model", "name"),
@@ -62,6 +63,56 @@ def whole_table(models: Mapping[str, Any]) -> Table:
             ]
             for name, row in models.items()
         ],
+    )
+
+
+def calibration_table(models: Mapping[str, Any]) -> Table:
+    """One row per model with probabilities: its calibration errors."""
+    return Table(
+        [
+            Column("model", "name"),
+            Column("ECE", "interval"),
+            Column("ECE of the first", "interval"),
+        ],
+        [
+            [
+                name,
+                measured_from(row["calibration"]["ece"]),
+                measured_from(row["calibration"]["ece_first"]),
+            ]
+            for name, row in models.items()
+            if row["calibration"] is not None
+        ],
+        title="calibration",
+        caption="expected calibration error per launch, over all apps and for the most likely app",
+    )
+
+
+def prewarm_table(models: Mapping[str, Any]) -> Table:
+    """Prewarms and hits per launch, for apps above a probability or the top n apps."""
+    rows: list[list[Any]] = []
+    for name, row in models.items():
+        above, first = row["prewarm"]["above"], row["prewarm"]["first"]
+        if above is not None:
+            rows += [
+                [name, f"P ≥ {threshold:g}", prewarms, Measured(hits, low, high)]
+                for threshold, prewarms, hits, low, high in zip(*above.values(), strict=True)
+            ]
+        else:
+            rows += [
+                [name, f"first {n}", float(n), Measured(hits, low, high)]
+                for n, hits, low, high in zip(*first.values(), strict=True)
+                if n in SHOWN
+            ]
+    return Table(
+        [
+            Column("model", "name"),
+            Column("prewarmed", "text"),
+            Column("prewarms per launch", form="plain", digits=2),
+            Column("hits per launch", "interval"),
+        ],
+        rows,
+        title="prewarming",
     )
 
 

@@ -1,17 +1,22 @@
 """Ways to predict the next app, behind one protocol."""
 
+from nextapp.predictors.appusage2vec import AppUsage2Vec
 from nextapp.predictors.ceiling import Ceiling
 from nextapp.predictors.factorised import SeqMF, Training, frozen, without_sequence
 from nextapp.predictors.nextapp import NextApp, online_scores
 from nextapp.predictors.online_rivals import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
-from nextapp.predictors.pooled import Pooled, pooled, pooled_without_pairs
+from nextapp.predictors.pooled import Pooled, pool_phones, pool_phones_without_pairs
+from nextapp.predictors.ppm import PPM
 from nextapp.predictors.questions import Predictor, Question, Questions
-from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
+from nextapp.predictors.ranker import Ranker
+from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice, SROnDeviceByS
 
 __all__ = [
     "MFU",
     "MRU",
+    "PPM",
     "SR",
+    "AppUsage2Vec",
     "Ceiling",
     "NextApp",
     "OnlineMFU",
@@ -23,12 +28,14 @@ __all__ = [
     "Question",
     "Questions",
     "Random",
+    "Ranker",
     "SROnDevice",
+    "SROnDeviceByS",
     "SeqMF",
     "Training",
     "frozen",
     "online_scores",
-    "pooled",
-    "pooled_without_pairs",
+    "pool_phones",
+    "pool_phones_without_pairs",
     "without_sequence",
 ]

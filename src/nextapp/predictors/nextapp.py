@@ -23,10 +23,15 @@ class NextApp:
     The statistics come from the history and go on with every launch of the test part once it has
     been revealed, those that nobody is asked about included. ``taste`` gives the SeqMF scores,
     where they are to be mixed in; ``crowd`` is what all phones start from, or how
-    it is learnt from the history, such as `pooled`.
+    it is learnt from the history, such as `pool_phones`.
     """
 
     in_expectation = False
+
+    @property
+    def scores_are_log_chances(self) -> bool:
+        """Not where taste is mixed in."""
+        return self.taste is None
 
     def __init__(
         self,
@@ -50,20 +55,14 @@ class NextApp:
     def score(self, questions: Questions) -> Floats:
         scores, _ = self.answers(questions)
         if self.taste is not None:
-            scores += self.weights.taste * _standardised(questions, self.taste.score(questions))
+            scores += self.weights.taste * _standardise(questions, self.taste.score(questions))
         return scores
 
     def answers(self, questions: Questions) -> tuple[Floats, Learnt]:
         """The scores without taste, and the weights each phone ends with."""
-        return answers(
-            launch_streams(self.history, questions),
-            questions.candidate_starts,
-            int(questions.cell_starts[-1]),
-            self.weights,
-            crowd_cells(
-                self.crowd, questions.users, questions.candidates, questions.candidate_starts
-            ),
-        )
+        streams, starts = launch_streams(self.history, questions), questions.candidate_starts
+        told = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
+        return answers(streams, starts, int(questions.cell_starts[-1]), self.weights, told)
 
 
 def launch_streams(history: LaunchLog, questions: Questions) -> Streams:
@@ -112,17 +111,25 @@ def launch_streams(history: LaunchLog, questions: Questions) -> Streams:
 
 
 def crowd_cells(
-    crowd: Crowd | Pooled | None, users: Indices, candidates: Indices, starts: Indices
+    crowd: Crowd | Pooled | None,
+    users: Indices,
+    candidates: Indices,
+    starts: Indices,
+    streams: Streams | None = None,
 ) -> CrowdCells:
     """What the crowd says of the candidates of phones, those of phone v from starts[v] on.
 
-    What a phone is told by a `Pooled` crowd leaves out its own launches.
+    What a phone is told by a `Pooled` crowd leaves out its own launches. With ``streams`` only what
+    comes after the apps that are launched there.
     """
     tables = []
     for v, user in enumerate(users.tolist() if crowd is not None else ()):
         own = candidates[starts[v] : starts[v + 1]].astype(np.int64)
         if isinstance(crowd, Pooled):
-            tables.append(crowd.others(user).tables(own))
+            launched = None
+            if streams is not None:
+                launched = own[np.unique(streams.launches[slice(*streams.starts[v : v + 2])])]
+            tables.append(crowd.others(user).tables(own, launched))
         elif crowd is not None:
             share = np.array([crowd.shares(own, last)[0] for last in own.tolist()])
             unknown = np.full(len(own) ** 2, -1)
@@ -161,7 +168,7 @@ def online_scores(
     return scores.reshape(len(seconds), len(candidates))
 
 
-def _standardised(questions: Questions, taste: Floats) -> Floats:
+def _standardise(questions: Questions, taste: Floats) -> Floats:
     """Each prediction's scores less their mean, by their standard deviation."""
     width = np.diff(questions.candidate_starts)[questions.session_user]
     sizes = np.repeat(width, np.diff(questions.session_starts) - 1)

@@ -61,8 +61,11 @@ class OtherPhones(NamedTuple):
             return share, 0.0
         return (launches[known] + PAIR_WEIGHT * share) / (total + PAIR_WEIGHT), total
 
-    def tables(self, apps: Whole) -> Tables:
-        """`shares` of these apps after each of them, and after any two of them, at once."""
+    def tables(self, apps: Whole, launched: Whole | None = None) -> Tables:
+        """`shares` of these apps after each of them, and after any two of them, at once.
+
+        With ``launched`` only after two of those: the others are never asked for.
+        """
         n, k = self.n_apps, len(apps)
         place = np.full(n, -1)
         place[apps] = np.arange(k)
@@ -73,6 +76,10 @@ class OtherPhones(NamedTuple):
 
         before, last = place[self.pairs // n // n], place[self.pairs // n % n]
         there = (before >= 0) & (last >= 0)
+        if launched is not None:
+            asked = np.zeros(n, bool)
+            asked[launched] = True
+            there &= asked[self.pairs // n // n] & asked[self.pairs // n % n]
         launches, following = self.launches[there], place[self.pairs[there] % n]
         context, row = np.unique(before[there] * k + last[there], return_inverse=True)
         told = np.bincount(row, launches, minlength=len(context)).astype(np.float64)
@@ -145,13 +152,13 @@ class Pooled:
 _LEAST = 1e-12
 
 
-def pooled(history: LaunchLog) -> Pooled:
+def pool_phones(history: LaunchLog) -> Pooled:
     """What all phones of a log know together."""
     return Pooled(history)
 
 
-def pooled_without_pairs(history: LaunchLog) -> Pooled:
-    """`pooled`, of the last app alone: what private crowds can tell."""
+def pool_phones_without_pairs(history: LaunchLog) -> Pooled:
+    """`pool_phones`, of the last app alone: what private crowds can tell."""
     return Pooled(history, pairs=False)
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from nextapp import predictor
 from nextapp.compiled import compiled, usable_in_loops
-from nextapp.predictor import Weights
+from nextapp.predictor import State, View, Weights
 from nextapp.predictors.questions import Indices
 from nextapp.wire import Floats
 
@@ -19,6 +19,7 @@ _MAX_APPS, _SESSION_GAP = predictor.MAX_APPS, predictor.SESSION_GAP
 _LEAST_CHANCE = predictor.LEAST_CHANCE
 _new_state, _look, _answer = predictor.new_state, predictor.look, predictor.answer
 _observe, _forget = predictor.observe, predictor.forget
+_crowd_evidence = predictor.crowd_evidence
 
 
 class Streams(NamedTuple):
@@ -53,6 +54,42 @@ class CrowdCells(NamedTuple):
     pair_starts: Indices
 
 
+class Seen(NamedTuple):
+    """What was seen of the likeliest candidates of every launch asked for, likeliest first.
+
+    All are empty where it is not wanted. ``features`` (n_asked, n, len(SEEN)), ``candidates``
+    (n_asked, n) are places among the k of the phone, -1 where there are fewer, and ``launched``
+    (n_asked,) is the place of the app that came.
+    """
+
+    features: npt.NDArray[np.float32]
+    candidates: npt.NDArray[np.int32]
+    launched: npt.NDArray[np.int32]
+
+
+SEEN = (
+    *predictor.STATISTICS, "score", "share of the crowd", "launches of the crowd",
+    "launches after the last app", "launches after the last two", "place", "age", "time of day",
+    "apps", "set of weights",
+)  # fmt: skip
+_N_STATISTICS, _AT_HOUR, _FIRST_HOUR = (
+    predictor.N_STATISTICS, predictor.AT_HOUR, predictor.FIRST_HOUR,
+)  # fmt: skip
+
+
+def empty_record() -> Seen:
+    return record_for(0, 0)
+
+
+def record_for(n_asked: int, n_candidates: int) -> Seen:
+    """Room for so many launches."""
+    return Seen(
+        np.zeros((n_asked, n_candidates, len(SEEN)), np.float32),
+        np.full((n_asked, n_candidates), -1, np.int32),
+        np.zeros(n_asked, np.int32),
+    )
+
+
 class Learnt(NamedTuple):
     """The weights that phones end with, (n_phones, …): sets by statistics, and the gate."""
 
@@ -66,16 +103,47 @@ def answers(
     n_cells: int,
     weights: Weights,
     crowd: CrowdCells,
+    seen: Seen | None = None,
 ) -> tuple[Floats, Learnt]:
     """The scores of `Habits` for every prediction asked of these phones, one cell a candidate; and
-    the weights that each phone ends with."""
+    the weights that each phone ends with. What was seen is written to `seen`, if given."""
     scores = np.empty(n_cells)
     start = np.array([weights.changed, weights.opening, weights.repeated])
     gate, rates = np.array(weights.gate), np.array([weights.rate, weights.lesson])
     n = len(candidate_starts) - 1
     learnt = Learnt(np.empty((n, *start.shape)), np.empty((n, len(gate))))
-    _answers(streams, candidate_starts, start, gate, rates, crowd, scores, learnt)
+    seen = empty_record() if seen is None else seen
+    _answers(streams, candidate_starts, start, gate, rates, crowd, scores, learnt, seen)
     return scores, learnt
+
+
+@compiled
+def _note(
+    seen: Seen,
+    number: int,
+    state: State,
+    view: View,
+    slots: Indices,
+    scores: Floats,
+    share: Floats,
+    told: float,
+) -> None:
+    best = np.argsort(-scores)[: seen.candidates.shape[1]]
+    for at in range(len(best)):
+        i, slot = best[at], slots[best[at]]
+        seen.candidates[number, at] = i
+        features = seen.features[number, at]
+        features[:_N_STATISTICS] = np.nan
+        features[_N_STATISTICS:] = np.array([
+            scores[i], 0.0, told, view.seen, view.seen_pair, -1.0, -1.0,
+            float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]), float(view.number),
+        ])  # fmt: skip
+        if len(share) > 0:
+            features[_N_STATISTICS + 1] = share[i]
+        if slot >= 0:
+            features[:_N_STATISTICS] = view.features[:, slot]
+            features[_N_STATISTICS + 5] = state.place[slot]
+            features[_N_STATISTICS + 6] = view.ages[slot]
 
 
 @compiled
@@ -88,15 +156,17 @@ def _answers(
     crowd: CrowdCells,
     scores: Floats,
     learnt: Learnt,
+    seen: Seen,
 ) -> None:
     nothing: Floats = np.zeros(0)
     first_pair = 0  # cell of `pair_share` with which those of a phone begin
+    number = 0  # of the launch asked for
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
         room = min(k, _MAX_APPS)
         state = _new_state(room, start, gate, rates)
         slots, apps = np.full(k, -1), np.zeros(room, np.int64)
-        share, own_share, told = nothing, nothing, 0.0
+        share, own_share, told, evidence = nothing, nothing, 0.0, nothing
         last = -1
         cell = streams.cell[v]
         for row in range(streams.starts[v], streams.starts[v + 1]):
@@ -104,9 +174,15 @@ def _answers(
             clock = state.clock[0]
             asked = streams.asked[row]
             view = _look(state, when if streams.timed or not asked else clock)
+            if len(share) > 0:
+                evidence = _crowd_evidence(view, told)
             if asked:
-                chances = _answer(state, view, slots, share, told)
+                chances = _answer(state, view, slots, share, evidence)
                 scores[cell : cell + k] = np.log(np.maximum(chances, _LEAST_CHANCE))
+                if len(seen.launched) > 0:
+                    seen.launched[number] = app
+                    _note(seen, number, state, view, slots, scores[cell : cell + k], share, told)
+                    number += 1
                 cell += k
                 if not streams.timed and when - clock > _SESSION_GAP:
                     view = _look(state, when)
@@ -118,7 +194,7 @@ def _answers(
                     slots[apps[slot]] = -1
                     _forget(state, slot)
                 slots[app], apps[slot] = slot, app
-            _observe(state, view, slot, when, new, own_share, told)
+            _observe(state, view, slot, when, new, own_share, evidence)
             if len(crowd.share) > 0:
                 first = crowd.share_starts[v] + app * k
                 share, told = crowd.share[first : first + k], 0.0

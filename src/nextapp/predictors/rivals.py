@@ -1,4 +1,4 @@
-"""The rivals that count: Random, MRU, MFU, SR, SR-od (PAPER.md, R18)."""
+"""The rivals that count: Random, MRU, MFU, SR, SR-od (PAPER.md, R18, R22)."""
 
 from __future__ import annotations
 
@@ -93,3 +93,25 @@ class SROnDevice(SR):
 
     name = "sr-od"
     on_device = True
+
+
+class SROnDeviceByS(SROnDevice):
+    """SR-od scored with S_u, as the paper's authors ran it in their dynamic runs (PAPER.md, R22).
+
+    In their reading of S_u a rule is worth its share of all transitions *into* the app (R1): how
+    often i came after j, divided by how often i came after anything.
+    """
+
+    name = "sr-od-su"
+
+    def fit(self, history: LaunchLog) -> None:
+        super().fit(history)
+        same_user = history.user[1:] == history.user[:-1]
+        owner = history.user[1:][same_user].astype(np.int64)
+        self.into = Counts.of(owner * history.n_apps + history.app[1:][same_user])
+
+    def score(self, questions: Questions) -> Floats:
+        user, previous, following = table_pairs(questions)
+        into = self.into.at(user.astype(np.int64) * self.n_apps + following)
+        shares = self.rules.at(self._keys(user, previous, following)) / np.maximum(into, 1)
+        return session_scores(questions, np.zeros(len(questions.candidates)), shares, "last")

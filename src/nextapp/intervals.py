@@ -1,4 +1,4 @@
-"""95 % intervals from a bootstrap over users."""
+"""95 % confidence intervals from a bootstrap over users or phones."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _CELLS = 4_000_000
 
 
 def bootstrap_means(by_user: Floats, seed: int) -> Floats:
-    """(DRAWS, columns): means over users drawn with replacement; a user's nan counts for nothing.
+    """(DRAWS, columns): bootstrap means over users; NaN values are ignored.
 
-    The same draw of users serves all columns, so differences between columns are paired.
+    All columns use the same resamples of users, so differences between columns are paired.
     """
     generator = KeyedBits(seed, purpose="boot").generator()
     n_users = len(by_user)
@@ -32,11 +32,11 @@ def bootstrap_means(by_user: Floats, seed: int) -> Floats:
 
 
 def resample(generator: np.random.Generator, n: int, draws: int = DRAWS) -> Floats:
-    """(draws, n): how often each of n is drawn, when n are drawn with replacement."""
+    """(draws, n): how often each of n items is in a bootstrap sample of size n."""
     return generator.multinomial(n, np.full(n, 1.0 / n), draws).astype(float)
 
 
 def interval(means: Floats) -> Floats:
-    """(2, columns): the middle 95 % of bootstrap means."""
+    """(2, columns) or (2,): the 2.5 % and 97.5 % quantiles of bootstrap means."""
     tail = (1 - LEVEL) / 2
     return np.nanquantile(means, [tail, 1 - tail], axis=0)

@@ -1,0 +1,183 @@
+"""Calibration of predicted probabilities, and what prewarming apps by them gains.
+
+A predictor whose scores are log P (`scores_are_log_chances`) gives every candidate app a
+probability p at every launch; y is 1 for the app that was launched and 0 for all others.
+
+    reliability   apps with p in a bin: mean p, and the share that was launched, Σy / n
+    ECE           expected calibration error, Σ over bins |Σ (p − y)| / launches
+    ECE of the first   the same for the most likely app of each launch only
+    prewarms      apps with p ≥ a threshold, per launch; hits: launches whose app was among them
+
+A rival without probabilities prewarms its top n apps: n prewarms per launch, HR@n hits.
+Intervals are 95 %, over users.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nextapp.compiled import compiled
+from nextapp.evaluation.revealing import Chunk, Predictions
+from nextapp.intervals import interval, resample
+from nextapp.predictors.questions import Indices
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Floats
+
+EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+"""Lower edges of the bins; most apps are unlikely, so the first bins are narrow."""
+
+THRESHOLDS = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
+N_FIRST = 10  # apps that a rival without probabilities prewarms, at most
+_P, _CAME, _N = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts by user: sums of p, of y and of apps by bin, for all apps and for the most likely one;
+    prewarms and hits by threshold; launches whose app is in the top n; launches."""
+
+    bins: Floats  # (n_users, 2, len(EDGES), 3)
+    above: Floats  # (n_users, len(THRESHOLDS), 2): prewarms, hits
+    first: Floats  # (n_users, N_FIRST): hits
+    launches: Floats  # (n_users,)
+
+    @classmethod
+    def empty(cls, n_users: int) -> Tally:
+        return cls(
+            np.zeros((n_users, 2, len(EDGES), 3)),
+            np.zeros((n_users, len(THRESHOLDS), 2)),
+            np.zeros((n_users, N_FIRST)),
+            np.zeros(n_users),
+        )
+
+    def put(self, users: Indices, other: Tally) -> None:
+        """Set the rows of these users to the rows of another tally."""
+        for own, part in zip(
+            (self.bins, self.above, self.first, self.launches),
+            (other.bins, other.above, other.first, other.launches),
+            strict=True,
+        ):
+            own[users] = part
+
+
+def tally_of(
+    chunk: Chunk, scores: Floats, better: Indices, equal: Indices, target_competes: bool
+) -> Tally:
+    """The tally of one chunk, for the users of its questions. Only candidates that compete count.
+
+    ``better`` and ``equal`` are the results of `nextapp.evaluation.revealing.ranks`.
+    """
+    found = Tally.empty(len(chunk.questions.users))
+    _tally(
+        chunk.predictions, chunk.seen_from, scores, target_competes, better, equal,
+        found.bins, found.above, found.first, found.launches, EDGES, THRESHOLDS,
+    )  # fmt: skip
+    return found
+
+
+@compiled
+def _tally(
+    predictions: Predictions,
+    seen_from: Indices,
+    scores: Floats,
+    target_competes: bool,
+    better: Indices,
+    equal: Indices,
+    bins: Floats,
+    above: Floats,
+    first: Floats,
+    n_launches: Floats,
+    edges: Floats,
+    thresholds: Floats,
+) -> None:
+    for n in range(len(predictions.user)):
+        seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
+        score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
+        user, target, row = predictions.user[n], predictions.target[n], predictions.row[n]
+        best, most = -1, -1.0
+        for i in range(len(seen)):
+            if not (seen[i] < row or (target_competes and i == target)):
+                continue
+            p, came = np.exp(score[i]), 1.0 if i == target else 0.0
+            if p > most:
+                best, most = i, p
+            each = bins[user, 0, np.searchsorted(edges, p, side="right") - 1]
+            each[0] += p
+            each[1] += came
+            each[2] += 1.0
+            for number in range(len(thresholds)):
+                if p < thresholds[number]:
+                    break
+                above[user, number, 0] += 1.0
+                above[user, number, 1] += came
+        if best >= 0:
+            each = bins[user, 1, np.searchsorted(edges, most, side="right") - 1]
+            each[0] += most
+            each[1] += 1.0 if best == target else 0.0
+            each[2] += 1.0
+        for k in range(first.shape[1]):
+            hit = min(max(k + 1 - better[n], 0), equal[n])
+            first[user, k] += hit / max(equal[n], 1)
+        n_launches[user] += 1.0
+
+
+def summary(found: Tally, seed: int, *, chances: bool) -> dict[str, Any]:
+    """The figures as plain values; calibration only if scores are probabilities (`chances`).
+
+    Figures are sums over all launches, not means over users, since a bin has few apps of one user.
+    Intervals are a bootstrap over users.
+    """
+    n_users = len(found.launches)
+    drawn = resample(KeyedBits(seed, purpose="boot").generator(), n_users)
+    total = found.launches.sum()
+    totals = drawn @ found.launches
+    first = found.first.sum(axis=0) / total
+    low, high = interval((drawn @ found.first) / totals[:, None])
+    prewarm: dict[str, Any] = {
+        "first": {
+            "prewarms": list(range(1, N_FIRST + 1)),
+            "hits": first.tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
+        },
+        "above": None,
+    }
+    if not chances:
+        return {"prewarm": prewarm, "calibration": None}
+    above = found.above.sum(axis=0) / total
+    low, high = interval((drawn @ found.above[:, :, 1]) / totals[:, None])
+    prewarm["above"] = {
+        "threshold": THRESHOLDS.tolist(),
+        "prewarms": above[:, 0].tolist(),
+        "hits": above[:, 1].tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+    }
+    calibrated: dict[str, Any] = {}
+    for number, name in enumerate(("ece", "ece_first")):
+        by_user = found.bins[:, number]
+        low, high = interval((_wrong(np.tensordot(drawn, by_user, axes=1)) / totals)[:, None])
+        mean = float(_wrong(by_user.sum(axis=0)) / total)
+        calibrated[name] = {"mean": mean, "low": float(low[0]), "high": float(high[0])}
+    there = found.bins[:, 0].sum(axis=0)[:, _N] > 0
+    bins = found.bins[:, 0, there]
+    sums, drawn_sums = bins.sum(axis=0), np.tensordot(drawn, bins, axes=1)
+    low, high = interval(drawn_sums[:, :, _CAME] / np.maximum(drawn_sums[:, :, _N], 1.0))
+    calibrated["reliability"] = {
+        "from": EDGES[there].tolist(),
+        "apps": sums[:, _N].tolist(),
+        "said": (sums[:, _P] / sums[:, _N]).tolist(),
+        "came": (sums[:, _CAME] / sums[:, _N]).tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+    }
+    return {"prewarm": prewarm, "calibration": calibrated}
+
+
+def _wrong(bins: Floats) -> Floats:
+    """Σ over bins |Σ (p − y)|."""
+    wrong: Floats = np.abs(bins[..., _P] - bins[..., _CAME]).sum(axis=-1)
+    return wrong

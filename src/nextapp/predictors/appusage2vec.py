@@ -1,0 +1,265 @@
+"""`AppUsage2Vec`: a published neural rival, written again small (Zhao et al., ICDE 2019).
+
+Vectors of apps and users are learnt over all phones. From the last r launches, apps a₁ … a_r (the
+latest last) with their ages t₁ … t_r, of user u, at a time of day and weekday z (one-hot):
+
+    x     = [v(a₁), t₁, …, v(a_r), t_r]                  apps with their ages
+    α     = softmax(tanh(x A + b_A))                     app attention, one weight a launch
+    s     = Σ α_l v(a_l)                                 the sequence
+    f, g  = two layers of tanh(· W + b), from s and u     dual networks
+    P     = softmax([f ⊙ g, z] C + b_C)                  over all apps
+
+Trained by Adam on the cross-entropy; after training it stays as it is. Left out are the paper's
+top-k loss and its dropout. An age is log(1 + seconds) / 10, and z is that of the latest launch: the
+moment of the launch asked for is not known. Scores are log P over the candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.data.log import LaunchLog
+from nextapp.predictors.nextapp import launch_streams
+from nextapp.predictors.questions import Questions
+from nextapp.wire import Floats
+
+Single = npt.NDArray[np.float32] | Floats
+Whole = npt.NDArray[np.int64]
+Parameters = dict[str, Single]
+
+N_TIMES = 24 + 7
+_HOUR, _DAY = 3600.0, 86400.0
+_LAYERS = ("1", "2")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Round numbers, those of public re-implementations where they agree; nothing is tuned."""
+
+    dim: int = 64
+    n_recent: int = 4
+    epochs: int = 8
+    batch: int = 512
+    rate: float = 0.003
+
+
+class Batch(NamedTuple):
+    """What is known before a launch, a row for each."""
+
+    user: Whole  # (n,)
+    apps: Whole  # (n, n_recent), the latest last; n_apps where there is none
+    ages: Single  # (n, n_recent)
+    times: Whole  # (n, 2): hour, and 24 + weekday
+
+    def at(self, rows: slice | Whole) -> Batch:
+        return Batch(self.user[rows], self.apps[rows], self.ages[rows], self.times[rows])
+
+
+class AppUsage2Vec:
+    """App attention and dual networks over vectors of apps and users, trained per log."""
+
+    name = "appusage2vec"
+    in_expectation = False
+    scores_are_log_chances = True
+
+    def __init__(self, seed: int = 0, training: Training | None = None) -> None:
+        self.seed = seed
+        self.training = training or Training()
+
+    def fit(self, history: LaunchLog) -> None:
+        self.history = history
+        rng = np.random.default_rng(self.seed)
+        self.parameters = starting_parameters(
+            history.n_users, history.n_apps, self.training, rng, np.float32
+        )
+        number = np.arange(len(history)) - history.starts[history.user]
+        rows = np.flatnonzero(number > 0)
+        if len(rows) == 0:
+            return
+        known = _windows(
+            history.user.astype(np.int64), history.app.astype(np.int64), history.time / 1000.0,
+            history.starts, rows, history.n_apps, self.training.n_recent,
+        )  # fmt: skip
+        train(self.parameters, known, history.app[rows].astype(np.int64), self.training, rng)
+
+    def score(self, questions: Questions) -> Floats:
+        streams = launch_streams(self.history, questions)
+        k = np.diff(questions.candidate_starts)
+        phone = np.repeat(np.arange(len(k)), np.diff(streams.starts))
+        rows = np.flatnonzero(streams.asked)
+        known = _windows(
+            questions.users[phone].astype(np.int64),
+            questions.candidates[questions.candidate_starts[phone] + streams.launches],
+            streams.seconds, streams.starts, rows, self.history.n_apps, self.training.n_recent,
+            phone,
+        )  # fmt: skip
+        own = [
+            questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
+            for v in range(len(k))
+        ]
+        scores, cell = np.empty(int(questions.cell_starts[-1])), streams.cell.copy()
+        step = self.training.batch
+        for first in range(0, len(rows), step):
+            logits, _ = forward(self.parameters, known.at(slice(first, first + step)))
+            for number, row in enumerate(rows[first : first + step].tolist()):
+                v = phone[row]
+                of_own = logits[number, own[v]].astype(np.float64)
+                top = of_own.max()
+                total = top + np.log(np.exp(of_own - top).sum())
+                scores[cell[v] : cell[v] + k[v]] = of_own - total
+                cell[v] += k[v]
+        return scores
+
+
+def _windows(
+    user: Whole,
+    app: Whole,
+    seconds: Floats,
+    starts: npt.NDArray[np.integer],
+    rows: npt.NDArray[np.integer],
+    n_apps: int,
+    n_recent: int,
+    phone: npt.NDArray[np.integer] | None = None,
+) -> Batch:
+    """What is known before the launches in these rows. Each has one before it."""
+    owner = user if phone is None else phone
+    back = rows[:, None] - np.arange(n_recent, 0, -1)
+    there = back >= np.asarray(starts)[owner[rows]][:, None]
+    back = np.maximum(back, 0)
+    now = seconds[rows - 1]
+    ages = np.log1p(np.maximum(now[:, None] - seconds[back], 0.0)) / 10.0
+    hour = now // _HOUR % 24
+    weekday = 24 + now // _DAY % 7
+    return Batch(
+        user[rows],
+        np.where(there, app[back], n_apps),
+        np.where(there, ages, 0.0).astype(np.float32),
+        np.stack([hour, weekday], axis=1).astype(np.int64),
+    )
+
+
+def starting_parameters(
+    n_users: int,
+    n_apps: int,
+    training: Training,
+    rng: np.random.Generator,
+    kind: type[np.floating],
+) -> Parameters:
+    """Normal vectors; matrices by Glorot's rule; a row of zeros stands for no app."""
+    d, r = training.dim, training.n_recent
+
+    def matrix(n_in: int, n_out: int) -> Single:
+        return rng.normal(0.0, np.sqrt(2.0 / (n_in + n_out)), (n_in, n_out)).astype(kind)
+
+    found: Parameters = {
+        "apps": (rng.normal(0.0, 0.3, (n_apps + 1, d))).astype(kind),
+        "users": (rng.normal(0.0, 0.3, (n_users, d))).astype(kind),
+        "A": matrix(r * (d + 1), r),
+        "b_A": np.zeros(r, kind),
+        "C": matrix(d, n_apps),
+        "C_z": np.zeros((N_TIMES, n_apps), kind),
+        "b_C": np.zeros(n_apps, kind),
+    }
+    for layer in _LAYERS:
+        for network in ("f", "g"):
+            found[network + layer], found["b_" + network + layer] = matrix(d, d), np.zeros(d, kind)
+    found["apps"][-1] = 0.0
+    return found
+
+
+def forward(parameters: Parameters, known: Batch) -> tuple[Single, dict[str, Single]]:
+    """(n, n_apps) logits, and what `gradient` needs of the way there."""
+    n = len(known.user)
+    vectors = parameters["apps"][known.apps]  # (n, r, d)
+    x = np.concatenate([vectors, known.ages[:, :, None]], axis=2).reshape(n, -1)
+    bent = np.tanh(x @ parameters["A"] + parameters["b_A"])
+    alpha = np.exp(bent)
+    alpha /= alpha.sum(axis=1, keepdims=True)
+    kept = {
+        "vectors": vectors, "x": x, "bent": bent, "alpha": alpha,
+        "f0": (alpha[:, :, None] * vectors).sum(axis=1), "g0": parameters["users"][known.user],
+    }  # fmt: skip
+    for network in ("f", "g"):
+        for before, layer in zip(("0", "1"), _LAYERS, strict=True):
+            name = network + layer
+            kept[name] = np.tanh(
+                kept[network + before] @ parameters[name] + parameters["b_" + name]
+            )
+    logits = (kept["f2"] * kept["g2"]) @ parameters["C"] + parameters["b_C"]
+    logits += parameters["C_z"][known.times].sum(axis=1)
+    return logits, kept
+
+
+def loss_and_gradient(
+    parameters: Parameters, known: Batch, target: Whole
+) -> tuple[float, Parameters]:
+    """Mean −log P(target), and its slopes."""
+    n = len(target)
+    logits, kept = forward(parameters, known)
+    chances = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    loss = -float(np.log(np.maximum(chances[np.arange(n), target], 1e-30)).mean())
+    error = chances
+    error[np.arange(n), target] -= 1.0
+    error /= n
+    slopes: Parameters = {
+        "C": (kept["f2"] * kept["g2"]).T @ error,
+        "b_C": error.sum(axis=0),
+        "C_z": np.zeros_like(parameters["C_z"]),
+        "apps": np.zeros_like(parameters["apps"]),
+        "users": np.zeros_like(parameters["users"]),
+    }
+    for column in known.times.T:
+        np.add.at(slopes["C_z"], column, error)
+    joint = error @ parameters["C"].T
+    ends: Parameters = {}
+    for network, other in (("f", "g"), ("g", "f")):
+        slope = joint * kept[other + "2"]
+        for before, layer in (("1", "2"), ("0", "1")):
+            name = network + layer
+            slope = slope * (1.0 - kept[name] ** 2)
+            slopes[name] = kept[network + before].T @ slope
+            slopes["b_" + name] = slope.sum(axis=0)
+            slope = slope @ parameters[name].T
+        ends[network] = slope
+    np.add.at(slopes["users"], known.user, ends["g"])
+    vectors, alpha = kept["vectors"], kept["alpha"]
+    by_weight = np.einsum("nd,nrd->nr", ends["f"], vectors)
+    by_weight = alpha * (by_weight - (alpha * by_weight).sum(axis=1, keepdims=True))
+    by_weight *= 1.0 - kept["bent"] ** 2
+    slopes["A"], slopes["b_A"] = kept["x"].T @ by_weight, by_weight.sum(axis=0)
+    by_vector = (by_weight @ parameters["A"].T).reshape(*vectors.shape[:2], -1)[:, :, :-1]
+    by_vector = by_vector + alpha[:, :, None] * ends["f"][:, None, :]
+    np.add.at(slopes["apps"], known.apps, by_vector)
+    slopes["apps"][-1] = 0.0
+    return loss, slopes
+
+
+def train(
+    parameters: Parameters,
+    known: Batch,
+    target: Whole,
+    training: Training,
+    rng: np.random.Generator,
+) -> None:
+    """Adam, in place; the step falls to a tenth over the epochs."""
+    first = {name: np.zeros_like(value) for name, value in parameters.items()}
+    second = {name: np.zeros_like(value) for name, value in parameters.items()}
+    n, step = len(target), 0
+    n_steps = training.epochs * -(-n // training.batch)
+    for _ in range(training.epochs):
+        order = rng.permutation(n)
+        for begin in range(0, n, training.batch):
+            rows = order[begin : begin + training.batch]
+            _, slopes = loss_and_gradient(parameters, known.at(rows), target[rows])
+            step += 1
+            rate = training.rate * 0.1 ** (step / n_steps)
+            rate *= np.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step)
+            for name, slope in slopes.items():
+                first[name] += 0.1 * (slope - first[name])
+                second[name] += 0.001 * (slope * slope - second[name])
+                parameters[name] -= rate * first[name] / (np.sqrt(second[name]) + 1e-8)

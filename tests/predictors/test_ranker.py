@@ -1,0 +1,70 @@
+"""The ranker: what it is given to learn from, and what it does with it."""
+
+from __future__ import annotations
+
+import builtins
+
+import numpy as np
+import pytest
+
+from nextapp.data import LaunchLog, Split
+from nextapp.evaluation import evaluate, exam, find_preset
+from nextapp.predictors import NextApp, Ranker, pool_phones
+from nextapp.predictors.nextapp import crowd_cells, launch_streams
+from nextapp.predictors.predictor_loop import SEEN
+from nextapp.predictors.ranker import _features
+
+
+def made(rng, n_users=5, n_each=300, n_apps=9) -> LaunchLog:
+    """What comes next is told by the launch three before, which no statistic alone says."""
+    apps = rng.integers(0, n_apps, (n_users, n_each))
+    for walk in apps:
+        for step in range(3, n_each):
+            if rng.random() < 0.6:
+                walk[step] = (walk[step - 3] + 1) % n_apps
+    return LaunchLog.from_columns(
+        np.repeat(np.arange(n_users), n_each), apps.ravel(),
+        np.tile(1_500_000_000_000 + 60_000 * np.arange(n_each), n_users),
+        [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
+    )  # fmt: skip
+
+
+def test_it_sees_what_the_predictor_saw(rng):
+    """Scores by candidate are those of nextapp, and the app that came is among them."""
+    test = exam(made(rng), Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
+    model = NextApp(crowd=pool_phones)
+    model.fit(test.history)
+    for chunk in test.chunks:
+        q = chunk.questions
+        told = crowd_cells(model.crowd, q.users, q.candidates, q.candidate_starts)
+        seen, cells, scores = _features(launch_streams(test.history, q), q.candidate_starts, told)
+        expected = model.score(q)
+        np.testing.assert_array_equal(scores, expected)
+        there = seen.candidates >= 0
+        said = seen.features[:, :, SEEN.index("score")]
+        np.testing.assert_allclose(said[there], expected[cells[there]], rtol=1e-6)
+        assert (np.diff(said, axis=1) <= 0)[there[:, 1:]].all()  # likeliest first
+        assert (seen.candidates == seen.launched[:, None]).any(axis=1).all()
+        asked = np.delete(q.launches, q.session_starts[:-1])
+        assert seen.launched.tolist() == asked.tolist()
+
+
+def test_it_ranks_at_least_as_well_as_what_it_starts_from(rng):
+    pytest.importorskip("lightgbm")
+    test = exam(made(rng), Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))
+    found = evaluate(test, [NextApp(crowd=pool_phones), Ranker()], 0).summary()["models"]
+    assert found["ranker"]["HR@1"] >= found["nextapp"]["HR@1"] - 0.02
+    assert found["ranker"]["calibration"] is None
+
+
+def test_without_lightgbm_the_error_says_how_to_install_it(rng, monkeypatch):
+    plain = builtins.__import__
+
+    def missing(name, *rest, **more):
+        if name == "lightgbm":
+            raise ModuleNotFoundError("No module named 'lightgbm'", name="lightgbm")
+        return plain(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'nextapp\[ranker\]'"):
+        Ranker().fit(made(rng, 2, 20))
