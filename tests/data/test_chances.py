@@ -11,18 +11,21 @@ import pytest
 from scipy.stats import chi2
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream
+from nextapp.compiled_bits import cursor, stream
 from nextapp.data import session_starts
 from nextapp.data.synthetic import (
     _LAUNCHES,
     APP_USAGE,
     LSAPP,
     Chances,
+    Floats,
     Parameters,
-    _Crowd,
+    Whole,
     _crowd,
     _liked,
+    _Phone,
     _spread,
+    _write_bins,
     chances,
     fleet_parameters,
     make,
@@ -88,6 +91,46 @@ def test_logs_are_those_made_before_there_were_odds(kind, phones, digest):
     assert hashlib.sha256(columns).hexdigest()[:16] == digest
 
 
+@pytest.mark.parametrize(
+    ("parameters", "digest"),
+    [
+        (
+            Parameters(
+                phones=200, apps=40, returning_depth=0.99, returning=1, drift=100, installed=400,
+                installs=1, brings=1, echo=0.9,
+            ),
+            "ab14822543cf4497",
+        ),
+        (
+            Parameters(
+                phones=50, apps=2, installed=1, sessions=60, launches=100, pause=0, echo=0.0
+            ),
+            "0c7ac46b874ae424",
+        ),
+        (
+            Parameters(
+                phones=50, apps=1_000, installed=300, installed_spread=1.0, sessions=0.5,
+                launches=100, launches_spread=3, pause=500, hour_taste=1, day_rhythm=1, repeat=0,
+                habit=0, own_habit=1, taste=5, popularity=5,
+            ),
+            "b0121909c9e278f5",
+        ),
+        (
+            Parameters(
+                phones=100, apps=300, taste=0, popularity=0, drift=0, hour_taste=0, day_rhythm=0,
+                repeat=0.5, repeat_spread=10, joining=5, stay=3, stay_spread=2, pause=0.01,
+            ),
+            "d71f4aa1731b3e34",
+        ),
+    ],
+)  # fmt: skip
+def test_logs_at_the_limits_are_those_made_before_draws_began_in_bins(parameters, digest):
+    "Digests of the version that looked through all sums and took a logarithm for every pause."
+    log = make(parameters, 7)
+    columns = log.user.tobytes() + log.app.tobytes() + log.time.tobytes()
+    assert hashlib.sha256(columns).hexdigest()[:16] == digest
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_odds_come_with_the_log_they_belong_to(kind, seed):
     log = make(KINDS[kind], seed)
@@ -100,7 +143,7 @@ def test_odds_come_with_the_log_they_belong_to(kind, seed):
 
 
 def test_a_phone_that_is_not_there_is_named(seed):
-    with pytest.raises(ValueError, match="phones 3 to 3 are not among the 3 there are"):
+    with pytest.raises(ValueError, match="phones must be from 0 to 2, got 3 to 3"):
         list(chances(EVEN, seed, [3]))
 
 
@@ -237,14 +280,13 @@ def test_an_app_has_no_chance_before_it_arrives(seed):
 
 
 @compiled
-def drawn_by_taste(
-    n: int, seed: int, crowd: _Crowd, own: np.ndarray, arrival: np.ndarray, taste: np.ndarray,
-    liking: np.ndarray, now: int,
-) -> np.ndarray:  # fmt: skip
+def drawn_by_taste(n: int, seed: int, distaste: Floats, phone: _Phone, now: int) -> Whole:
     bits = stream(seed, 0, 0, _LAUNCHES)
-    counts = np.zeros(len(own), np.int64)
+    here = cursor(bits)
+    counts = np.zeros(len(phone.own), np.int64)
     for _ in range(n):
-        counts[_liked(bits, crowd, own, arrival, taste, liking, now)] += 1
+        app, here = _liked(bits, here, distaste, phone, now)
+        counts[app] += 1
     return counts
 
 
@@ -258,12 +300,25 @@ def test_taste_by_the_hour_is_drawn_as_it_is_weighed(seed, hour):
     own, now = np.arange(12), hour * 3_600
     away = (hour - crowd.hour) % 24
     arrival = np.where((away > 7) & (away < 17), 0, now + 1)  # only what the hour speaks against
-    taste = np.cumsum(np.arange(1, 13) ** -1.0)
-    liking = np.random.default_rng(seed).permutation(12)
+    taste, bins = np.cumsum(np.arange(1, 13) ** -1.0), np.empty(65, np.int64)
+    _write_bins(taste, bins)
+    phone = _Phone(
+        own=own,
+        arrival=arrival,
+        repeat=crowd.repeat,
+        follow=crowd.habit,
+        hour=crowd.hour,
+        habit=crowd.followers,
+        own_habit=own,
+        taste=taste,
+        taste_bins=bins,
+        liking=np.random.default_rng(seed).permutation(12),
+        recent=np.empty(8, np.int64),
+    )
     odds, n = np.zeros(12), 400_000
-    _spread(odds, 1.0, crowd, own, arrival, taste, liking, now)
+    _spread(odds, 1.0, crowd.distaste, phone, now)
     assert odds.sum() == pytest.approx(1, abs=1e-12)
-    counts = drawn_by_taste(n, seed, crowd, own, arrival, taste, liking, now)
+    counts = drawn_by_taste(n, seed, crowd.distaste, phone, now)
     assert counts[odds == 0].sum() == 0
     likely = odds * n >= 10
     gaps = (counts - n * odds)[likely] ** 2 / (n * odds[likely])

@@ -72,7 +72,10 @@ def test_a_session_past_midnight_is_of_the_day_it_began():
     assert Cycling.parse("days").cut(log).cycle.tolist() == [0, 0, 1]
 
 
-@pytest.mark.parametrize("how", ["cycles:1", "cycles:4", "cycles:13", "switches:40", "days"])
+@pytest.mark.parametrize(
+    "how",
+    ["users:4", "users:13", "cycles:1", "cycles:4", "cycles:13", "switches:40", "days"],
+)
 def test_every_launch_once_order_kept_no_session_torn(seed, how):
     for number in range(8):
         log = random_log(np.random.default_rng([seed, number]))
@@ -105,15 +108,61 @@ def test_the_activity_of_cycles_differs_by_no_more_than_a_session(seed):
                 assert abs(part.n_switches - sum(turns) / n) <= max(turns)
 
 
-@pytest.mark.parametrize("text", ["33", "cycles", "cycles:", "cycles:0", "days:3", "weeks", "-1"])
+def users_of(log: LaunchLog, cycles) -> list[int]:
+    """Active users of every cycle, counted launch by launch."""
+    active = {}
+    for row in range(len(log)):
+        active.setdefault(int(cycles.cycle[row]), set()).add(int(log.user[row]))
+    return [len(active[number]) for number in range(len(cycles))]
+
+
+def test_cycles_of_equal_users_cut_by_hand():
+    """Sessions of a b a c b b c a: two users a cycle; the last has what is left."""
+    log = log_of([(user, 0, place * DAY) for place, user in enumerate([0, 1, 0, 2, 1, 1, 2, 0])])
+    cycles = Cycling.parse("users:3").cut(log)
+    in_time = cycles.cycle[np.argsort(log.time, kind="stable")]
+    assert in_time.tolist() == [0, 0, 0, 1, 1, 1, 1, 2]
+    assert [part.n_users for part in cycles.parts] == [2, 2, 1]
+    alone = Cycling.parse("users:7").cut(log)  # one user in each
+    assert [part.n_users for part in alone.parts] == [1] * 7
+    assert [part.n_sessions for part in alone.parts] == [1, 1, 1, 1, 2, 1, 1]
+    with pytest.raises(ValueError, match="even with one user per cycle there are only 7"):
+        Cycling.parse("users:8").cut(log)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 11, 30])
+def test_every_cycle_has_as_many_users_as_the_others_but_for_one(seed, n):
+    """And the last has what is left; so many users are needed for so few cycles."""
+    for number in range(8):
+        log = random_log(np.random.default_rng([seed, number]))
+        cycles = Cycling.parse(f"users:{n}").cut(log)
+        found = users_of(log, cycles)
+        assert len(found) == n
+        assert found == [part.n_users for part in cycles.parts]
+        most = max(found)
+        assert set(found[:-1]) <= {most, most - 1}
+        # Fewer users in each would not do: cut by hand with one less everywhere.
+        if most > 1:
+            seen, needed = set(), 1
+            first = session_starts(log)[:-1]
+            for row in sorted(first, key=lambda row: (log.time[row], row)):
+                seen.add(int(log.user[row]))
+                if len(seen) > most - 1:
+                    seen, needed = {int(log.user[row])}, needed + 1
+            assert needed > n
+
+
+@pytest.mark.parametrize(
+    "text", ["33", "users", "users:0", "cycles", "cycles:", "cycles:0", "days:3", "weeks", "-1"]
+)
 def test_other_spellings_are_refused_with_the_right_ones(text):
-    with pytest.raises(ValueError, match="cycles are written 'cycles:33'"):
+    with pytest.raises(ValueError, match="cycles must be 'users:34'"):
         Cycling.parse(text)
 
 
 def test_more_cycles_than_sessions_are_refused():
     log = log_of([(0, 0, 0), (0, 1, DAY)])
-    with pytest.raises(ValueError, match="3 cycles need as many sessions"):
+    with pytest.raises(ValueError, match="3 cycles need at least as many sessions"):
         Cycling.parse("cycles:3").cut(log)
     assert str(Cycling.parse("cycles:3")) == "cycles:3"
     assert str(Cycling.parse("days")) == "days"

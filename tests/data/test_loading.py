@@ -354,7 +354,7 @@ def test_parquet_columns_of_other_types_are_refused(
 ) -> None:
     frame = pl.DataFrame({"user_id": ["a"], "timestamp": [1], "app_name": ["x"]})
     frame.with_columns(pl.Series(column, values)).write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(UnreadableLog, match=f"column {column} must hold {message}"):
+    with pytest.raises(UnreadableLog, match=f"column {column} must have {message}"):
         load(tmp_path / "log.parquet")
 
 
@@ -474,10 +474,10 @@ def test_bytes_that_are_not_utf8_spoil_their_own_line_only(tmp_path: Path) -> No
         ),
         (b"\x1f\x8b and no more of it", "damaged or cut short"),
         (TABLE.encode("utf-16"), "not text in UTF-8. Save the log as"),
-        (b"PK\x03\x04\xff\xfe\n", "not text in UTF-8"),
+        (b"PK\x03\x04\xff\xfe\n", "This is a ZIP archive: unpack it"),
         (TABLE.replace("\n", "\r").encode() + b"a,1,x\r", "lone carriage return. Save the file"),
-        (b"[" + b"1 " * 99_999 + b"]", "the first line is no header"),
-        (b"user_id,timestamp,app_name,user_id\n", "'user_id' stands 2 times"),
+        (b"[" + b"1 " * 99_999 + b"]", "starts like JSON but is not valid"),
+        (b"user_id,timestamp,app_name,user_id\n", "'user_id' occurs 2 times"),
         (b"," * 1_000, "up to 1,000 columns, got 1,001. Keep those of user, time and app"),
     ],
 )

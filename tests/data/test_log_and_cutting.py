@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, collapsed, load, session_starts
+from nextapp.data import LaunchLog, Split, collapse_repeats, load, session_starts
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -31,13 +31,13 @@ def test_an_unsorted_log_is_refused():
 
 
 def test_codes_must_have_names():
-    with pytest.raises(ValueError, match="codes 0 to 0"):
+    with pytest.raises(ValueError, match="codes from 0 to 0"):
         log_of((0, 5, 0), n_apps=1)
 
 
 def test_columns_must_have_one_length():
     zeros = np.zeros(2, np.int32)
-    with pytest.raises(ValueError, match="one length, got 2, 2 and 3"):
+    with pytest.raises(ValueError, match="the same length, got 2, 2 and 3"):
         LaunchLog(zeros, zeros, np.zeros(3, np.int64), ("u",), ("a",))
 
 
@@ -55,18 +55,18 @@ def test_a_log_survives_its_file(tmp_path, ending):
 def test_a_repeat_within_3_seconds_collapses_whatever_came_before_it():
     # 0, 2, 4 s: each is less than 3 s after the raw row before it
     log = log_of((0, 0, 0), (0, 0, 2000), (0, 0, 4000), (0, 0, 7000), (0, 1, 7100), (0, 0, 7200))
-    assert collapsed(log).time.tolist() == [0, 7000, 7100, 7200]
-    assert "2 repeats" in collapsed(log).notes[0]
+    assert collapse_repeats(log).time.tolist() == [0, 7000, 7100, 7200]
+    assert "2 repeats" in collapse_repeats(log).notes[0]
 
 
 def test_exactly_3_seconds_is_the_authors_repeat_but_not_ours():
     log = log_of((0, 0, 0), (0, 0, 3000))
-    assert len(collapsed(log)) == 2
-    assert len(collapsed(log, inclusive=True)) == 1
+    assert len(collapse_repeats(log)) == 2
+    assert len(collapse_repeats(log, inclusive=True)) == 1
 
 
 def test_another_users_launch_is_no_repeat():
-    assert len(collapsed(log_of((0, 0, 0), (1, 0, 1000)))) == 2
+    assert len(collapse_repeats(log_of((0, 0, 0), (1, 0, 1000)))) == 2
 
 
 # --- sessions

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.data.cutting import DAY_MS, Split, collapsed, session_starts
+from nextapp.data.cutting import DAY_MS, Split, collapse_repeats, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import APP_USAGE, LSAPP, PRESETS, Parameters, make, parse, traits
-from nextapp.evaluation.presets import preset_named
+from nextapp.evaluation.presets import find_preset
 from nextapp.evaluation.revealing import exam
 from nextapp.evaluation.static import evaluate
 from nextapp.predictors.rivals import MFU, MRU, SR, Random, SROnDevice
@@ -112,7 +112,7 @@ def test_a_twin_has_the_size_of_its_data(seed, parameters, phones, apps, days, s
     midnight = int(datetime.fromisoformat(start).replace(tzinfo=UTC).timestamp()) * 1000
     day = (log.time - midnight) // DAY_MS
     assert (day.min(), day.max()) == (0, days - 1)
-    log = collapsed(log, inclusive=True)
+    log = collapse_repeats(log, inclusive=True)
     assert (len(session_starts(log)) - 1) / phones == pytest.approx(sessions, rel=0.1)
     assert len(log) < 800_000
     assert log.users[7] == "phone-0007"
@@ -124,7 +124,7 @@ def test_about_28_phones_of_the_lsapp_twin_are_there_to_the_end(seed):
     "Between 21 and 37: four times the spread between seeds."
     log = make(LSAPP, seed)
     assert len(log) <= 500_000
-    parts = Split.parse("days:222,7,14").cut(collapsed(log, inclusive=True))
+    parts = Split.parse("days:222,7,14").cut(collapse_repeats(log, inclusive=True))
     assert 21 <= len(np.intersect1d(parts.test.user, parts.train.user)) <= 37
     early = log.time < log.time.min() + 121 * DAY_MS
     assert early.mean() > 0.55  # most of it happens in the first half
@@ -163,10 +163,12 @@ def test_some_apps_are_repeated_more_than_others(seed):
 
 
 def test_launches_are_logged_again_within_three_seconds(seed):
-    assert len(collapsed(log := _made(seed, echo=0.0), inclusive=True)) == len(log)
+    assert len(collapse_repeats(log := _made(seed, echo=0.0), inclusive=True)) == len(log)
     log = _made(seed, echo=0.5)
-    assert len(collapsed(log, inclusive=True)) / len(log) == pytest.approx(2 / 3, abs=0.02)
-    assert len(collapsed(log)) > len(collapsed(log, inclusive=True))  # some exactly 3 s later
+    assert len(collapse_repeats(log, inclusive=True)) / len(log) == pytest.approx(2 / 3, abs=0.02)
+    assert len(collapse_repeats(log)) > len(
+        collapse_repeats(log, inclusive=True)
+    )  # some exactly 3 s later
 
 
 def test_the_habits_of_the_crowd_are_directed(seed):
@@ -335,7 +337,7 @@ def test_the_rivals_score_on_a_twin_what_the_paper_prints(name, seed):
     gaps = []
     for k in range(5):
         log = make(PRESETS[name], 5 * seed + k)
-        test = exam(log, Split.parse(SPLITS[name]), preset_named("authors"))
+        test = exam(log, Split.parse(SPLITS[name]), find_preset("authors"))
         rivals = [Random(), MRU(), MFU(), SR(), SROnDevice()]
         scores = np.array(
             [mark.by_user[:, :3].mean(axis=0) for mark in evaluate(test, rivals, 0).marks]
@@ -363,9 +365,9 @@ def test_presets_and_overrides_are_parsed():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("synthetic", "is written 'synthetic:lsapp'"),
-        ("synthetic:", "is written 'synthetic:lsapp'"),
-        ("real:lsapp", "is written 'synthetic:lsapp'"),
+        ("synthetic", "must be written like 'synthetic:lsapp'"),
+        ("synthetic:", "must be written like 'synthetic:lsapp'"),
+        ("real:lsapp", "must be written like 'synthetic:lsapp'"),
         ("synthetic:lsap", "did you mean 'lsapp'"),
         ("synthetic:phone=3", "did you mean 'phones'"),
         ("synthetic:lsapp,1000", "NAME=VALUE"),

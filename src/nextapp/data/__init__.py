@@ -1,42 +1,59 @@
-"""Launch logs: loading, synthetic phones, splits, cycles."""
+"""Launch logs: loading, imports from people's devices, synthetic phones, splits, cycles.
+
+Names are imported when they are first used, so that a phone can use `nextapp.data.importers` with
+only the standard library.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from nextapp.data import synthetic
-from nextapp.data.cutting import Parts, Split, collapsed, session_starts
-from nextapp.data.cycles import Cycle, Cycles, Cycling
-from nextapp.data.loading import BadRow, Columns, TimeUnit, UnreadableLog, load
-from nextapp.data.log import LaunchLog
+if TYPE_CHECKING:
+    from nextapp.data import synthetic as synthetic
+    from nextapp.data.cutting import Parts as Parts
+    from nextapp.data.cutting import Split as Split
+    from nextapp.data.cutting import collapse_repeats as collapse_repeats
+    from nextapp.data.cutting import session_starts as session_starts
+    from nextapp.data.cycles import Cycle as Cycle
+    from nextapp.data.cycles import Cycles as Cycles
+    from nextapp.data.cycles import Cycling as Cycling
+    from nextapp.data.importers import UnreadableLog as UnreadableLog
+    from nextapp.data.loading import BadRow as BadRow
+    from nextapp.data.loading import Columns as Columns
+    from nextapp.data.loading import Importing as Importing
+    from nextapp.data.loading import TimeUnit as TimeUnit
+    from nextapp.data.loading import load as load
+    from nextapp.data.log import LaunchLog as LaunchLog
+    from nextapp.data.sources import read as read
 
-__all__ = [
-    "BadRow",
-    "Columns",
-    "Cycle",
-    "Cycles",
-    "Cycling",
-    "LaunchLog",
-    "Parts",
-    "Split",
-    "UnreadableLog",
-    "collapsed",
-    "load",
-    "read",
-    "session_starts",
-    "synthetic",
-]
+_HOMES = {
+    "BadRow": "loading",
+    "Columns": "loading",
+    "Cycle": "cycles",
+    "Cycles": "cycles",
+    "Cycling": "cycles",
+    "Importing": "loading",
+    "LaunchLog": "log",
+    "Parts": "cutting",
+    "Split": "cutting",
+    "TimeUnit": "loading",
+    "UnreadableLog": "importers",
+    "collapse_repeats": "cutting",
+    "load": "loading",
+    "read": "sources",
+    "session_starts": "cutting",
+}
+__all__ = [*_HOMES, "synthetic"]  # noqa: PLE0604
 
 
-def read(
-    source: str,
-    *,
-    seed: int,
-    columns: Columns | None = None,
-    time_unit: TimeUnit = "s",
-    skip_bad_rows: bool = False,
-) -> LaunchLog:
-    """The log of a file, or the synthetic phones of ``synthetic:…`` drawn with this seed."""
-    if source.startswith("synthetic:"):
-        return synthetic.make(synthetic.parse(source), seed)
-    return load(Path(source), columns=columns, time_unit=time_unit, skip_bad_rows=skip_bad_rows)
+def __getattr__(name: str) -> Any:
+    if name == "synthetic":
+        return import_module("nextapp.data.synthetic")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'nextapp.data' has no attribute {name!r}.")
+    return getattr(import_module(f"nextapp.data.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,8 +1,7 @@
-"""What is done to a log before it is learnt from: collapse of repeats, sessions, splits.
+"""Preparation of a log: collapse repeats, split, cut into sessions.
 
-Order of steps: collapse repeats, then split, then cut sessions. ``days:`` splits drop a session
-that straddles a boundary (PAPER.md, R14); ``fraction:`` splits cut each user's launches with no
-regard to sessions.
+The steps are done in this order. ``days:`` splits drop sessions that cross a boundary (PAPER.md,
+R14); ``fraction:`` splits cut each user's launches without regard to sessions.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ SESSION_GAP_MS = 15 * 60_000
 DAY_MS = 24 * 60 * 60_000
 
 
-def collapsed(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
+def collapse_repeats(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
     """The log without 3-second repeats (PAPER.md, R12).
 
-    A launch is dropped if the row before it, dropped or not, is of the same user and app and less
-    than 3 s older. The authors also dropped those exactly 3 s older: `inclusive`.
+    A launch is dropped if the row before it (dropped or not) has the same user and app and is less
+    than 3 s older; with `inclusive` also if exactly 3 s older, as in the authors' code.
     """
     limit = REPEAT_MS + 1 if inclusive else REPEAT_MS
     repeat = np.zeros(len(log), bool)
@@ -37,8 +36,17 @@ def collapsed(log: LaunchLog, *, inclusive: bool = False) -> LaunchLog:
     return log.where(~repeat, f"{int(repeat.sum()):,} repeats within 3 s collapsed")
 
 
+def launches_in_window(log: LaunchLog, days: float) -> LaunchLog:
+    """Each user's launches within this many days before the user's last launch; 0 keeps all."""
+    if days == 0 or len(log) == 0:
+        return log
+    last = np.zeros(log.n_users, np.int64)
+    last[log.user] = log.time  # sorted by time within a user, so the last launch wins
+    return log.where(last[log.user] - log.time < days * DAY_MS)
+
+
 def session_starts(log: LaunchLog) -> Indices:
-    """Rows at which a session starts, closed by len(log): a new user, or a gap over 15 minutes."""
+    """Rows where a session starts (new user, or a gap over 15 minutes), and len(log) at the end."""
     if len(log) == 0:
         return np.zeros(1, np.intp)
     new = np.ones(len(log), bool)
@@ -46,9 +54,13 @@ def session_starts(log: LaunchLog) -> Indices:
     return np.append(np.flatnonzero(new), len(log))
 
 
+class TooFewDays(ValueError):
+    """A split by days asks for more days than the log has."""
+
+
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A log cut in three; ``part`` of a launch is 0 train, 1 validation, 2 test or 3 none."""
+    """A split log; ``part`` of a launch is 0 for train, 1 validation, 2 test, 3 none."""
 
     whole: LaunchLog
     part: npt.NDArray[np.integer]
@@ -64,7 +76,7 @@ class Parts:
 
     @property
     def history(self) -> LaunchLog:
-        """Train and validation: what there is to learn from before the test."""
+        """Train and validation: all that a model may learn from before the test."""
         return self.whole.where(self.part <= 1)
 
     @property
@@ -132,8 +144,8 @@ class Split:
     def _by_days(self, log: LaunchLog) -> Parts:
         """Calendar days (UTC) from the first day of the log.
 
-        Where the log has fewer days than the split asks for, the train part gives way: the App
-        Usage week has seven days, so the paper's 6/1/1 is read as 5/1/1.
+        If the log has fewer days than the split, the train part is shortened: App Usage has seven
+        days, so the paper's 6/1/1 becomes 5/1/1.
         """
         if len(log) == 0:
             return Parts(log, np.zeros(0, np.intp), str(self))
@@ -142,9 +154,9 @@ class Split:
         n_days = int(day.max()) + 1
         train = int(min(self.train, n_days - self.validation - self.test))
         if train < 1:
-            raise ValueError(
-                f"the split {self} leaves no day to train on: the log has {n_days} days. "
-                f"Give smaller parts, or 'fraction:0.8,0,0.2'."
+            raise TooFewDays(
+                f"the split {self} leaves no day to train on: the log has {n_days} "
+                f"day{'s' * (n_days > 1)}."
             )
         how = (
             str(self)

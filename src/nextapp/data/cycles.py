@@ -1,12 +1,14 @@
-"""Cycles: a log cut along time into parts of almost equal activity, for the dynamic environment.
+"""Cycles: a log cut in time into parts of almost equal activity, for the dynamic environment.
 
-Activity is counted in session switches (PAPER.md, R19): put all launches of all users in the order
-of time; wherever a launch is of another session than the one before it, a turn of its session
-begins. Sessions are never torn, so a user's launches keep their order within and across cycles.
+The paper's text wants equal numbers of active users in every cycle; its authors counted session
+switches (PAPER.md, R19): with all launches of all users in order of time, a switch is a launch of
+another session than the launch before it. Sessions are never cut, so a user's launches keep their
+order within and across cycles.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,14 +16,14 @@ from typing import Literal
 import numpy as np
 
 from nextapp.data.cutting import DAY_MS, session_starts
-from nextapp.data.log import Indices, LaunchLog
+from nextapp.data.log import Codes, Indices, LaunchLog
 
-KINDS = ("cycles", "switches", "days")
+KINDS = ("users", "cycles", "switches", "days")
 
 
 @dataclass(frozen=True)
 class Cycle:
-    """One cycle: its number, counted from 1, the times of its first and last launch, its size."""
+    """One cycle: its number from 1, the times of its first and last launch, and its size."""
 
     number: int
     first: int
@@ -49,7 +51,7 @@ class Cycles:
 
     @cached_property
     def parts(self) -> tuple[Cycle, ...]:
-        """What each cycle holds."""
+        """A summary of each cycle."""
         sessions = session_starts(self.whole)
         owner = self.cycle[sessions[:-1]]
         turns = session_switches(self.whole, sessions)
@@ -73,9 +75,15 @@ class Cycles:
 
 @dataclass(frozen=True)
 class Cycling:
-    """How to cut: ``cycles:33``, every ``switches:9000`` session switches, or by ``days``."""
+    """How to cut a log.
 
-    by: Literal["cycles", "switches", "days"]
+    ``users:34``      34 cycles with equal numbers of active users, as the paper's text says
+    ``cycles:34``     34 cycles with equal numbers of session switches
+    ``switches:9000`` a new cycle after every 9000 session switches, as in the authors' code
+    ``days``          calendar days (UTC)
+    """
+
+    by: Literal["users", "cycles", "switches", "days"]
     size: int = 0
 
     @classmethod
@@ -84,8 +92,9 @@ class Cycling:
         counts = number.isascii() and number.isdigit() and int(number) > 0
         if by not in KINDS or (by == "days") == bool(colon) or (by != "days" and not counts):
             raise ValueError(
-                f"cycles are written 'cycles:33' for a number of cycles of almost equal activity, "
-                f"'switches:9000' for one every so many session switches, or 'days'; got {text!r}."
+                f"cycles must be 'users:34' for 34 cycles with equal numbers of active users, "
+                f"'cycles:34' for 34 cycles with equal numbers of session switches, "
+                f"'switches:9000' for a cycle every 9000 switches, or 'days'; got {text!r}."
             )
         return cls(by, int(number) if number else 0)  # type: ignore[arg-type]
 
@@ -93,12 +102,13 @@ class Cycling:
         return self.by if self.by == "days" else f"{self.by}:{self.size}"
 
     def cut(self, log: LaunchLog) -> Cycles:
-        """Cut a collapsed log; cycles in which nothing starts are left out of the count.
+        """Cut a collapsed log; empty cycles are not counted.
 
-        A session is wholly of one cycle. By days (UTC) it is that of its first launch. Else
-        sessions stand in the order of their first launches, and each goes where the middle of its
-        switches lies in the sum over all: so the switches of a cycle differ from the others' by
-        less than those of the two sessions at its ends.
+        Each session belongs to one cycle. By days it is the day (UTC) of the session's first
+        launch. Otherwise sessions are ordered by their first launches. By users, see
+        `_cycles_of_equal_users`. By switches, the cycle of a session is given by the middle of its
+        switches in the cumulative sum over all sessions: so the numbers of switches of two cycles
+        differ by less than those of the sessions at their ends.
         """
         sessions = session_starts(log)
         if len(log) == 0:
@@ -109,24 +119,67 @@ class Cycling:
         else:
             order = np.argsort(first, kind="stable")
             turns = session_switches(log, sessions)[order]
-            middle = np.cumsum(turns) - turns / 2
             total = int(turns.sum())
-            n_cycles = self.size if self.by == "cycles" else max(1, round(total / self.size))
+            n_cycles = max(1, round(total / self.size)) if self.by == "switches" else self.size
             if n_cycles > len(order):
                 raise ValueError(
-                    f"{n_cycles} cycles need as many sessions or more; the log has {len(order)}. "
-                    f"Ask for fewer cycles."
+                    f"{n_cycles} cycles need at least as many sessions, but the log has "
+                    f"{len(order)}: give fewer cycles."
                 )
             place = np.empty(len(order), np.int64)
-            place[order] = np.floor(middle * (n_cycles / total)).astype(np.int64)
+            if self.by == "users":
+                place[order] = _cycles_of_equal_users(log.user[sessions[:-1]][order], n_cycles)
+            else:
+                middle = np.cumsum(turns) - turns / 2
+                place[order] = np.floor(middle * (n_cycles / total)).astype(np.int64)
         _, number = np.unique(place, return_inverse=True)
         return Cycles(log, np.repeat(number, np.diff(sessions)), str(self))
 
 
 def session_switches(log: LaunchLog, sessions: Indices) -> Indices:
-    """(n_sessions,): in how many turns each session went on, among all others in time."""
+    """(n_sessions,): the number of switches to each session, with all launches in order of time."""
     session = np.repeat(np.arange(len(sessions) - 1), np.diff(sessions))
     in_time = session[np.argsort(log.time, kind="stable")]
     begins = np.ones(len(log), bool)
     begins[1:] = in_time[1:] != in_time[:-1]
     return np.bincount(in_time[begins], minlength=len(sessions) - 1)
+
+
+def _cycles_of_equal_users(users: Codes, n_cycles: int) -> Indices:
+    """The cycle of each session, given the users of the sessions in order of time.
+
+    A cycle takes sessions until the next one would add one user too many. The limit is m users, the
+    smallest for which at most `n_cycles` cycles are needed; then as many as possible of the first
+    cycles get the limit m − 1, which leaves more users for the last. Lowering the limit of one
+    cycle starts the later cycles earlier, but none before the old start of its predecessor: so each
+    step adds at most one cycle, and exactly `n_cycles` can be reached.
+    """
+    owners = users.tolist()
+
+    def cut(most: int, n_with_less: int) -> list[int]:
+        cycle, seen, number = [], set[int](), 0
+        for owner in owners:
+            if owner not in seen:
+                if len(seen) == most - (number < n_with_less):
+                    number += 1
+                    seen.clear()
+                seen.add(owner)
+            cycle.append(number)
+        return cycle
+
+    at_least = 1 + bisect_left(
+        range(1, len(set(owners)) + 1), True, key=lambda most: cut(most, 0)[-1] < n_cycles
+    )
+    if at_least == 1:
+        found = cut(1, 0)
+        if found[-1] + 1 < n_cycles:
+            raise ValueError(
+                f"the log cannot be cut into {n_cycles} cycles with equal numbers of active users: "
+                f"even with one user per cycle there are only {found[-1] + 1}. Give fewer cycles, "
+                f"or 'cycles:N'."
+            )
+        return np.asarray(found, np.intp)
+    n_with_less = (
+        bisect_left(range(n_cycles + 1), True, key=lambda n: cut(at_least, n)[-1] >= n_cycles) - 1
+    )
+    return np.asarray(cut(at_least, n_with_less), np.intp)

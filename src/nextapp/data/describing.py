@@ -1,4 +1,4 @@
-"""What a log holds, in numbers."""
+"""Summary statistics of a log."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.data.cutting import DAY_MS, collapsed, session_starts
+from nextapp.data.cutting import DAY_MS, collapse_repeats, session_starts
 from nextapp.data.log import LaunchLog
 
 
 def description(log: LaunchLog) -> dict[str, Any]:
-    """Sizes, sessions, repeats, and activity by day and hour; without 3-second repeats."""
-    clean = collapsed(log)
+    """Sizes, sessions, repeats, and activity by day and hour, after collapsing 3-second repeats."""
+    clean = collapse_repeats(log)
     sessions = session_starts(clean)
     length = np.diff(sessions)
     inside = np.ones(len(clean), bool)
@@ -53,9 +53,9 @@ def _moment(milliseconds: np.int64) -> str:
 
 def _spread(counts: npt.NDArray[np.integer]) -> dict[str, float]:
     """Mean, median and largest of the counts that are not 0."""
-    some = counts[counts > 0]
+    counts = counts[counts > 0]
     return {
-        "mean": float(some.mean()),
-        "median": float(np.median(some)),
-        "largest": float(some.max()),
+        "mean": float(counts.mean()),
+        "median": float(np.median(counts)),
+        "largest": float(counts.max()),
     }

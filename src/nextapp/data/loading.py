@@ -1,9 +1,10 @@
-"""`load`: a launch log from a file, whatever its form.
+"""`load`: a launch log from a file in any supported format.
 
-Read are LSApp and the Tsinghua App Usage trace as their authors publish them, and any CSV, TSV or
-Parquet file with a column each for user, time and app. A text file is cut into physical lines
-first and into fields after that, so that an error can name the line; one row is therefore one
-line, and a line break inside quotes is an unbalanced quote. Empty lines are passed over.
+Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV or
+Parquet file with columns for user, time and app, and exports of people's own devices
+(`nextapp.data.importers`). A text file is first cut into lines and then into fields, so that an
+error can name the line. One row is therefore one line, and a line break inside quotes counts as an
+unbalanced quote. Empty lines are skipped.
 """
 
 from __future__ import annotations
@@ -28,12 +29,19 @@ from typing import IO, Any, Literal, cast
 import numpy as np
 import polars as pl
 
+from nextapp.data.importers import (
+    UnreadableLog,
+    check_not_foreign,
+    import_file,
+    list_formats,
+    read_list,
+)
 from nextapp.data.log import Codes, LaunchLog
 
 TimeUnit = Literal["s", "ms"]
 
 BLOCK_BYTES = 1 << 23
-MOST_COLUMNS = 1_000  # a line is cut by one regular expression, and its size has a limit
+MOST_COLUMNS = 1_000  # a line is cut by one regular expression, whose size is limited
 LATEST_MS = 4_102_444_800_000  # 2100-01-01; times from 1970-01-01 up to it are accepted
 
 LSAPP_HEADER = {"user_id", "session_id", "timestamp", "app_name", "event_type"}
@@ -65,20 +73,16 @@ class BadRow(ValueError):
     """A row that cannot be read; the message names file, line and column."""
 
 
-class UnreadableLog(ValueError):
-    """A file that cannot be read as a launch log at all."""
-
-
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns; None is the usual one: user_id, timestamp, app_name or item_id."""
+    """Names of the columns; None for the default: user_id, timestamp, app_name or item_id."""
 
     user: str | None = None
     time: str | None = None
     app: str | None = None
 
-    def wanted(self) -> dict[str, tuple[str, ...]]:
-        """For each of user, time and app, the names to look for, the first found being taken."""
+    def names_to_find(self) -> dict[str, tuple[str, ...]]:
+        """For each of user, time and app, the possible names; the first one found is used."""
         return {
             "user": (self.user or "user_id",),
             "time": (self.time or "timestamp",),
@@ -87,8 +91,20 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Importing:
+    """How to read an export of a person's own device.
+
+    ``zone`` is the time zone of local times (None: this machine's); ``leave_out`` is a file that
+    lists entries that are not apps (None: the built-in list).
+    """
+
+    zone: str | None = None
+    leave_out: Path | None = None
+
+
+@dataclass(frozen=True)
 class _Table:
-    """How a file is laid out. ``positions`` has user, time, app and, in LSApp, event."""
+    """The layout of a file. ``positions``: columns of user, time, app and, in LSApp, event."""
 
     file: str
     kind: str
@@ -103,7 +119,7 @@ class _Table:
 
     @property
     def field(self) -> str:
-        """A regular expression for one field, quotes and all."""
+        """A regular expression for one field, including its quotes."""
         s = self.separator
         return rf'"(?:[^"]|"")*"|[^{s}"][^{s}]*|' if self.quotes else rf"[^{s}]*"
 
@@ -114,40 +130,50 @@ def load(
     columns: Columns | None = None,
     time_unit: TimeUnit = "s",
     skip_bad_rows: bool = False,
+    importing: Importing | None = None,
 ) -> LaunchLog:
     """The launches in a file, sorted by user and time; the notes say what was done.
 
-    The form is recognised from the content (gzip, tar and Parquet by their first bytes) and, for
-    the App Usage trace, also from the name. Where a column ``event_type`` stands beside the others,
-    as in LSApp, only its ``Opened`` rows are launches (PAPER.md, R13). Codes are given in the order
-    of the sorted names, so they do not depend on the order of the rows; names stay strings.
+    The format is recognised from the content (gzip, tar and Parquet by their first bytes) and, for
+    the App Usage trace, also from the file name. If `columns` names a column, the file is read as a
+    table. If there is a column ``event_type``, as in LSApp, only its ``Opened`` rows are launches
+    (PAPER.md, R13). Codes are assigned in the order of the sorted names, so they do not depend on
+    the order of the rows.
 
     Parameters
     ----------
     path
     columns
-        Names of the columns where they are not the usual ones.
+        Names of the columns, if they differ from the default.
     time_unit
-        Unit of times given as numbers since 1970. Times may also be ISO (UTC where no offset is
-        given) or the digits yyyymmddHHMMSS followed by up to three decimals of a second. Anything
-        finer than a millisecond is cut off.
+        Unit of times given as numbers since 1970. Times may also be ISO (UTC if no offset is given)
+        or the digits yyyymmddHHMMSS followed by up to three decimals of a second. Times are
+        truncated to milliseconds.
     skip_bad_rows
         Leave out rows that cannot be read and count them in the notes, instead of raising `BadRow`.
+    importing
+        The time zone and the list of non-apps for exports of a person's own device.
 
     Raises
     ------
     BadRow
         For the first row that cannot be read, unless `skip_bad_rows`.
     UnreadableLog
-        If the file as a whole cannot be read, or holds no launch.
+        If the file cannot be read at all, or has no launch.
     FileNotFoundError
     """
     if time_unit not in ("s", "ms"):
         raise ValueError(f"time_unit must be 's' or 'ms', got {time_unit!r}.")
     path = Path(path)
     _check_is_file(path)
+    if columns is None or columns == Columns():
+        imported = _import_log(path, importing or Importing())
+        if imported is not None:
+            return imported
     with path.open("rb") as start:
-        is_parquet = start.read(4) == b"PAR1"
+        head = start.read(1 << 16)
+    check_not_foreign(head, str(path))
+    is_parquet = head.startswith(b"PAR1")
     read = _parquet_rows if is_parquet else _text_rows
     tally: Counter[str] = Counter()
     kind = ""
@@ -158,7 +184,26 @@ def load(
     if not sum(len(part) for part in parts):
         raise UnreadableLog(f"{path}: {_why_nothing_is_left(tally)}")
     rows_read = f"rows read from {path.name} as {kind}: {tally['rows']:,}"
-    return _coded(pl.concat(parts), (rows_read, *_notes(tally)))
+    return _encode_names(pl.concat(parts), (rows_read, *_notes(tally)))
+
+
+def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
+    """The log of an export of a person's own device; None if the file is not such an export."""
+    left_out = None if importing.leave_out is None else read_list(importing.leave_out)
+    found = import_file(path, zone=importing.zone, left_out=left_out)
+    if found is None:
+        return None
+    launches = pl.DataFrame(
+        {
+            "user": [launch.user for launch in found.launches],
+            "app": [launch.app for launch in found.launches],
+            "ms": pl.Series(
+                [int(launch.clock * 1000) for launch in found.launches], dtype=pl.Int64
+            ),
+        }
+    )
+    first = f"launches read from {path.name} as {found.format}: {len(found.launches):,}"
+    return _encode_names(launches, (first, *found.notes))
 
 
 def _check_is_file(path: Path) -> None:
@@ -210,7 +255,7 @@ def _text_rows(path: Path, columns: Columns) -> Iterator[tuple[_Table, pl.DataFr
 
 @contextmanager
 def _text_stream(path: Path) -> Iterator[tuple[IO[bytes], str]]:
-    """The uncompressed, unarchived bytes of a file, and what to call them in a message."""
+    """The uncompressed, unarchived bytes of a file, and their name for messages."""
     try:
         with path.open("rb") as plain:
             is_gzip = plain.read(2) == b"\x1f\x8b"
@@ -242,20 +287,20 @@ def _only_tsv(archive: tarfile.TarFile, path: Path) -> tarfile.TarInfo:
     ]
     if len(tables) != 1:
         raise UnreadableLog(
-            f"{path}: the archive must hold one .tsv file, got {len(tables)} among "
-            f"{_listed(member.name for member in files)}. Unpack it and give the file you mean."
+            f"{path}: the archive must have one .tsv file, got {len(tables)} among "
+            f"{_list_names(member.name for member in files)}. Unpack it and give the file you mean."
         )
     return tables[0]
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     shown = [repr(name) for name in names]
     more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
     return (", ".join(shown[:12]) or "nothing") + more
 
 
 def _blocks(stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
-    """The rest of a stream in blocks of whole lines, `start` before the first of them."""
+    """`start` and the remaining bytes of a stream, in blocks of whole lines."""
     while block := start + stream.read(BLOCK_BYTES):
         yield block + stream.readline()
         start = b""
@@ -274,7 +319,7 @@ def _table_of_header(line: bytes, file: str, columns: Columns) -> _Table:
             f"{file}: the lines end in a lone carriage return. Save the file with Unix (\\n) or "
             f"Windows (\\r\\n) line ends."
         )
-    wanted = {name for names in columns.wanted().values() for name in names}
+    wanted = {name for names in columns.names_to_find().values() for name in names}
     try:
         headers = {
             separator: [name.strip() for name in next(csv.reader([text], delimiter=separator))]
@@ -282,7 +327,8 @@ def _table_of_header(line: bytes, file: str, columns: Columns) -> _Table:
         }
     except csv.Error as error:
         raise UnreadableLog(
-            f"{file}: the first line is no header ({error}). Save the log as CSV, TSV or Parquet."
+            f"{file}: the first line is not a header ({error}). Save the log as CSV, TSV or "
+            f"Parquet."
         ) from error
     separator, names = max(
         headers.items(), key=lambda item: (len(wanted.intersection(item[1])), len(item[1]))
@@ -298,16 +344,16 @@ def _table_of_header(line: bytes, file: str, columns: Columns) -> _Table:
 
 
 def _positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
-    """Where user, time, app and, if there is one, the event type stand in the header."""
+    """The columns of user, time, app and, if present, the event type."""
     positions = {}
     missing = []
-    for role, names in columns.wanted().items():
+    for role, names in columns.names_to_find().items():
         found = next((name for name in names if name in header), None)
         if found is None:
             missing.append((role, names))
         elif header.count(found) > 1:
             raise UnreadableLog(
-                f"{file}: the column {found!r} stands {header.count(found)} times in the header. "
+                f"{file}: the column {found!r} occurs {header.count(found)} times in the header. "
                 f"Rename or remove all but one."
             )
         else:
@@ -317,7 +363,10 @@ def _positions(header: list[str], file: str, columns: Columns) -> dict[str, int]
         remedies = [_remedy_for_missing(role, names, free) for role, names in missing]
         if len(missing) == 3:
             remedies.append("If the file has no header line, add one.")
-        raise UnreadableLog(f"{file}: the columns are {_listed(header)}. {' '.join(remedies)}")
+            remedies.append(
+                f"It is not an export of a device either; looked for: {list_formats()}."
+            )
+        raise UnreadableLog(f"{file}: the columns are {_list_names(header)}. {' '.join(remedies)}")
     if "event_type" in header and header.index("event_type") not in positions.values():
         positions["event"] = header.index("event_type")
     return positions
@@ -337,7 +386,7 @@ def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> s
 def _fields(block: bytes, first_line: int, table: _Table) -> pl.DataFrame:
     """Whole lines cut into fields: line, raw, user, time, app, event if any, and problem."""
     if b'"' not in block:
-        table = replace(table, quotes=False)  # the same fields, sooner
+        table = replace(table, quotes=False)  # gives the same fields, but faster
     wanted = set(table.positions.values())
     separator, field = table.separator, table.field
     line = separator.join(
@@ -351,7 +400,7 @@ def _fields(block: bytes, first_line: int, table: _Table) -> pl.DataFrame:
     )
     values = {role: pl.col("cut").struct.field(f"_{i}") for role, i in table.positions.items()}
     if table.quotes:
-        values = {role: _unquoted(value) for role, value in values.items()}
+        values = {role: _unquote(value) for role, value in values.items()}
     rows = rows.select("line", "raw", "text", **values)
     if not rows["user"].null_count():
         return rows.with_columns(problem=NO_PROBLEM)
@@ -367,24 +416,24 @@ def _fields(block: bytes, first_line: int, table: _Table) -> pl.DataFrame:
 
 
 def _lines(block: bytes) -> pl.DataFrame:
-    """Each line as bytes (raw) and as text, which is null where the bytes are not UTF-8."""
+    """Each line as bytes (raw) and as text, which is null if the bytes are not UTF-8."""
     block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
     raw = pl.Series(block.split(b"\n"), dtype=pl.Binary)
-    if _decoded(block) is None:
-        text = pl.Series([_decoded(line) for line in raw], dtype=pl.String)
+    if _decode(block) is None:
+        text = pl.Series([_decode(line) for line in raw], dtype=pl.String)
     else:
         text = raw.cast(pl.String)
     return pl.DataFrame({"raw": raw, "text": text})
 
 
-def _decoded(some_bytes: bytes) -> str | None:
+def _decode(data: bytes) -> str | None:
     try:
-        return some_bytes.decode()
+        return data.decode()
     except UnicodeDecodeError:
         return None
 
 
-def _unquoted(value: pl.Expr) -> pl.Expr:
+def _unquote(value: pl.Expr) -> pl.Expr:
     inside = value.str.slice(1, value.str.len_chars() - 2).str.replace_all('""', '"', literal=True)
     return pl.when(value.str.starts_with('"')).then(inside).otherwise(value)
 
@@ -413,7 +462,7 @@ def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[_Table, pl.Dat
         if not (_holds_names(dtype) or (role == "time" and _holds_instants(dtype))):
             kinds = "datetimes, numbers or strings" if role == "time" else "strings or integers"
             raise UnreadableLog(
-                f"{path}: column {table.header[table.positions[role]]} must hold {kinds}, got "
+                f"{path}: column {table.header[table.positions[role]]} must have {kinds}, got "
                 f"{dtype}. Convert it, or name another column with --{role}-column."
             )
     rows = rows.with_columns(
@@ -470,7 +519,7 @@ def _launches(
 
 
 def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
-    """Times as milliseconds since 1970-01-01 UTC; null where there is none to be read."""
+    """Times as milliseconds since 1970-01-01 UTC; null if a time cannot be read."""
     if times.dtype == pl.Datetime:
         return times.dt.epoch("ms")
     if times.dtype.is_numeric():
@@ -480,7 +529,7 @@ def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
 
 
 def _of_numbers(values: pl.Series, time_unit: TimeUnit) -> pl.Series:
-    """Rounded to microseconds, which float64 can tell apart, and then cut to milliseconds."""
+    """Rounded to microseconds, which float64 can represent, then truncated to milliseconds."""
     microseconds = values.cast(pl.Float64, strict=False) * {"s": 1e6, "ms": 1e3}[time_unit]
     return microseconds.clip(-1e16, 1e16).round().cast(pl.Int64, strict=False) // 1000
 
@@ -499,7 +548,7 @@ def _of_iso(texts: pl.Series) -> pl.Series:
 
 
 def _complaint(row: dict[str, Any], table: _Table, time_unit: TimeUnit) -> str:
-    """What is wrong with a row, where, and what to do."""
+    """The error message for a row: what is wrong, where, and what to do."""
     about_line = row["problem"] in (NOT_UTF8, WRONG_FIELDS, OPEN_QUOTE)
     where, expected, got = (_line_finding if about_line else _value_finding)(row, table)
     looks_like_ms = (
@@ -517,11 +566,11 @@ def _complaint(row: dict[str, Any], table: _Table, time_unit: TimeUnit) -> str:
 
 
 def _line_finding(row: dict[str, Any], table: _Table) -> tuple[str, str, str]:
-    """Where in a line, what was expected there and what came."""
+    """The column with the problem, the expected content and the actual one, of a bad line."""
     raw: bytes = row["raw"]
     if row["problem"] == NOT_UTF8:
         fields = raw.split(table.separator.encode())
-        i = next(i for i, field in enumerate(fields) if _decoded(field) is None)
+        i = next(i for i, field in enumerate(fields) if _decode(field) is None)
         return table.column(i), "text in UTF-8", _short(fields[i])
     text = raw.decode()
     field_before_another = re.compile(f"(?:{table.field}){table.separator}")
@@ -536,7 +585,7 @@ def _line_finding(row: dict[str, Any], table: _Table) -> tuple[str, str, str]:
 
 
 def _value_finding(row: dict[str, Any], table: _Table) -> tuple[str, str, str]:
-    """Which column, what was expected there and what came."""
+    """The column with the problem, the expected value and the actual one."""
     role, expected = {
         NO_USER: ("user", "the name of a user"),
         NO_APP: ("app", "the name of an app"),
@@ -554,7 +603,7 @@ def _short(value: str | bytes | None) -> str:
 
 def _why_nothing_is_left(tally: Counter[str]) -> str:
     if not tally["rows"]:
-        return "the file holds column names but no rows. Give a log with at least one launch."
+        return "the file has column names but no rows. Give a log with at least one launch."
     if tally["other events"]:
         return (
             f"none of the {tally['rows']:,} rows is a launch; {'; '.join(_notes(tally))}. If every "
@@ -577,8 +626,8 @@ def _notes(tally: Counter[str]) -> list[str]:
     return notes
 
 
-def _coded(launches: pl.DataFrame, notes: tuple[str, ...]) -> LaunchLog:
-    """A log with the sorted names as codes, and notes about order and repeats added."""
+def _encode_names(launches: pl.DataFrame, notes: tuple[str, ...]) -> LaunchLog:
+    """A log with codes for the sorted names, and additional notes about order and repeats."""
     users, user = _codes(launches["user"])
     apps, app = _codes(launches["app"])
     time = launches["ms"].to_numpy()

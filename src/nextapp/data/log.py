@@ -1,4 +1,4 @@
-"""`LaunchLog`: who launched what, when."""
+"""`LaunchLog`: users, apps and times of launches."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class LaunchLog:
     """Launches as columns, sorted by user and then by time.
 
     ``user`` and ``app`` are codes into the names ``users`` and ``apps``; ``time`` is in
-    milliseconds since 1970-01-01 UTC. Launches of one user at the same millisecond keep the order
-    in which they were given. ``notes`` say in plain words what a loader or a filter did.
+    milliseconds since 1970-01-01 UTC. Launches of one user at the same millisecond keep their input
+    order. ``notes`` are sentences about what a loader or a filter did.
     """
 
     user: Codes
@@ -40,7 +40,7 @@ class LaunchLog:
     def __post_init__(self) -> None:
         if not len(self.user) == len(self.app) == len(self.time):
             raise ValueError(
-                f"the columns user, app and time must have one length, got "
+                f"the columns user, app and time must have the same length, got "
                 f"{len(self.user)}, {len(self.app)} and {len(self.time)}."
             )
         for name, codes, names in (
@@ -49,7 +49,7 @@ class LaunchLog:
         ):
             if len(codes) and (codes.min() < 0 or codes.max() >= len(names)):
                 raise ValueError(
-                    f"column {name} must hold codes 0 to {len(names) - 1}, one per name, got "
+                    f"column {name} must have codes from 0 to {len(names) - 1}, one per name, got "
                     f"{codes.min()} to {codes.max()}."
                 )
         later = (self.user[1:] > self.user[:-1]) | (
@@ -57,8 +57,8 @@ class LaunchLog:
         )
         if not later.all():
             raise ValueError(
-                "launches must be sorted by user and then by time; "
-                "LaunchLog.from_columns sorts them."
+                "launches must be sorted by user and then by time: use LaunchLog.from_columns, "
+                "which sorts them."
             )
 
     @classmethod
@@ -85,7 +85,7 @@ class LaunchLog:
         return f"<LaunchLog of {self._size()}>"
 
     def _repr_html_(self) -> str:
-        """For a notebook: the size, the first launches and the notes."""
+        """The size, the first launches and the notes, for notebooks."""
         first = Table(
             [Column("user", "name"), Column("time (UTC)", "text"), Column("app", "text")],
             [
@@ -122,7 +122,7 @@ class LaunchLog:
         return np.searchsorted(self.user, np.arange(self.n_users + 1))
 
     def where(self, keep: npt.NDArray[np.bool_], *notes: str) -> LaunchLog:
-        """The launches for which `keep` holds; codes and names stay as they are."""
+        """The launches for which `keep` is True; codes and names do not change."""
         return replace(
             self,
             user=self.user[keep],
@@ -132,7 +132,7 @@ class LaunchLog:
         )
 
     def frame(self) -> pl.DataFrame:
-        """Columns user_id, timestamp, app_name: the form in which a log is written."""
+        """A data frame with the columns user_id, timestamp and app_name, as `write` writes it."""
         return pl.DataFrame(
             {
                 "user_id": pl.Series(self.users, dtype=pl.String).gather(self.user),
@@ -142,7 +142,7 @@ class LaunchLog:
         )
 
     def write(self, path: Path) -> None:
-        """Write CSV, or Parquet if the name ends in .parquet; `load` reads both back."""
+        """Write CSV, or Parquet if the name ends in .parquet; `load` reads both."""
         if path.suffix == ".parquet":
             self.frame().write_parquet(path)
         else:

@@ -1,29 +1,40 @@
 """Synthetic phones: seeded launch logs of any size, and twins of the paper's two data sets.
 
 ``make(LSAPP, seed)`` and ``make(APP_USAGE, seed)`` are synthetic twins, not the data: logs of the
-same size on which the paper's simple rivals score about what the paper prints. docs/synthetic.md
-tells the story of a phone step by step and how its numbers were fitted.
+same size on which the paper's simple rivals score about as printed in the paper. docs/synthetic.md
+explains the model of a phone step by step and how its parameters were fitted.
 
-A phone's launches depend on (parameters, seed, phone) only, not on how many phones there are.
+A phone's launches depend only on (parameters, seed, phone), not on the number of phones.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtri
 
-from nextapp.compiled import compiled
-from nextapp.compiled_bits import Key, below, exponential, normal, stream, uniform
-from nextapp.data.log import Codes, Indices, LaunchLog, Times
+from nextapp.compiled import borrowing, compiled
+from nextapp.compiled_bits import (
+    Key,
+    below,
+    cursor,
+    exponential,
+    normal,
+    restart,
+    room_for_long_stream,
+    set_cursor,
+    uniform,
+    uniform_at,
+)
+from nextapp.data.log import Codes, LaunchLog, Times
 from nextapp.names import unknown
 from nextapp.randomness import KeyedBits, Words, purpose_word
 
@@ -31,14 +42,18 @@ Floats = npt.NDArray[np.float64]
 Whole = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
 Mask = npt.NDArray[np.bool_]
+Result = TypeVar("Result")
 
 _DAY = 86_400  # all times in the kernels are whole seconds since the log's first midnight
 _SESSION_GAP = 901  # more than 15 minutes
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 4, 840  # over the 3 s of a repeat, under the 15 min of a session
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 4, 840  # more than a repeat's 3 s, less than a session gap
 _LONGEST_SESSION = 5_000
 _TRIES = 16
-_SECOND = 0.25  # how often a habit leads to the second follower of an app
-_RECENT = 8  # how many apps of a session a phone can return to
+_SECOND = 0.25  # probability that a habit leads to the second follower of an app
+_RECENT = 8  # number of apps of a session that a phone can return to
+_AT_ONCE = 1_000  # phones that a thread generates at a time
+_BINS, _OWN_BINS = 4_096, 128  # bins in which a search starts: over all apps, over a phone's apps
+_FIRST_ROOM = 1 << 16  # rows allocated for them at first; arrays grow when needed
 
 _SESSIONS = np.uint64(purpose_word("sessions"))
 _LAUNCHES = np.uint64(purpose_word("launches"))
@@ -51,9 +66,9 @@ def _number(default: float, low: float, high: float, meaning: str) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """What the phones of a synthetic log are like. Each ingredient is gone when its number is 0.
+    """Parameters of a synthetic log. A parameter of 0 switches its effect off.
 
-    A field's ``metadata["meaning"]`` says what it is; docs/synthetic.md has them as a table.
+    A field's ``metadata["meaning"]`` explains it; docs/synthetic.md has a table of all.
     """
 
     phones: int = _number(100, 1, 1e8, "number of phones")
@@ -123,7 +138,7 @@ class Parameters:
 
 
 # Fitted by benchmarks/fit_synthetic.py to the rivals' hit rates in the paper's tables, then rounded
-# and trimmed by hand; docs/synthetic.md says which numbers were fitted and shows how well.
+# and adjusted by hand; docs/synthetic.md says which parameters were fitted, and how well they fit.
 LSAPP = Parameters(
     phones=292,
     apps=87,
@@ -181,7 +196,8 @@ PRESETS = {"lsapp": LSAPP, "app-usage": APP_USAGE}
 
 
 def fleet_parameters(phones: int, apps: int, days: int = 3) -> Parameters:
-    """Phones for a fleet: in 3 days about 240 launches of 14 apps, 90 different transitions."""
+    """Parameters of a fleet: per phone about 240 launches of 14 apps and 90 different transitions
+    in 3 days."""
     return replace(
         APP_USAGE,
         phones=phones,
@@ -207,7 +223,7 @@ def parse(text: str) -> Parameters:
     items = [item.strip() for item in rest.split(",")]
     if word != "synthetic" or not rest.strip():
         raise ValueError(
-            f"a synthetic log is written 'synthetic:lsapp', 'synthetic:app-usage', "
+            f"a synthetic log must be written like 'synthetic:lsapp', 'synthetic:app-usage', "
             f"'synthetic:phones=5000,apps=300,days=30' or 'synthetic:lsapp,phones=1000'; "
             f"got {text!r}."
         )
@@ -236,26 +252,24 @@ def parse(text: str) -> Parameters:
 
 
 class Traits(NamedTuple):
-    """What sets phones apart before they launch anything; one entry per phone.
-
-    They are the phones from number ``first`` on.
-    """
+    """Properties of phones that do not change; one entry per phone, from number ``first`` on."""
 
     first: int
     first_day: Whole
     last_day: Whole
     n_apps: Whole
-    sessions: Floats  # a day
+    sessions: Floats  # per day
     taste: Floats
     type: Whole
 
 
 def traits(parameters: Parameters, seed: int, first: int = 0, stop: int | None = None) -> Traits:
-    """Traits of phones first to stop − 1 (of all), spread over their distributions, not drawn.
+    """Traits of phones first to stop − 1 (default: all), evenly spread over their distributions.
 
-    Phone i takes the i-th point of a Kronecker sequence (multiples of irrational numbers modulo 1,
-    shifted by the seed), so that a log of 300 phones has its share of every kind of phone whatever
-    the seed. Phone 0 is there from the first day to the last, so that the log spans all its days.
+    They are quasi-random: phone i takes the i-th point of a Kronecker sequence (multiples of
+    irrational numbers modulo 1, shifted by the seed), so that a log of 300 phones has the right
+    shares of all kinds of phones for every seed. Phone 0 is active from the first day to the last,
+    so that the log spans all its days.
     """
     steps = np.sqrt([1.25, 2.0, 13.0, 3.0, 7.0, 11.0])
     shift = KeyedBits(seed, purpose="traits").generator().random(6)
@@ -264,7 +278,7 @@ def traits(parameters: Parameters, seed: int, first: int = 0, stop: int | None =
     joins, stays, holds, opens, likes, types = np.clip(evenly, 1e-9, 1 - 1e-9)
     joined = np.zeros(len(phone), np.int64)
     if parameters.joining > 0:
-        reach = -math.expm1(-parameters.days / parameters.joining)  # cut at the log's end
+        reach = -math.expm1(-parameters.days / parameters.joining)  # truncated at the log's end
         joined = (-parameters.joining * np.log1p(-joins * reach)).astype(np.int64)
     stay = parameters.stay * np.exp(parameters.stay_spread * ndtri(stays))
     last = np.minimum(joined + stay, parameters.days - 1).astype(np.int64)
@@ -283,15 +297,16 @@ def traits(parameters: Parameters, seed: int, first: int = 0, stop: int | None =
 
 
 class _Crowd(NamedTuple):
-    """What all phones share, as the kernels want it."""
+    """What all phones share, for the compiled functions."""
 
-    favourites: Whole  # (types + 1, apps): apps by falling popularity, per type; last: everybody
-    popularity: Floats  # (apps,): cumulated
+    favourites: Whole  # (types + 1, apps): apps by falling popularity, per type; last row: overall
+    popularity: Floats  # (apps,): cumulative
+    popularity_bins: Whole  # (_BINS + 1,): where the search of `_pick` starts
     repeat: Floats  # (apps,)
     habit: Floats  # (apps,)
-    hour: Whole  # (apps,): when an app is liked most
-    distaste: Floats  # (24,): by hours from an app's hour
-    rhythm: Floats  # (25,): hours of activity since midnight
+    hour: Whole  # (apps,): hour at which an app is most liked
+    distaste: Floats  # (24,): probability of rejection, by hours after the app's hour
+    rhythm: Floats  # (25,): cumulative hours of activity since midnight
     followers: Whole  # (apps, 2): the crowd's habits
     type_taste: float
     brings: float
@@ -300,10 +315,11 @@ class _Crowd(NamedTuple):
     returning: float
     returning_depth: float
     own_habit: float
-    launches: float  # mean of the logarithm
+    launches: float  # mean of the logarithm of launches per session
     launches_spread: float
     session_seconds: float
     pause: float
+    pauses: Whole  # (_BINS,): seconds between launches by the uniform number drawn; 0: look closer
     echo: float
     days: int
 
@@ -314,13 +330,15 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
     rank = np.arange(n)
     favourites = generator.permuted(np.tile(rank, (parameters.types + 1, 1)), axis=1)
     popularity = np.cumsum((rank + 1.0) ** -parameters.popularity)
+    bins = np.empty(_BINS + 1, np.int64)
+    _write_bins(popularity, bins)
     followers = np.empty((n, 2), np.int64)
     wrong = np.ones((n, 2), bool)
     for _ in range(_TRIES):  # no app follows itself, none follows its follower
         drawn = np.searchsorted(popularity[:-1], generator.random(wrong.sum()) * popularity[-1])
         followers[wrong] = favourites[-1][drawn]
         wrong = (followers == rank[:, None]) | (followers[followers] == rank[:, None, None]).any(2)
-    lean = np.empty(n)  # from mostly followed to mostly repeated, even over popularity
+    lean = np.empty(n)  # from mostly followed to mostly repeated; evenly spread over popularity
     lean[favourites[-1]] = ndtri((0.5 + 0.6180339887498949 * rank) % 1.0)
     hours = np.arange(25)
     wave = np.cos(2 * np.pi * hours / 24)
@@ -328,6 +346,7 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
     return _Crowd(
         favourites,
         popularity,
+        bins,
         expit(logit(parameters.repeat) + parameters.repeat_spread * lean),
         expit(logit(parameters.habit) - parameters.habit_spread * lean),
         generator.integers(24, size=n),
@@ -345,17 +364,28 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
         parameters.launches_spread,
         parameters.launches * (parameters.pause + _SHORTEST_PAUSE),
         parameters.pause,
+        _pauses(parameters.pause),
         parameters.echo,
         parameters.days,
     )
 
 
+def _pauses(mean: float) -> Whole:
+    """The seconds that `_pause` gives for all uniform numbers of a bin; 0 where they differ."""
+    edges = np.append(np.arange(_BINS) / _BINS, 1.0 - 2.0**-53)
+    seconds = -mean * np.log1p(-edges)
+    doubt = 1e-9 * (1.0 + seconds)  # far above the rounding of any logarithm
+    ends = np.maximum([(seconds - doubt)[:-1], (seconds + doubt)[1:]], 0.0).astype(np.int64)
+    least, most = np.minimum(_SHORTEST_PAUSE + ends, _LONGEST_PAUSE)
+    return np.where(least == most, least, 0)
+
+
 def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
     """A synthetic log. The same parameters and seed give the same log.
 
-    It holds the phones from number `first` on, as they are in the log of all of them.
+    It has the phones from number `first` on, exactly as in the log of all phones.
     """
-    starts, app, time = _rows(parameters, seed, first, parameters.phones)
+    starts, app, time = _rows(parameters, seed, first, parameters.phones, timed=True)
     n_phones = len(starts) - 1
     return LaunchLog(
         np.repeat(np.arange(n_phones, dtype=np.int32), np.diff(starts)),
@@ -368,56 +398,78 @@ def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
 
 
 def _midnight(parameters: Parameters) -> int:
-    """The log's first, in seconds since 1970."""
+    """The first midnight of the log, in seconds since 1970."""
     start = datetime.strptime(parameters.start, "%Y-%m-%d").replace(tzinfo=UTC)
     return int(start.timestamp())
 
 
 def histories(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes]:
-    """What phones first to stop − 1 launch, without the times: starts (n + 1,) and apps.
+    """The launches of phones first to stop − 1, without times: starts (n + 1,) and apps.
 
-    3-second repeats are in it as they are in the log.
+    3-second repeats are included, as in the log.
     """
-    starts, app, _ = _rows(parameters, seed, first, stop)
+    starts, app, _ = _rows(parameters, seed, first, stop, timed=False)
     return starts, app
 
 
-def _rows(parameters: Parameters, seed: int, first: int, stop: int) -> tuple[Whole, Codes, Times]:
+def _rows(
+    parameters: Parameters, seed: int, first: int, stop: int, *, timed: bool
+) -> tuple[Whole, Codes, Times]:
+    """starts (n + 1,), apps and, if `timed`, times, row by row."""
+    parts = _in_parts(parameters, seed, first, stop, timed, lambda _, *part: part)
+    counts, app, time = zip(*parts, strict=True)
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+    return starts, np.concatenate(app), np.concatenate(time)
+
+
+def for_histories(
+    parameters: Parameters,
+    seed: int,
+    first: int,
+    stop: int,
+    work: Callable[[int, Whole, Codes], Result],
+) -> list[Result]:
+    """Call work(number of the first phone, starts, apps) on the `histories` of a thousand phones at
+    a time, on all cores; returns the results in order. Histories are not kept in memory."""
+
+    def play(begin: int, counts: Whole, app: Codes, _: Times) -> Result:
+        return work(first + begin, np.concatenate([[0], np.cumsum(counts)]), app)
+
+    return _in_parts(parameters, seed, first, stop, False, play)
+
+
+def _in_parts(
+    parameters: Parameters,
+    seed: int,
+    first: int,
+    stop: int,
+    timed: bool,
+    work: Callable[[int, Whole, Codes, Times], Result],
+) -> list[Result]:
     _check_phones(parameters, first, stop)
     crowd, phones = _crowd(parameters, seed), traits(parameters, seed, first, stop)
     key = np.uint64(seed)
-    n_phones = stop - first
-    n_threads = min(os.cpu_count() or 1, 1 + n_phones // 64)
-    cuts = np.linspace(0, n_phones, 4 * n_threads + 1).astype(int).tolist()
-    counts = np.zeros(n_phones, np.int64)
+    bounds = [*range(0, stop - first, _AT_ONCE), stop - first]
 
-    def count(begin: int, end: int) -> None:
-        _count(begin, end, key, crowd, phones, counts)
+    def play(begin: int, end: int) -> Result:
+        return work(begin, *_play(begin, end, key, crowd, phones, timed))
 
-    def fill(begin: int, end: int) -> None:
-        _fill(begin, end, key, crowd, phones, starts, time, app)
-
-    with ThreadPoolExecutor(n_threads) as pool:
-        list(pool.map(count, cuts[:-1], cuts[1:]))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        time = np.empty(starts[-1], np.int64)
-        app = np.empty(starts[-1], np.int32)
-        list(pool.map(fill, cuts[:-1], cuts[1:]))
-    return starts, app, time
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(play, bounds[:-1], bounds[1:]))
 
 
 def _check_phones(parameters: Parameters, first: int, stop: int) -> None:
     if not 0 <= first < stop <= parameters.phones:
         raise ValueError(
-            f"phones {first} to {stop - 1} are not among the {parameters.phones} there are."
+            f"phones must be from 0 to {parameters.phones - 1}, got {first} to {stop - 1}."
         )
 
 
 class Chances(NamedTuple):
-    """What a phone was about to launch, row by row of its log, given all that is hidden.
+    """The true launch probabilities of a phone for each row of its log, given its hidden state.
 
-    ``odds[row, k]`` is the chance of ``apps[k]`` just before the row was drawn, if a launch it was;
-    what was drawn is ``apps[launched[row]]``. An echo is no launch: it repeats the row before it.
+    ``odds[row, k]`` is the probability of ``apps[k]`` just before the row was drawn;
+    ``apps[launched[row]]`` is the app drawn. An echo is not a launch: it repeats the row before it.
     """
 
     apps: Whole  # (n_apps of the phone,)
@@ -428,85 +480,115 @@ class Chances(NamedTuple):
 
 
 def chances(parameters: Parameters, seed: int, phones: Iterable[int]) -> Iterator[Chances]:
-    """The chances of each of these phones, exact: those by which `make` draws."""
+    """The exact probabilities from which `make` draws the launches of each of these phones."""
     crowd, key = _crowd(parameters, seed), np.uint64(seed)
     place = np.full(parameters.apps, -1, np.int64)
+    bits = room_for_long_stream()
     for phone in phones:
         _check_phones(parameters, phone, phone + 1)
         one = traits(parameters, seed, phone, phone + 1)
-        n_rows = _clock(0, key, crowd, one, np.empty(0, np.int64), np.empty(0, np.int8))
+        n_rows = _clock(bits, 0, key, crowd, one, np.empty(0, np.int64), np.empty(0, np.int8))
         time, kind = np.empty(n_rows, np.int64), np.empty(n_rows, np.int8)
         app, odds = np.empty(n_rows, np.int32), np.empty((n_rows, one.n_apps[0]))
-        _clock(0, key, crowd, one, time, kind)
-        own = _launch(0, key, crowd, one, time, kind, app, place, odds)
-        place[own] = np.arange(len(own))
+        _clock(bits, 0, key, crowd, one, time, kind)
+        played = _build_phone(bits, 0, key, crowd, one, place)
+        _launch(bits, crowd, played, time, kind, app, odds)
+        place[played.own] = np.arange(len(played.own))
         launched = place[app]
-        place[own] = -1
-        yield Chances(own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO)
+        place[played.own] = -1
+        yield Chances(
+            played.own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO
+        )
 
 
 @compiled
-def _count(first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, counts: Whole) -> None:
-    nowhere, no_kinds = np.empty(0, np.int64), np.empty(0, np.int8)
+def _play(
+    first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, timed: bool
+) -> tuple[Whole, Codes, Times]:
+    """The number of rows of each phone, all apps and, if `timed`, all times."""
+    counts = np.zeros(stop - first, np.int64)
+    place = np.full(crowd.favourites.shape[1], -1, np.int64)  # index of an app on the phone
+    bits, no_odds = room_for_long_stream(), np.empty((0, 0))
+    app, time = np.empty(_FIRST_ROOM, np.int32), np.empty(_FIRST_ROOM, np.int64)
+    kind = np.empty(_FIRST_ROOM, np.int8)
+    n, at = 0, 0  # rows so far; start of the phone's times
     for phone in range(first, stop):
-        counts[phone] = _clock(phone, seed, crowd, phones, nowhere, no_kinds)
+        n_rows = _clock(bits, phone, seed, crowd, phones, time[at:], kind)
+        if n_rows > min(len(time) - at, len(kind)):  # too little room: grow and repeat
+            time, kind = _grow(time, at, 2 * (at + n_rows)), np.empty(2 * n_rows, np.int8)
+            _clock(bits, phone, seed, crowd, phones, time[at:], kind)
+        if n + n_rows > len(app):
+            app = _grow(app, n, 2 * (n + n_rows))
+        played = _build_phone(bits, phone, seed, crowd, phones, place)
+        when, what = time[at : at + n_rows], app[n : n + n_rows]
+        _launch(bits, crowd, played, when, kind[:n_rows], what, no_odds)
+        counts[phone - first] = n_rows
+        n += n_rows
+        if timed:
+            at = n
+    return counts, app[:n].copy(), time[:at].copy()
 
 
 @compiled
-def _fill(
-    first: int,
-    stop: int,
+def _grow(array: Any, n: int, room: int) -> Any:
+    """A larger array that starts with the first n entries."""
+    grown = np.empty(room, array.dtype)
+    grown[:n] = array[:n]
+    return grown
+
+
+@borrowing
+def _clock(
+    bits: Words,
+    phone: int,
     seed: Key,
     crowd: _Crowd,
     phones: Traits,
-    starts: Indices,
     time: Times,
-    app: Codes,
-) -> None:
-    place = np.full(crowd.favourites.shape[1], -1, np.int64)  # where an app stands on the phone
-    no_odds = np.empty((0, 0))
-    for phone in range(first, stop):
-        rows = slice(starts[phone], starts[phone + 1])
-        kind = np.empty(starts[phone + 1] - starts[phone], np.int8)
-        _clock(phone, seed, crowd, phones, time[rows], kind)
-        _launch(phone, seed, crowd, phones, time[rows], kind, app[rows], place, no_odds)
+    kind: Kinds,
+) -> int:
+    """The times of a phone's launches. Returns the number of rows; writes as many as there is room.
 
-
-@compiled
-def _clock(phone: int, seed: Key, crowd: _Crowd, phones: Traits, time: Times, kind: Kinds) -> int:
-    """When a phone launches something. Returns the number of rows; writes as many as have room.
-
-    The first session is on the phone's first day, the last on its last; between them, waits are
-    exponential in hours of activity.
+    The first session is on the phone's first day, the last on its last day; the waiting times
+    between sessions are exponential in hours of activity.
     """
-    bits = stream(seed, phones.first + phone, 0, _SESSIONS)
+    room = min(len(time), len(kind))
+    restart(bits, seed, phones.first + phone, 0, _SESSIONS)
     wait = max(_DAY / phones.sessions[phone] - crowd.session_seconds - _SESSION_GAP, 60.0)
     now = _later(phones.first_day[phone] * _DAY, 24 * uniform(bits), crowd.rhythm)
     closing = _later(phones.last_day[phone] * _DAY, 24 * uniform(bits), crowd.rhythm)
     if closing < now + _SESSION_GAP:
         closing = now
+    pauses, mean_pause, echoes = crowd.pauses, crowd.pause, crowd.echo
     row = 0
     while True:
         last = now == closing
         end = crowd.days * _DAY - 1 if last else closing - _SESSION_GAP
         length = math.exp(crowd.launches + crowd.launches_spread * normal(bits))
+        here = cursor(bits)
         for launch in range(min(max(round(length), 1), _LONGEST_SESSION)):
             if launch > 0:
-                pause = int(crowd.pause * exponential(bits))
-                now += min(_SHORTEST_PAUSE + pause, _LONGEST_PAUSE)
+                u, here = uniform_at(bits, here)
+                pause = pauses[int(u * _BINS)]
+                now += pause if pause > 0 else _pause(mean_pause, u)
                 if now > end:
                     now = end
                     break
-            if row < len(time):
+            if row < room:
                 time[row] = now
                 kind[row] = _OPENING if launch == 0 else _LAUNCH
             row += 1
-            if crowd.echo > 0 and uniform(bits) < crowd.echo:
-                echo = min(now + 1 + below(bits, 3), end)
-                if row < len(time):
-                    time[row] = echo
-                    kind[row] = _ECHO
-                row += 1
+            if echoes > 0:
+                u, here = uniform_at(bits, here)
+                if u < echoes:
+                    set_cursor(bits, here)
+                    echo = min(now + 1 + below(bits, 3), end)
+                    here = cursor(bits)
+                    if row < room:
+                        time[row] = echo
+                        kind[row] = _ECHO
+                    row += 1
+        set_cursor(bits, here)
         if last:
             return row
         now = _later(now + _SESSION_GAP + 3, wait / 3600 * exponential(bits), crowd.rhythm)
@@ -514,91 +596,144 @@ def _clock(phone: int, seed: Key, crowd: _Crowd, phones: Traits, time: Times, ki
             now = closing
 
 
-@compiled
+@borrowing
+def _pause(mean: float, u: float) -> int:
+    """Seconds between launches for a uniform number."""
+    return min(_SHORTEST_PAUSE + int(mean * -math.log1p(-u)), _LONGEST_PAUSE)
+
+
+@borrowing
 def _later(now: int, hours: float, rhythm: Floats) -> int:
     """The second at which `hours` hours of activity have passed since `now`."""
     day, second = now // _DAY, now % _DAY
     hour = second // 3600
     share = (second % 3600) / 3600
     hours += rhythm[hour] + share * (rhythm[hour + 1] - rhythm[hour])
-    day += int(hours // rhythm[24])
-    hours %= rhythm[24]
-    hour = int(np.searchsorted(rhythm[1:24], hours, side="right"))
+    if hours >= rhythm[24]:
+        day += int(hours // rhythm[24])
+        hours %= rhythm[24]
+    hour = 0
+    for each in range(1, 24):
+        hour += rhythm[each] <= hours
     share = (hours - rhythm[hour]) / (rhythm[hour + 1] - rhythm[hour])
     return max(day * _DAY + hour * 3600 + int(3600 * share), now)
 
 
+class _Phone(NamedTuple):
+    """One phone as `_launch` plays it. Apps are numbered by their place in `own`."""
+
+    own: Whole  # (n,): the apps on it, the best liked first
+    arrival: Whole  # (n,): the second at which an app is installed
+    repeat: Floats  # (n,)
+    follow: Floats  # (n,): the chance that the crowd's habit is followed
+    hour: Whole  # (n,)
+    habit: Whole  # (n, 2): followers by the crowd's habit; -1: not on the phone
+    own_habit: Whole  # (n,): the follower by the phone's own habit, maybe the app itself
+    taste: Floats  # (n,): cumulated, by rank
+    taste_bins: Whole  # (_OWN_BINS + 1,)
+    liking: Whole  # (n,): apps by falling taste; drift changes the order
+    recent: Whole  # (_RECENT,): room for the apps of a session, latest first
+
+
 @compiled
+def _build_phone(
+    bits: Words, phone: int, seed: Key, crowd: _Crowd, phones: Traits, place: Whole
+) -> _Phone:
+    """A phone before its first launch. `place` is -1 everywhere before and after."""
+    restart(bits, seed, phones.first + phone, 1, _LAUNCHES)
+    n = phones.n_apps[phone]
+    built = _Phone(
+        np.empty(n, np.int64),
+        np.zeros(n, np.int64),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n, np.int64),
+        np.empty((n, 2), np.int64),
+        np.empty(n, np.int64),
+        np.cumsum(np.arange(1, n + 1) ** -phones.taste[phone]),
+        np.empty(_OWN_BINS + 1, np.int64),
+        np.arange(n),
+        np.empty(_RECENT, np.int64),
+    )
+    _write_bins(built.taste, built.taste_bins)
+    _install(bits, phone, crowd, phones, place, built.own, built.arrival)
+    _settle(bits, crowd, place, built)
+    return built
+
+
+@borrowing
 def _launch(
-    phone: int,
-    seed: Key,
+    bits: Words,
     crowd: _Crowd,
-    phones: Traits,
+    phone: _Phone,
     time: Times,
     kind: Kinds,
     app: Codes,
-    place: Whole,
     odds: Floats,
-) -> Whole:
-    """What a phone launches at the given times, and its apps. Writes the odds that have room.
-
-    `place` is -1 everywhere before and after.
-    """
-    bits = stream(seed, phones.first + phone, 1, _LAUNCHES)
-    own, arrival = _install(phone, bits, crowd, phones, place)
-    taste = np.cumsum(np.arange(1, len(own) + 1) ** -phones.taste[phone])
-    habit, own_habit = _habits(bits, crowd, own, place, taste)
-    liking = np.arange(len(own))  # by falling taste; drift changes the order
-    recent = np.empty(_RECENT, np.int64)  # the session's apps, latest first
-    n_recent = 0
-    swap = time[0] + uniform(bits) * _DAY / crowd.drift  # when taste drifts next; never if 0
-    now = 0  # the app launched last, by its place on the phone
+) -> None:
+    """Write the apps launched at the given times, and the probabilities of the first rows."""
+    own, arrival, repeat, follow = phone.own, phone.arrival, phone.repeat, phone.follow
+    habit, own_habit, recent = phone.habit, phone.own_habit, phone.recent
+    returning, depth, own_chance = crowd.returning, crowd.returning_depth, crowd.own_habit
+    swap = time[0] + uniform(bits) * _DAY / crowd.drift  # time of the next drift; never if 0
+    here = cursor(bits)
+    n_recent, now = 0, 0  # apps of the session; the app launched last
     for row in range(len(time)):
+        again = kind[row] == _ECHO
         if kind[row] == _OPENING:
             n_recent = 0
-            swap = _drift(bits, crowd, liking, swap, time[row])
+            set_cursor(bits, here)
+            swap = _drift(bits, crowd.drift, phone.liking, swap, time[row])
+            here = cursor(bits)
         if row < len(odds):
-            _weigh(
-                odds[row], crowd, own, arrival, taste, liking, habit[now], own_habit[now], now,
-                recent[:n_recent], time[row],
-            )  # fmt: skip
-        if kind[row] == _OPENING or (
-            kind[row] == _LAUNCH and uniform(bits) >= crowd.repeat[own[now]]
-        ):
+            _weigh(odds[row], crowd, phone, now, recent[:n_recent], time[row])
+        if kind[row] == _LAUNCH:
+            u, here = uniform_at(bits, here)
+            again = u < repeat[now]
+        if not again:
             following = -1
             if n_recent > 0:
-                if uniform(bits) < crowd.habit[own[now]]:
-                    following = habit[now, int(uniform(bits) < _SECOND)]
-                elif uniform(bits) < crowd.returning:
-                    following = _back(bits, crowd, recent, n_recent)
-                elif uniform(bits) < crowd.own_habit:
-                    following = own_habit[now]
+                u, here = uniform_at(bits, here)
+                if u < follow[now]:
+                    u, here = uniform_at(bits, here)
+                    following = habit[now, int(u < _SECOND)]
+                else:
+                    u, here = uniform_at(bits, here)
+                    if u < returning:
+                        following, here = _back(bits, here, depth, recent, n_recent)
+                    else:
+                        u, here = uniform_at(bits, here)
+                        following = own_habit[now] if u < own_chance else -1
             if following < 0 or arrival[following] > time[row]:
-                following = _liked(bits, crowd, own, arrival, taste, liking, time[row])
+                following, here = _liked(bits, here, crowd.distaste, phone, time[row])
             now = following
             n_recent = _remember(recent, n_recent, now)
         app[row] = own[now]
-    for k in range(len(own)):
-        place[own[k]] = -1
-    return own
 
 
-@compiled
+@borrowing
 def _install(
-    phone: int, bits: Words, crowd: _Crowd, phones: Traits, place: Whole
-) -> tuple[Whole, Whole]:
-    """A phone's apps, the best liked first, and the seconds at which they arrive."""
-    n, n_apps = phones.n_apps[phone], len(place)
-    own, arrival = np.empty(n, np.int64), np.zeros(n, np.int64)
-    for k in range(n):
+    bits: Words,
+    phone: int,
+    crowd: _Crowd,
+    phones: Traits,
+    place: Whole,
+    own: Whole,
+    arrival: Whole,
+) -> None:
+    """Choose a phone's apps, the most liked first, and the times (s) at which they are installed.
+
+    `place` receives their index on the phone.
+    """
+    n_apps = len(place)
+    for k in range(len(own)):
         brought = k > 0 and uniform(bits) < crowd.brings
         candidate = crowd.followers[own[k - 1], 0] if brought else -1
         for _ in range(_TRIES):
             if candidate >= 0 and place[candidate] < 0:
                 break
             taste = phones.type[phone] if uniform(bits) < crowd.type_taste else -1
-            mass = uniform(bits) * crowd.popularity[-1]
-            rank = np.searchsorted(crowd.popularity[:-1], mass, side="right")
+            rank = _pick(crowd.popularity, crowd.popularity_bins, uniform(bits))
             candidate = crowd.favourites[taste, rank]
         while place[candidate] >= 0:
             candidate = (candidate + 1) % n_apps
@@ -607,104 +742,122 @@ def _install(
         if k > 0 and uniform(bits) < crowd.installs:
             days = 1 + phones.last_day[phone] - phones.first_day[phone]
             arrival[k] = phones.first_day[phone] * _DAY + below(bits, days * _DAY)
-    return own, arrival
 
 
-@compiled
-def _habits(
-    bits: Words, crowd: _Crowd, own: Whole, place: Whole, taste: Floats
-) -> tuple[Whole, Whole]:
-    """For each app on the phone, those that follow it by the crowd's and by the phone's habit.
-
-    The crowd's are -1 where the phone does not have them; the phone's own may be the app itself.
-    """
-    n = len(own)
-    habit, own_habit = np.empty((n, 2), np.int64), np.empty(n, np.int64)
-    for k in range(n):
+@borrowing
+def _settle(bits: Words, crowd: _Crowd, place: Whole, phone: _Phone) -> None:
+    """Write the properties and the followers of a phone's apps; reset their entries in `place`."""
+    own = phone.own
+    for k in range(len(own)):
+        phone.repeat[k], phone.follow[k] = crowd.repeat[own[k]], crowd.habit[own[k]]
+        phone.hour[k] = crowd.hour[own[k]]
         for rank in range(2):
-            habit[k, rank] = place[crowd.followers[own[k], rank]]
-        mass = uniform(bits) * taste[-1]
-        own_habit[k] = np.searchsorted(taste[:-1], mass, side="right")
-    return habit, own_habit
+            phone.habit[k, rank] = place[crowd.followers[own[k], rank]]
+        phone.own_habit[k] = _pick(phone.taste, phone.taste_bins, uniform(bits))
+    for k in range(len(own)):
+        place[own[k]] = -1
 
 
-@compiled
-def _drift(bits: Words, crowd: _Crowd, liking: Whole, swap: float, now: int) -> float:
-    """Let neighbours in the phone's taste swap until `now`; returns the time of the next swap."""
+@borrowing
+def _drift(bits: Words, drift: float, liking: Whole, swap: float, now: int) -> float:
+    """Swap neighbours in the phone's taste until `now`; returns the time of the next swap."""
     while swap < now and len(liking) > 1:
         rank = below(bits, len(liking) - 1)
         liking[rank], liking[rank + 1] = liking[rank + 1], liking[rank]
-        swap += _DAY / crowd.drift
+        swap += _DAY / drift
     return swap
 
 
-@compiled
-def _back(bits: Words, crowd: _Crowd, recent: Whole, n_recent: int) -> int:
-    """An app of the session other than the last, the later the likelier; -1 if there is none."""
+@borrowing
+def _back(bits: Words, here: int, further: float, recent: Whole, n_recent: int) -> tuple[int, int]:
+    """An earlier app of the session, more likely a recent one; -1 if there is none.
+
+    And the cursor of the bits.
+    """
     depth = 1
-    while uniform(bits) < crowd.returning_depth:
+    u, here = uniform_at(bits, here)
+    while u < further:
         depth += 1
-    return int(recent[depth]) if depth < n_recent else -1
+        u, here = uniform_at(bits, here)
+    return recent[depth] if depth < n_recent else -1, here
 
 
-@compiled
+@borrowing
 def _remember(recent: Whole, n_recent: int, now: int) -> int:
-    """Move an app to the front of the session's apps; returns how many there are."""
-    here = 0
-    while here < n_recent and recent[here] != now:
-        here += 1
-    if here == n_recent:
-        n_recent = min(n_recent + 1, _RECENT)
-        here = n_recent - 1
-    for back in range(here, 0, -1):
-        recent[back] = recent[back - 1]
-    recent[0] = now
+    """Move an app to the front of the session's apps; returns their number."""
+    moved = now
+    for back in range(n_recent):
+        moved, recent[back] = recent[back], moved
+        if moved == now:
+            return n_recent
+    if n_recent < _RECENT:
+        recent[n_recent] = moved
+        n_recent += 1
     return n_recent
 
 
-@compiled
-def _liked(
-    bits: Words, crowd: _Crowd, own: Whole, arrival: Whole, taste: Floats, liking: Whole, now: int
-) -> int:
-    """An app by the phone's taste, the hour, and what is installed by now."""
+@borrowing
+def _liked(bits: Words, here: int, distaste: Floats, phone: _Phone, now: int) -> tuple[int, int]:
+    """Draw an installed app by the phone's taste and the hour; also returns the cursor."""
     hour = now % _DAY // 3600
     for _ in range(_TRIES):
-        mass = uniform(bits) * taste[-1]
-        k = int(liking[np.searchsorted(taste[:-1], mass, side="right")])
-        away = (hour - crowd.hour[own[k]]) % 24
-        if arrival[k] <= now and uniform(bits) >= crowd.distaste[away]:
-            return k
-    return 0
+        u, here = uniform_at(bits, here)
+        k = phone.liking[_pick(phone.taste, phone.taste_bins, u)]
+        if phone.arrival[k] <= now:
+            away = hour - phone.hour[k]
+            u, here = uniform_at(bits, here)
+            if u >= distaste[away if away >= 0 else away + 24]:
+                return k, here
+    return 0, here
+
+
+@borrowing
+def _pick(cumulated: Floats, bins: Whole, u: float) -> int:
+    """The first index whose cumulative sum is above u times the total; at most the last.
+
+    `bins` are those of `_write_bins`: the search is between two of them.
+    """
+    mass = u * cumulated[-1]
+    at = int(u * (len(bins) - 1))
+    low, high = bins[at], bins[at + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if cumulated[middle] <= mass:
+            low = middle + 1
+        else:
+            high = middle
+    return low  # type: ignore[no-any-return]
+
+
+@borrowing
+def _write_bins(cumulated: Floats, bins: Whole) -> None:
+    """Where `_pick` ends for u = 0, 1/n, 2/n, …, 1. As rounding keeps the order, a u between two of
+    them ends between theirs."""
+    place, last, n = 0, len(cumulated) - 1, len(bins) - 1
+    for at in range(n + 1):
+        mass = at * (1.0 / n) * cumulated[last]
+        while place < last and cumulated[place] <= mass:
+            place += 1
+        bins[at] = place
 
 
 @compiled
-def _weigh(
-    odds: Floats,
-    crowd: _Crowd,
-    own: Whole,
-    arrival: Whole,
-    taste: Floats,
-    liking: Whole,
-    habit: Whole,
-    own_habit: int,
-    now: int,
-    recent: Whole,
-    time: int,
-) -> None:
-    """Write the chance with which `_launch` draws each app of the phone after the app `now`."""
+def _weigh(odds: Floats, crowd: _Crowd, phone: _Phone, now: int, recent: Whole, time: int) -> None:
+    """Write the probability with which `_launch` draws each app of the phone after app `now`."""
     odds[:] = 0.0
-    left = 1.0  # the chance of what is not settled yet
-    by_taste = 0.0  # of that, what gives way to taste
+    left = 1.0  # probability not assigned yet
+    by_taste = 0.0  # probability that the app is drawn by taste
+    arrival = phone.arrival
     if len(recent) > 0:
-        repeat = crowd.repeat[own[now]]
+        repeat = phone.repeat[now]
         odds[now] += repeat
         left -= repeat
 
-        share = left * crowd.habit[own[now]]
+        share = left * phone.follow[now]
         left -= share
         for rank in range(2):
             part = share * (_SECOND if rank == 1 else 1.0 - _SECOND)
-            by_taste += _give(odds, arrival, habit[rank], part, time)
+            by_taste += _give(odds, arrival, phone.habit[now, rank], part, time)
 
         share = left * crowd.returning
         left -= share
@@ -712,18 +865,18 @@ def _weigh(
             part = share * (1.0 - crowd.returning_depth)
             share -= part
             by_taste += _give(odds, arrival, recent[depth], part, time)
-        by_taste += share  # further back than the session goes
+        by_taste += share  # further back than the start of the session
 
         share = left * crowd.own_habit
         left -= share
-        by_taste += _give(odds, arrival, own_habit, share, time)
+        by_taste += _give(odds, arrival, phone.own_habit[now], share, time)
     by_taste += left
-    _spread(odds, by_taste, crowd, own, arrival, taste, liking, time)
+    _spread(odds, by_taste, crowd.distaste, phone, time)
 
 
 @compiled
 def _give(odds: Floats, arrival: Whole, app: int, chance: float, now: int) -> float:
-    """Give an app its chance; returns the chance where the app is not on the phone by now."""
+    """Add a probability to an app; if the app is not installed yet, return the probability."""
     if app < 0 or arrival[app] > now:
         return chance
     odds[app] += chance
@@ -731,27 +884,17 @@ def _give(odds: Floats, arrival: Whole, app: int, chance: float, now: int) -> fl
 
 
 @compiled
-def _spread(
-    odds: Floats,
-    chance: float,
-    crowd: _Crowd,
-    own: Whole,
-    arrival: Whole,
-    taste: Floats,
-    liking: Whole,
-    now: int,
-) -> None:
-    """Add the chance over the apps as `_liked` draws them: 16 tries, then the app liked first."""
-    hour = now % _DAY // 3600
-    taken = np.zeros(len(own))  # the chance that one try ends with an app
-    for rank in range(len(own)):
-        k = liking[rank]
-        if arrival[k] <= now:
+def _spread(odds: Floats, chance: float, distaste: Floats, phone: _Phone, now: int) -> None:
+    """Distribute a probability over the apps as `_liked` draws: 16 tries, then app 0."""
+    hour, taste = now % _DAY // 3600, phone.taste
+    taken = np.zeros(len(odds))  # probability that a try accepts each app
+    for rank in range(len(taken)):
+        k = phone.liking[rank]
+        if phone.arrival[k] <= now:
             mass = taste[rank] - (taste[rank - 1] if rank > 0 else 0.0)
-            away = (hour - crowd.hour[own[k]]) % 24
-            taken[k] = mass / taste[-1] * (1.0 - crowd.distaste[away])
+            taken[k] = mass / taste[-1] * (1.0 - distaste[(hour - phone.hour[k]) % 24])
     refused = 1.0 - taken.sum()
-    reached, tries = 1.0, 0.0  # the chance that a try is reached; the mean number of tries
+    reached, tries = 1.0, 0.0  # probability that a try is reached; expected number of tries
     for _ in range(_TRIES):
         tries += reached
         reached *= refused

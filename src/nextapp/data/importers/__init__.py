@@ -1,0 +1,198 @@
+"""Importers of logs that people can export from their own devices.
+
+They need only the standard library, since phones use them too. A format is a module with ``NAME``,
+``LOOKED_FOR``, ``recognise(content)`` and ``read(content)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from nextapp.data.importers import (
+    activitywatch,
+    app_usage_csv,
+    digital_wellbeing,
+    google_takeout,
+    knowledgec,
+    three_columns,
+    usagestats,
+)
+from nextapp.data.importers.content import (
+    HEAD_BYTES,
+    Content,
+    UnreadableLog,
+    check_not_foreign,
+)
+from nextapp.data.importers.events import Found, ImportedLaunch, launches_of
+from nextapp.data.importers.left_out import LeftOut, list_text, read_list, usual_list
+from nextapp.data.importers.local_time import find_zone
+
+__all__ = [
+    "Content",
+    "Imported",
+    "ImportedLaunch",
+    "LeftOut",
+    "UnreadableLog",
+    "check_not_foreign",
+    "import_content",
+    "import_file",
+    "left_out_text",
+    "list_formats",
+    "read_any",
+    "read_list",
+    "three_columns",
+]
+
+left_out_text = list_text
+
+
+class Format(Protocol):
+    """The interface of a format module."""
+
+    @property
+    def NAME(self) -> str: ...  # noqa: N802
+
+    @property
+    def LOOKED_FOR(self) -> str: ...  # noqa: N802
+
+    def recognise(self, content: Content) -> bool: ...
+    def read(self, content: Content) -> Found: ...
+
+
+FORMATS: tuple[Format, ...] = (
+    usagestats,
+    app_usage_csv,
+    activitywatch,
+    google_takeout,
+    digital_wellbeing,
+    knowledgec,
+)
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The launches of a file, by user and time, and notes on what was done."""
+
+    format: str
+    launches: Sequence[ImportedLaunch]
+    notes: tuple[str, ...]
+
+    @property
+    def users(self) -> list[str]:
+        return sorted({launch.user for launch in self.launches})
+
+
+def list_formats() -> str:
+    """The known formats, for a message about an unknown file."""
+    return "; ".join(form.LOOKED_FOR for form in FORMATS)
+
+
+def import_file(
+    path: Path, *, zone: str | None = None, left_out: LeftOut | None = None
+) -> Imported | None:
+    """The launches of an export of a person's device; None if the format is not known.
+
+    Only the first `HEAD_BYTES` decide about None, so that a large table is not read twice.
+    """
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    check_not_foreign(head, str(path))
+    if not _may_be_import(head, str(path)):
+        return None
+    content = Content(head, str(path)) if len(head) < HEAD_BYTES else Content.of_file(path)
+    imported = import_content(content, zone=zone, left_out=left_out)
+    log = path.with_name(path.name + "-wal")
+    if imported is not None and content.is_database and log.exists() and log.stat().st_size:
+        note = f"{log.name} next to the database was not read: its launches are missing"
+        return Imported(imported.format, imported.launches, (*imported.notes, note))
+    return imported
+
+
+def import_content(
+    content: Content, *, zone: str | None = None, left_out: LeftOut | None = None
+) -> Imported | None:
+    """The launches in the bytes of a file; None if the format is not known.
+
+    Parameters
+    ----------
+    content
+    zone
+        Time zone of local times without a zone; None for this machine's.
+    left_out
+        Entries that are not apps; None for the built-in list.
+
+    Raises
+    ------
+    UnreadableLog
+        If the format is known but the file has no launch, or if the file can be neither an export
+        nor a table.
+    """
+    where = find_zone(zone)
+    check_not_foreign(content.data, content.name)
+    form = next((form for form in FORMATS if form.recognise(content)), None)
+    if form is None:
+        if _is_only_import(content):
+            raise UnreadableLog(
+                f"{content.name}: not recognised. Looked for: {list_formats()}.{_hint(content)}"
+            )
+        return None
+    launches, notes = launches_of(form.read(content), where, left_out or usual_list())
+    if not launches:
+        why = "; ".join(notes) or "it is empty"
+        raise UnreadableLog(
+            f"{content.name}: recognised as {form.NAME}, but it has no launch: {why}."
+        )
+    return Imported(form.NAME, launches, tuple(notes))
+
+
+def read_any(content: Content, *, zone: str | None = None) -> Imported:
+    """The launches of an export of a device or of a CSV file; raises `UnreadableLog` otherwise.
+
+    A gzip file is unpacked first.
+    """
+    content = content.unzip()
+    if three_columns.recognise(content):
+        launches = sorted(three_columns.read(content), key=lambda each: (each.user, each.clock))
+        if not launches:
+            raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
+        return Imported(three_columns.NAME, launches, ())
+    found = import_content(content, zone=zone)
+    if found is None:
+        raise UnreadableLog(
+            f"{content.name}: not recognised. Looked for: {list_formats()}; a CSV with the columns "
+            f"timestamp and app_name."
+        )
+    return found
+
+
+def _may_be_import(head: bytes, name: str) -> bool:
+    """Whether a file with these first bytes could be in one of the formats."""
+    content = Content(head, name)
+    return (
+        _is_only_import(content)
+        or usagestats.recognise(content)
+        or app_usage_csv.recognise(content)
+    )
+
+
+def _is_only_import(content: Content) -> bool:
+    """Whether these bytes cannot be a table of launches."""
+    return (
+        content.is_database
+        or content.data.startswith(b"PK\x03\x04")
+        or content.first_letter in ("{", "[", "<")
+    )
+
+
+def _hint(content: Content) -> str:
+    if content.data.startswith(b"PK\x03\x04"):
+        return " This is a ZIP archive: unpack it and give the file in it."
+    if content.first_letter == "<":
+        return " This is HTML or XML: in Google Takeout, choose JSON as the format of My Activity."
+    if content.is_database:
+        names = ", ".join(sorted(content.tables)[:8]) or "none"
+        return f" The tables here are: {names:.200}."
+    return ""

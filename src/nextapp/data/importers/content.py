@@ -1,0 +1,189 @@
+"""The bytes of a file as text, JSON or SQLite tables, with size limits, for importers."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 256 << 20
+"""Largest file that is read; a person's log of many years is smaller."""
+
+MOST_EVENTS = 5_000_000
+HEAD_BYTES = 4 << 20
+"""Size of the beginning of a file that is read first, to recognise the format."""
+
+_GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\x00"
+_SECONDS = 60.0  # time limit of a query; a malicious database could make a query endless
+_LONGEST_VALUE = 1 << 20
+_ENCODINGS = ((codecs.BOM_UTF8, "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+
+
+_AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
+_FOREIGN: tuple[tuple[bytes, str, str], ...] = (
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
+    (b"%PDF-", "a PDF file", "export the launches as CSV instead"),
+    (b"{\\rtf", "a text document (RTF)", "save it as plain text"),
+    (b"\x89PNG\r\n", "a picture (PNG)", "give the log itself"),
+    (b"\xff\xd8\xff", "a picture (JPEG)", "give the log itself"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", "unpack it and give the file in it"),
+    (b"Rar!\x1a\x07", "a RAR archive", "unpack it and give the file in it"),
+    (b"BZh", "a bzip2 file", "unpack it (bunzip2) and give the file in it"),
+    (b"\xfd7zXZ\x00", "an xz file", "unpack it (unxz) and give the file in it"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard file", "unpack it (unzstd) and give the file in it"),
+    (b"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
+    (b"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
+    (b"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
+)
+_ZIP = b"PK\x03\x04"
+_IN_ZIP: tuple[tuple[bytes, str, str], ...] = (
+    (b"xl/work", "an Excel file", _AS_CSV),
+    (b"opendocument.spreadsheet", "a spreadsheet (ODS)", _AS_CSV),
+    (b"word/document", "a Word document", "save the launches as CSV"),
+)
+
+
+class UnreadableLog(ValueError):
+    """The file cannot be read as a launch log."""
+
+
+def check_not_foreign(head: bytes, name: str) -> None:
+    """Raise `UnreadableLog` where the first bytes are of a kind of file that is never a log."""
+    kinds = _IN_ZIP if head.startswith(_ZIP) else _FOREIGN
+    for mark, what, remedy in kinds:
+        if mark in head[: 1 << 16] if kinds is _IN_ZIP else head.startswith(mark):
+            raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
+
+
+class Content:
+    """The content of a file, as bytes, text, JSON or SQLite tables.
+
+    Text may be UTF-8 or UTF-16 (as PowerShell writes it); invalid bytes are replaced. Nothing is
+    written: a database is opened in memory.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        if len(data) > MOST_BYTES:
+            raise UnreadableLog(
+                f"{name}: a file may have up to {MOST_BYTES >> 20} MiB, but this one has more. "
+                f"Export a shorter period."
+            )
+        self.data = data
+        self.name = name
+
+    @classmethod
+    def of_file(cls, path: Path) -> Content:
+        with path.open("rb") as file:
+            return cls(file.read(MOST_BYTES + 1), str(path))
+
+    def unzip(self) -> Content:
+        """The unpacked content of a gzip file, up to `MOST_BYTES`; else the content itself."""
+        if not self.data.startswith(_GZIP):
+            return self
+        unpack = zlib.decompressobj(wbits=31)
+        try:
+            data = unpack.decompress(self.data, MOST_BYTES + 1)
+        except zlib.error as error:
+            raise UnreadableLog(f"{self.name}: the gzip file is damaged ({error}).") from error
+        if not unpack.eof and len(data) <= MOST_BYTES:
+            raise UnreadableLog(f"{self.name}: the gzip file is damaged (it is incomplete).")
+        return Content(data, self.name)
+
+    @cached_property
+    def text(self) -> str:
+        for mark, encoding in _ENCODINGS:
+            if self.data.startswith(mark):
+                return self.data[len(mark) :].decode(encoding, "replace")
+        return self.data.decode("utf-8", "replace")
+
+    @cached_property
+    def first_letter(self) -> str:
+        """The first character that is not a space."""
+        return self.text[:4096].lstrip()[:1]
+
+    @cached_property
+    def json(self) -> Any:
+        """The parsed JSON; None if the text is not JSON."""
+        if self.first_letter not in ("{", "["):
+            return None
+        try:
+            return json.loads(self.text)
+        except (ValueError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise UnreadableLog(
+                f"{self.name}: the file starts like JSON but is not valid ({why:.120}). It may be "
+                f"incomplete: export it again."
+            ) from None
+
+    @property
+    def is_database(self) -> bool:
+        return self.data.startswith(_SQLITE)
+
+    @cached_property
+    def tables(self) -> dict[str, set[str]]:
+        """The column names of the SQLite database's ordinary tables, by table."""
+        if not self.is_database:
+            return {}
+        found = {}
+        with closing(self._open()) as database, _Errors(self.name):
+            rows = database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 LIMIT 2000"
+            )
+            for (table,) in rows.fetchall():
+                columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,))
+                found[str(table)] = {str(column) for (column,) in columns.fetchmany(2000)}
+        return found
+
+    def query(self, sql: str) -> Iterator[Sequence[Any]]:
+        """The rows of a query on the database, at most `MOST_EVENTS`, within a time limit."""
+        with closing(self._open()) as database, _Errors(self.name):
+            end = time.monotonic() + _SECONDS
+            database.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+            for n, row in enumerate(database.execute(sql)):
+                if n >= MOST_EVENTS:
+                    raise UnreadableLog(
+                        f"{self.name}: a log may have up to {MOST_EVENTS:,} events, got more."
+                    )
+                yield row
+
+    def _open(self) -> sqlite3.Connection:
+        data = self.data
+        if len(data) >= 100 and data[18:20] == b"\x02\x02":  # write-ahead logging needs a file
+            data = data[:18] + b"\x01\x01" + data[20:]
+        database = sqlite3.connect(":memory:")
+        try:
+            with _Errors(self.name):
+                database.deserialize(data)
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.execute("PRAGMA query_only = ON")
+                database.text_factory = lambda value: value.decode("utf-8", "replace")
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+class _Errors:
+    """SQLite's errors as one `UnreadableLog`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.Error | UnicodeDecodeError | OverflowError | MemoryError):
+            raise UnreadableLog(
+                f"{self._name}: the SQLite database is damaged or too slow to read "
+                f"({error!s:.120}). Copy it again while no program writes to it."
+            ) from None

@@ -1,0 +1,165 @@
+"""Converts the events of a format to launches: sorted, in UTC, without non-apps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import NamedTuple
+
+from nextapp.data.importers.left_out import LeftOut
+from nextapp.data.importers.local_time import (
+    EARLIEST,
+    LATEST,
+    Zone,
+    clocks_of_local_times,
+    offset_at,
+)
+
+ME = "me"
+"""The user's name in formats that have only one person."""
+
+_LONGEST_NAME = 255
+
+
+class Event(NamedTuple):
+    """An app that moved to the foreground; ``when`` is in seconds since 1970, or a local time.
+
+    ``zone`` is the UTC offset in seconds, if the format has it.
+    """
+
+    app: str
+    when: float | datetime | None
+    zone: int | None = None
+    user: str = ME
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of an importer. ``changes_only``: repeated events of one app are one launch."""
+
+    events: Sequence[Event]
+    changes_only: bool
+    n_bad: int = 0
+    notes: tuple[str, ...] = ()
+
+
+class ImportedLaunch(NamedTuple):
+    user: str
+    app: str
+    clock: float
+    zone: int
+
+
+class _Timed(NamedTuple):
+    app: str
+    clock: float
+    zone: int
+
+
+def launches_of(
+    found: Found, zone: Zone, left_out: LeftOut
+) -> tuple[list[ImportedLaunch], list[str]]:
+    """Launches by user and time, and notes on what was done."""
+    n_bad = found.n_bad
+    by_user: dict[str, list[Event]] = {}
+    for event in found.events:
+        app = clean_name(event.app)
+        if app and event.when is not None:
+            by_user.setdefault(clean_name(event.user) or ME, []).append(event._replace(app=app))
+        else:
+            n_bad += 1
+    launches: list[ImportedLaunch] = []
+    out: Counter[str] = Counter()
+    n_turned = n_same = 0
+    is_local = False
+    for user, events in sorted(by_user.items()):
+        is_local = is_local or any(isinstance(event.when, datetime) for event in events)
+        turned = _is_newest_first(events)
+        n_turned += turned
+        timed = _add_times(events[::-1] if turned else events, zone)
+        n_bad += len(events) - len(timed)
+        timed.sort(key=lambda each: each.clock)
+        before = None
+        for seen in timed:
+            kind = left_out.kind(seen.app)
+            if kind is not None:
+                out[kind] += 1
+                if kind == "home":
+                    before = None
+            elif found.changes_only and seen.app == before:
+                n_same += 1
+            else:
+                before = seen.app
+                launches.append(ImportedLaunch(user, *seen))
+    return launches, [
+        *found.notes,
+        *_notes(out, n_same, n_bad, n_turned > 0),
+        *((f"local times without a zone, read in {_zone_words(zone)}",) if is_local else ()),
+    ]
+
+
+def clean_name(name: object) -> str:
+    """A name as phones store it: printable, one line, at most 255 characters."""
+    if not isinstance(name, str):
+        return ""
+    letters = (letter if letter.isprintable() else " " for letter in name[: 4 * _LONGEST_NAME])
+    return " ".join("".join(letters).split())[:_LONGEST_NAME].strip()
+
+
+def _is_newest_first(events: Sequence[Event]) -> bool:
+    if len(events) < 2 or type(events[0].when) is not type(events[-1].when):
+        return False
+    back = forth = 0
+    for earlier, later in pairwise(events):
+        step = _compare(earlier.when, later.when)
+        back, forth = back + (step < 0), forth + (step > 0)
+    return back > forth
+
+
+def _compare(first: float | datetime | None, second: float | datetime | None) -> int:
+    if isinstance(first, datetime) and isinstance(second, datetime):
+        return (second > first) - (second < first)
+    if isinstance(first, float | int) and isinstance(second, float | int):
+        return (second > first) - (second < first)
+    return 0
+
+
+def _add_times(events: Iterable[Event], zone: Zone) -> list[_Timed]:
+    events = list(events)
+    local = [event.when if isinstance(event.when, datetime) else None for event in events]
+    clocks = clocks_of_local_times(local, zone)
+    timed = []
+    for event, clock in zip(events, clocks, strict=True):
+        if clock is not None:
+            timed.append(_Timed(event.app, *clock))
+        elif isinstance(event.when, float | int) and EARLIEST < event.when < LATEST:
+            if event.zone is not None and abs(event.zone) <= 86_400:
+                offset = event.zone
+            else:
+                offset = offset_at(event.when, zone)
+            timed.append(_Timed(event.app, float(event.when), offset))
+    return timed
+
+
+def _notes(out: Counter[str], n_same: int, n_bad: int, turned: bool) -> Iterable[str]:
+    words = {
+        "home": "home screens",
+        "passing": "system windows and loggers",
+        "events": "rows that are not apps",
+    }
+    parts = [f"{words[kind]}: {n:,}" for kind, n in sorted(out.items())]
+    if parts:
+        yield f"left out by the list (nextapp data left-out): {', '.join(parts)}"
+    if n_same:
+        yield f"events of an app that was already open, not counted as launches: {n_same:,}"
+    if n_bad:
+        yield f"events without a readable app or time, left out: {n_bad:,}"
+    if turned:
+        yield "the file is sorted newest first; its order was reversed"
+
+
+def _zone_words(zone: Zone) -> str:
+    return "this machine's time zone" if zone is None else f"the time zone {zone}"

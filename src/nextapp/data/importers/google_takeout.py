@@ -1,0 +1,121 @@
+"""Google Takeout: My Activity of the product Android, as JSON."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+from urllib.parse import unquote
+
+from nextapp.data.importers.content import Content, UnreadableLog
+from nextapp.data.importers.events import Event, Found
+from nextapp.data.importers.local_time import iso_time
+
+NAME = "Google Takeout, My Activity"
+LOOKED_FOR = "a JSON list with title, time and products (Google Takeout, My Activity)"
+
+_PACKAGE = re.compile(r"play\.google\.com/store/apps/details\?(?:[^#]*&)?id=([A-Za-z0-9_.]+)")
+_APP = "\0"  # placeholder for the app's name in a title
+_USED = (
+    f"used {_APP}", f"{_APP} verwendet", f"{_APP} genutzt", f"{_APP} benutzt",
+    f"vous avez utilisé {_APP}", f"utilisation de {_APP}", f"a utilisé {_APP}", f"utilisé {_APP}",
+    f"has usado {_APP}", f"se usó {_APP}", f"se ha usado {_APP}", f"usaste {_APP}", f"usó {_APP}",
+    f"hai usato {_APP}", f"hai utilizzato {_APP}", f"utilizzato {_APP}", f"usou {_APP}",
+    f"você usou {_APP}", f"utilizou {_APP}", f"{_APP} gebruikt", f"użyto {_APP}",
+    f"używano {_APP}", f"korzystano z {_APP}", f"använde {_APP}", f"brugte {_APP}",
+    f"brukte {_APP}", f"käytti {_APP}", f"{_APP} kullanıldı", f"использовано: {_APP}",
+    f"использовалось приложение {_APP}", f"{_APP} を使用しました", f"{_APP}を使用しました",
+    f"使用了 {_APP}", f"使用了{_APP}", f"使用過 {_APP}", f"已使用 {_APP}", f"已使用{_APP}",
+    f"{_APP} 사용", f"{_APP}을(를) 사용함", f"použito {_APP}", f"{_APP} használata",
+)  # fmt: skip
+_ENOUGH = 0.2  # share of the records that an unknown wording needs to be read as "used"
+
+
+def recognise(content: Content) -> bool:
+    records = content.json
+    return (
+        isinstance(records, list)
+        and len(records) > 0
+        and all(
+            isinstance(record, dict) and "title" in record and "time" in record
+            for record in records[:20]
+        )
+    )
+
+
+def read(content: Content) -> Found:
+    """Records that an app was used, with the package name if any record of that app has it.
+
+    "Used" is written in the language of the account. If the wording is not known, the most frequent
+    one that contains the app's name is used, and a note says so.
+    """
+    records = [record for record in content.json if isinstance(record, dict)]
+    android = [record for record in records if _is_android(record)]
+    if not android:
+        raise UnreadableLog(
+            f"{content.name}: this is My Activity without the product Android. Choose Android in "
+            f"Takeout under My Activity."
+        )
+    packages: dict[str, str] = {}
+    for record in android:
+        package = _package(record)
+        if package is not None:
+            packages.setdefault(_text(record, "header"), package)
+    wordings = [_wording(record) for record in android]
+    used, notes = _wording_of_use(wordings)
+    events = []
+    for record, wording in zip(android, wordings, strict=True):
+        if wording in used:
+            header = _text(record, "header")
+            app = _package(record) or packages.get(header) or _app_name(record)
+            events.append(Event(app, iso_time(record.get("time"))))
+    n_others = len(records) - len(events)
+    if n_others:
+        notes = (*notes, f"records that are not about using an app, left out: {n_others:,}")
+    return Found(events, changes_only=False, notes=notes)
+
+
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _is_android(record: dict[str, Any]) -> bool:
+    products = record.get("products")
+    return isinstance(products, list) and "Android" in products
+
+
+def _package(record: dict[str, Any]) -> str | None:
+    match = _PACKAGE.search(unquote(_text(record, "titleUrl")[:2000]))
+    return None if match is None else match[1]
+
+
+def _wording(record: dict[str, Any]) -> str:
+    """The title in lower case with a placeholder for the app's name."""
+    title, header = _text(record, "title")[:500].lower(), _text(record, "header").lower()
+    if header and header != "android" and header in title:
+        before, _, after = title.rpartition(header)
+        return f"{before}{_APP}{after}"
+    if title.startswith("used "):
+        return f"used {_APP}"
+    return title
+
+
+def _app_name(record: dict[str, Any]) -> str:
+    title, header = _text(record, "title"), _text(record, "header")
+    if header.lower() in ("", "android") and title.lower().startswith("used "):
+        return title[len("used ") :]
+    return header
+
+
+def _wording_of_use(wordings: list[str]) -> tuple[set[str], tuple[str, ...]]:
+    known = set(_USED) & set(wordings)
+    if known:
+        return known, ()
+    named = Counter(wording for wording in wordings if _APP in wording and wording != _APP)
+    if named:
+        (commonest, n), *_ = named.most_common(1)
+        if n >= _ENOUGH * len(wordings):
+            words = commonest.replace(_APP, "…").strip()
+            return {commonest}, (f"titles like {words!r} are read as an app being used",)
+    return set(), ()

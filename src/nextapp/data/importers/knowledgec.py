@@ -1,0 +1,50 @@
+"""iOS up to 15 and macOS: the SQLite database `knowledgeC.db`."""
+
+from __future__ import annotations
+
+import math
+
+from nextapp.data.importers.content import Content
+from nextapp.data.importers.events import ME, Event, Found
+
+NAME = "knowledgeC database (iOS, macOS)"
+LOOKED_FOR = "an SQLite database with the table ZOBJECT (knowledgeC.db)"
+
+_COLUMNS = {"ZSTREAMNAME", "ZVALUESTRING", "ZSTARTDATE"}
+_MAC_EPOCH = 978_307_200  # 2001-01-01 in seconds since 1970
+
+
+def recognise(content: Content) -> bool:
+    return content.tables.get("ZOBJECT", set()) >= _COLUMNS
+
+
+def read(content: Content) -> Found:
+    """Rows of the stream /app/inFocus; times are seconds since 2001-01-01 UTC.
+
+    Each other device whose rows were synced by iCloud is a separate user.
+    """
+    tables = content.tables
+    zone = "ZSECONDSFROMGMT" if "ZSECONDSFROMGMT" in tables["ZOBJECT"] else "NULL"
+    has_devices = "ZSOURCE" in tables["ZOBJECT"] and {"Z_PK", "ZDEVICEID"} <= tables.get(
+        "ZSOURCE", set()
+    )
+    device = "ZSOURCE.ZDEVICEID" if has_devices else "NULL"
+    join = "LEFT JOIN ZSOURCE ON ZOBJECT.ZSOURCE = ZSOURCE.Z_PK" if has_devices else ""
+    rows = content.query(
+        f"SELECT ZVALUESTRING, ZSTARTDATE, {zone}, {device} FROM ZOBJECT {join}"
+        " WHERE ZSTREAMNAME = '/app/inFocus'"
+    )
+    events = [
+        Event(
+            bundle,
+            start + _MAC_EPOCH if _is_number(start) else None,
+            int(offset) if _is_number(offset) else None,
+            other if isinstance(other, str) and other else ME,
+        )
+        for bundle, start, offset, other in rows
+    ]
+    return Found(events, changes_only=False)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -1,0 +1,171 @@
+"""Parsing of times in exports: dates in five formats, local times without a zone.
+
+A local time is converted to seconds since 1970 with a time zone: one given by name
+(``Europe/Berlin``), or this machine's. At the end of daylight saving time one hour occurs twice;
+the second one is meant if the clock goes back from one launch to the next, else the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, tzinfo
+from itertools import pairwise
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+Zone = tzinfo | None
+"""A time zone; None is this machine's."""
+
+EARLIEST, LATEST = 0.0, 4_102_444_800.0  # 1970 to 2100
+_DISORDER = 60.0  # seconds; events that are less out of order do not mean that the clock went back
+
+_DATE = re.compile(r"(\d{1,4})\s?([-./])\s?(\d{1,2})\s?\2\s?(\d{1,4})\.?")
+_CLOCK = re.compile(r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?")
+_AFTERNOON = re.compile(r"p\.?\s?m\.?|下午|午後|오후", re.IGNORECASE)
+_MORNING = re.compile(r"a\.?\s?m\.?|上午|午前|오전", re.IGNORECASE)
+
+
+def find_zone(name: str | None) -> Zone:
+    """The time zone with this name; None for this machine's.
+
+    >>> find_zone("Europe/Berlin").key
+    'Europe/Berlin'
+    """
+    if name is None:
+        return None
+    if name.upper() in ("UTC", "Z"):
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(
+            f"a time zone must be a name like Europe/Berlin or America/New_York, or UTC; got "
+            f"{name!r}."
+        ) from None
+
+
+class _Parts(NamedTuple):
+    first: int
+    second: int
+    third: int
+    mark: str
+    padded: bool
+
+
+def _date_parts(text: str) -> _Parts | None:
+    match = _DATE.search(text)
+    if match is None:
+        return None
+    first, mark, second, third = match.groups()
+    padded = len(first) == len(second) == 2
+    return _Parts(int(first), int(second), int(third), mark, padded)
+
+
+def dates_and_clocks(dates: Sequence[str], clocks: Sequence[str]) -> list[datetime | None]:
+    """Local times from dates and times of day; None if one cannot be parsed.
+
+    Dates are Y-M-D, D.M.Y, D-M-Y, M/D/Y or D/M/Y. M/D/Y and D/M/Y are distinguished by a number
+    above 12, else by which one makes the file sorted, else by whether days and months are padded
+    with zeros (they are in D/M/Y).
+    """
+    parts = [_date_parts(date) for date in dates]
+    month_first = _is_month_first([p for p in parts if p is not None and p.mark == "/"])
+    return [
+        None if part is None else _moment(part, clock, month_first)
+        for part, clock in zip(parts, clocks, strict=True)
+    ]
+
+
+def _is_month_first(dates: Sequence[_Parts]) -> bool:
+    dates = [date for date in dates if date.first <= 31]
+    days_first = sum(date.first > 12 for date in dates)
+    days_second = sum(date.second > 12 for date in dates)
+    if days_first != days_second:
+        return days_second > days_first
+    disorder = [
+        _disorder([(d.third, d.first, d.second) for d in dates]),
+        _disorder([(d.third, d.second, d.first) for d in dates]),
+    ]
+    if disorder[0] != disorder[1]:
+        return disorder[0] < disorder[1]
+    return not all(date.padded and date.third > 99 for date in dates)
+
+
+def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:
+    """The number of steps against the prevailing order."""
+    pairs = list(pairwise(dates))
+    up, down = sum(a < b for a, b in pairs), sum(a > b for a, b in pairs)
+    return min(up, down)
+
+
+def _moment(date: _Parts, clock: str, month_first: bool) -> datetime | None:
+    if date.first > 31:
+        year, month, day = date.first, date.second, date.third
+    elif date.mark == "/" and month_first:
+        month, day, year = date.first, date.second, date.third
+    else:
+        day, month, year = date.first, date.second, date.third
+    match = _CLOCK.search(clock)
+    if match is None:
+        return None
+    hour, minute, second = int(match[1]), int(match[2]), int(match[3] or 0)
+    if _AFTERNOON.search(clock):
+        hour = hour % 12 + 12
+    elif _MORNING.search(clock):
+        hour %= 12
+    try:
+        return datetime(year + 2000 if year < 100 else year, month, day, hour, minute, second)
+    except ValueError:
+        return None
+
+
+def iso_time(text: object) -> float | None:
+    """Seconds since 1970 of an ISO time, in UTC if it has no zone; None if it is not one."""
+    if not isinstance(text, str) or len(text) > 64:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def clocks_of_local_times(
+    moments: Iterable[datetime | None], zone: Zone
+) -> list[tuple[float, int] | None]:
+    """Seconds since 1970 and the UTC offset in seconds, in the order given."""
+    clocks: list[tuple[float, int] | None] = []
+    before = EARLIEST
+    for moment in moments:
+        clock = None if moment is None else _clock(moment, zone, before)
+        if clock is not None:
+            before = clock[0]
+        clocks.append(clock)
+    return clocks
+
+
+def _clock(moment: datetime, zone: Zone, before: float) -> tuple[float, int] | None:
+    if not 1971 <= moment.year <= 2099:
+        return None
+    first, second = (_aware(moment.replace(fold=fold), zone) for fold in (0, 1))
+    comes_twice = second.timestamp() > first.timestamp()
+    chosen = second if comes_twice and first.timestamp() < before - _DISORDER else first
+    return chosen.timestamp(), _offset(chosen)
+
+
+def _aware(moment: datetime, zone: Zone) -> datetime:
+    return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+
+
+def offset_at(clock: float, zone: Zone) -> int:
+    """The UTC offset in seconds at this time."""
+    moment = datetime.fromtimestamp(clock, UTC)
+    return _offset(moment.astimezone(zone))
+
+
+def _offset(moment: datetime) -> int:
+    offset = moment.utcoffset()
+    return 0 if offset is None else int(offset.total_seconds())

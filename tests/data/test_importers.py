@@ -1,0 +1,555 @@
+"""Logs from people's own devices, on made-up files in the exact form of each source.
+
+Times are checked against UTC by hand: Berlin is two hours ahead in summer, one in winter, and had
+02:00 to 03:00 twice on 2025-10-26.
+"""
+
+# ruff: noqa: E501  (lines in the form in which devices print them)
+
+from __future__ import annotations
+
+import gzip
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from nextapp.data import Importing, UnreadableLog, load
+from nextapp.data.importers import (
+    Content,
+    import_content,
+    import_file,
+    left_out_text,
+    list_formats,
+    read_any,
+)
+from nextapp.data.importers.left_out import parse_list
+
+hypothesis = pytest.importorskip("hypothesis")
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+BERLIN = "Europe/Berlin"
+
+
+def utc(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def imported(data: str | bytes, zone: str = BERLIN):
+    found = import_content(
+        Content(data.encode() if isinstance(data, str) else data, "f"), zone=zone
+    )
+    assert found is not None
+    return found
+
+
+def launches(data: str | bytes, zone: str = BERLIN) -> list[tuple[str, float]]:
+    return [(launch.app, launch.clock) for launch in imported(data, zone).launches]
+
+
+# --- dumpsys usagestats
+
+DUMPSYS = """\
+user=0
+  Last 24 hour events (timeRange="8/29/2025, 8:30 PM – 8/30/2025, 8:30 PM" )
+    time="2025-08-30 20:24:30" type=SCREEN_INTERACTIVE package=android flags=0x0
+    time="2025-08-30 20:24:31" type=ACTIVITY_RESUMED package=com.sec.android.app.launcher class=com.sec.android.app.launcher.activities.LauncherActivity instanceId=1 taskRootPackage=com.sec.android.app.launcher flags=0x0
+    time="2025-08-30 20:24:32" type=ACTIVITY_RESUMED package=com.android.chrome class=org.chromium.chrome.Main instanceId=2 taskRootPackage=com.android.chrome taskRootClass=x flags=0x0
+    time="2025-08-30 20:24:33" type=ACTIVITY_PAUSED package=com.android.chrome class=org.chromium.chrome.Main instanceId=2 flags=0x0
+    time="2025-08-30 20:24:34" type=ACTIVITY_RESUMED package=com.android.chrome class=org.chromium.chrome.Settings instanceId=3 flags=0x0
+    time="2025-08-30 20:24:36" type=ACTIVITY_RESUMED package=com.google.android.permissioncontroller class=x instanceId=5 flags=0x0
+    time="2025-08-30 20:24:40" type=ACTIVITY_RESUMED package=com.android.chrome class=x instanceId=3 flags=0x0
+    time="2025-08-30 20:25:00" type=ACTIVITY_RESUMED package=com.sec.android.app.launcher class=x instanceId=1 flags=0x0
+    time="2025-08-30 20:25:02" type=ACTIVITY_RESUMED package=com.android.chrome class=x instanceId=3 flags=0x0
+    time="2025-08-30 20:26:00" type=ACTIVITY_RESUMED package=com.whatsapp class=com.whatsapp.Main instanceId=7 flags=0x0
+  In-memory daily stats
+    timeRange="8/30/2025, 12:00 AM – 8:30 PM"
+    packages
+      package=com.whatsapp totalTimeUsed="01:10:00" lastTimeUsed="2025-08-30 20:26:00" appLaunchCount=5
+"""
+DUMPSYS_LAUNCHES = [
+    ("com.android.chrome", utc("2025-08-30 18:24:32")),
+    ("com.android.chrome", utc("2025-08-30 18:25:02")),  # after the home screen, so a new launch
+    ("com.whatsapp", utc("2025-08-30 18:26:00")),
+]
+
+
+def test_dumpsys_gives_resumed_activities_of_another_package():
+    found = imported(DUMPSYS)
+    assert "dumpsys usagestats" in found.format
+    assert [(each.app, each.clock) for each in found.launches] == DUMPSYS_LAUNCHES
+    assert {each.zone for each in found.launches} == {7200}
+    assert any("home screens: 2" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        DUMPSYS.replace("\n", "\r\n").encode(),
+        b"\xef\xbb\xbf" + DUMPSYS.encode(),
+        b"\xff\xfe" + DUMPSYS.encode("utf-16-le"),  # PowerShell's >
+        DUMPSYS.replace("ACTIVITY_RESUMED", "MOVE_TO_FOREGROUND").encode(),
+        DUMPSYS.encode() + b"\xff\xfe not text",
+    ],
+    ids=["windows", "bom", "utf-16", "old names", "some bytes that are no text"],
+)
+def test_dumpsys_however_it_was_saved(data):
+    assert launches(data) == DUMPSYS_LAUNCHES
+
+
+def test_old_androids_print_the_same_events_again_by_day_week_and_month():
+    day = '        time="03/09/2017 21:18" type=MOVE_TO_FOREGROUND package=com.a class=x \n'
+    day += '        time="03/09/2017 21:18" type=MOVE_TO_FOREGROUND package=com.b class=x \n'
+    day += '        time="03/09/2017 21:18" type=MOVE_TO_FOREGROUND package=com.a class=x \n'
+    before = '        time="28/08/2017 09:00" type=MOVE_TO_FOREGROUND package=com.c class=x \n'
+    text = f"user=0\n  In-memory daily stats\n      events\n{day}"
+    text += f"  In-memory weekly stats\n      events\n{before}{day}"
+    at = utc("2017-09-03 19:18")  # 3 September: the 28 elsewhere can only be a day
+    assert launches(text) == [
+        ("com.c", utc("2017-08-28 07:00")),
+        ("com.a", at),
+        ("com.b", at),
+        ("com.a", at),
+    ]
+
+
+def test_users_of_one_android_are_kept_apart():
+    text = DUMPSYS + "user=10\n  Last 24 hour events (x)\n"
+    text += '    time="2025-08-30 20:24:50" type=ACTIVITY_RESUMED package=com.work class=x\n'
+    found = imported(text)
+    assert found.users == ["0", "10"]
+    assert [each.app for each in found.launches if each.user == "10"] == ["com.work"]
+
+
+def test_the_hour_that_comes_twice_in_autumn():
+    text = "user=0\n"
+    for clock, app in (
+        ("01:50", "a"),
+        ("02:40", "b"),
+        ("02:10", "c"),
+        ("02:50", "d"),
+        ("03:05", "e"),
+    ):
+        text += f'  time="2025-10-26 {clock}:00" type=ACTIVITY_RESUMED package={app} class=x\n'
+    assert launches(text) == [
+        ("a", utc("2025-10-25 23:50")),
+        ("b", utc("2025-10-26 00:40")),  # summer time
+        ("c", utc("2025-10-26 01:10")),  # the clock went back
+        ("d", utc("2025-10-26 01:50")),
+        ("e", utc("2025-10-26 02:05")),
+    ]
+
+
+def test_a_dump_without_events_says_so():
+    with pytest.raises(UnreadableLog, match=r"dumpsys usagestats.*no event of an app moving"):
+        imported("user=0\n  Last 24 hour events (x)\n  In-memory daily stats\n")
+
+
+# --- App Usage (AUM)
+
+
+def aum(rows: list[tuple[str, str, str]], end: str = "\n") -> str:
+    lines = ['"App name","Date","Time","Duration"']
+    lines += [f'"{app}","{day}","{clock}","0:00:00"' for app, day, clock in rows]
+    return end.join(lines) + end
+
+
+@pytest.mark.parametrize(
+    ("days", "clocks"),
+    [
+        (("2/9/20", "2/8/20"), ("1:29:29 AM", "11:10:00 PM")),
+        (("2/9/2020", "2/8/2020"), ("1:29:29 AM", "11:10:00\u202fPM")),
+        (("2020-02-09", "2020-02-08"), ("01:29:29", "23:10:00")),
+        (("09/02/2020", "08/02/2020"), ("01:29:29", "23:10:00")),
+        (("09.02.2020", "08.02.2020"), ("01:29:29", "23:10:00")),
+    ],
+)
+def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks):
+    text = aum(
+        [
+            ("Maps, \u00e4", days[0], clocks[0]),
+            ("Screen on (unlocked)", days[0], clocks[0]),
+            ("Notification posted (Mail)", days[1], clocks[1]),
+            ("Chat", days[1], clocks[1]),
+            ("Chat", days[1], clocks[1]),
+        ]
+    )
+    for data in (text, text.replace("\n", "\r\n"), "\ufeff" + text):
+        found = imported(data)
+        assert "App Usage" in found.format
+        assert [(each.app, each.clock) for each in found.launches] == [
+            ("Chat", utc("2020-02-08 22:10")),
+            ("Chat", utc("2020-02-08 22:10")),  # every row is a launch
+            ("Maps, ä", utc("2020-02-09 00:29:29")),
+        ]
+        assert any("newest first" in note for note in found.notes)
+        assert any("not apps: 2" in note for note in found.notes)
+
+
+def test_days_and_months_are_told_apart_by_a_number_above_12_or_by_the_order():
+    by_number = aum([("A", "3/4/2024", "10:00:00"), ("B", "25/3/2024", "10:00:00")])
+    assert launches(by_number, "UTC")[-1] == ("A", utc("2024-04-03 10:00"))
+    # newest first: 2 May, 1 May, 12 April as days first; as months first the order would jump
+    by_order = aum(
+        [("A", "2/5/2024", "9:00"), ("B", "1/5/2024", "9:00"), ("C", "12/4/2024", "9:00")]
+    )
+    assert launches(by_order, "UTC") == [
+        ("C", utc("2024-04-12 09:00")),
+        ("B", utc("2024-05-01 09:00")),
+        ("A", utc("2024-05-02 09:00")),
+    ]
+
+
+@pytest.mark.parametrize(
+    "row", ["Bildschirm aus (gesperrt)", "Écran allumé (déverrouillé)", "Gerätestart", "画面オフ"]
+)
+def test_rows_of_the_logger_in_other_languages_are_no_apps(row):
+    text = aum([("Karten", "09.02.2020", "10:00:00"), (row, "09.02.2020", "09:00:00")])
+    text = text.replace('"App name","Date","Time","Duration"', '"App-Name","Datum","Zeit","Dauer"')
+    assert [app for app, _ in launches(text)] == ["Karten"]
+
+
+def test_the_logger_itself_and_launchers_are_no_apps():
+    rows = ["Maps", "App Usage", "One UI Home", "Pixel Launcher", "System UI", "Launch Day"]
+    text = aum([(row, "2020-02-09", "10:00:00") for row in rows])
+    assert [app for app, _ in launches(text)] == ["Maps", "Launch Day"]
+
+
+# --- ActivityWatch
+
+
+def activitywatch(events, name="aw-watcher-android-test", **more) -> str:
+    bucket = {"id": name, "type": "currentwindow", "hostname": "unknown", "events": events}
+    away = {"type": "afkstatus", "events": [{"timestamp": "x", "duration": 1, "data": {}}]}
+    return json.dumps({"buckets": {name: bucket | more, "aw-watcher-afk_pc": away}})
+
+
+def aw_event(when: str, app: str, package: str | None = None, duration: float = 0.0):
+    data = {"app": app} if package is None else {"app": app, "package": package, "classname": "x"}
+    return {"id": 1, "timestamp": when, "duration": duration, "data": data}
+
+
+@pytest.mark.parametrize("name", ["aw-watcher-android-test", "aw-watcher-android"])
+def test_activitywatch_on_android_gives_the_package_where_the_app_changes(name):
+    events = [  # newest first, as it exports them
+        aw_event("2023-04-18T07:31:00.5Z", "Nachrichten", "com.chat"),
+        aw_event("2023-04-18T07:30:30+00:00", "Chrome", "com.android.chrome", 2.5),
+        aw_event("2023-04-18T07:30:00.204000Z", "Chrome", "com.android.chrome"),
+        aw_event(
+            "2023-04-18T07:29:39.204000Z", "Pixel Launcher", "com.google.android.apps.nexuslauncher"
+        ),
+    ]
+    found = imported(activitywatch(events, name))
+    assert [(each.app, each.clock, each.zone) for each in found.launches] == [
+        ("com.android.chrome", utc("2023-04-18T07:30:00.204"), 7200),
+        ("com.chat", utc("2023-04-18T07:31:00.5"), 7200),
+    ]
+
+
+def test_activitywatch_on_a_desktop_and_several_devices():
+    desktop = activitywatch(
+        [aw_event("2023-01-01T00:00:00Z", "Firefox")], "aw-watcher-window_my-pc"
+    )
+    assert imported(desktop).users == ["my-pc"]
+    both = json.loads(desktop)
+    both["buckets"] |= json.loads(activitywatch([aw_event("2023-01-01T00:00:00Z", "x", "com.x")]))[
+        "buckets"
+    ]
+    both["buckets"]["aw-watcher-android-unlock"] = {
+        "events": [aw_event("2023-01-01T00:00:00Z", "u")]
+    }
+    assert imported(json.dumps(both)).users == ["android", "my-pc"]
+
+
+# --- Google Takeout
+
+
+def takeout(header, title, when, package=None, products=("Android",)):
+    record = {"header": header, "title": title, "time": when, "products": list(products)}
+    if package:
+        record["titleUrl"] = f"https://play.google.com/store/apps/details?id={package}"
+    return record
+
+
+def test_takeout_gives_the_apps_used_by_their_package():
+    records = [
+        takeout("Chrome", "Used Chrome", "2020-05-17T13:58:00.123Z", "com.android.chrome"),
+        takeout("Chrome", "Used Chrome", "2020-05-17T13:57:48.203Z"),
+        takeout("Google Play Store", "Installed Chat", "2020-05-17T13:50:00Z", "com.chat"),
+        takeout("Chat", "Used Chat", "2020-05-17T13:40:00Z"),
+        takeout("YouTube", "Watched a film", "2020-05-17T13:30:00Z", products=["YouTube"]),
+    ]
+    found = imported(json.dumps(records))
+    assert "Takeout" in found.format
+    assert [(each.app, each.clock) for each in found.launches] == [
+        ("Chat", utc("2020-05-17T13:40:00")),
+        ("com.android.chrome", utc("2020-05-17T13:57:48.203")),  # known by the other record
+        ("com.android.chrome", utc("2020-05-17T13:58:00.123")),
+    ]
+
+
+@pytest.mark.parametrize("wording", ["{} verwendet", "Vous avez utilisé {}", "Qo'llanilgan: {}"])
+def test_takeout_in_other_languages(wording):
+    records = [
+        takeout(app, wording.format(app), f"2020-05-17T13:0{i}:00Z", package)
+        for i, (app, package) in enumerate(
+            [("Chrome", "com.android.chrome"), ("Karten", "com.maps")]
+        )
+    ]
+    records.append(takeout("Karten", "something else", "2020-05-17T13:09:00Z"))
+    assert [app for app, _ in launches(json.dumps(records))] == ["com.android.chrome", "com.maps"]
+
+
+def test_takeout_of_other_products_or_as_html_says_what_to_choose():
+    records = [takeout("YouTube", "Watched x", "2020-05-17T13:30:00Z", products=["YouTube"])]
+    with pytest.raises(UnreadableLog, match="Choose Android"):
+        imported(json.dumps(records))
+    with pytest.raises(UnreadableLog, match="choose JSON"):
+        imported("<html><head><title>My Activity</title>")
+
+
+# --- SQLite
+
+
+def database(path: Path, *statements: str) -> bytes:
+    with sqlite3.connect(path) as connection:
+        for statement in statements:
+            connection.execute(statement)
+    connection.close()
+    return path.read_bytes()
+
+
+def test_digital_wellbeing_gives_events_of_type_1(tmp_path):
+    data = database(
+        tmp_path / "app_usage",
+        "PRAGMA journal_mode = WAL",
+        "CREATE TABLE packages (_id INTEGER PRIMARY KEY, package_name TEXT)",
+        "CREATE TABLE events (_id INTEGER PRIMARY KEY, timestamp INTEGER, type INTEGER, package_id INTEGER)",
+        "INSERT INTO packages VALUES (1, 'com.android.chrome'), (2, 'com.google.android.apps.nexuslauncher'), (3, 'com.chat')",
+        "INSERT INTO events (timestamp, type, package_id) VALUES (1600000003000, 1, 3), (1600000000000, 1, 1),"
+        " (1600000001000, 2, 1), (1600000001500, 1, 2), (1600000002000, 1, 1), (1600000002500, 12, 3), ('x', 1, 1)",
+    )
+    found = imported(data)
+    assert "Digital Wellbeing" in found.format
+    assert [(each.app, each.clock, each.zone) for each in found.launches] == [
+        ("com.android.chrome", 1600000000.0, 7200),
+        ("com.android.chrome", 1600000002.0, 7200),
+        ("com.chat", 1600000003.0, 7200),
+    ]
+    assert any("without a readable app or time, left out: 1" in note for note in found.notes)
+
+
+def test_knowledgec_counts_from_2001_and_knows_its_zone(tmp_path):
+    data = database(
+        tmp_path / "knowledgeC.db",
+        "CREATE TABLE ZSOURCE (Z_PK INTEGER PRIMARY KEY, ZDEVICEID TEXT)",
+        "CREATE TABLE ZOBJECT (Z_PK INTEGER PRIMARY KEY, ZSTREAMNAME TEXT, ZVALUESTRING TEXT,"
+        " ZSTARTDATE REAL, ZENDDATE REAL, ZSECONDSFROMGMT INTEGER, ZSOURCE INTEGER)",
+        "INSERT INTO ZSOURCE VALUES (1, NULL), (2, 'other-device')",
+        "INSERT INTO ZOBJECT (ZSTREAMNAME, ZVALUESTRING, ZSTARTDATE, ZENDDATE, ZSECONDSFROMGMT, ZSOURCE) VALUES"
+        " ('/app/inFocus', 'com.apple.mobilesafari', 600000000.5, 600000000.5, -25200, 1),"
+        " ('/app/inFocus', 'com.apple.springboard', 600000001, 600000002, -25200, 1),"
+        " ('/app/inFocus', 'com.apple.MobileSMS', 600000003, 600000004, -25200, NULL),"
+        " ('/app/inFocus', 'com.apple.Mail', 600000003, 600000004, 0, 2),"
+        " ('/display/isBacklit', 'x', 600000003, 600000004, 0, 1)",
+    )
+    found = imported(data)
+    mine = [(each.app, each.clock, each.zone) for each in found.launches if each.user == "me"]
+    assert mine == [
+        ("com.apple.mobilesafari", 600000000.5 + 978307200, -25200),
+        ("com.apple.MobileSMS", 600000003 + 978307200, -25200),
+    ]
+    assert found.users == ["me", "other-device"]
+
+
+def test_a_database_that_is_none_of_these_names_its_tables(tmp_path):
+    data = database(tmp_path / "x.db", "CREATE TABLE moz_places (id)")
+    with pytest.raises(UnreadableLog, match=r"not recognised.*tables here are: moz_places"):
+        imported(data)
+
+
+def test_a_view_that_never_ends_is_not_a_table(tmp_path):
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    data = database(
+        tmp_path / "x.db",
+        "CREATE TABLE packages (_id, package_name)",
+        f"CREATE VIEW events AS {endless} SELECT i AS timestamp, 1 AS type, i AS package_id FROM n",
+    )
+    start = time.monotonic()
+    with pytest.raises(UnreadableLog):
+        imported(data)
+    assert time.monotonic() - start < 5
+
+
+# --- the front
+
+
+def test_a_file_that_is_nothing_gets_one_line_that_says_what_was_looked_for(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("dear diary\n")
+    assert import_file(path) is None
+    with pytest.raises(UnreadableLog) as caught:
+        load(path)
+    assert list_formats() in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_everything_that_takes_data_reads_them(tmp_path):
+    path = tmp_path / "dump.txt"
+    path.write_text(DUMPSYS)
+    log = load(path, importing=Importing(zone=BERLIN))
+    names = [log.apps[app] for app in log.app]
+    assert list(zip(names, (log.time / 1000).tolist(), strict=True)) == DUMPSYS_LAUNCHES
+    assert "dumpsys usagestats" in log.notes[0]
+
+
+def test_convert_writes_the_three_columns(tmp_path):
+    (tmp_path / "dump.txt").write_text(DUMPSYS)
+    words = ["data", "convert", "dump.txt", "out.csv", "--zone", BERLIN]
+    done = subprocess.run(
+        [sys.executable, "-m", "nextapp", *words],
+        cwd=tmp_path, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "dumpsys usagestats" in " ".join(done.stdout.split())
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert lines[0] == "user_id,timestamp,app_name"
+    assert lines[1] == "0,2025-08-30 18:24:32.000,com.android.chrome"
+    again = load(tmp_path / "out.csv")
+    assert len(again) == 3
+
+
+def test_a_phone_imports_without_the_lab(tmp_path):
+    (tmp_path / "dump.txt").write_text(DUMPSYS)
+    code = (
+        "import sys\n"
+        "for name in ('polars', 'numba', 'scipy', 'typer'): sys.modules[name] = None\n"
+        "from nextapp.phone.__main__ import main\n"
+        "assert main(['init']) == 0\n"
+        f"sys.exit(main(['import', 'dump.txt', '--zone', '{BERLIN}']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "dumpsys usagestats" in done.stdout
+    assert "3 launches imported" in done.stdout
+
+
+def test_the_list_can_be_seen_and_changed(tmp_path):
+    mine = left_out_text() + "\n[passing]\ncom.whatsapp\n"
+    path, changed = tmp_path / "dump.txt", tmp_path / "mine.txt"
+    path.write_text(DUMPSYS)
+    changed.write_text(mine)
+    log = load(path, importing=Importing(zone=BERLIN, leave_out=changed))
+    assert log.apps == ("com.android.chrome",)
+    with pytest.raises(ValueError, match=r"line 1: the parts are \[home\]"):
+        parse_list("[apps]", "x")
+    with pytest.raises(ValueError, match="a time zone must be a name like"):
+        import_file(path, zone="Mars/Olympus")
+
+
+# --- hostile files: never a traceback, whatever the bytes
+
+SEEDS = [
+    DUMPSYS.encode(),
+    aum([("Maps", "2/9/20", "1:29:29 AM"), ("Chat", "2/8/20", "11:10:00 PM")]).encode(),
+    activitywatch([aw_event("2023-04-18T07:31:00Z", "x", "com.x")]).encode(),
+    json.dumps([takeout("Chrome", "Used Chrome", "2020-05-17T13:58:00Z", "com.c")]).encode(),
+]
+EDITS = st.lists(st.tuples(st.integers(0, 10**6), st.binary(max_size=12)), min_size=1, max_size=8)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4),
+    max_leaves=20,
+)  # fmt: skip
+
+
+def import_or_refuse(data: bytes) -> None:
+    try:
+        found = import_content(Content(data, "f"), zone="UTC")
+    except UnreadableLog:
+        return
+    for launch in found.launches if found else ():
+        assert launch.app.isprintable()
+        assert 0 < len(launch.app) <= 255
+        assert 0 < launch.clock < 4102444800
+        assert abs(launch.zone) <= 86400
+
+
+@settings(max_examples=300, deadline=None)
+@given(seed=st.sampled_from(SEEDS), edits=EDITS, cut=st.integers(0, 10**6))
+def test_edited_exports_are_read_or_refused(seed, edits, cut):
+    data = bytearray(seed)
+    for place, new in edits:
+        at = place % (len(data) + 1)
+        data[at : at + len(new)] = new
+    import_or_refuse(bytes(data[: max(1, cut % (2 * len(data) + 1))]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(event=JSON, record=JSON)
+def test_any_json_is_read_or_refused(event, record):
+    buckets = {
+        "buckets": {"aw-watcher-android": {"events": [event, {"data": event, "timestamp": record}]}}
+    }
+    records = [{"title": event, "time": record, "header": event, "products": ["Android"]}, record]
+    for value in (buckets, {"buckets": event}, records, event):
+        import_or_refuse(json.dumps(value).encode())
+
+
+@settings(max_examples=150, deadline=None)
+@given(edits=EDITS)
+def test_damaged_databases_are_read_or_refused(edits):
+    source = sqlite3.connect(":memory:")
+    source.execute("CREATE TABLE packages (_id INTEGER PRIMARY KEY, package_name TEXT)")
+    source.execute("CREATE TABLE events (timestamp INTEGER, type INTEGER, package_id INTEGER)")
+    source.execute("INSERT INTO packages VALUES (1, 'com.a')")
+    source.execute("INSERT INTO events VALUES (1600000000000, 1, 1)")
+    source.commit()
+    data = bytearray(source.serialize())
+    source.close()
+    for place, new in edits:
+        at = 16 + place % (len(data) - 16)
+        data[at : at + len(new)] = new
+    import_or_refuse(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 200_000,
+        b'{"buckets": ' * 100_000,
+        b'[{"title": "\\ud800", "time": "\\ud800", "products": ["Android"]}]',
+        b"[" + b"9" * 100_000 + b"]",
+        b'"App name","Date","Time","Duration"\n' + b'"' * 1_000_000,
+        b'"App name","Date","Time","Duration"\n' + b",".join([b"x"] * 1_000_000),
+        b'time="' + b"1" * 1_000_000,
+        b" " * 4_000_000 + b"time=",
+        b"user=0\n" * 300_000,
+        b"\xff\xfe" + b"\x00\xd8" * 1000,
+        b"SQLite format 3\x00",
+        b"SQLite format 3\x00" + b"\xff" * 5000,
+        b"",
+    ],
+    ids=range(13),
+)
+def test_hostile_files_end_soon(data):
+    start = time.monotonic()
+    import_or_refuse(data)
+    assert time.monotonic() - start < 10
+
+
+def test_a_zipped_file_is_read_as_what_is_in_it_and_a_bomb_is_refused(monkeypatch):
+    plain = b"user_id,timestamp,app_name\nme,1700000000,mail\nme,1700000100,chat\n"
+    found = read_any(Content(gzip.compress(plain), "log.csv.gz"))
+    assert [launch.app for launch in found.launches] == ["mail", "chat"]
+    with pytest.raises(UnreadableLog, match="damaged"):
+        read_any(Content(gzip.compress(plain)[:12] + b"nonsense", "log.csv.gz"))
+    monkeypatch.setattr("nextapp.data.importers.content.MOST_BYTES", 1 << 20)
+    with pytest.raises(UnreadableLog, match="may have up to 1 MiB"):
+        read_any(Content(gzip.compress(bytes(50 << 20)), "bomb.gz"))
