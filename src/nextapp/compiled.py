@@ -1,8 +1,8 @@
-"""The one module that knows Numba: how a loop is compiled, and where its machine code is kept.
+"""The only module that uses Numba: compiles loops and caches their machine code on disk.
 
-Numba's cache on disk notices a change in the module of a loop, not in the modules that it takes
-functions and constants from. So the folder of the cache is named by a digest of the sources: after
-any change that could matter, all loops are compiled anew.
+Numba's cache on disk notices a change in the module of a loop, but not in the modules from which it
+imports functions and constants. So the name of the cache folder contains a hash of the sources:
+after any change that could matter, all loops are recompiled.
 """
 
 from __future__ import annotations
@@ -24,46 +24,61 @@ from numba.typed import Dict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ABOVE = ("audit", "cli", "server", "studies")
-"""Folders above all compiled loops: nothing in them is part of one."""
+ABOVE = ("audit", "cli", "page", "server", "studies")
+"""Folders without compiled loops, on which no compiled loop depends."""
 
 _CONFIG: Any = numba.config
 _PREFIX = "numba-"
-_KEPT = 4  # folders of the cache, with those of other versions of the sources
+_KEPT = 4  # number of cache folders kept, for this and other versions of the sources
 
 
 def compiled(function: Function) -> Function:
     """`numba.njit` with a cache on disk, as a decorator that keeps the function's type.
 
-    Division follows NumPy (x / 0 is inf), and a kernel lets go of the interpreter while it runs, so
-    that threads share the work.
+    Division follows NumPy (x / 0 is inf), and a kernel releases the GIL while it runs, so that
+    threads can run in parallel.
     """
     return _compiled(function)
 
 
+def borrowing(function: Function) -> Function:
+    """`compiled`, for a loop that makes no array and returns none.
+
+    Numba counts who uses an array, with a locked instruction for each array of each call, which can
+    take most of the time of short functions. Here arrays are used as their caller keeps them.
+    """
+    return _compiled(function, _nrt=False)
+
+
 def fast(function: Function) -> Function:
-    """`compiled`, with sums in any order, which is what lets a loop use the machine's vectors."""
+    """`compiled`, with sums in any order, which allows SIMD vectorisation."""
     return _compiled(function, fastmath={"reassoc", "contract", "nsz"})
 
 
+def inlined(function: Function) -> Function:
+    """`compiled` and always inlined, for short functions in hot loops."""
+    return _compiled(function, inline="always")
+
+
 def usable_in_loops(*functions: Callable[..., Any]) -> None:
-    """Let compiled loops call these plain functions; they stay plain for everybody else."""
+    """Let compiled loops call these Python functions, which remain ordinary functions elsewhere."""
     for function in functions:
         register_jitable(error_model="numpy")(function)
 
 
 def _compiled(function: Function, **options: Any) -> Function:
-    options |= {"nogil": True, "error_model": "numpy"}
+    for name, value in (("nogil", True), ("error_model", "numpy"), ("_nrt", True)):
+        options.setdefault(name, value)
     if CACHE_FOLDER is not None and Path(function.__code__.co_filename).exists():
         with _caching_in(CACHE_FOLDER):
             kernel: Any = numba.njit(cache=True, **options)(function)
-        if Path(kernel.stats.cache_path).parent == CACHE_FOLDER:  # a setting can say otherwise
+        if Path(kernel.stats.cache_path).parent == CACHE_FOLDER:  # a Numba setting may override it
             return cast(Function, kernel)
     return cast(Function, numba.njit(**options)(function))
 
 
 def digest_of_sources(package: Path) -> str:
-    """Of all Python files of the package but those in `ABOVE`, by name and content."""
+    """Hash of the names and contents of all Python files of the package except those in `ABOVE`."""
     found = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         path = file.relative_to(package)
@@ -73,9 +88,9 @@ def digest_of_sources(package: Path) -> str:
 
 
 def writable_folder(parents: Iterable[Path], name: str) -> Path | None:
-    """The folder `name` in the first of these that can be written to; None if none can.
+    """The folder `name` in the first of these parents that is writable; None if there is none.
 
-    Of its older neighbours only the latest are left.
+    Of the older cache folders next to it, only the latest are kept.
     """
     for parent in parents:
         folder = parent / name
@@ -90,14 +105,14 @@ def writable_folder(parents: Iterable[Path], name: str) -> Path | None:
 
 
 def _delete_older(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # another process may be at it too
+    with contextlib.suppress(OSError):  # another process may delete them at the same time
         others = [each for each in folder.parent.glob(f"{_PREFIX}*") if each != folder]
         for old in sorted(others, key=lambda each: each.stat().st_mtime)[: 1 - _KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def _parents(package: Path) -> Iterator[Path]:
-    """Where machine code may be kept: only folders that others cannot write to, as it is run."""
+    """Possible cache folders; only folders that other users cannot write to, as the code is run."""
     if _CONFIG.CACHE_DIR:
         yield Path(_CONFIG.CACHE_DIR)
         return
@@ -122,26 +137,32 @@ def _caching_in(folder: Path) -> Iterator[None]:
 
 _PACKAGE = Path(__file__).parent
 CACHE_FOLDER = writable_folder(_parents(_PACKAGE), _PREFIX + digest_of_sources(_PACKAGE))
-"""Where machine code is kept; None where nothing can be written, and then none is kept."""
+"""The cache folder of machine code; None (no cache) if no folder is writable."""
 
 
-def _high_word_of(_typing: Any, left: Any, right: Any) -> Any:
-    """The upper 64 bits of the 128-bit product of two words: one instruction, not four products."""
+_TYPES: Any = numba.types
+_PAIR = _TYPES.UniTuple(numba.uint64, 2)
 
-    def build(_context: Any, builder: Any, _signature: Any, words: Any) -> Any:
-        double = ir.IntType(128)
+
+def _wide_product_of(_typing: Any, left: Any, right: Any) -> Any:
+    """The 128-bit product of two words, as (upper 64 bits, lower 64 bits): one instruction."""
+
+    def build(context: Any, builder: Any, signature: Any, words: Any) -> Any:
+        single, double = ir.IntType(64), ir.IntType(128)
         product = builder.mul(*(builder.zext(word, double) for word in words))
-        return builder.trunc(builder.lshr(product, ir.Constant(double, 64)), ir.IntType(64))
+        high = builder.trunc(builder.lshr(product, ir.Constant(double, 64)), single)
+        pair = (high, builder.trunc(product, single))
+        return context.make_tuple(builder, signature.return_type, pair)
 
-    return numba.uint64(left, right), build
+    return _PAIR(left, right), build
 
 
-high_word: Any = intrinsic(_high_word_of)
+wide_product: Any = intrinsic(_wide_product_of)
 
-_WHOLE = numba.types.int64
+_WHOLE = _TYPES.int64
 
 
 @compiled
 def dict_of_whole_numbers() -> Any:
-    """An empty dict from whole numbers to whole numbers, for use in a loop."""
+    """An empty dict from integers to integers, for use in a compiled loop."""
     return Dict.empty(_WHOLE, _WHOLE)

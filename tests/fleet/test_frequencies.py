@@ -8,10 +8,11 @@ import pytest
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import encode_reports, mean_shares, tally_reports
 from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.walsh import encode_transitions, tally_transitions
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import transition_shares
+from nextapp.shares import transition_shares, transition_vector
 from nextapp.wire import Broadcast, ModelSettings
 
 
@@ -53,6 +54,27 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(
     assert encode_reports(fleet, m, seed, round=3, reporting=some) == alone[::3]
     halves = [
         tally_reports(fleet.shard(*ends), m, seed, round=3) for ends in ((0, 9), (9, len(fleet)))
+    ]
+    assert np.array_equal(sum(halves), m.tally(alone))
+
+
+@pytest.mark.parametrize(("epsilon", "clip", "b"), [(1.0, 0.2, 8), (4.5, 1.0, 5), (8.0, 1e-9, 8)])
+def test_transition_vectors_are_reported_by_a_fleet_as_by_its_phones(
+    epsilon, clip, b, histories, seed
+):
+    m = mechanism("walsh", epsilon=epsilon, n_apps=7, d=8, clip=clip, b=b)
+    fleet = fleet_of(histories)
+    alone = [
+        m.encode(transition_vector(history, 7), KeyedBits(seed, 11 + phone, 3, "report"), 3)
+        for phone, history in enumerate(histories)
+    ]
+    assert encode_transitions(fleet, m, seed, round=3) == alone
+    some = np.arange(len(histories)) % 3 == 0
+    thirds = encode_transitions(fleet, m, seed, round=3, reporting=some)
+    assert thirds == alone[::3]
+    halves = [
+        tally_transitions(fleet.shard(*ends), m, seed, round=3)
+        for ends in ((0, 9), (9, len(fleet)))
     ]
     assert np.array_equal(sum(halves), m.tally(alone))
 

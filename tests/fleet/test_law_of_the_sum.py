@@ -23,6 +23,7 @@ N_APPS, DIM = 10, 3
 ROUNDS = 1200
 LEANING = {
     "codebook": {"epsilon": 1.5, "clip": 0.3, "b": 5},
+    "walsh": {"epsilon": 1.5, "clip": 0.3, "b": 5},
     "simhash": {"epsilon": 4.5, "clip": 0.3},
     "privunit": {"epsilon": 3.0, "clip": 0.3},
     "privunit seed": {"epsilon": 3.0, "clip": 0.3, "form": "seed"},
@@ -128,7 +129,7 @@ def _leans(law_, seed: int, n: int):
 
 
 def _mean_square_of_lean(kind, seed: int) -> float:
-    return float((_leans(SumOfLeaning(kind, 0, False)._lean, seed, 200_000) ** 2).mean())
+    return float((_leans(SumOfLeaning(kind, 0, False).lean, seed, 200_000) ** 2).mean())
 
 
 def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -151,7 +152,7 @@ def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
 def test_the_lean_has_the_law_of_its_definition(rng, seed, name):
     "False alarms: once in 10^6 seeds."
     kind = made(name)
-    t = _leans(SumOfLeaning(kind, 0, False)._lean, seed, 50_000)
+    t = _leans(SumOfLeaning(kind, 0, False).lean, seed, 50_000)
     assert stats.ks_2samp(t, _leans_by_definition(kind, rng, 50_000)).pvalue > 1e-6
 
 
@@ -198,7 +199,7 @@ def test_mechanisms_without_a_cheap_law_say_so(rng):
     rounds = Rounds(rng, 3, 0.0)
     for name in ("kashin", "duchi"):
         kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
-        with pytest.raises(ValueError, match="codebook, simhash, privunit have one"):
+        with pytest.raises(ValueError, match="codebook, walsh, simhash, privunit have one"):
             rounds.sums(kind, 0, "law")
 
 

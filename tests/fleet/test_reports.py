@@ -36,6 +36,9 @@ FINITE = {
     "codebook": ("codebook", {"epsilon": 1.1, "clip": 0.1}),
     "codebook b=3": ("codebook", {"epsilon": 6.0, "clip": 5.0, "b": 3}),
     "codebook loud": ("codebook", {"epsilon": 100.0, "clip": 1e-9}),
+    "walsh": ("walsh", {"epsilon": 1.1, "clip": 0.1}),
+    "walsh b=3": ("walsh", {"epsilon": 6.0, "clip": 5.0, "b": 3}),
+    "walsh loud": ("walsh", {"epsilon": 100.0, "clip": 1e-9}),
     "duchi": ("duchi", {"epsilon": 1.0, "clip": 0.02}),
     "kashin": ("kashin", {"epsilon": 4.5, "clip": 0.1}),
     "kashin tight": ("kashin", {"epsilon": 30.0, "clip": 0.02, "b": 5, "K": 1.3, "frame": 2}),
@@ -113,7 +116,7 @@ def of_phones(log, broadcast, kind, seed):
         device.update(broadcast)
         bits = KeyedBits(seed, phone=1000 + user, round=broadcast.round, purpose="report")
         reports.append(kind.encode(device.gradient(), bits, broadcast.round))
-        clipped += kind.clipped(device.gradient().dense())
+        clipped += kind.apply_clip(device.gradient().dense())
         vectors.append(device.user_vector)
     return reports, np.array(vectors), clipped
 
@@ -147,7 +150,9 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
 
 
 @pytest.mark.parametrize(("n_apps", "d"), [(9, 16), (40, 1), (4, 32), (3, 5)])
-@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit seed", "duchi", "kashin"])
+@pytest.mark.parametrize(
+    "name", ["codebook", "walsh", "simhash", "privunit seed", "duchi", "kashin"]
+)
 def test_shapes_that_fit_words_and_groups_and_such_that_do_not(rng, seed, name, n_apps, d):
     log = random_log(rng, 8, n_apps)
     fleet = dataclasses.replace(Fleet.of_log(log), first_phone=1000)

@@ -8,7 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import below, exponential, normal, stream, uniform, word
+from nextapp.compiled_bits import (
+    below,
+    cursor,
+    exponential,
+    normal,
+    restart,
+    room_for_long_stream,
+    set_cursor,
+    stream,
+    uniform,
+    uniform_at,
+    word,
+)
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.randomness import below as plain_below
 
@@ -27,6 +39,21 @@ def _words(bits: Words, n: int) -> Words:
 def _stream(seed: int, phone: int = 0, round: int = 0, purpose: str = "") -> Words:
     keys = (seed, phone, round, purpose_word(purpose))
     return stream(*(np.uint64(key) for key in keys))
+
+
+TOSSES = np.uint64(purpose_word("tosses"))
+
+
+@compiled
+def _draw_by_turns(bits: Words, seed: int, phone: int, purpose: int, found) -> None:
+    restart(bits, seed, phone, 2, purpose)
+    for start in range(0, len(found), 20):
+        here = cursor(bits)
+        for number in range(start, start + 10):
+            found[number], here = uniform_at(bits, here)
+        set_cursor(bits, here)
+        for number in range(start + 10, start + 20):
+            found[number] = uniform(bits)
 
 
 @settings(deadline=None)
@@ -48,6 +75,16 @@ def test_the_counter_carries_into_the_phone_as_numpys_does():
     counter = np.array([2**64 - 2, 7, 0, 0], np.uint64)
     plain = np.random.Philox(key=np.array([5, 0], np.uint64), counter=counter)
     assert np.array_equal(_words(bits, 16), plain.random_raw(16))
+
+
+def test_a_long_stream_in_the_room_of_another_is_numpys_too(seed):
+    "With the cursor kept by the loop in one half of it, in the stream in the other."
+    bits = room_for_long_stream()
+    for phone in (7, 8):
+        found = np.empty(400)
+        _draw_by_turns(bits, np.uint64(seed), phone, TOSSES, found)
+        wanted = KeyedBits(seed, phone=phone, round=2, purpose="tosses").generator().random(400)
+        assert np.array_equal(found, wanted)
 
 
 def test_uniform_numbers_are_those_of_numpys_generator(seed):

@@ -8,53 +8,27 @@ import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import below, stream, word
-from nextapp.fleet.codewords import (
-    add_vectors,
-    align,
-    clear,
-    fill,
-    no_vectors,
-    room,
-    seeded_payloads,
-    whole_table,
-)
+from nextapp.fleet.codewords import SeededEncoder, add_vectors, align, clear, fill, room
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.mechanism import Tally
 from nextapp.randomness import Words, purpose_word
 
 _CODEBOOK = np.uint64(purpose_word("codebook"))
 
 
-class CodebookEncoder(TallyEncoder[Codebook]):
+class CodebookEncoder(SeededEncoder[Codebook]):
     """`Codebook`."""
-
-    block = 256
-
-    def __init__(self, mechanism: Codebook) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = 8 + (mechanism.b + 7) // 8
-        self._table = whole_table()
 
     def encode(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         return _indices(x, r, self._table, m.m, m.k, np.uint64(m.threshold))
 
-    def empty(self) -> State:
-        return no_vectors(self.mechanism.D)
-
     def add(self, state: State, reports: Arrays) -> None:
         seeds, chosen = reports
         others = np.full_like(seeds, _CODEBOOK)
         add_vectors(seeds, others, chosen, self.mechanism.m, self._table, state["sum"])
-
-    def tally(self, state: State) -> Tally:
-        return state["sum"][: self.mechanism.D]
-
-    def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism.b)
 
 
 @compiled
@@ -72,14 +46,14 @@ def _indices(
             n_groups_in = fill(x, i, r.Q, grid, groups)
             align(grid, groups[:n_groups_in], seeds[i], _CODEBOOK, entries, s)
             clear(grid, groups[:n_groups_in])
-            chosen[i] = _among_best(s, k, below(bits, k))
+            chosen[i] = among_best(s, k, below(bits, k))
         else:
             chosen[i] = below(bits, m)
     return seeds, chosen
 
 
 @compiled
-def _among_best(s: Longs, k: int, place: int) -> int:
+def among_best(s: Longs, k: int, place: int) -> int:
     """Which of the k largest of s stands at `place` in ascending order; of equals the earlier."""
     last = _order_statistic(s.copy(), len(s) - k)  # the k-th largest
     equals = k

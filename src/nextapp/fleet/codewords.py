@@ -9,21 +9,26 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import philox
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import Arrays, State
+from nextapp.fleet.encoder import Arrays, Kind, State, TallyEncoder
 from nextapp.fleet.gradients import Gradients, taste
+from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import GROUP, n_groups, table
-from nextapp.privacy.packing import packed
+from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.packing import pack_fields
+from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import Words
 from nextapp.wire import Floats
 
-_VECTOR_UNIT = float(1 << 22)
+Seeded = TypeVar("Seeded", bound=Codebook | SimHash)
+
+VECTOR_UNIT = float(1 << 22)
 ZERO, PIECE = np.uint64(0), np.uint64(0xFFFF)
 
 
@@ -33,15 +38,38 @@ def whole_table() -> Ints:
     return table().astype(np.int32)
 
 
-def no_vectors(D: int) -> State:
-    return {"sum": np.zeros(n_groups(D) * GROUP, np.int64)}
+class VectorEncoder(TallyEncoder[Kind]):
+    """A report names vectors of a seed, which are summed."""
+
+    block = 256
+
+    def __init__(self, mechanism: Kind) -> None:
+        self.mechanism = mechanism
+        self._table = whole_table()
+
+    def empty(self) -> State:
+        return {"sum": np.zeros(n_groups(self.mechanism.D) * GROUP, np.int64)}
+
+    def tally(self, state: State) -> Tally:
+        return state["sum"][: self.mechanism.D]
+
+
+class SeededEncoder(VectorEncoder[Seeded]):
+    """Reports of a seed and b bits that say which of its vectors, or their signs."""
+
+    def __init__(self, mechanism: Seeded) -> None:
+        super().__init__(mechanism)
+        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return seeded_payloads(reports, self.mechanism.b)
 
 
 def seeded_payloads(reports: Arrays, b: int) -> list[bytes]:
     """A seed of 8 bytes and a value of b bits each."""
     seeds, values = (column.tolist() for column in reports)
     return [
-        packed([seed & 0xFFFFFFFF, seed >> 32, value], [32, 32, b])
+        pack_fields([seed & 0xFFFFFFFF, seed >> 32, value], [32, 32, b])
         for seed, value in zip(seeds, values, strict=True)
     ]
 
@@ -66,17 +94,17 @@ def fill(x: Gradients, i: int, Q: Floats, grid: Ints, groups: Longs) -> int:
         for app in range(n_apps):
             product = taste(Q, app, x.p[i])
             for y in range(d):
-                grid[app * d + y] = np.rint(x.c0[i] * product * x.p[i, y] * _VECTOR_UNIT)
+                grid[app * d + y] = np.rint(x.c0[i] * product * x.p[i, y] * VECTOR_UNIT)
         n = len(groups)
         for group in range(n):
             groups[group] = group
     for row in range(x.starts[i], x.starts[i + 1]):
         start = np.int64(x.apps[row]) * d
         for y in range(d):
-            grid[start + y] = np.rint(x.rows[row, y] * _VECTOR_UNIT)
+            grid[start + y] = np.rint(x.rows[row, y] * VECTOR_UNIT)
         n = _add_groups(groups, n, start // GROUP, (start + d - 1) // GROUP)
     completing = math.sqrt(max(0.0, 1.0 - x.squares[i]))
-    grid[Q.size] = np.rint(completing * _VECTOR_UNIT)
+    grid[Q.size] = np.rint(completing * VECTOR_UNIT)
     return _add_groups(groups, n, Q.size // GROUP, Q.size // GROUP)
 
 

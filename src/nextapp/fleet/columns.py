@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled
+from nextapp.compiled import borrowing, compiled
+from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 
 Longs = npt.NDArray[np.int64]
 Ints = npt.NDArray[np.int32]
 Shorts = npt.NDArray[np.int16]
 Mask = npt.NDArray[np.bool_]
+Result = TypeVar("Result")
 
 MOST_APPS = np.iinfo(np.int16).max
 
@@ -63,41 +66,34 @@ class Fleet:
             raise ValueError(
                 f"apps are numbered 0 to {n_apps - 1} here, got {apps.min()} to {apps.max()}."
             )
-        n_phones = len(starts) - 1
-        n_own, n_transitions = np.zeros(n_phones, np.int64), np.zeros(n_phones, np.int64)
-        in_ranges(
-            n_phones, lambda lo, hi: _sizes(lo, hi, starts, apps, n_apps, n_own, n_transitions)
+        parts = in_ranges(
+            len(starts) - 1, lambda first, last: _count(first, last, starts, apps, n_apps)
+        )
+        n_own, n_transitions, own, counts, previous, following, times = (
+            np.concatenate(column) for column in zip(*parts, strict=True)
         )
         if n_own.max(initial=0) > MOST_APPS:
             raise ValueError(
                 f"a phone of a fleet has at most {MOST_APPS:,} different apps, got {n_own.max():,}."
             )
-        app_starts = np.concatenate([[0], np.cumsum(n_own)])
-        transition_starts = np.concatenate([[0], np.cumsum(n_transitions)])
-        own, counts = np.empty(app_starts[-1], np.int32), np.empty(app_starts[-1], np.int32)
-        previous = np.empty(transition_starts[-1], np.int16)
-        following, times = np.empty_like(previous), np.empty(len(previous), np.int32)
-        in_ranges(
-            n_phones,
-            lambda lo, hi: _fill(
-                lo,
-                hi,
-                starts,
-                apps,
-                n_apps,
-                app_starts,
-                own,
-                counts,
-                transition_starts,
-                previous,
-                following,
-                times,
-            ),
-        )
         return cls(
-            n_apps, app_starts, own, counts, transition_starts, previous, following, times,
+            n_apps, _starts(n_own), own, counts, _starts(n_transitions), previous, following, times,
             first_phone,
         )  # fmt: skip
+
+    @classmethod
+    def of_synthetic(
+        cls, parameters: synthetic.Parameters, seed: int, first: int, last: int
+    ) -> Fleet:
+        """Synthetic phones first to last − 1; their launches are counted as they are made."""
+        shards = synthetic.for_histories(
+            parameters,
+            seed,
+            first,
+            last,
+            lambda begin, starts, apps: cls.of_histories(starts, apps, parameters.apps, begin),
+        )
+        return cls.join(shards)
 
     @classmethod
     def of_log(cls, log: LaunchLog) -> Fleet:
@@ -129,6 +125,32 @@ class Fleet:
             self.first_phone + first,
         )
 
+    def among(self, apps: Longs) -> Fleet:
+        """The same phones with these apps alone, ascending, numbered by their place among them.
+
+        Transitions from or to other apps are gone; nothing is joined across them.
+        """
+        number = np.full(self.n_apps, -1, np.int32)
+        number[apps] = np.arange(len(apps))
+        own = number[self.apps] >= 0
+        before = np.append(0, np.cumsum(own))  # how many of the apps before an entry are kept
+        phone = np.repeat(np.arange(len(self)), np.diff(self.transition_starts))
+        first = self.app_starts[phone]
+        move = own[first + self.previous] & own[first + self.following]
+        first, kept = first[move], before[first[move]]
+        moves = np.append(0, np.cumsum(move))
+        return Fleet(
+            len(apps),
+            before[self.app_starts],
+            number[self.apps[own]],
+            self.counts[own],
+            moves[self.transition_starts],
+            (before[first + self.previous[move]] - kept).astype(np.int16),
+            (before[first + self.following[move]] - kept).astype(np.int16),
+            self.times[move],
+            self.first_phone,
+        )
+
     @classmethod
     def join(cls, shards: Sequence[Fleet]) -> Fleet:
         """Shards that follow each other, as one fleet."""
@@ -156,93 +178,101 @@ class Fleet:
 
 
 def _join_starts(starts: Iterable[Longs]) -> Longs:
-    sizes = [np.diff(column) for column in starts]
-    return np.concatenate([[0], np.cumsum(np.concatenate(sizes))]).astype(np.int64)
+    return _starts(np.concatenate([np.diff(column) for column in starts]))
+
+
+def _starts(sizes: Longs) -> Longs:
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    return starts
 
 
 def in_ranges(
     n_phones: int,
-    work: Callable[[int, int], object],
+    work: Callable[[int, int], Result],
     threads: int | None = None,
     size: int = 4096,
-) -> list[object]:
+) -> list[Result]:
     """work(first, last) for ranges of phones, on all cores; the results in the order of the ranges.
 
     The ranges do not depend on the number of threads, so neither does what is summed over them.
     """
     bounds = [*range(0, n_phones, size), n_phones]
+    if len(bounds) == 2:
+        return [work(*bounds)]
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return list(pool.map(lambda ends: work(*ends), pairwise(bounds)))
 
 
 @compiled
-def _sizes(
-    first: int,
-    last: int,
-    starts: Longs,
-    apps: Ints,
-    n_apps: int,
-    n_own: Longs,
-    n_transitions: Longs,
-) -> None:
-    place = np.full(n_apps, -1, np.int32)
+def _count(
+    first: int, last: int, starts: Longs, apps: Ints, n_apps: int
+) -> tuple[Longs, Longs, Ints, Ints, Shorts, Shorts, Ints]:
+    """Sizes and columns of phones first to last − 1."""
+    n_own, n_transitions = np.zeros(last - first, np.int64), np.zeros(last - first, np.int64)
+    room = starts[last] - starts[first] + 1  # what is written last may be one too many
+    own, counts = np.empty(room, np.int32), np.empty(room, np.int32)
+    previous, following = np.empty(room, np.int16), np.empty(room, np.int16)
+    times = np.empty(room, np.int32)
+    launched, place = np.zeros(n_apps, np.int32), np.zeros(n_apps, np.int32)
+    table = np.zeros(0, np.int32)
+    app, entry = 0, 0
     for phone in range(first, last):
         history = apps[starts[phone] : starts[phone + 1]]
-        k = 0
-        for app in history:
-            if place[app] < 0:
-                place[app] = k
-                k += 1
-        n_own[phone] = k
-        seen = np.zeros(k * k, np.bool_)
-        distinct = 0
-        for step in range(1, len(history)):
-            cell = place[history[step - 1]] * k + place[history[step]]
-            distinct += not seen[cell]
-            seen[cell] = True
-        n_transitions[phone] = distinct
-        for app in history:
-            place[app] = -1
-
-
-@compiled
-def _fill(
-    first: int,
-    last: int,
-    starts: Longs,
-    apps: Ints,
-    n_apps: int,
-    app_starts: Longs,
-    own: Ints,
-    counts: Ints,
-    transition_starts: Longs,
-    previous: Shorts,
-    following: Shorts,
-    times: Ints,
-) -> None:
-    launched = np.zeros(n_apps, np.int32)
-    place = np.zeros(n_apps, np.int32)
-    for phone in range(first, last):
-        history = apps[starts[phone] : starts[phone + 1]]
-        k = 0
-        mine = own[app_starts[phone] : app_starts[phone + 1]]
-        for app in history:
-            if launched[app] == 0:
-                mine[k] = app
-                k += 1
-            launched[app] += 1
+        mine = own[app : app + _list_apps(history, launched, own[app:])]
         mine.sort()
-        for i in range(k):
-            place[mine[i]] = i
-            counts[app_starts[phone] + i] = launched[mine[i]]
-            launched[mine[i]] = 0
-        table = np.zeros(k * k, np.int32)
-        for step in range(1, len(history)):
-            table[place[history[step - 1]] * k + place[history[step]]] += 1
-        entry = transition_starts[phone]
-        for cell in range(k * k):
-            if table[cell] > 0:
-                previous[entry] = cell // k
-                following[entry] = cell % k
-                times[entry] = table[cell]
-                entry += 1
+        k = len(mine)
+        if k * k > len(table):
+            table = np.zeros(2 * k * k, np.int32)
+        _number_apps(mine, launched, place, counts[app:])
+        _tabulate(history, place, k, table)
+        found = _list_transitions(k, table, previous[entry:], following[entry:], times[entry:])
+        n_own[phone - first], n_transitions[phone - first] = k, found
+        app, entry = app + k, entry + found
+    return (
+        n_own, n_transitions, own[:app].copy(), counts[:app].copy(), previous[:entry].copy(),
+        following[:entry].copy(), times[:entry].copy(),
+    )  # fmt: skip
+
+
+@borrowing
+def _list_apps(history: Ints, launched: Ints, own: Ints) -> int:
+    """Write the different apps of a history in the order of their first launch; returns how many.
+
+    And count the launches of each.
+    """
+    k = 0
+    for app in history:
+        own[k] = app  # stays if it is new
+        k += launched[app] == 0
+        launched[app] += 1
+    return k
+
+
+@borrowing
+def _number_apps(own: Ints, launched: Ints, place: Ints, counts: Ints) -> None:
+    """Write where in `own` an app stands, and its launches, which are 0 again."""
+    for i in range(len(own)):
+        place[own[i]] = i
+        counts[i] = launched[own[i]]
+        launched[own[i]] = 0
+
+
+@borrowing
+def _tabulate(history: Ints, place: Ints, k: int, table: Ints) -> None:
+    """Count transitions (k, k)."""
+    for step in range(1, len(history)):
+        table[place[history[step - 1]] * k + place[history[step]]] += 1
+
+
+@borrowing
+def _list_transitions(k: int, table: Ints, previous: Shorts, following: Shorts, times: Ints) -> int:
+    """Write the transitions that were seen, and clear the table; returns how many."""
+    found = 0
+    for i in range(k):
+        for j in range(k):
+            seen = table[i * k + j]
+            table[i * k + j] = 0
+            previous[found], following[found], times[found] = i, j, seen  # stays if it was seen
+            found += seen > 0
+    return found

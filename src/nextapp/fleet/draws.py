@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.compiled import compiled, high_word
+from nextapp.compiled import compiled, wide_product
 from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs
 from nextapp.randomness import Words
@@ -16,7 +16,7 @@ _GRID = float(1 << 52)
 _FULL = np.uint64(1 << 53)
 
 # AS 241: numerator and denominator, highest power first, in the middle, the tails, far out.
-_MIDDLE = (
+MIDDLE = (
     (
         2.5090809287301226727e3, 3.3430575583588128105e4, 6.7265770927008700853e4,
         4.5921953931549871457e4, 1.3731693765509461125e4, 1.9715909503065514427e3,
@@ -28,7 +28,7 @@ _MIDDLE = (
         4.2313330701600911252e1, 1.0,
     ),
 )  # fmt: skip
-_TAIL = (
+TAIL = (
     (
         7.74545014278341407640e-4, 2.27238449892691845833e-2, 2.41780725177450611770e-1,
         1.27045825245236838258e0, 3.64784832476320460504e0, 5.76949722146069140550e0,
@@ -40,7 +40,7 @@ _TAIL = (
         2.05319162663775882187e0, 1.0,
     ),
 )  # fmt: skip
-_FAR = (
+FAR = (
     (
         2.01033439929228813265e-7, 2.71155556874348757815e-5, 1.24266094738807843860e-3,
         2.65321895265761230930e-2, 2.96560571828504891230e-1, 1.78482653991729133580e0,
@@ -76,7 +76,7 @@ def is_positive(drawn: Any, x: float, floor: Any) -> bool:
     if floor == 0:  # the threshold is 2^11 steps, 2^64 at the most
         return bool(steps == _FULL or drawn < steps << np.uint64(11))
     span = np.uint64(0) - np.uint64(2) * floor  # 2^64 − 2 floor
-    high, low = high_word(span, steps), span * steps
+    high, low = wide_product(span, steps)
     return bool(drawn < floor + (high << np.uint64(11) | low >> np.uint64(53)))
 
 
@@ -91,9 +91,9 @@ def normal_quantile(p: float) -> float:
     """Φ⁻¹(p): Wichura's AS 241 (1988), as in Python's ``statistics.NormalDist.inv_cdf``."""
     q = p - 0.5
     if abs(q) <= 0.425:
-        return _ratio(0.180625 - q * q, _MIDDLE) * q
+        return _ratio(0.180625 - q * q, MIDDLE) * q
     r = math.sqrt(-math.log(p if q <= 0.0 else 1.0 - p))
-    size = _ratio(r - 1.6, _TAIL) if r <= 5.0 else _ratio(r - 5.0, _FAR)
+    size = _ratio(r - 1.6, TAIL) if r <= 5.0 else _ratio(r - 5.0, FAR)
     return -size if q < 0.0 else size
 
 

@@ -16,10 +16,10 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, stream, word
 from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
 from nextapp.fleet.encoder import REPORT
-from nextapp.privacy import FrequencyMechanism
+from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.frequency import GRID
 from nextapp.privacy.hadamard import Hadamard
-from nextapp.privacy.packing import packed, width
+from nextapp.privacy.packing import pack_fields, width
 from nextapp.privacy.subset import Subset
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
@@ -56,7 +56,7 @@ def encode_reports(
     drawn = _draw_outputs(fleet, oracle, seed, round, reporting, popularity, threads)
     widths = [width(oracle.n_outputs)]
     return [
-        Report(oracle.name, round, packed([output], widths))
+        Report(oracle.name, round, pack_fields([output], widths))
         for output in drawn[drawn >= 0].tolist()
     ]
 
@@ -67,7 +67,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
     if len(fleet) == 0:
         raise ValueError("a mean needs at least one phone.")
     total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(_columns(fleet), popularity, total)
+    _add_shares(share_columns(fleet), popularity, total)
     return total / len(fleet)
 
 
@@ -82,11 +82,7 @@ def _draw_outputs(
 ) -> Longs:
     """The output that each phone reports, −1 for phones that do not."""
     check_popularity(popularity)
-    if (oracle.n_apps, oracle.d) != (fleet.n_apps, fleet.n_apps + 1):
-        raise ValueError(
-            f"the oracle was made for shares of {(oracle.n_apps, oracle.d)}, those of the fleet "
-            f"are {(fleet.n_apps, fleet.n_apps + 1)}: make one for the catalogue at hand."
-        )
+    check_shares_of(fleet, oracle)
     if isinstance(oracle, Subset):
         geometry = (oracle.q, oracle.t)
     elif isinstance(oracle, Hadamard):
@@ -99,7 +95,7 @@ def _draw_outputs(
         [oracle.n_apps, oracle.D, oracle.scattering, oracle.n_blocks, oracle.block,
          oracle.n_favoured, oracle.n_outputs, *geometry], np.int64,
     )  # fmt: skip
-    columns = _columns(fleet)
+    columns = share_columns(fleet)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     threshold = np.uint64(oracle.threshold)
 
@@ -110,7 +106,16 @@ def _draw_outputs(
     return drawn
 
 
-def _columns(fleet: Fleet) -> Columns:
+def check_shares_of(fleet: Fleet, mechanism: Mechanism) -> None:
+    if (mechanism.n_apps, mechanism.d) != (fleet.n_apps, fleet.n_apps + 1):
+        raise ValueError(
+            f"{mechanism.name} was made for shares of {(mechanism.n_apps, mechanism.d)}, those of "
+            f"the fleet are {(fleet.n_apps, fleet.n_apps + 1)}: make one for the catalogue at hand."
+        )
+
+
+def share_columns(fleet: Fleet) -> Columns:
+    """What `nextapp.shares` counts, as compiled loops take it."""
     return (
         fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts, fleet.previous,
         fleet.following, fleet.times,

@@ -49,7 +49,7 @@ class HarmonyEncoder(TallyEncoder[Harmony]):
 
 def signed_positions(fields: SignedPositions, reports: Arrays) -> list[bytes]:
     return [
-        fields.packed(positions, positive)
+        fields.pack(positions, positive)
         for positions, positive in zip(reports[0].tolist(), reports[1].tolist(), strict=True)
     ]
 

@@ -20,8 +20,8 @@ NIGHT_OWLS = (
     0.11, 0.11, 0.11, 0.11, 0.12, 0.13, 0.14, 0.16, 0.20, 0.28, 0.40, 0.53,
 )  # fmt: skip
 
-_PURPOSE = np.uint64(purpose_word("part"))
-_HOME = np.uint64(purpose_word("home"))
+PART = np.uint64(purpose_word("part"))
+HOME = np.uint64(purpose_word("home"))
 
 # Why a phone's report is not in the round.
 REPORTS, NOT_INVITED, UNAVAILABLE, TOO_SOON, SPENT, DROPPED, LATE = range(7)
@@ -87,7 +87,7 @@ class Attendance:
     def fresh(cls, n_phones: int) -> Attendance:
         return cls(np.full(n_phones, -1, np.int32), np.zeros(n_phones, np.int32))
 
-    def record(self, reporting: Mask, round_: int) -> None:
+    def record(self, reporting: Mask | slice, round_: int) -> None:
         """Charge the phones that report; called before anything leaves them."""
         self.last_round[reporting] = round_
         self.n_reports[reporting] += 1
@@ -153,9 +153,9 @@ def _outcomes(
     lifetime_reports: int,
 ) -> None:
     for phone in range(first, last):
-        home = stream(seed, np.uint64(first_phone + phone), np.uint64(0), _HOME)
+        home = stream(seed, np.uint64(first_phone + phone), np.uint64(0), HOME)
         local = int(hour + 24.0 * uniform(home)) % 24
-        bits = stream(seed, np.uint64(first_phone + phone), np.uint64(round_), _PURPOSE)
+        bits = stream(seed, np.uint64(first_phone + phone), np.uint64(round_), PART)
         is_invited = uniform(bits) < invited
         is_there = uniform(bits) < availability[local]
         drops = uniform(bits) < drop_out

@@ -13,7 +13,7 @@ from nextapp.fleet.draws import inside, is_positive
 from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.hybrid import Hybrid
-from nextapp.privacy.packing import n_bytes, packed, width
+from nextapp.privacy.packing import n_bytes, pack_fields, width
 from nextapp.privacy.piecewise import Piecewise
 from nextapp.wire import Floats
 
@@ -35,7 +35,7 @@ class PiecewiseEncoder(Encoder):
     def payloads(self, reports: Arrays) -> list[bytes]:
         fields = reports[: len(self._widths)]
         return [
-            packed(values, self._widths) + y.astype("<f4").tobytes()
+            pack_fields(values, self._widths) + y.astype("<f4").tobytes()
             for *values, y in zip(*fields, reports[2], strict=True)
         ]
 

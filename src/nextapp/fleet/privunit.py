@@ -12,13 +12,12 @@ import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream, word
-from nextapp.fleet.codewords import add_vectors, align, clear, fill, no_vectors, room, whole_table
+from nextapp.fleet.codewords import VectorEncoder, add_vectors, align, clear, fill, room
 from nextapp.fleet.columns import Ints
 from nextapp.fleet.draws import inside, normal_quantile
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, TallyEncoder, Totals
+from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.fleet.laplace import NUMBERS_AT_ONCE, add_rows
-from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.randomness import Words
 from nextapp.wire import Floats
@@ -54,30 +53,19 @@ class PrivUnitEncoder(Encoder):
         return m.clip / (m.mu * totals.n_reports) * total
 
 
-class PrivUnitSeedEncoder(TallyEncoder[PrivUnit]):
+class PrivUnitSeedEncoder(VectorEncoder[PrivUnit]):
     """`PrivUnit` with ``form="seed"``."""
 
-    block = 256
     payload_bytes = 16
-
-    def __init__(self, mechanism: PrivUnit) -> None:
-        self.mechanism = mechanism
-        self._table = whole_table()
 
     def encode(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         least = m.gamma * _SCORE_UNIT
         return _seeds(x, r, self._table, least, np.uint64(m._elsewhere))
 
-    def empty(self) -> State:
-        return no_vectors(self.mechanism.D)
-
     def add(self, state: State, reports: Arrays) -> None:
         low, high = reports
         add_vectors(low, high, np.zeros(len(low), np.int64), 1, self._table, state["sum"])
-
-    def tally(self, state: State) -> Tally:
-        return state["sum"][: self.mechanism.D]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
         return [seed.tobytes() for seed in np.stack(reports, axis=1).astype("<u8")]

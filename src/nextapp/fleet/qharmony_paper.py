@@ -17,7 +17,7 @@ from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State
 from nextapp.fleet.gradients import Gradients, background, entry, taste
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.packing import SignedPositions
-from nextapp.privacy.qharmony import _checked_z_max
+from nextapp.privacy.qharmony import _check_z_max
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.wire import Floats
 
@@ -46,7 +46,7 @@ class QHarmonyPaperEncoder(Encoder):
     def mean(self, totals: Totals) -> Floats:
         """f_max S / z_max, as `QHarmonyPaper.decode`."""
         m, signs = self.mechanism, sum_of_signs(totals.state)
-        z_max = _checked_z_max(int(totals.state["positive"].max()))
+        z_max = _check_z_max(int(totals.state["positive"].max()))
         mean = float(totals.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
         return mean.reshape(m.n_apps, m.d)
 

@@ -38,6 +38,7 @@ from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
 from nextapp.fleet.simhash import SimHashEncoder
 from nextapp.fleet.stepping import columns, terms
 from nextapp.fleet.sum_law import sum_law
+from nextapp.fleet.walsh import WalshEncoder
 from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
@@ -59,6 +60,7 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "simhash": SimHashEncoder,
     "privunit": PrivUnitEncoder,
     "codebook": CodebookEncoder,
+    "walsh": WalshEncoder,
 }
 _DENSE_ENTRIES = 1 << 18  # of a block of dense gradients, so that it fits the cache
 FLEET_MECHANISMS = tuple(_ENCODERS)
@@ -109,7 +111,7 @@ class Sums(Totals):
             raise ValueError(f"these are reports of {self.mechanism!r}, not {mechanism.name!r}.")
         if self.n_reports == 0:
             raise ValueError("a mean needs at least one report.")
-        return _side(mechanism, self.mode).mean(self)
+        return side_for(mechanism, self.mode).mean(self)
 
 
 def encode_reports(
@@ -139,16 +141,16 @@ def encode_reports(
     dtype
         float64, or float32 for SeqMF's step; what follows it is always float64.
     """
-    _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
+    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting, model)
     encoder = _encoder(mechanism)
     block_gradients = _block_gradients(
         fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
     )
-    r = _round(seed, fleet, broadcast)
+    r = round_of(seed, fleet.first_phone, broadcast)
 
     def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
         blocks = []
-        for start, stop in _cut(first, last, _block(encoder, broadcast, model)):
+        for start, stop in cut(first, last, _block(encoder, broadcast, model)):
             x = block_gradients(start, stop)[0]
             blocks.append((x.phones, encoder.encode(x, r)))
         return blocks
@@ -179,13 +181,13 @@ def sum_reports(
     ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
     is far cheaper (docs/fleet-law.md).
     """
-    _check(fleet, broadcast, mechanism, user_vectors, reporting, model)
+    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting, model)
     background = model == "seqmf" and broadcast.settings.alpha > 0
-    side = _side(mechanism, mode, background)
+    side = side_for(mechanism, mode, background)
     block_gradients = _block_gradients(
         fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
     )
-    r = _round(seed, fleet, broadcast)
+    r = round_of(seed, fleet.first_phone, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     vectors = broadcast.app_vectors
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
@@ -194,7 +196,7 @@ def sum_reports(
         state, total = side.empty(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
         losses, n_reports, n_bytes = 0.0, 0, 0
-        for start, stop in _cut(first, last, _block(side, broadcast, model)):
+        for start, stop in cut(first, last, _block(side, broadcast, model)):
             x, loss = block_gradients(start, stop)
             add_up(x, vectors, total, common)
             side.play(state, x, r)
@@ -207,7 +209,7 @@ def sum_reports(
             mechanism.name, mode,
         )  # fmt: skip
 
-    sums = functools.reduce(Sums.__add__, _run_in_order(work, len(fleet), side.size, threads))
+    sums = functools.reduce(Sums.__add__, run_in_order(work, len(fleet), side.size, threads))
     return replace(sums, state=side.finish(sums.state, r))
 
 
@@ -253,11 +255,11 @@ def _block(side: Side, broadcast: Broadcast, model: str) -> int:
     return min(side.block, most)
 
 
-def _run_in_order(
+def run_in_order(
     work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
 ) -> Iterator[Sums]:
     """work(first, last) for ranges of phones, one result after the other; none is kept."""
-    ranges = list(_cut(0, n_phones, size))
+    ranges = list(cut(0, n_phones, size))
     if threads == 1 or len(ranges) == 1:
         yield from (work(first, last) for first, last in ranges)
         return
@@ -265,19 +267,19 @@ def _run_in_order(
         yield from pool.map(lambda ends: work(*ends), ranges)
 
 
-def _cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+def cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     """first to last in pieces of at most `size`; one piece, empty, if there is nothing."""
     return pairwise([first, *range(first + size, last, size), last])
 
 
-def _round(seed: int, fleet: Fleet, broadcast: Broadcast) -> Round:
+def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> Round:
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
     return Round(
         np.ascontiguousarray(broadcast.app_vectors),
         np.ascontiguousarray(broadcast.gram),
         np.uint64(seed),
-        np.uint64(fleet.first_phone),
+        np.uint64(first_phone),
         np.uint64(broadcast.round),
     )
 
@@ -293,14 +295,15 @@ def _encoder(mechanism: Mechanism) -> Encoder:
     return _ENCODERS[mechanism.name](mechanism)
 
 
-def _side(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
+def side_for(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
     return _encoder(mechanism) if mode == "exact" else sum_law(mechanism, _encoder, background)
 
 
-def _check(
-    fleet: Fleet,
+def check_round(
+    n_phones: int,
+    n_known: int,
     broadcast: Broadcast,
     mechanism: Mechanism,
     user_vectors: Floats,
@@ -311,9 +314,9 @@ def _check(
         raise ValueError(f"model must be one of {', '.join(GRADIENTS)}, got {model!r}.")
     shape = broadcast.app_vectors.shape
     n_apps = broadcast.n_apps // (2 if model == "directed" else 1)
-    if fleet.n_apps > n_apps:
+    if n_known > n_apps:
         raise ValueError(
-            f"the fleet knows {fleet.n_apps} apps, the broadcast has vectors for {n_apps}: every "
+            f"the fleet knows {n_known} apps, the broadcast has vectors for {n_apps}: every "
             f"app needs a vector."
         )
     if (mechanism.n_apps, mechanism.d) != shape:
@@ -321,12 +324,12 @@ def _check(
             f"the mechanism was made for gradients of {(mechanism.n_apps, mechanism.d)}, the app "
             f"vectors are {shape}: make one for the catalogue at hand."
         )
-    if user_vectors.shape != (len(fleet), broadcast.dim):
+    if user_vectors.shape != (n_phones, broadcast.dim):
         raise ValueError(
-            f"user_vectors must be {(len(fleet), broadcast.dim)}, got {user_vectors.shape}."
+            f"user_vectors must be {(n_phones, broadcast.dim)}, got {user_vectors.shape}."
         )
-    if reporting.shape != (len(fleet),) or reporting.dtype != np.bool_:
+    if reporting.shape != (n_phones,) or reporting.dtype != np.bool_:
         raise ValueError(
-            f"reporting must be {len(fleet)} bools, one a phone, got {reporting.dtype} of shape "
+            f"reporting must be {n_phones} bools, one a phone, got {reporting.dtype} of shape "
             f"{reporting.shape}."
         )

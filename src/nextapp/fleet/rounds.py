@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.reporting import Sums, sum_reports
+from nextapp.fleet.devices import place_fleet
+from nextapp.fleet.reporting import Sums
 from nextapp.fleet.stepping import columns, sum_gradients, terms
 from nextapp.fleet.sum_law import cheapest_mode
-from nextapp.learners import SeqMFLearner
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats
 
@@ -50,7 +50,17 @@ class ReportSum(RoundSum):
 Told = TypeVar("Told", bound=RoundSum)
 
 
-def play_round(server: SeqMFLearner, phones: Callable[[Broadcast], Told]) -> Told:
+class Steps(Protocol):
+    """What a round is played with: a learner, as far as a round goes."""
+
+    broadcast: Broadcast
+
+    def apply_sum(self, estimate: Floats, /) -> object: ...
+
+    def pass_over(self) -> object: ...
+
+
+def play_round(server: Steps, phones: Callable[[Broadcast], Told]) -> Told:
     """The phones report on the broadcast; the server steps along their sum, or passes over."""
     told = phones(server.broadcast)
     if told.estimate is None:
@@ -60,25 +70,24 @@ def play_round(server: SeqMFLearner, phones: Callable[[Broadcast], Told]) -> Tol
     return told
 
 
-def estimated_sum(sums: Sums, mechanism: Mechanism) -> Floats | None:
-    """What the server makes of reports: their number times their mean; None if there are none."""
-    return sums.n_reports * sums.mean(mechanism) if sums.n_reports else None
+def estimate_sum(sums: Sums, mechanism: Mechanism) -> Floats | None:
+    """What the server makes of reports, eq. (13); None if there are none."""
+    return mechanism.total(sums.mean(mechanism), sums.n_reports) if sums.n_reports else None
 
 
 def zero_phones(broadcast: Broadcast) -> RoundSum:
     return RoundSum(np.zeros_like(broadcast.app_vectors))
 
 
-def fleet_phones(fleet: Fleet, mechanism: Mechanism, seed: int) -> Callable[[Broadcast], ReportSum]:
+def fleet_phones(
+    fleet: Fleet, mechanism: Mechanism, seed: int, device: str = "cpu"
+) -> Callable[[Broadcast], ReportSum]:
     """All phones of a fleet, in float32, by the law of their sum where there is one."""
-    everyone, mode = np.ones(len(fleet), bool), cheapest_mode(mechanism.name)
+    placed, mode = place_fleet(fleet, device), cheapest_mode(mechanism.name)
 
     def tell(broadcast: Broadcast) -> ReportSum:
-        vectors = np.zeros((len(fleet), broadcast.dim), np.float32)
-        sums = sum_reports(
-            fleet, broadcast, mechanism, seed, vectors, everyone, mode=mode, dtype=np.float32
-        )
-        return ReportSum(estimated_sum(sums, mechanism), sums)
+        sums = placed.sum_reports(broadcast, mechanism, seed, mode=mode)
+        return ReportSum(estimate_sum(sums, mechanism), sums)
 
     return tell
 

@@ -34,8 +34,7 @@ class Recipe:
             return read_shard(self.folder, self.first)
         if self.parameters is None:
             raise ValueError("a recipe names synthetic parameters or a folder.")
-        starts, apps = synthetic.histories(self.parameters, self.seed, self.first, self.last)
-        return Fleet.of_histories(starts, apps, self.parameters.apps, self.first)
+        return Fleet.of_synthetic(self.parameters, self.seed, self.first, self.last)
 
 
 def recipes(

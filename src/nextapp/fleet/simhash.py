@@ -8,22 +8,11 @@ import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import philox, stream, word
-from nextapp.fleet.codewords import (
-    PIECE,
-    ZERO,
-    align,
-    clear,
-    fill,
-    no_vectors,
-    room,
-    seeded_payloads,
-    whole_table,
-)
+from nextapp.fleet.codewords import PIECE, ZERO, SeededEncoder, align, clear, fill, room
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codewords import GROUP
-from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import Words, purpose_word
 
@@ -31,32 +20,16 @@ _SIMHASH = np.uint64(purpose_word("simhash"))
 _ONE = np.uint64(1)
 
 
-class SimHashEncoder(TallyEncoder[SimHash]):
+class SimHashEncoder(SeededEncoder[SimHash]):
     """`SimHash`."""
-
-    block = 256
-
-    def __init__(self, mechanism: SimHash) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = 8 + (mechanism.b + 7) // 8
-        self._table = whole_table()
 
     def encode(self, x: Gradients, r: Round) -> Arrays:
         m = self.mechanism
         return _hashes(x, r, self._table, m.b, np.uint64(m.threshold))
 
-    def empty(self) -> State:
-        return no_vectors(self.mechanism.D)
-
     def add(self, state: State, reports: Arrays) -> None:
         seeds, values = reports
         _add_signed_vectors(seeds, values, self.mechanism.b, self._table, state["sum"])
-
-    def tally(self, state: State) -> Tally:
-        return state["sum"][: self.mechanism.D]
-
-    def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism.b)
 
 
 @compiled

@@ -2,9 +2,9 @@
 
 laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
 
-codebook, simhash, privunit: a report is, up to a known factor, t x + g − (x·g) x with a lean t of
-known law and g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all
-phones' g is one Gaussian draw for the whole fleet, made when the mean is taken.
+codebook, walsh, simhash, privunit: a report is, up to a known factor, t x + g − (x·g) x with a lean
+t of known law and g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of
+all phones' g is one Gaussian draw for the whole fleet, made when the mean is taken.
 
 x, p, c0, Q as in `gradients`; z, ζ, Z standard normal draws. All that is drawn for a phone depends
 on (seed, phone, round), all that is drawn for the fleet on (seed, round).
@@ -35,11 +35,11 @@ from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
-LAWS = ("laplace", "codebook", "simhash", "privunit")
+LAWS = ("laplace", "codebook", "walsh", "simhash", "privunit")
 CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper", "piecewise", "hybrid")
 
-_LAW = np.uint64(purpose_word("law"))
-_REST = "law-rest"
+LAW = np.uint64(purpose_word("law"))
+REST = "law-rest"
 _MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
 _RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
 _SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
@@ -92,7 +92,7 @@ class SumOfLaplace:
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
-        draws = KeyedBits(totals.seed, round=totals.round, purpose=_REST).generator()
+        draws = KeyedBits(totals.seed, round=totals.round, purpose=REST).generator()
         plus, minus = draws.standard_gamma(totals.n_reports, (2, m.n_apps, m.d))
         mean: Floats = (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
         return mean
@@ -121,7 +121,7 @@ class Drawn(NamedTuple):
 
 
 class SumOfLeaning:
-    """`Codebook`, `SimHash`, `PrivUnit`.
+    """`Codebook` (and `Walsh`, which is one), `SimHash`, `PrivUnit`.
 
     ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
     have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
@@ -142,7 +142,7 @@ class SumOfLeaning:
         self.size = 16_384 if background else 4096
         self._payload_bytes = payload_bytes
         self._background = background
-        self._lean, self._scale = _lean(mechanism)
+        self.lean, self._scale = lean_of(mechanism)
         self._table = whole_table()
 
     def empty(self) -> State:
@@ -158,7 +158,7 @@ class SumOfLeaning:
         )._asdict()
 
     def play(self, state: State, x: Gradients, r: Round) -> None:
-        _leaning(x, r, self._lean, self._table, self._background, Drawn(**state))
+        _leaning(x, r, self.lean, self._table, self._background, Drawn(**state))
 
     def finish(self, state: State, r: Round) -> State:
         return state | {SAME: r.Q}
@@ -169,7 +169,7 @@ class SumOfLeaning:
     def mean(self, totals: Totals) -> Floats:
         Q = totals.state[SAME]
         drawn = Drawn(**{name: totals.state[name] for name in Drawn._fields})
-        bits = KeyedBits(totals.seed, round=totals.round, purpose=_REST)
+        bits = KeyedBits(totals.seed, round=totals.round, purpose=REST)
         z = bits.generator().standard_normal(Q.shape)
         absent = totals.n_reports - drawn.owners
         rest = _rest(Q, drawn, absent, z) if len(drawn.pairs) else np.sqrt(absent)[:, None] * z
@@ -212,7 +212,7 @@ def _orthonormal_basis(vectors: Floats) -> Floats:
     return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
 
 
-def _lean(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
+def lean_of(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
     """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
     never = np.uint64(0)
     if isinstance(mechanism, Codebook):
@@ -250,7 +250,7 @@ def draw_lean(law_: Lean, bits: Words) -> float:
 
 
 @fast
-def _normals(bits: Words, entries: Ints, out: Floats) -> None:
+def draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
     """Standard normal numbers from the table of `nextapp.privacy.codewords`, 16 bits each."""
     four = np.uint64(0)
     for j in range(len(out)):
@@ -269,19 +269,19 @@ def _leaning(
     L, T, Z = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
     for i in range(len(x.phones)):
         phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, _LAW)
+        bits = stream(r.seed, phone, r.number, LAW)
         apps, rows = x.apps[x.starts[i] : x.starts[i + 1]], x.rows[x.starts[i] : x.starts[i + 1]]
         t = draw_lean(law_, bits)
         product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
         for row in range(len(apps)):
-            _normals(bits, entries, z[row])
+            draw_normals(bits, entries, z[row])
             for y in range(d):
                 own[row, y] = r.Q[apps[row], y]
                 product += rows[row, y] * z[row, y]
         if background:
             _factor(r.gram, own[: len(apps)], L, T)
             for y in range(d):
-                _normals(bits, entries, Z[y])
+                draw_normals(bits, entries, Z[y])
             product += x.c0[i] * _through(L, Z, x.p[i])
         for row in range(len(apps)):
             drawn.owners[apps[row]] += 1

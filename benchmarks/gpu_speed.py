@@ -1,0 +1,447 @@
+"""How fast a fleet is on a GPU, beside naive PyTorch, implicit's GPU ALS and a copy of its bytes.
+
+    python benchmarks/gpu_speed.py                          # all of it, a few minutes
+    python benchmarks/gpu_speed.py --only step,floor,peers  # parts
+    python benchmarks/gpu_speed.py --phones 1000000 --many 10000000 --seed 0 --json FILE
+
+Times are medians; kernels are timed by CUDA events, rounds by the clock with the card idle before
+and after. PyTorch and implicit take part where they are installed; implicit solves p only, by three
+steps of conjugate gradients. Synthetic phones; a fleet of `--many` is one of a tenth, ten times:
+every phone has bits of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nextapp.data import synthetic
+from nextapp.fleet import reporting as on_processor
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.devices import place_fleet
+from nextapp.fleet.gpu import reporting as on_card
+from nextapp.fleet.gpu.card import first_card
+from nextapp.fleet.gpu.reporting import CardFleet
+from nextapp.fleet.rounds import fleet_phones, play_round
+from nextapp.learners import SeqMFLearner, adam
+from nextapp.privacy import mechanism
+from nextapp.wire import Broadcast, ModelSettings
+
+N_APPS = 2_000
+DIMS = {16: 3.0, 32: 8.0, 64: 30.0}  # and the milliseconds wanted for a million phones
+PARTS = ("floor", "step", "rounds", "peers", "errors", "sizes", "training", "sweep")
+
+
+def synthetic_fleet(n_phones: int, seed: int) -> Fleet:
+    parameters = synthetic.fleet_parameters(n_phones, N_APPS)
+    return Fleet.of_synthetic(parameters, seed, 0, n_phones)
+
+
+def repeated(fleet: Fleet, times: int) -> Fleet:
+    """The fleet several times, one after the other."""
+
+    def starts(column: np.ndarray) -> np.ndarray:
+        return np.concatenate([[0], np.cumsum(np.tile(np.diff(column), times))])
+
+    return Fleet(
+        fleet.n_apps,
+        starts(fleet.app_starts),
+        np.tile(fleet.apps, times),
+        np.tile(fleet.counts, times),
+        starts(fleet.transition_starts),
+        np.tile(fleet.previous, times),
+        np.tile(fleet.following, times),
+        np.tile(fleet.times, times),
+    )
+
+
+def broadcast_of(d: int, alpha: float = 0.0) -> Broadcast:
+    vectors = np.random.default_rng(0).normal(0, 0.1, (N_APPS, d))
+    return Broadcast(0, vectors, ModelSettings(alpha=alpha))
+
+
+def made(name: str, d: int, epsilon: float = 1.0) -> Any:
+    options = {
+        "identity": {},
+        "harmony": {"epsilon": epsilon, "clip": 0.05},
+        "codebook": {"epsilon": epsilon, "clip": 0.2},
+    }[name]
+    return mechanism(name, n_apps=N_APPS, d=d, **options)
+
+
+def event_ms(work: Callable[[], object], runs: int = 11) -> float:
+    """The median by CUDA events, after a warm-up."""
+    import cupy
+
+    work()
+    found = []
+    for _ in range(runs):
+        before, after = cupy.cuda.Event(), cupy.cuda.Event()
+        before.record()
+        work()
+        after.record()
+        after.synchronize()
+        found.append(cupy.cuda.get_elapsed_time(before, after))
+    return statistics.median(found)
+
+
+def clock_ms(work: Callable[[], object], runs: int = 7) -> float:
+    """The median by the clock, with the card idle before and after."""
+    import cupy
+
+    work()
+    found = []
+    for _ in range(runs):
+        cupy.cuda.Device().synchronize()
+        start = time.perf_counter()
+        work()
+        cupy.cuda.Device().synchronize()
+        found.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(found)
+
+
+class KernelClock:
+    """A card that times its kernels: the sum of the events around each."""
+
+    def __init__(self, card: Any) -> None:
+        self._card, self.xp = card, card.xp
+        self._events: list[tuple[Any, Any]] = []
+
+    def launch(self, *arguments: Any) -> None:
+        cuda = self.xp.cuda
+        before, after = cuda.Event(), cuda.Event()
+        before.record()
+        self._card.launch(*arguments)
+        after.record()
+        self._events.append((before, after))
+
+    def upload(self, *arguments: Any) -> Any:
+        return self._card.upload(*arguments)
+
+    def download(self, array: Any) -> Any:
+        return self._card.download(array)
+
+    def milliseconds(self) -> float:
+        self.xp.cuda.Device().synchronize()
+        spans = [self.xp.cuda.get_elapsed_time(*ends) for ends in self._events]
+        self._events.clear()
+        return sum(spans)
+
+
+def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> float:
+    """The median of the time in kernels of ours."""
+    plain, clock = fleet.card, KernelClock(fleet.card)
+    fleet.card = clock
+    try:
+        work()
+        clock.milliseconds()
+        found = []
+        for _ in range(runs):
+            work()
+            found.append(clock.milliseconds())
+    finally:
+        fleet.card = plain
+    return statistics.median(found)
+
+
+def floor(fleet: Fleet, placed: CardFleet) -> dict[str, Any]:
+    """Reading and writing once what a round reads and writes."""
+    import cupy
+
+    found = {}
+    resident = sum(each.nbytes for each in placed.columns if each is not None)
+    for d in DIMS:
+        n_bytes = resident + 4 * d * len(fleet)
+        data = cupy.random.default_rng(0).integers(0, 255, n_bytes, np.uint8)
+        room = cupy.empty_like(data)
+        found[d] = event_ms(lambda data=data, room=room: room.__setitem__(slice(None), data))
+        del data, room
+    return {"bytes_a_phone": resident / len(fleet), "copy_ms": found}
+
+
+def step(placed: CardFleet) -> dict[str, Any]:
+    """h, p, F and their sum; the same with harmony; α > 0; codebook by its law."""
+    found: dict[str, Any] = {}
+    scale = 1e6 / len(placed)
+    for d, wanted in DIMS.items():
+        cases = {
+            "h p F": ("identity", 0.0, "exact"),
+            "h p F, alpha = .001": ("identity", 0.001, "exact"),
+            "harmony": ("harmony", 0.0, "exact"),
+            "codebook by its law": ("codebook", 0.0, "law"),
+        }
+        rows: dict[str, Any] = {"wanted": wanted}
+        for label, (name, alpha, mode) in cases.items():
+            broadcast, kind = broadcast_of(d, alpha), made(name, d)
+
+            def work(broadcast=broadcast, kind=kind, mode=mode) -> object:
+                return placed.sum_reports(broadcast, kind, 0, mode=mode)
+
+            rows[label] = {
+                "kernels_ms": scale * kernels_ms(placed, work),
+                "round_ms": scale * clock_ms(work),
+            }
+            print(d, label, rows[label], flush=True)
+        found[str(d)] = rows
+    return found
+
+
+def processor_rounds(fleet: Fleet) -> dict[str, Any]:
+    """The same rounds on all cores of this machine's processor, milliseconds."""
+    found: dict[str, Any] = {"cores": os.cpu_count()}
+    for n in [10**e for e in range(3, 8) if 10**e <= len(fleet)]:
+        placed, broadcast = place_fleet(fleet.shard(0, n), "cpu"), broadcast_of(16)
+        rows = {}
+        for name in ("identity", "harmony"):
+            kind, times = made(name, 16), []
+            for _ in range(4):
+                start = time.perf_counter()
+                placed.sum_reports(broadcast, kind, 0)
+                times.append(1e3 * (time.perf_counter() - start))
+            rows[name] = statistics.median(times[1:])
+        found[str(n)] = rows
+        print(n, rows, flush=True)
+    return found
+
+
+def peers(fleet: Fleet) -> dict[str, Any]:
+    """Naive PyTorch: h, p, F; implicit: p. Milliseconds a million phones."""
+    found: dict[str, Any] = {}
+    for name, play in (("pytorch", torch_ms), ("implicit", implicit_ms)):
+        try:
+            found[name] = {str(d): play(fleet, d) * 1e6 / len(fleet) for d in DIMS}
+        except Exception as error:  # a peer that does not run here is said so, not hidden
+            found[name] = f"does not run here: {type(error).__name__}: {error}"
+        print(name, found[name], flush=True)
+    return found
+
+
+def torch_ms(fleet: Fleet, d: int) -> float:
+    """Batched operators over phones padded to the same number of apps, in parts that fit."""
+    import torch
+
+    broadcast = broadcast_of(d)
+    Q = torch.tensor(broadcast.app_vectors, dtype=torch.float32, device="cuda")
+    lam = broadcast.settings.lam
+    n, most = len(fleet), int(np.diff(fleet.app_starts).max())
+
+    def padded(values: np.ndarray, filler: float, dtype: Any) -> torch.Tensor:
+        table = np.full((n, most), filler)
+        sizes = np.diff(fleet.app_starts)
+        table[np.arange(most) < sizes[:, None]] = values
+        return torch.tensor(table, dtype=dtype, device="cuda")
+
+    apps = padded(fleet.apps, 0, torch.int64)
+    counts = padded(fleet.counts, 0, torch.float32)
+    phone = np.repeat(np.arange(n), np.diff(fleet.transition_starts))
+    cells = (phone * most + fleet.previous) * most + fleet.following
+    cells = torch.tensor(cells, device="cuda")
+    times = torch.tensor(fleet.times, dtype=torch.float32, device="cuda")
+    ends = torch.tensor(fleet.transition_starts, device="cuda")
+    at_once = max(1, min(n, 16_000_000 // (d * d)))
+
+    def work() -> None:
+        total = torch.zeros_like(Q)
+        for first in range(0, n, at_once):
+            last = min(first + at_once, n)
+            c = counts[first:last]
+            c = c / c.sum(1, keepdim=True)
+            own = Q[apps[first:last]]
+            moves = slice(int(ends[first]), int(ends[last]))
+            S = torch.zeros((last - first) * most * most, device="cuda")
+            S.index_add_(0, cells[moves] - first * most * most, times[moves])
+            S = S.view(-1, most, most)
+            S = S / S.sum(2, keepdim=True).clamp_min(1)
+            SQ = torch.bmm(S, own)
+            h = (own * SQ).sum(2)
+            A = torch.bmm((c[..., None] * own).transpose(1, 2), own)
+            A = A + lam * torch.eye(d, device="cuda")
+            b = torch.bmm(own.transpose(1, 2), (c * (1 - h))[..., None])
+            p = torch.linalg.solve(A, b)
+            D = c[..., None] * (torch.bmm(own, p) + h[..., None] - 1)
+            F = D * p.transpose(1, 2) + D * SQ + torch.bmm(S.transpose(1, 2), D * own)
+            total.index_add_(0, apps[first:last].reshape(-1), F.reshape(-1, d))
+
+    return _torch_clock(work)
+
+
+def _torch_clock(work: Callable[[], object], runs: int = 5) -> float:
+    import torch
+
+    work()
+    found = []
+    for _ in range(runs):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        found.append(1e3 * (time.perf_counter() - start))
+    return statistics.median(found)
+
+
+def implicit_ms(fleet: Fleet, d: int) -> float:
+    import implicit.gpu._cuda as card
+    from scipy import sparse
+
+    users = sparse.csr_matrix(
+        (fleet.counts.astype(np.float32), fleet.apps, fleet.app_starts.astype(np.int32)),
+        shape=(len(fleet), N_APPS),
+    )
+    counts, solver = card.CSRMatrix(users), card.LeastSquaresSolver()
+    items = card.Matrix(broadcast_of(d).app_vectors.astype(np.float32))
+    solved = card.Matrix(np.zeros((len(fleet), d), np.float32))
+    gram = card.Matrix(np.zeros((d, d), np.float32))
+
+    def work() -> None:
+        solver.calculate_yty(items, gram, 0.3)
+        solver.least_squares(counts, solved, gram, items, 3)
+
+    return clock_ms(work)
+
+
+def errors(fleet: Fleet) -> dict[str, Any]:
+    """float32 on the card against float64 on the processor: relative, and reports that differ."""
+    some = fleet.shard(0, min(len(fleet), 100_000))
+    found = {}
+    for d in DIMS:
+        for alpha in (0.0, 0.001):
+            broadcast, kind = broadcast_of(d, alpha), made("harmony", d)
+            vectors = [np.zeros((len(some), d)) for _ in range(2)]
+            theirs = on_processor.sum_reports(
+                some, broadcast, kind, 5, vectors[0], np.ones(len(some), bool)
+            )
+            card = CardFleet(some, first_card())
+            mine = on_card.sum_reports(card, broadcast, kind, 5, vectors[1])
+            again = on_card.sum_reports(card, broadcast, kind, 5)
+            found[f"d={d} alpha={alpha}"] = {
+                "p": relative(vectors[1], vectors[0]),
+                "sum": relative(mine.true_sum, theirs.true_sum),
+                "loss": abs(mine.loss / theirs.loss - 1),
+                "reports": mine.n_reports,
+                "signs_that_differ": int(
+                    np.abs(mine.state["positive"] - theirs.state["positive"]).sum()
+                ),
+                "same_bits_twice": bool(np.array_equal(mine.true_sum, again.true_sum)),
+            }
+    return found
+
+
+def relative(mine: np.ndarray, theirs: np.ndarray) -> float:
+    return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs))
+
+
+def sizes(fleet: Fleet, many: int) -> dict[str, Any]:
+    """A round against the number of phones, d = 16, by the clock."""
+    found = {}
+    big = repeated(fleet, -(-many // len(fleet)))
+    for n in [10**e for e in range(3, 9) if 10**e <= many]:
+        start = time.perf_counter()
+        placed = CardFleet(big.shard(0, n), first_card())
+        uploaded = time.perf_counter() - start
+        rows: dict[str, float] = {"upload_ms": 1e3 * uploaded}
+        for name in ("identity", "harmony"):
+            kind, broadcast = made(name, 16), broadcast_of(16)
+
+            def work(placed=placed, kind=kind, broadcast=broadcast) -> object:
+                return placed.sum_reports(broadcast, kind, 0)
+
+            rows[name] = clock_ms(work)
+        found[str(n)] = rows
+        print(n, rows, flush=True)
+        del placed
+    return found
+
+
+def training(fleet: Fleet, many: int) -> dict[str, Any]:
+    """Ten private rounds of many phones, from columns in memory to the last Q."""
+    big = repeated(fleet, -(-many // len(fleet)))
+    kind = made("harmony", 16)
+    learner = SeqMFLearner(broadcast_of(16).app_vectors, ModelSettings(alpha=0.0), adam(0.01), kind)
+    start = time.perf_counter()
+    phones = fleet_phones(big, kind, 0, "gpu")
+    loaded = time.perf_counter() - start
+    for _ in range(10):
+        told = play_round(learner, phones)
+    return {
+        "phones": len(big),
+        "gigabytes": big.n_bytes / 1e9,
+        "loading_s": loaded,
+        "ten_rounds_and_loading_s": time.perf_counter() - start,
+        "cosine": told.cosine,
+    }
+
+
+def sweep(n_phones: int) -> dict[str, Any]:
+    """Ten ε and five seeds, ten rounds of harmony each; phones are made for each seed."""
+    start = time.perf_counter()
+    making, n_rounds = 0.0, 0
+    for seed in range(5):
+        began = time.perf_counter()
+        fleet = place_fleet(synthetic_fleet(n_phones, seed), "gpu")
+        making += time.perf_counter() - began
+        for epsilon in np.geomspace(0.5, 20, 10):
+            kind = made("harmony", 16, float(epsilon))
+            settings = ModelSettings(alpha=0.0)
+            learner = SeqMFLearner(broadcast_of(16).app_vectors, settings, adam(0.01), kind)
+            for _ in range(10):
+                sums = fleet.sum_reports(learner.broadcast, kind, seed)
+                learner.apply_sum(sums.n_reports * sums.mean(kind))
+                n_rounds += 1
+    seconds = time.perf_counter() - start
+    return {"seconds": seconds, "of_it_making_phones": making, "rounds": n_rounds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--phones", type=int, default=1_000_000)
+    parser.add_argument("--many", type=int, default=10_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    parts = given.only.split(",")
+    start = time.perf_counter()
+    fleet = synthetic_fleet(given.phones, given.seed)
+    making = time.perf_counter() - start
+    n_own, n_moves = len(fleet.apps) / len(fleet), len(fleet.times) / len(fleet)
+    found: dict[str, Any] = {
+        "card": first_card().xp.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+        "phones": given.phones, "seed": given.seed, "apps_a_phone": n_own,
+        "transitions_a_phone": n_moves, "making_phones_s": making,
+    }  # fmt: skip
+    print(found, flush=True)
+    placed = CardFleet(fleet, first_card())
+    play: dict[str, Callable[[], Any]] = {
+        "floor": lambda: floor(fleet, placed),
+        "step": lambda: step(placed),
+        "rounds": lambda: processor_rounds(fleet),
+        "peers": lambda: peers(fleet),
+        "errors": lambda: errors(fleet),
+        "sizes": lambda: sizes(fleet, given.many),
+        "training": lambda: training(fleet, given.many),
+        "sweep": lambda: sweep(given.phones),
+    }
+    for part in PARTS:
+        if part in parts:
+            found[part] = play[part]()
+            print(part, json.dumps(found[part]), flush=True)
+            if given.json:
+                given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    worst = [
+        f"d = {d}: {rows['h p F']['kernels_ms']:.2f} ms of {rows['wanted']} wanted"
+        for d, rows in found.get("step", {}).items()
+    ]
+    print("\n".join(worst) or f"done in {math.ceil(time.perf_counter() - start)} s")
+
+
+if __name__ == "__main__":
+    main()

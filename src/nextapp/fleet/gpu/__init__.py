@@ -1,0 +1,5 @@
+"""A fleet on a GPU: the same rounds, from the same bits, on one card.
+
+`card` is the one module that knows CuPy; `step.cu` and `draws.cu` are the kernels, `resident` holds
+a fleet on a card, `reporting` plays its rounds behind the functions of `nextapp.fleet.reporting`.
+"""

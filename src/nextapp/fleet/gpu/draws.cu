@@ -1,0 +1,402 @@
+// Bits on a card, word for word those of `nextapp.randomness.KeyedBits`, and what is drawn with
+// them: who takes part, positions and signs of harmony, cells of shares, and the law of the sum.
+// One thread a phone but for the last. Compiled without fused multiply-add, so that doubles are
+// those of the processor; equal functions of `nextapp.compiled_bits` and `nextapp.fleet` have the
+// same names.
+
+typedef int i32;
+typedef long long i64;
+typedef unsigned long long u64;
+
+constexpr unsigned ALL = 0xffffffffu;
+
+struct Block {
+    u64 x0, x1, x2, x3;
+};
+
+__device__ inline Block philox(u64 key_0, u64 key_1, u64 x0, u64 x1, u64 x2, u64 x3) {
+    for (int turn = 0; turn < 10; turn++) {
+        const u64 high_0 = __umul64hi(0xD2E7470EE14C6C93ull, x0);
+        const u64 high_2 = __umul64hi(0xCA5A826395121157ull, x2);
+        const u64 low_0 = 0xD2E7470EE14C6C93ull * x0, low_2 = 0xCA5A826395121157ull * x2;
+        x0 = high_2 ^ x1 ^ key_0;
+        x1 = low_2;
+        x2 = high_0 ^ x3 ^ key_1;
+        x3 = low_0;
+        key_0 += 0x9E3779B97F4A7C15ull;
+        key_1 += 0xBB67AE8584CAA73Bull;
+    }
+    return {x0, x1, x2, x3};
+}
+
+// A stream of words. Word `at` stands in block at / 4, which has the counter at / 4 + 1.
+struct Bits {
+    u64 seed, purpose, phone, round, at;
+    Block block;
+
+    __device__ Bits(u64 seed, u64 phone, u64 round, u64 purpose)
+        : seed(seed), purpose(purpose), phone(phone), round(round), at(0) {}
+
+    __device__ Block block_of(u64 number) const {
+        return philox(seed, purpose, number / 4 + 1, phone, round, 0);
+    }
+
+    __device__ static u64 choose(const Block &from, u64 number) {
+        const int place = (int)(number % 4);
+        return place == 0 ? from.x0 : place == 1 ? from.x1 : place == 2 ? from.x2 : from.x3;
+    }
+
+    __device__ u64 word() {
+        if (at % 4 == 0) block = block_of(at);
+        return choose(block, at++);
+    }
+
+    __device__ u64 word_at(u64 number) const { return choose(block_of(number), number); }
+
+    __device__ void jump(u64 to) {
+        at = to;
+        if (at % 4) block = block_of(at);
+    }
+};
+
+__device__ inline double as_uniform(u64 drawn) { return (double)(drawn >> 11) * 0x1p-53; }
+__device__ inline double as_inside(u64 drawn) { return ((double)(drawn >> 11) + 0.5) * 0x1p-53; }
+__device__ inline double as_exponential(u64 drawn) { return -log1p(-as_uniform(drawn)); }
+__device__ inline double as_normal(u64 first, u64 second) {
+    return sqrt(2.0 * as_exponential(first)) * cos(2.0 * 3.141592653589793 * as_uniform(second));
+}
+
+__device__ inline i64 below(Bits &bits, u64 bound) {
+    const u64 rest = (0 - bound) % bound;  // 2^64 mod bound
+    while (true) {
+        const u64 drawn = bits.word();
+        if (rest == 0 || drawn < 0 - rest) return (i64)(drawn % bound);
+    }
+}
+
+// --- who takes part: `nextapp.fleet.participation` ---------------------------------------------
+
+extern "C" __global__ void outcomes(i64 n, u64 first_phone, u64 seed, i32 round, u64 part, u64 home,
+                                    double invited, double hour, const double *availability,
+                                    double drop_out, double log_patience, i32 minimum_gap,
+                                    i32 lifetime_reports, const i32 *last_round,
+                                    const i32 *n_reports, signed char *found) {
+    const i64 phone = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (phone >= n) return;
+    Bits at_home(seed, first_phone + phone, 0, home), bits(seed, first_phone + phone, round, part);
+    const int local = (int)(hour + 24.0 * as_uniform(at_home.word())) % 24;
+    const bool is_invited = as_uniform(bits.word()) < invited;
+    const bool is_there = as_uniform(bits.word()) < availability[local];
+    const bool drops = as_uniform(bits.word()) < drop_out;
+    const double radius = sqrt(-2.0 * log(1.0 - as_uniform(bits.word())));
+    const bool late = radius * cos(2.0 * 3.141592653589793 * as_uniform(bits.word())) > log_patience;
+    const bool rests = last_round[phone] >= 0 && round - last_round[phone] <= minimum_gap;
+    const bool spent = lifetime_reports > 0 && n_reports[phone] >= lifetime_reports;
+    found[phone] = !is_invited ? 1 : !is_there ? 2 : rests ? 3 : spent ? 4 : drops ? 5 : late ? 6 : 0;
+}
+
+// --- harmony and qharmony: `nextapp.fleet.harmony` ---------------------------------------------
+
+// Positions (n, k), ascending, and the k words of the signs.
+extern "C" __global__ void draw_positions(const i32 *phones, i64 n, u64 first_phone, u64 seed,
+                                          u64 round, u64 purpose, i64 bound, i32 k, i32 *positions,
+                                          u64 *words) {
+    const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= n) return;
+    Bits bits(seed, first_phone + (u64)phones[index], round, purpose);
+    i32 *out = positions + index * k;
+    for (int taken = 0; taken < k; taken++) {
+        const i64 top = bound - k + taken;
+        i32 number = (i32)below(bits, (u64)top + 1);
+        int low = 0, high = taken;
+        while (low < high) {
+            const int middle = (low + high) / 2;
+            if (out[middle] < number)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        if (low < taken && out[low] == number) {
+            number = (i32)top;  // larger than all before it
+            low = taken;
+        }
+        for (int later = taken; later > low; later--) out[later] = out[later - 1];
+        out[low] = number;
+    }
+    for (int place = 0; place < k; place++) words[index * k + place] = bits.word();
+}
+
+// Whether a word lies below `nextapp.privacy.exact.sign_threshold`.
+__device__ inline bool is_positive(u64 drawn, double x, u64 floor) {
+    const double wanted = (1.0 + x) * 0x1p52;
+    const u64 steps = (u64)(wanted < 0.0 ? 0.0 : wanted > 0x1p53 ? 0x1p53 : wanted);
+    if (floor == 0) return steps == 1ull << 53 || drawn < steps << 11;
+    const u64 span = 0 - 2 * floor;
+    return drawn < floor + (__umul64hi(span, steps) << 11 | span * steps >> 53);
+}
+
+// Signs (n, k) of the entries of F, and how often each position came with either sign.
+template <typename Real>
+__device__ inline void sign(i64 size, const i32 *positions, const u64 *words, const Real *entries,
+                            double clip, u64 floor, signed char *positive, unsigned *n_positive,
+                            unsigned *n_negative) {
+    const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= size) return;
+    const double entry = (double)entries[index];
+    const double x = (entry < -clip ? -clip : entry > clip ? clip : entry) / clip;
+    const bool up = is_positive(words[index], x, floor);
+    if (positive) positive[index] = up;
+    atomicAdd((up ? n_positive : n_negative) + positions[index], 1u);
+}
+
+extern "C" __global__ void sign_float(i64 size, const i32 *positions, const u64 *words,
+                                      const float *entries, double clip, u64 floor,
+                                      signed char *positive, unsigned *n_positive,
+                                      unsigned *n_negative) {
+    sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
+}
+
+extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64 *words,
+                                       const double *entries, double clip, u64 floor,
+                                       signed char *positive, unsigned *n_positive,
+                                       unsigned *n_negative) {
+    sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
+}
+
+// --- shares: `nextapp.fleet.frequencies` -------------------------------------------------------
+
+constexpr int MOST_DIGITS = 25;  // t of `subset`: 2^24 is the largest space
+
+// The cell that `pick` falls on; −1: none.
+__device__ inline i64 cell_of(i64 phone, const i64 *app_starts, const i32 *apps, const i32 *counts,
+                              const i64 *transition_starts, const unsigned *moves,
+                              const short *previous, const short *following, const i32 *times,
+                              i64 n_apps, double popularity, i64 pick) {
+    const i64 begin = app_starts[phone], end = app_starts[phone + 1];
+    i64 move = transition_starts[phone];
+    const i64 last_move = transition_starts[phone + 1];
+    i64 n_launches = 0, reach = 0;
+    for (i64 place = begin; place < end; place++) n_launches += counts[place];
+    const double n_moves = (double)(n_launches > 2 ? n_launches - 1 : 1);
+    for (i64 place = begin; place < end; place++) {
+        const i64 row = (i64)apps[place] * (n_apps + 1);
+        for (; move < last_move; move++) {
+            const unsigned word = moves ? moves[move] : 0;
+            if ((moves ? (i64)(word & 255) : previous[move]) != place - begin) break;
+            const double n_times = moves ? (double)(word >> 16) : (double)times[move];
+            const double share = (1.0 - popularity) * (n_times / n_moves);
+            reach += (i64)floor(share * 0x1p52);
+            const i64 other = moves ? (i64)(word >> 8 & 255) : following[move];
+            if (pick < reach) return row + apps[begin + other];
+        }
+        const double share = popularity * ((double)counts[place] / (double)n_launches);
+        reach += (i64)floor(share * 0x1p52);
+        if (pick < reach) return row + n_apps;
+    }
+    return -1;
+}
+
+__device__ inline i64 even(i64 point, i64 place) {
+    const i64 row = point + 1;
+    int top = 0;
+    while (row >> (top + 1)) top++;
+    const i64 column = place >> top << (top + 1) | (place & ((1ll << top) - 1));
+    i64 shared = column & row, odd = 0;
+    for (; shared; shared &= shared - 1) odd ^= 1;
+    return column | odd << top;
+}
+
+__device__ inline int digits_of(i64 point, i64 q, int t, i64 *into) {
+    int k = 0;
+    i64 before = 0, power = 1;
+    while (point >= before + power) {
+        before += power;
+        power *= q;
+        k++;
+    }
+    i64 rest = point - before;
+    for (int digit = 0; digit < t; digit++) into[digit] = 0;
+    for (int digit = 0; digit < k; digit++) {
+        into[t - 1 - digit] = rest % q;
+        rest /= q;
+    }
+    into[t - 1 - k] = 1;
+    return t - 1 - k;
+}
+
+__device__ inline i64 orthogonal(i64 point, i64 place, i64 q, int t) {
+    i64 v[MOST_DIGITS], u[MOST_DIGITS];
+    const int lead = digits_of(point, q, t, v);
+    digits_of(place, q, t - 1, u + 1);
+    for (int entry = 0; entry < lead; entry++) u[entry] = u[entry + 1];  // make room at `lead`
+    u[lead] = 0;
+    i64 product = 0;
+    for (int entry = 0; entry < t; entry++) product += u[entry] * v[entry];
+    u[lead] = (q - product % q) % q;
+    int first = 0;
+    while (u[first] == 0) first++;
+    i64 inverse = 1;
+    for (i64 turn = 0; turn < q - 2; turn++) inverse = inverse * u[first] % q;  // Fermat
+    i64 rest = 0, before = 0, power = 1;
+    for (int entry = first + 1; entry < t; entry++) {
+        rest = rest * q + u[entry] * inverse % q;
+        before += power;
+        power *= q;
+    }
+    return before + rest;
+}
+
+extern "C" __global__ void draw_cells(
+    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
+    const i64 *app_starts, const i32 *apps, const i32 *counts, const i64 *transition_starts,
+    const unsigned *moves, const short *previous, const short *following, const i32 *times,
+    i64 n_apps, double popularity, i64 n_cells, i64 scattering, i64 n_blocks, i64 block, i64 n_favoured, i64 n_outputs, i64 q,
+    i32 t, u64 threshold, i64 *drawn, unsigned *tally) {
+    const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (index >= n) return;
+    const i64 phone = phones[index];
+    Bits bits(seed, first_phone + phone, round, purpose);
+    const i64 pick = (i64)(bits.word() >> 12);
+    const u64 coin = bits.word();
+    const i64 place = below(bits, n_favoured);
+    i64 output = below(bits, n_outputs);
+    const i64 cell = cell_of(phone, app_starts, apps, counts, transition_starts, moves, previous,
+                             following, times, n_apps, popularity, pick);
+    if (cell >= 0 && coin < threshold) {
+        const i64 scattered = cell * scattering % n_cells, point = scattered / n_blocks;
+        const i64 favoured = t > 0 ? orthogonal(point, place, q, t) : even(point, place);
+        output = scattered % n_blocks * block + favoured;
+    }
+    if (drawn) drawn[index] = output;
+    atomicAdd(tally + output, 1u);
+}
+
+// --- the law of the sum of codebook, simhash and privunit, for α = 0: `nextapp.fleet.sum_law` --
+
+constexpr int RANKED = 0, SIGNED = 1;
+constexpr int LEAN_LANES = 32;  // one warp a phone
+
+__device__ inline double sum_warp(double value) {
+    for (int away = 16; away > 0; away /= 2) value += __shfl_xor_sync(ALL, value, away);
+    return value;
+}
+
+__device__ inline double quotient(double r, const double *above, const double *below_) {
+    double top = 0, bottom = 0;
+    for (int power = 0; power < 8; power++) {
+        top = top * r + above[power];
+        bottom = bottom * r + below_[power];
+    }
+    return top / bottom;
+}
+
+// AS 241; `coefficients` are those of `nextapp.fleet.draws`, 8 above and 8 below, three times.
+__device__ inline double normal_quantile(double p, const double *coefficients) {
+    const double q = p - 0.5;
+    if (fabs(q) <= 0.425) return quotient(0.180625 - q * q, coefficients, coefficients + 8) * q;
+    const double r = sqrt(-log(q <= 0.0 ? p : 1.0 - p));
+    const double size = r <= 5.0 ? quotient(r - 1.6, coefficients + 16, coefficients + 24)
+                                 : quotient(r - 5.0, coefficients + 32, coefficients + 40);
+    return q < 0.0 ? -size : size;
+}
+
+// t of one report; every lane knows it.
+__device__ inline double draw_lean(Bits &bits, int kind, u64 threshold, i32 chosen, i32 among,
+                                   double q, double share, const double *coefficients, int lane) {
+    if (kind != RANKED && kind != SIGNED) {
+        const double coin = as_inside(bits.word()), u = as_inside(bits.word());
+        return coin < share ? -normal_quantile(u * q, coefficients)
+                            : normal_quantile(u * (1.0 - q), coefficients);
+    }
+    const bool kept = bits.word() < threshold;
+    if (kind == SIGNED) {
+        double total = 0;
+        for (i32 i = lane; i < chosen; i += LEAN_LANES) {
+            const u64 from = bits.at + 2 * (u64)i;
+            const double projection = as_normal(bits.word_at(from), bits.word_at(from + 1));
+            total += kept ? fabs(projection) : projection;
+        }
+        bits.jump(bits.at + 2 * (u64)chosen);
+        return sum_warp(total) / sqrt((double)chosen);
+    }
+    if (!kept) {
+        const u64 first = bits.word();
+        return as_normal(first, bits.word());
+    }
+    const i32 n_spacings = (i32)below(bits, chosen) + 1;
+    double spacings = 0;
+    for (i32 i = lane; i < n_spacings; i += LEAN_LANES)
+        spacings += as_exponential(bits.word_at(bits.at + i)) / (among - i);
+    bits.jump(bits.at + n_spacings);
+    return -normal_quantile(-expm1(-sum_warp(spacings)), coefficients);
+}
+
+template <typename Real>
+__device__ inline void lean(const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round,
+                            u64 purpose, const i64 *app_starts, const i32 *apps,
+                            const i64 *row_starts, const Real *rows, const Real *squares, i32 d,
+                            int kind, u64 threshold, i32 chosen, i32 among, double q, double share,
+                            const double *coefficients, const i32 *table, double unit,
+                            double scale, i64 *sums, i64 *owners) {
+    const int lane = threadIdx.x % LEAN_LANES;
+    const i64 index = (i64)blockIdx.x * (blockDim.x / LEAN_LANES) + threadIdx.x / LEAN_LANES;
+    if (index >= n) return;  // the whole warp
+    const i64 phone = phones[index];
+    Bits bits(seed, first_phone + phone, round, purpose);
+    const double t = draw_lean(bits, kind, threshold, chosen, among, q, share, coefficients, lane);
+    const double left = 1.0 - (double)squares[index];
+    const u64 first = bits.word();
+    const double rest = sqrt(left > 0.0 ? left : 0.0) * as_normal(first, bits.word());
+    const i64 start = app_starts[phone];
+    const int k = (int)(app_starts[phone + 1] - start), words = (d + 3) / 4;
+    const Real *x = rows + row_starts[index] * d;
+    const u64 from = bits.at;
+    const u64 stop = from + (u64)k * words;
+    double product = 0;
+    for (int again = 0; again < 2; again++) {  // x·g, then the sum
+        if (again) product = sum_warp(product) + rest;
+        for (u64 block = from / 4 + lane; block * 4 < stop; block += LEAN_LANES) {
+            const Block drawn = bits.block_of(block * 4);
+            for (int place = 0; place < 4; place++) {
+                const u64 number = block * 4 + place;
+                if (number < from || number >= stop) continue;
+                u64 four = Bits::choose(drawn, number);
+                const int row = (int)((number - from) / words);
+                const int y = (int)((number - from) % words) * 4;
+                for (int entry = y; entry < y + 4 && entry < d; entry++, four >>= 16) {
+                    const double z = table[four & 0xffff] * unit, x_y = (double)x[row * d + entry];
+                    if (again) {
+                        const i64 whole = llrint(((t - product) * x_y + z) * scale);
+                        atomicAdd(reinterpret_cast<u64 *>(sums + (i64)apps[start + row] * d + entry), (u64)whole);
+                    } else {
+                        product += x_y * z;
+                    }
+                }
+            }
+        }
+    }
+    for (int row = lane; row < k; row += LEAN_LANES)
+        atomicAdd(reinterpret_cast<u64 *>(owners + apps[start + row]), 1ull);
+}
+
+extern "C" __global__ void lean_float(
+    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
+    const i64 *app_starts, const i32 *apps, const i64 *row_starts, const float *rows,
+    const float *squares, i32 d, i32 kind, u64 threshold, i32 chosen, i32 among, double q,
+    double share, const double *coefficients, const i32 *table, double unit, double scale,
+    i64 *sums, i64 *owners) {
+    lean(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows, squares,
+         d, kind, threshold, chosen, among, q, share, coefficients, table, unit, scale, sums,
+         owners);
+}
+
+extern "C" __global__ void lean_double(
+    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
+    const i64 *app_starts, const i32 *apps, const i64 *row_starts, const double *rows,
+    const double *squares, i32 d, i32 kind, u64 threshold, i32 chosen, i32 among, double q,
+    double share, const double *coefficients, const i32 *table, double unit, double scale,
+    i64 *sums, i64 *owners) {
+    lean(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows, squares,
+         d, kind, threshold, chosen, among, q, share, coefficients, table, unit, scale, sums,
+         owners);
+}

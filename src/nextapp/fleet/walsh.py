@@ -1,0 +1,288 @@
+"""Codewords of Walsh functions: the compiled form of `nextapp.privacy.walsh`; symbols as there.
+
+Gradients are reported as every mechanism's (`nextapp.fleet.reporting`); transition vectors of a
+fleet by `tally_transitions` and `encode_transitions`. Alignments are whole numbers, so they are the
+phone's whatever the order of summation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import Key, below, philox, stream, word
+from nextapp.fleet.codebook import among_best
+from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
+from nextapp.fleet.columns import Fleet, Longs, Mask, in_ranges
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.frequencies import Columns, check_shares_of, share_columns
+from nextapp.fleet.gradients import Gradients, taste
+from nextapp.fleet.transition_vectors import transition_vector
+from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.walsh import L, Walsh, places, sign_bits
+from nextapp.randomness import Words, purpose_word
+from nextapp.wire import Report
+
+_WALSH = np.uint64(purpose_word("walsh"))
+_ROW_BLOCKS = L // 8
+_ROW_WORDS = L // 2
+_HALF = np.uint64(32)
+_PHONES_AT_ONCE = 512  # for one thread: a tenth of a second
+
+
+class WalshEncoder(TallyEncoder[Walsh]):
+    """`Walsh`."""
+
+    block = 256
+
+    def __init__(self, mechanism: Walsh) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self._places = scatter_table(mechanism)
+
+    def encode(self, x: Gradients, r: Round) -> Arrays:
+        m = self.mechanism
+        return _of_gradients(x, r, self._places, m.n, m.m, m.k, np.uint64(m.threshold))
+
+    def empty(self) -> State:
+        return {"counts": np.zeros(self.mechanism.N, np.int64)}
+
+    def add(self, state: State, reports: Arrays) -> None:
+        seeds, chosen = reports
+        count_rows(seeds, chosen, self.mechanism.n, state["counts"])
+
+    def tally(self, state: State) -> Tally:
+        return state["counts"]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return seeded_payloads(reports, self.mechanism.b)
+
+
+def tally_transitions(
+    fleet: Fleet,
+    mechanism: Walsh,
+    seed: int,
+    *,
+    round: int = 0,
+    reporting: Mask | None = None,
+    threads: int | None = None,
+) -> Tally:
+    """(N,): ``mechanism.tally`` of transition vectors of the phones in `reporting`, or of all."""
+    counts = np.zeros(mechanism.N, np.int64)
+    drawn = _draw_transitions(fleet, mechanism, seed, round, reporting, threads)
+    count_rows(*drawn, mechanism.n, counts)
+    return counts
+
+
+def encode_transitions(
+    fleet: Fleet,
+    mechanism: Walsh,
+    seed: int,
+    *,
+    round: int = 0,
+    reporting: Mask | None = None,
+    threads: int | None = None,
+) -> list[Report]:
+    """The reports themselves, in the order of the phones.
+
+    They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
+    """
+    drawn = _draw_transitions(fleet, mechanism, seed, round, reporting, threads)
+    payloads = seeded_payloads(drawn, mechanism.b)
+    return [Report(mechanism.name, round, payload) for payload in payloads]
+
+
+def _draw_transitions(
+    fleet: Fleet,
+    mechanism: Walsh,
+    seed: int,
+    round: int,
+    reporting: Mask | None,
+    threads: int | None,
+) -> tuple[Words, Longs]:
+    """Seed and index of every report."""
+    check_shares_of(fleet, mechanism)
+    m = mechanism
+    mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
+    seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
+    columns, at = share_columns(fleet), scatter_table(m)
+    keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
+
+    def work(first: int, last: int) -> None:
+        _of_transitions(
+            first, last, columns, mask, m.clip, m.d, at, m.n, m.m, m.k,
+            np.uint64(m.threshold), keys, seeds, chosen,
+        )  # fmt: skip
+
+    in_ranges(len(fleet), work, threads, _PHONES_AT_ONCE)
+    there = chosen >= 0
+    return seeds[there], chosen[there]
+
+
+def scatter_table(mechanism: Walsh) -> Longs:
+    """(D + 1,): v(i) where δ is +1, −1 − v(i) where it is −1."""
+    v = places(np.arange(mechanism.D + 1), mechanism.n)
+    return np.where(sign_bits(v), -1 - v.astype(np.int64), v.astype(np.int64))
+
+
+@compiled
+def _of_gradients(
+    x: Gradients, r: Round, at: Longs, n: int, m: int, k: int, threshold: Any
+) -> tuple[Words, Longs]:
+    n_apps, d = r.Q.shape
+    n_reports = len(x.phones)
+    seeds, chosen = np.empty(n_reports, np.uint64), np.empty(n_reports, np.int64)
+    v, values = np.empty(r.Q.size + 1, np.int64), np.empty(r.Q.size + 1, np.int64)
+    s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
+    entries = np.zeros(r.Q.size)
+    for i in range(n_reports):
+        bits = stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
+        seeds[i], coin = word(bits), word(bits)
+        if coin >= threshold:
+            chosen[i] = below(bits, m)
+            continue
+        found = 0
+        if x.c0[i] > 0:
+            for app in range(n_apps):
+                product = taste(r.Q, app, x.p[i])
+                for y in range(d):
+                    entries[app * d + y] = x.c0[i] * product * x.p[i, y]
+            for row in range(x.starts[i], x.starts[i + 1]):
+                for y in range(d):
+                    entries[x.apps[row] * d + y] = x.rows[row, y]
+            for entry in range(r.Q.size):
+                found = _put(entries[entry], at[entry], v, values, found)
+        else:
+            for row in range(x.starts[i], x.starts[i + 1]):
+                for y in range(d):
+                    found = _put(x.rows[row, y], at[x.apps[row] * d + y], v, values, found)
+        completing = math.sqrt(max(0.0, 1.0 - x.squares[i]))
+        found = _put(completing, at[r.Q.size], v, values, found)
+        _align(v[:found], values[:found], seeds[i], n, sums, s)
+        chosen[i] = among_best(s, k, below(bits, k))
+    return seeds, chosen
+
+
+@compiled
+def _of_transitions(
+    first: int,
+    last: int,
+    columns: Columns,
+    reporting: Mask,
+    clip: float,
+    width: int,
+    at: Longs,
+    n: int,
+    m: int,
+    k: int,
+    threshold: Key,
+    keys: tuple[Key, Key, Key],
+    seeds: Words,
+    chosen: Longs,
+) -> None:
+    n_cells = len(at) - 1
+    s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
+    for phone in range(first, last):
+        if not reporting[phone]:
+            continue
+        bits = stream(keys[0], keys[1] + np.uint64(phone), keys[2], REPORT)
+        seeds[phone], coin = word(bits), word(bits)
+        if coin >= threshold:
+            chosen[phone] = below(bits, m)
+            continue
+        cells, x = transition_vector(phone, columns, clip, width)
+        size = len(cells)
+        v, values = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
+        used = 0
+        for cell in range(size):
+            used = _put(x[cell], at[cells[cell]], v, values, used)
+        completing = math.sqrt(max(0.0, 1.0 - (x * x).sum()))
+        used = _put(completing, at[n_cells], v, values, used)
+        _align(v[:used], values[:used], seeds[phone], n, sums, s)
+        chosen[phone] = among_best(s, k, below(bits, k))
+
+
+@compiled
+def _put(value: float, at: int, v: Longs, values: Longs, n: int) -> int:
+    """A value in whole units and with its sign added to a list of n, unless it is 0."""
+    whole = np.int64(np.rint(value * VECTOR_UNIT))
+    if whole == 0:
+        return n
+    v[n], values[n] = (at, whole) if at >= 0 else (-1 - at, -whole)
+    return n + 1
+
+
+@compiled
+def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None:
+    """`Walsh._alignments` of places and what stands there; `sums` is room."""
+    m = len(s)
+    size = min(m, 1 << n)
+    s[:] = 0
+    signs = np.empty(m, np.uint64)
+    for block in range((m + 3) // 4):
+        four = philox(seed, _WALSH, np.uint64(_ROW_BLOCKS + 1 + block), ZERO, ZERO, ZERO)
+        for place in range(min(4, m - 4 * block)):
+            signs[4 * block + place] = four[place]
+    for part in range(L):
+        row, turn = _row(seed, part, n), part % n
+        sums[:size] = 0
+        for place in range(len(v)):
+            turned = v[place] >> turn | v[place] << (n - turn)
+            value = -x[place] if odd(row & v[place]) else x[place]
+            sums[turned & (size - 1)] += value
+        _transform(sums[:size])
+        for j in range(m):
+            value = sums[j & (size - 1)]
+            s[j] += value if signs[j] >> np.uint64(part) & np.uint64(1) else -value
+
+
+@compiled
+def _row(seed: Any, part: int, n: int) -> int:
+    """ρ_l."""
+    four = philox(seed, _WALSH, np.uint64(part // 8 + 1), ZERO, ZERO, ZERO)
+    half = four[part % 8 // 2] >> (_HALF if part % 2 else ZERO)
+    return np.int64(half) & ((1 << n) - 1)  # type: ignore[return-value]
+
+
+@compiled
+def odd(number: int) -> bool:
+    """Whether a number below 2^32 has an odd number of ones."""
+    number ^= number >> 16
+    number ^= number >> 8
+    number ^= number >> 4
+    number ^= number >> 2
+    number ^= number >> 1
+    return number & 1 == 1
+
+
+@compiled
+def _transform(values: Longs) -> None:
+    """The Walsh and Hadamard transform, in place."""
+    half = 1
+    while half < len(values):
+        for start in range(0, len(values), 2 * half):
+            for place in range(start, start + half):
+                a, b = values[place], values[place + half]
+                values[place], values[place + half] = a + b, a - b
+        half *= 2
+
+
+@compiled
+def count_rows(seeds: Words, chosen: Longs, n: int, counts: Longs) -> None:
+    """`Walsh.tally` of reports added to counts."""
+    for i in range(len(seeds)):
+        at = _ROW_WORDS + chosen[i]
+        four = philox(seeds[i], _WALSH, np.uint64(at // 4 + 1), ZERO, ZERO, ZERO)
+        signs = four[at % 4]
+        low = chosen[i] & ((1 << n) - 1)
+        for block in range(_ROW_BLOCKS):
+            words = philox(seeds[i], _WALSH, np.uint64(block + 1), ZERO, ZERO, ZERO)
+            for place in range(8):
+                part = 8 * block + place
+                half = words[place // 2] >> (_HALF if place % 2 else ZERO)
+                turn = part % n
+                row = (np.int64(half) ^ (low << turn | low >> (n - turn))) & ((1 << n) - 1)
+                counts[row] += 1 if signs >> np.uint64(part) & np.uint64(1) else -1

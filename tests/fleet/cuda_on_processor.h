@@ -1,0 +1,176 @@
+// CUDA's threads on one processor, for tests: a block's threads are fibers that take turns, and wait
+// for each other where a warp works together. A thread that is left waiting alone is an error: on a
+// card that would be a hang, or worse.
+#pragma once
+#include <math.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __shared__
+#define __launch_bounds__(...)
+
+struct Index {
+    unsigned x;
+};
+static Index threadIdx, blockIdx, blockDim, gridDim;
+
+namespace fibers {
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    bool done = false, waits = false;
+};
+static std::vector<Fiber> threads;
+static ucontext_t scheduler;
+static unsigned char values[1024][16];
+static unsigned arrived[32];
+
+static void wait_for_warp() {
+    const unsigned warp = threadIdx.x / 32, thread = threadIdx.x;
+    const unsigned size = std::min(32u, blockDim.x - warp * 32);
+    if (++arrived[warp] == size) {
+        arrived[warp] = 0;
+        for (unsigned lane = 0; lane < size; lane++) threads[warp * 32 + lane].waits = false;
+        return;
+    }
+    threads[thread].waits = true;
+    while (threads[thread].waits) swapcontext(&threads[thread].context, &scheduler);
+}
+
+static unsigned arrived_in_block;
+
+static void wait_for_block() {
+    const unsigned thread = threadIdx.x;
+    if (++arrived_in_block == blockDim.x) {
+        arrived_in_block = 0;
+        for (auto &each : threads) each.waits = false;
+        return;
+    }
+    threads[thread].waits = true;
+    while (threads[thread].waits) swapcontext(&threads[thread].context, &scheduler);
+}
+
+template <typename T>
+T exchange(T value, unsigned from) {
+    memcpy(values[threadIdx.x], &value, sizeof(T));
+    wait_for_warp();
+    T found;
+    memcpy(&found, values[threadIdx.x / 32 * 32 + from], sizeof(T));
+    wait_for_warp();
+    return found;
+}
+
+static void (*work)(void *);
+static void *given;
+
+static void begin() {
+    work(given);
+    threads[threadIdx.x].done = true;
+    swapcontext(&threads[threadIdx.x].context, &scheduler);
+}
+
+static bool run_block(unsigned n_threads) {
+    threads.assign(n_threads, Fiber());
+    memset(arrived, 0, sizeof(arrived));
+    arrived_in_block = 0;
+    for (auto &thread : threads) {
+        thread.stack.resize(256 * 1024);
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.data();
+        thread.context.uc_stack.ss_size = thread.stack.size();
+        thread.context.uc_link = nullptr;
+        makecontext(&thread.context, begin, 0);
+    }
+    for (unsigned left = n_threads; left > 0;) {
+        bool moved = false;
+        for (unsigned number = 0; number < n_threads; number++) {
+            if (threads[number].done || threads[number].waits) continue;
+            threadIdx.x = number;
+            moved = true;
+            swapcontext(&scheduler, &threads[number].context);
+            left -= threads[number].done;
+        }
+        if (!moved) return false;  // all that are left wait for threads that have gone
+    }
+    return true;
+}
+}  // namespace fibers
+
+inline void __syncthreads() { fibers::wait_for_block(); }
+inline void __syncwarp() { fibers::wait_for_warp(); }
+
+template <typename T>
+T __shfl_xor_sync(unsigned, T value, int away) {
+    return fibers::exchange(value, threadIdx.x % 32 ^ (unsigned)away);
+}
+
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+    return fibers::exchange(value, threadIdx.x % 32 / width * width + lane);
+}
+
+template <typename T>
+T atomicAdd(T *at, T value) {
+    const T before = *at;
+    *at += value;
+    return before;
+}
+
+template <typename T>
+T atomicMin(T *at, T value) {
+    const T before = *at;
+    *at = std::min(before, value);
+    return before;
+}
+
+template <typename T>
+T atomicMax(T *at, T value) {
+    const T before = *at;
+    *at = std::max(before, value);
+    return before;
+}
+
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+    return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
+inline unsigned __float_as_uint(float value) {
+    unsigned bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+
+// Starts a kernel as CUDA's driver does: a pointer to each argument. 0: well; 1: a thread hung.
+template <typename... Args, size_t... I>
+int launch(void (*kernel)(Args...), unsigned n_blocks, unsigned n_threads, void **arguments,
+           std::index_sequence<I...>) {
+    typedef std::tuple<void (*)(Args...), std::tuple<Args...>> Call;
+    Call call(kernel, std::tuple<Args...>(*static_cast<Args *>(arguments[I])...));
+    fibers::given = &call;
+    fibers::work = [](void *given) {
+        Call &now = *static_cast<Call *>(given);
+        std::apply(std::get<0>(now), std::get<1>(now));
+    };
+    gridDim.x = n_blocks;
+    blockDim.x = n_threads;
+    for (blockIdx.x = 0; blockIdx.x < n_blocks; blockIdx.x++)
+        if (!fibers::run_block(n_threads)) return 1;
+    return 0;
+}
+
+#define LAUNCHER(kernel)                                                                        \
+    extern "C" int launch_##kernel(unsigned n_blocks, unsigned n_threads, void **arguments) {   \
+        return launch_any(kernel, n_blocks, n_threads, arguments);                              \
+    }
+
+template <typename... Args>
+int launch_any(void (*kernel)(Args...), unsigned n_blocks, unsigned n_threads, void **arguments) {
+    return launch(kernel, n_blocks, n_threads, arguments, std::index_sequence_for<Args...>());
+}
