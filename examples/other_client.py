@@ -2,7 +2,7 @@
 
 It shows that the protocol page is enough to write a client in another language, and how much there
 is to write: the two file formats; for app vectors two equations and one of the mechanisms harmony
-and codebook; for the crowd the shares of a history and subset.
+and codebook; for the crowd the shares of a history and subset, and its transition vector.
 
     python examples/other_client.py --server http://127.0.0.1:8443 --code ABCD-… --history a,b,a
 
@@ -28,20 +28,24 @@ import urllib.error
 import urllib.request
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from decimal import ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 W = 1 << 64
-LARGEST_BROADCAST, LARGEST_ANSWER = 64 << 20, 64 << 10
+LARGEST_BROADCAST, LARGEST_LIST, LARGEST_ANSWER = 64 << 20, 2 << 20, 64 << 10
 
 
 # Formats
 
 
 def read_broadcast(data: bytes) -> dict:
-    """Round, apps, settings, request and the rows of Q; an error unless its digest is right."""
+    """Round, apps, settings, request, the rows of Q; buckets and crowd, or None where it has none.
+
+    An error unless its digest is right.
+    """
     (length,) = struct.unpack_from("<Q", data)
     header = json.loads(data[8 : 8 + length])
     words, body = header.pop("__metadata__"), data[8 + length :]
@@ -49,17 +53,39 @@ def read_broadcast(data: bytes) -> dict:
     text = json.dumps([header, words], sort_keys=True).encode()
     if hashlib.sha256(text + b"\0" + body).hexdigest() != digest:
         raise ValueError("the broadcast is damaged")
-    entry = header["app_vectors"]
-    n_apps, d = entry["shape"]
-    start, stop = entry["data_offsets"]
-    numbers = struct.unpack(f"<{n_apps * d}d", body[start:stop])
+
+    def numbers(name: str) -> tuple:
+        start, stop = header[name]["data_offsets"]
+        letter, size = {"F64": ("d", 8), "U8": ("B", 1), "U16": ("H", 2), "U32": ("I", 4)}[
+            header[name]["dtype"]
+        ]
+        return struct.unpack(f"<{(stop - start) // size}{letter}", body[start:stop])
+
+    if "app_vectors" in header:
+        (n_apps, d), Q = header["app_vectors"]["shape"], numbers("app_vectors")
+    else:  # a server of the crowd has no app vectors
+        n_apps, d, Q = int(words["n_apps"]), 0, ()
+    buckets = json.loads(words["buckets"]) if "buckets" in words else None
+    if buckets is not None:
+        buckets["slots"] = list(numbers("slots"))
+    crowd = None
+    if "crowd.share" in header:
+        popular = [0.0 if q == 65535 else 2.0 ** (-q / 2048) for q in numbers("crowd.popularity")]
+        crowd = {
+            "popularity": [each / sum(popular) for each in popular],
+            "starts": list(accumulate(numbers("crowd.followers"), initial=0)),
+            "following": list(numbers("crowd.following")),
+            "share": [2.0 ** (-q / 24) for q in numbers("crowd.share")],
+        }
     return {
         "round": int(words["round"]),
         "settings": json.loads(words["settings"]),
         "apps": json.loads(words["apps"]),
         "request": json.loads(words["request"]) if "request" in words else None,
         "history": json.loads(words.get("history", "null")) or {"digests": [], "chain": "00" * 32},
-        "Q": [list(numbers[row * d : row * d + d]) for row in range(n_apps)],
+        "Q": [list(Q[row * d : row * d + d]) for row in range(n_apps)],
+        "buckets": buckets,
+        "crowd": crowd,
     }
 
 
@@ -67,7 +93,8 @@ def check(broadcast: dict) -> None:
     """Bounds that hold for every phone, before a launch is looked at; else a ValueError."""
     Q, apps, lam = broadcast["Q"], broadcast["apps"], broadcast["settings"]["lam"]
     n_apps, d = len(Q), len(Q[0]) if Q else 0
-    if not (0 < n_apps <= 1 << 17 and 0 < d <= 1 << 9 and n_apps * d <= 1 << 23):
+    least = 1 if broadcast["buckets"] is None else 0
+    if not (least <= n_apps <= 1 << 17 and d <= 1 << 7 and n_apps * d <= 1 << 23):
         raise ValueError(f"{n_apps} apps of {d} dimensions are not for a phone")
     if not all(abs(value) <= 1e6 for row in Q for value in row):  # False for NaN, too
         raise ValueError("Q has entries that are no scale")
@@ -81,13 +108,22 @@ def check(broadcast: dict) -> None:
 
 def check_request(request: dict, most_epsilon: float) -> None:
     """What the owner allows decides; the server only asks."""
-    known = {"harmony": {"k": 64}, "codebook": {"b": 8}, "subset": {"q": 251, "t": 24}}
+    known = {
+        "harmony": {"k": 64},
+        "codebook": {"b": 8},
+        "walsh": {"b": 8},
+        "subset": {"q": 251, "t": 24},
+    }
     if request["mechanism"] not in known:
         raise ValueError(f"this phone does not report by {request['mechanism']!r}")
     if not 0 < request["epsilon"] <= most_epsilon:
         raise ValueError(f"ε = {request['epsilon']} is more than {most_epsilon} for a report")
+    if request["question"] not in ("gradient", "launches", "transitions"):
+        raise ValueError(f"this phone does not answer {request['question']!r}")
+    if request["mechanism"] == "subset" and request["question"] == "gradient":
+        raise ValueError("a frequency mechanism reports shares only")
     if (request["clip"] is None) != (request["mechanism"] == "subset"):
-        raise ValueError("a clip belongs to a gradient")
+        raise ValueError("a clip belongs to a mechanism that clips")
     if request["clip"] is not None and not 1e-9 <= request["clip"] <= 1e9:
         raise ValueError("the clip is no scale")
     for option, value in request["options"].items():
@@ -110,9 +146,14 @@ def continues(history: dict, held: dict) -> bool | None:
     return chain.hex() == history["chain"]
 
 
-def check_continues(new: dict, held: dict) -> None:
+def check_continues(new: dict, held: dict, digests: Callable[[], list[list]] = lambda: []) -> None:
+    """`digests` asks for those of all broadcasts: for a phone that was away for long."""
+    in_reach = 0 < new["round"] - held["round"] <= 1 << 20
     told = continues(new["history"], held)
-    if not 0 < new["round"] - held["round"] <= 1 << 20 or told is False:
+    if told is None and in_reach:
+        listed = [each for each in digests() if each[0] < new["round"]]
+        told = continues({**new["history"], "digests": listed}, held)
+    if not (in_reach and told):
         raise ValueError(
             f"round {new['round']} does not continue round {held['round']} as it was seen here"
         )
@@ -175,6 +216,31 @@ def shares(history: list[int], n_apps: int) -> list[list[float]]:
     for j, n in Counter(history).items():
         F[j][n_apps] = 0.05 * (n / len(history))
     return F
+
+
+def transition_vector(history: list[int | None], n_apps: int) -> list[list[float]]:
+    """All transitions as one vector of length 1; None stands for an app outside the catalogue."""
+    F = [[0.0] * (n_apps + 1) for _ in range(n_apps)]
+    moves = Counter(move for move in pairwise(history) if None not in move)
+    after = Counter()
+    for (j, _), n in moves.items():
+        after[j] += n
+    for (j, i), n in moves.items():
+        F[j][i] = (0.3 if i == j else 1.0) * n / math.sqrt(after[j])
+    norm = math.sqrt(sum(value * value for row in F for value in row))
+    return [[value / norm if norm else 0.0 for value in row] for row in F]
+
+
+def bucket(name: str, buckets: dict) -> int:
+    """The bucket that an app falls into by its name."""
+    digest = hashlib.sha256(f"nextapp bucket{buckets['salt']}\0{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") % buckets["n_buckets"]
+
+
+def launches(names: list[str], buckets: dict) -> list[list[float]]:
+    """The root of the share of the launches in each bucket, (n_buckets, 1)."""
+    counts = Counter(bucket(name, buckets) for name in names)
+    return [[math.sqrt(counts[each] / max(1, len(names)))] for each in range(buckets["n_buckets"])]
 
 
 def dot(x: list[float], y: list[float]) -> float:
@@ -270,11 +336,7 @@ def codebook(F: list[list[float]], request: dict, bits, coins) -> bytes:
     k = favoured(epsilon, m)
     gain = (exp_from_below(epsilon, 1) - 1) * k
     threshold = min(math.floor(W * gain / (gain + m)), W - 1)
-    largest = max(map(abs, x))
-    y = [value / largest for value in x] if largest else x
-    norm = math.sqrt(sum(value * value for value in y))
-    scale = (1 / norm if largest > clip / norm else largest / clip) if largest else 0.0
-    x = [value * scale for value in y]
+    x = in_ball(x, clip)
     grid = [round(value * 2**22) for value in x]
     grid.append(round(math.sqrt(max(0.0, 1 - sum(value * value for value in x))) * 2**22))
     seed, coin = coins.next(), bits.next()
@@ -293,6 +355,72 @@ def codebook(F: list[list[float]], request: dict, bits, coins) -> bytes:
     best = sorted(sorted(range(m), key=lambda j: -scores[j])[:k])
     j = best[below(bits, k)] if coin < threshold else below(bits, m)
     return packed([seed, j], [64, b])
+
+
+def walsh(F: list[list[float]], request: dict, bits, coins) -> bytes:
+    x = {cell: value for cell, value in enumerate(v for row in F for v in row) if value}
+    D, epsilon, clip = len(F) * len(F[0]), request["epsilon"], request["clip"]
+    b = request["options"].get("b", 8)
+    m, n = 1 << b, D.bit_length()
+    k = favoured(epsilon, m)
+    gain = (exp_from_below(epsilon, 1) - 1) * k
+    threshold = min(math.floor(W * gain / (gain + m)), W - 1)
+    whole = dict(zip(x, in_ball(list(x.values()), clip), strict=True))
+    rest = max(0.0, 1 - sum(value * value for value in whole.values()))
+    units = {cell: round(value * 2**22) for cell, value in whole.items()}
+    units[D] = round(math.sqrt(rest) * 2**22)
+    values = {}  # by place, with the sign of the place
+    for cell, value in units.items():
+        v = place(cell, n)
+        values[v] = -value if (v & v >> 1).bit_count() % 2 else value
+    seed, coin = coins.next(), bits.next()
+    purpose = int.from_bytes(b"walsh", "little")
+    blocks = [philox((g + 1, 0, 0, 0), (seed, purpose)) for g in range(8 + -(-m // 4))]
+    words = [word for block in blocks for word in block]
+    scores = [0] * m
+    for part in range(64):
+        row = words[part // 2] >> 32 * (part % 2) & (1 << n) - 1
+        turn, sums = part % n, [0] * m
+        for v, value in values.items():  # entries that share these bits count as one
+            turned = (v >> turn | v << n - turn) & (1 << n) - 1 & m - 1
+            sums[turned] += -value if (row & v).bit_count() % 2 else value
+        sums = transformed(sums[: 1 << n])
+        for j in range(m):
+            positive = words[32 + j] >> part & 1
+            scores[j] += sums[j % len(sums)] if positive else -sums[j % len(sums)]
+    best = sorted(sorted(range(m), key=lambda j: -scores[j])[:k])
+    j = best[below(bits, k)] if coin < threshold else below(bits, m)
+    return packed([seed, j], [64, b])
+
+
+def in_ball(x: list[float], clip: float) -> list[float]:
+    """x divided by max(clip, ‖x‖), without overflow."""
+    largest = max(map(abs, x), default=0.0)
+    if not largest:
+        return x
+    y = [value / largest for value in x]
+    norm = math.sqrt(sum(value * value for value in y))
+    return [value / norm if largest > clip / norm else value * (largest / clip) for value in y]
+
+
+def place(entry: int, n: int) -> int:
+    """Where an entry stands among the 2^n places."""
+    for factor in (0x9E3779B1, 0x85EBCA77):
+        entry = entry * factor % (1 << n)
+        entry ^= entry >> (n + 1) // 2
+    return entry
+
+
+def transformed(values: list[int]) -> list[int]:
+    """Σ_v values[v] (−1)^(ones that v and j share), for all j."""
+    half = 1
+    while half < len(values):
+        for start in range(0, len(values), 2 * half):
+            for i in range(start, start + half):
+                a, c = values[i], values[i + half]
+                values[i], values[i + half] = a + c, a - c
+        half *= 2
+    return values
 
 
 def subset(F: list[list[float]], request: dict, bits, coins=None) -> bytes:
@@ -417,7 +545,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
     return a, b, c, d
 
 
-MECHANISMS = {"harmony": harmony, "codebook": codebook, "subset": subset}
+MECHANISMS = {"harmony": harmony, "codebook": codebook, "walsh": walsh, "subset": subset}
 
 
 # HTTP
@@ -433,6 +561,7 @@ class Server:
 
     def __init__(self, url: str, ca: str | None) -> None:
         self.url = url
+        self.experiment: int | None = None
         self.opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             NoRedirects(),
@@ -458,33 +587,58 @@ class Server:
         status, data = self.call(path, body, **headers)
         return status, json.loads(data)
 
-    def enrolled(self, code: str) -> str:
+    def enrolled(self, code: str) -> dict:
+        """The token and, where the server has several, the number of the phone's experiment."""
         status, words = self.json("/v1/enrol", json.dumps({"code": code}).encode())
         if status != 201:
             raise ValueError(f"no token: {words['message']}")
-        return words["token"]
+        experiment = words.get("experiment")
+        if experiment not in (None, *range(1, 17)):
+            raise ValueError(f"no experiment of 1 to 16: {experiment}")
+        return {"token": words["token"], "experiment": experiment}
+
+    def path(self, name: str) -> str:
+        """Where the server has what is of this phone's experiment."""
+        within = f"/experiments/{self.experiment}" if self.experiment else ""
+        return f"/v1{within}/{name}"
 
     def digest(self) -> str:
         """What the current broadcast is known by; no cache may answer this."""
-        return self.json("/v1/digest")[1]["sha256"]
+        return self.json(self.path("digest"))[1]["sha256"]
+
+    def digests(self) -> list[list]:
+        """Rounds and digests of all broadcasts that were handed out."""
+        return json.loads(self.call(self.path("digests"), limit=LARGEST_LIST)[1])["digests"]
 
     def broadcast(self, held: str | None) -> bytes | None:
         """The current broadcast if it is another than the one held. Nothing held is ever sent."""
         published = self.digest()
         if published == held:
             return None
-        _, data = self.call("/v1/broadcast", limit=LARGEST_BROADCAST, **{"Accept-Encoding": "gzip"})
+        path, zipped = self.path("broadcast"), {"Accept-Encoding": "gzip"}
+        _, data = self.call(path, limit=LARGEST_BROADCAST, **zipped)
         digest = hashlib.sha256(data).hexdigest()
         if digest not in (published, self.digest()):  # a round may have closed in between
             raise ValueError("these are not the bytes whose digest the server publishes")
         return data
 
 
-def drawn(broadcast: dict, history: list[int], token: str) -> bytes:
+def drawn(broadcast: dict, names: list[str], token: str) -> bytes:
     """The report of a round. It must be drawn once only, and kept until the server has it."""
-    request = broadcast["request"]
-    if request["mechanism"] == "subset":
+    request, buckets = broadcast["request"], broadcast["buckets"]
+    if buckets is None:
+        rows = {name: row for row, name in enumerate(broadcast["apps"])}
+        found = [rows.get(name) for name in names]
+    else:
+        rows = {number: row for row, number in enumerate(buckets["slots"])}
+        found = [rows.get(bucket(name, buckets)) for name in names]
+    history = [row for row in found if row is not None]
+    if request["question"] == "launches":
+        F = launches(names, buckets)
+    elif request["question"] == "transitions" and request["mechanism"] in ("subset", "hadamard"):
         F = shares(history, len(broadcast["Q"]))
+    elif request["question"] == "transitions":
+        F = transition_vector(found, len(broadcast["Q"]))
     else:
         _, F = gradient(history, broadcast["Q"], broadcast["settings"])
     coins = Coins(token, broadcast["round"])
@@ -502,7 +656,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0, help="the most for one report")
     parser.add_argument("--now", action="store_true", help="without the pause before the report")
     given = parser.parse_args()
-    state = {"token": None, "held": None, "report": None}
+    state = {"token": None, "experiment": None, "held": None, "report": None}
     if given.state is not None and given.state.exists():
         state = json.loads(given.state.read_text())
 
@@ -515,14 +669,15 @@ def main() -> None:
     if state["token"] is None:
         if given.code is None:
             sys.exit("a new phone needs a --code")
-        keep(token=server.enrolled(given.code))
+        keep(**server.enrolled(given.code))
+    server.experiment = state.get("experiment")
     held = state["held"]
     data = server.broadcast(held and held["digest"])
     if data is not None:
         broadcast = read_broadcast(data)
         check(broadcast)
         if held is not None:
-            check_continues(broadcast, held)
+            check_continues(broadcast, held, server.digests)
         held = {
             "round": broadcast["round"],
             "digest": hashlib.sha256(data).hexdigest(),
@@ -531,16 +686,16 @@ def main() -> None:
         keep(held=held, report=None)
         if broadcast["request"] is not None:
             check_request(broadcast["request"], given.epsilon)
-            rows = {name: row for row, name in enumerate(broadcast["apps"])}
-            history = [rows[name] for name in given.history.split(",") if name in rows]
-            keep(report=drawn(broadcast, history, state["token"]).hex())
+            keep(report=drawn(broadcast, given.history.split(","), state["token"]).hex())
     if state["report"] is None:
         print(f"round {held['round']}: no report to send")
         return
     if not given.now:
         time.sleep(30 + 90 * SystemWords().next() / W)
     report = bytes.fromhex(state["report"])
-    status, words = server.json("/v1/report", report, Authorization=f"Bearer {state['token']}")
+    status, words = server.json(
+        server.path("report"), report, Authorization=f"Bearer {state['token']}"
+    )
     print(f"round {held['round']}: {len(report)} bytes,", status, words.get("status", words))
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 import numpy as np
 
 from nextapp.data import LaunchLog, Split, read
-from nextapp.evaluation import evaluate, exam, preset_named
+from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, Questions, SROnDevice
 
 
@@ -37,7 +37,7 @@ class RecentOften:
 
 def main() -> None:
     log = read(sys.argv[1] if len(sys.argv) > 1 else "synthetic:lsapp,phones=60", seed=0)
-    test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+    test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     result = evaluate(test, [RecentOften(), MRU(), MFU(), SROnDevice()], seed=0).summary()
     for name, figures in result["models"].items():
         print(f"{name:13} HR@1 {figures['HR@1']:.3f}  HR@5 {figures['HR@5']:.3f}")

@@ -10,14 +10,15 @@ import numpy as np
 
 from nextapp.phone import Client, ServerError
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import requested
+from nextapp.privacy import requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server.vault import Vault
-from nextapp.wire import Broadcast
+from nextapp.wire import Broadcast, Report
 
 N_APPS = 12
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
 SETTINGS = {
+    "learn": "seqmf",
     "mechanism": "harmony",
     "epsilon": 2.0,
     "clip": 1.0,
@@ -63,15 +64,18 @@ class Region:
             time.sleep(0.2)
         raise AssertionError(f"no round {round_} at {self.url} in {seconds} s; seen: {seen}")
 
-    def report(self, broadcast: Broadcast) -> None:
+    def report(self, broadcast: Broadcast) -> list[Report]:
         """Every phone sends its report; each is durable when this returns."""
+        sent = []
         for number, client in self.clients.items():
             phone = PhoneCore()
             for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 25)):
                 phone.observe(int(app), float(when))
             phone.update(broadcast)
-            asked, bits = requested(broadcast), KeyedBits(3, number, broadcast.round)
+            asked, bits = requested_mechanism(broadcast), KeyedBits(3, number, broadcast.round)
             coins = DeviceCoins(token_bytes(client.token), broadcast.round)
             report = asked.encode(phone.answer(asked), bits, broadcast.round, coins)
             client.submit(report.to_bytes())
             client.close()
+            sent.append(report)
+        return sent

@@ -151,8 +151,8 @@ def _runs(pid):
 @pytest.mark.parametrize(
     "command",
     [
-        ["up", "--apps", "9"],
-        ["run", "--superlink", "127.0.0.1:1", "--insecure", "--apps", "9"],
+        ["up", "--learn", "seqmf", "--apps", "9"],
+        ["run", "--superlink", "127.0.0.1:1", "--insecure", "--learn", "seqmf", "--apps", "9"],
         ["gateway", "--superlink", "127.0.0.1:1", "--insecure", "--host", "192.0.2.1"],
     ],
     ids=lambda command: command[0],

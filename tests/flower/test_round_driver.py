@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from nextapp.learners import SeqMFLearner, adam, random_vectors
+from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import mechanism, requested
+from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.coordinator import Coordinator
 from nextapp.server.flower.messages import (
@@ -26,7 +26,7 @@ from nextapp.server.flower.messages import (
 from nextapp.server.flower.round_driver import Driver, Pace
 from nextapp.server.rounds import Round, RoundRules
 from nextapp.server.vault import Outcome, Submission, Vault
-from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 
 N_APPS, DIM = 9, 3
 REQUEST = ReportRequest("harmony", 2.0, 1.0)
@@ -46,7 +46,7 @@ def restore(state):
 def reports_of(broadcast_bytes, numbers):
     """What phones with these numbers send: each its own launches, bits keyed by phone and round."""
     broadcast = Broadcast.from_bytes(broadcast_bytes)
-    private = requested(broadcast)
+    private = requested_mechanism(broadcast)
     for number in numbers:
         phone = PhoneCore()
         for when, app in enumerate(np.random.default_rng(number).integers(0, N_APPS, 20)):
@@ -146,12 +146,44 @@ def alone(n_phones, rounds):
 
 def test_two_gateways_give_the_app_vectors_of_one_server_to_the_last_bit(tmp_path):
     post = ByHand(Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20)))
-    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
     drives, _, _ = driver(coordinator, post, goal=20, gateways=2)
     for number in range(3):
         closed = drives.play_round()
         assert (closed.round, closed.n_reports, closed.stepped) == (number, 20, True)
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(20, 3))
+
+
+def new_crowd():
+    """Apps by bucket, at an ε that leaves hardly any noise; launches, then transitions."""
+    transitions, launches = (
+        ReportRequest("walsh", 30.0, 1.0, question=question)
+        for question in ("transitions", "launches")
+    )
+    requests = CrowdRequests(transitions, launches, launches_every=3, most_slots=16)
+    return CrowdLearner(requests, Buckets(64, "", np.zeros(0, np.int64)))
+
+
+def test_two_gateways_give_the_crowd_of_one_server_to_the_last_bit(tmp_path):
+    post = ByHand(Region(tmp_path / "a", range(30)), Region(tmp_path / "b", range(30, 80)))
+    coordinator = Coordinator.start(new_crowd(), tmp_path / "c")
+    drives, _, _ = driver(coordinator, post, goal=80, gateways=2)
+    server, asked = new_crowd(), []
+    for _ in range(3):
+        asked.append(server.broadcast.request.question)
+        assert drives.play_round().n_reports == 80
+        for report in reports_of(server.broadcast.to_bytes(), range(80)):
+            server.collect(report)
+        server.step()
+        coordinator = Coordinator.resume(
+            tmp_path / "c", lambda state: CrowdLearner.restore(state, new_crowd().requests)
+        )
+        drives.coordinator = coordinator
+    assert asked == ["launches", "transitions", "transitions"]
+    assert set(range(N_APPS)) <= set(server.broadcast.buckets.slots.tolist())
+    assert server.broadcast.crowd is not None
+    told = Broadcast.from_bytes(coordinator.published())
+    assert replace(told, history=History()).to_bytes() == server.broadcast.to_bytes()
 
 
 def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(tmp_path):
@@ -165,12 +197,12 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
             if isinstance(letter, Open):
                 seen.append((address, letter.round.number, regions[address].vault.published()))
 
-    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
     for _ in range(2):
         drives, _, _ = driver(coordinator, Watched(*regions), goal=20, gateways=2)
         drives.play_round()
         drives.play_round()
-        coordinator = Coordinator.resumed(tmp_path / "c", restore)
+        coordinator = Coordinator.resume(tmp_path / "c", restore)
     bodies = {}
     for address, number, published in seen:
         assert bodies.setdefault(number, published.broadcast) == published.broadcast, address
@@ -191,7 +223,7 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
 def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_path):
     near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
     post = ByHand(near, far)
-    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=5)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=5)
     drives, said, clock = driver(coordinator, post, goal=20, seconds=60.0)
     lose = far.phones_report
 
@@ -210,7 +242,7 @@ def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_pa
 
 def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
     near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
-    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=10)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=10)
     before = coordinator.learner.broadcast.app_vectors
 
     class UntilClosed(ByHand):
@@ -248,10 +280,10 @@ def test_a_coordinator_killed_while_closing_asks_again_and_loses_nothing(tmp_pat
                 raise Killed
             return got
 
-    first = Coordinator.started(new_server(), tmp_path / "c")
+    first = Coordinator.start(new_server(), tmp_path / "c")
     with pytest.raises(Killed):
         driver(first, UntilKilled(*regions), goal=20)[0].play_round()
-    second = Coordinator.resumed(tmp_path / "c", restore)
+    second = Coordinator.resume(tmp_path / "c", restore)
     drives, _, _ = driver(second, ByHand(*regions), goal=20)
     assert drives.play_round().n_reports == 20
     drives.play_round()
@@ -260,7 +292,7 @@ def test_a_coordinator_killed_while_closing_asks_again_and_loses_nothing(tmp_pat
 
 def test_below_the_minimum_at_the_deadline_the_round_stays_open_and_says_so(tmp_path):
     region = Region(tmp_path / "a", range(4))
-    coordinator = Coordinator.started(new_server(), tmp_path / "c", minimum=6)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=6)
     post = ByHand(region)
     drives, said, clock = driver(coordinator, post, goal=20, minimum=6, seconds=50.0)
     late = Region(tmp_path / "late", range(4, 8))
@@ -280,7 +312,7 @@ def test_below_the_minimum_at_the_deadline_the_round_stays_open_and_says_so(tmp_
 
 def test_one_gateway_that_two_nodes_speak_for_is_counted_once(tmp_path):
     region = Region(tmp_path / "a", range(10))
-    coordinator = Coordinator.started(new_server(), tmp_path / "c")
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
     drives, _, _ = driver(coordinator, ByHand(region, region), goal=10)
     assert drives.play_round().n_reports == 10
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(10, 1))
@@ -288,12 +320,12 @@ def test_one_gateway_that_two_nodes_speak_for_is_counted_once(tmp_path):
 
 def test_gateways_that_are_ahead_of_the_coordinator_stop_it_with_a_remedy(tmp_path):
     region = Region(tmp_path / "a", range(3))
-    ahead = Coordinator.started(new_server(), tmp_path / "c")
+    ahead = Coordinator.start(new_server(), tmp_path / "c")
     post = ByHand(region)
     drives, _, _ = driver(ahead, post, goal=3)
     drives.play_round()
     drives.play_round()
-    restored = Coordinator.started(new_server(), tmp_path / "old")
+    restored = Coordinator.start(new_server(), tmp_path / "old")
     drives, _, _ = driver(restored, post, goal=3)
     with pytest.raises(RuntimeError, match="skip to round 2"):
         drives.play_round()
@@ -306,7 +338,7 @@ class TestLetters:
         server.broadcast = Broadcast(
             number, server.broadcast.app_vectors, ModelSettings(), (), REQUEST
         )
-        return Open(rules.opened(number, 1e9), rules, server.broadcast.to_bytes())
+        return Open(rules.open_round(number, 1e9), rules, server.broadcast.to_bytes())
 
     def test_each_letter_can_come_again(self, tmp_path):
         region = Region(tmp_path / "a", range(5))

@@ -1,6 +1,8 @@
 """A server as a process of its own, for tests that start, kill and restart it.
 
-python server_process.py FOLDER PORT SETTINGS_JSON LIMITS_JSON
+python server_process.py FOLDER PORT SETTINGS_JSON LIMITS_JSON OPTIONS_JSON
+
+Prints its port and the operator's. OPTIONS are those of `listening.serve`.
 """
 
 from __future__ import annotations
@@ -10,25 +12,31 @@ import sys
 import time
 from pathlib import Path
 
-from nextapp.server import single_process
+from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import Limits
+from nextapp.server.logs import start_log
+from nextapp.server.operator_http import Operator
 
 
 def main() -> None:
-    folder, port, settings, limits = Path(sys.argv[1]), *sys.argv[2:]
-    apps = tuple(f"app-{number:04d}" for number in range(12))
+    folder, port, settings, limits, options = Path(sys.argv[1]), *sys.argv[2:]
+    start_log("json")
+    given = json.loads(settings)
+    listed = given.pop("listed", True) and not (folder / "settings.json").exists()
+    apps = tuple(f"app-{number:04d}" for number in range(12)) if listed else None
     with single_process.lock_folder(folder):
-        federation, _ = single_process.open_federation(
-            folder,
-            json.loads(settings),
-            None if (folder / "settings.json").exists() else apps,
-            now=time.time(),
-        )
-        opened = single_process.open_socket("127.0.0.1", int(port))
-        print(opened.getsockname()[1], flush=True)
-        single_process.serve(
-            federation, Gateway(federation.vault, Limits(**json.loads(limits))), opened
+        federation, _ = single_process.open_federation(folder, given, apps, now=time.time())
+        opened = listening.open_socket("127.0.0.1", int(port))
+        gateway = Gateway(federation.vault, Limits(**json.loads(limits)))
+        operator = listening.open_socket("127.0.0.1", 0)
+        print(opened.getsockname()[1], operator.getsockname()[1], flush=True)
+        listening.serve(
+            federation,
+            gateway,
+            opened,
+            operator=(Operator(gateway), operator),
+            **json.loads(options),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from nextapp.wire import Report
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
+    "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**6, "minimum": 1,
     "deadline": 1e6, "dim": DIM, "optimiser": "sgd", "rate": 0.01,
 }  # fmt: skip
@@ -42,8 +44,18 @@ def token_bytes(token: str) -> bytes:
 class ServerProcess:
     """A server on a folder; `start` and `kill` as often as wanted, always on the same port."""
 
-    def __init__(self, folder: Path, *, port: int = 0, limits: dict | None = None, **settings):
-        self.folder, self.port = folder, port
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        limits: dict | None = None,
+        options: dict | None = None,
+        **settings,
+    ):
+        self.folder, self.port, self.operator_port = folder, port, 0
+        self.options = options or {}
+        self.log = ""  # what it wrote to standard error, once it has ended
         self.settings = {**SETTINGS, **settings}
         self.limits = limits or {"token_burst": 1e9, "address_burst": 1e9}
         self.process: subprocess.Popen | None = None
@@ -55,14 +67,14 @@ class ServerProcess:
             [
                 sys.executable, str(Path(__file__).parent / "server_process.py"),
                 str(self.folder), str(self.port), json.dumps(self.settings),
-                json.dumps(self.limits),
+                json.dumps(self.limits), json.dumps(self.options),
             ],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(self.process.communicate()[1])
-        self.port = int(line)
+        self.port, self.operator_port = map(int, line.split())
 
     def kill(self) -> None:
         """kill -9"""
@@ -75,7 +87,7 @@ class ServerProcess:
         return self._end()
 
     def _end(self) -> int:
-        self.process.communicate(timeout=30)
+        self.log += self.process.communicate(timeout=30)[1]
         return self.process.returncode
 
     def code(self, uses: int = 1000) -> str:
@@ -90,6 +102,18 @@ class ServerProcess:
         tokens = [client.json("POST", "/v1/enrol", {"code": code})[1]["token"] for _ in range(n)]
         client.close()
         return tokens
+
+    def metric(self, name: str) -> float:
+        """A sample of the operator's metrics, by name and labels."""
+        operator = Client(self.operator_port, 10.0)
+        text = operator.request("GET", "/metrics")[2].decode()
+        operator.close()
+        (value,) = re.findall(rf"^{re.escape(name)} (.*)$", text, re.MULTILINE)
+        return float(value)
+
+    def operator(self, timeout: float = 10.0) -> Client:
+        self._clients.append(Client(self.operator_port, timeout))
+        return self._clients[-1]
 
     def client(self, timeout: float = 10.0) -> Client:
         self._clients.append(Client(self.port, timeout))

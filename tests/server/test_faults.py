@@ -136,7 +136,7 @@ def test_a_full_disk_refuses_reports_and_loses_none(tmp_path):
         server.stop()
         script = FULL_DISK.format(tests=str(Path(__file__).parent), limit=160_000)
         arguments = [str(tmp_path), str(server.port), json.dumps(server.settings),
-                     json.dumps(server.limits)]  # fmt: skip
+                     json.dumps(server.limits), "{}"]  # fmt: skip
         server.process = subprocess.Popen(
             [sys.executable, "-c", script, *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -148,8 +148,9 @@ def test_a_full_disk_refuses_reports_and_loses_none(tmp_path):
         taken = [n for n, answer in enumerate(answers) if answer == (201, "accepted")]
         assert set(answers) == {(201, "accepted"), (503, "storage")}
         assert 0 < len(taken) < 300
-        assert client.json("GET", "/v1/health")[0] in (200, 503)
+        assert client.json("GET", "/v1/health")[0] == 503
         server.kill()
+        assert server.log.count("storage") <= 2  # not a line a report
         server.start()  # with room again
         client = server.client()
         assert client.json("GET", "/v1/round")[1]["n_reports"] == len(taken)
@@ -171,10 +172,17 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         assert (status, json.loads(data)["error"]) == (503, "storage")
         assert int(headers["retry-after"]) > 0
         assert client.request("GET", "/v1/broadcast")[0] == 200
-        assert client.json("GET", "/v1/health")[0] == 200
+        assert client.json("GET", "/v1/health")[0] == 503  # it could store no report
+        operator = server.operator()
+        assert operator.json("GET", "/live") == (200, {"status": "ok"})
+        status, words = operator.json("GET", "/ready")
+        assert (status, words["status"]) == (503, "not ready")
+        assert "locked" in words["why"]
         other.execute("ROLLBACK")
         other.close()
         assert client.report(token, body) == (201, "accepted")
+        time.sleep(1.1)
+        assert operator.json("GET", "/ready")[0] == client.json("GET", "/v1/health")[0] == 200
 
 
 def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):

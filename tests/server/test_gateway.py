@@ -11,14 +11,16 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from servers import MECHANISM, SETTINGS, ServerProcess, report_of, token_bytes
 
-from nextapp.privacy import mechanism, requested
+from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct
-from nextapp.wire import Broadcast, Report, unpack
+from nextapp.server.gateway import Handout
+from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, unpack
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +36,6 @@ def client(server):
     client.close()
 
 
-def metric(client, name: str) -> float:
-    text = client.request("GET", "/metrics")[2].decode()
-    (value,) = re.findall(rf"^{re.escape(name)} (.*)$", text, re.MULTILINE)
-    return float(value)
-
-
 def test_the_broadcast_has_a_name_and_comes_once(client):
     status, headers, body = client.request("GET", "/v1/broadcast")
     assert status == 200
@@ -49,7 +45,7 @@ def test_the_broadcast_has_a_name_and_comes_once(client):
     broadcast = Broadcast.from_bytes(body)
     assert broadcast.app_vectors.shape == (12, 4)
     assert broadcast.apps[3] == "app-0003"
-    assert repr(requested(broadcast)) == repr(MECHANISM)
+    assert repr(requested_mechanism(broadcast)) == repr(MECHANISM)
     for tag in (headers["etag"], f'"x", {headers["etag"]}', f"W/{headers['etag']}", "*"):
         status, again, nothing = client.request("GET", "/v1/broadcast", if_none_match=tag)
         assert (status, nothing, again["etag"]) == (304, b"", headers["etag"])
@@ -67,8 +63,8 @@ def test_a_report_is_taken_once_and_its_round_counts_it(server, client):
     before = client.json("GET", "/v1/round")[1]["n_reports"]
     assert client.report(one, report_of(1, token=one)) == (201, "accepted")
     assert client.report(one, report_of(1, token=one)) == (200, "repeated")
-    different = report_of(1, draw=1, token=one)
-    assert different != report_of(1, token=one)
+    drawn = (report_of(1, draw=draw, token=one) for draw in range(1, 100))
+    different = next(body for body in drawn if body != report_of(1, token=one))
     assert client.report(one, different) == (409, "already_reported")
     assert client.report(other, report_of(1, token=other)) == (201, "accepted")
     status, round = client.json("GET", "/v1/round")
@@ -85,7 +81,7 @@ def bad_reports():
     good = report_of(5)
     report = Report.from_bytes(good)
     other = report_of(5, round=7)
-    wide = MECHANISM._fields.packed(
+    wide = MECHANISM._fields.pack(
         [MECHANISM.D, MECHANISM.D + 1][: MECHANISM.k], [1, 1][: MECHANISM.k]
     )
     return {
@@ -103,11 +99,11 @@ def bad_reports():
 def test_a_bad_report_is_refused_with_its_reason_and_counted(server, client, reason):
     (token,) = server.enrolled(1)
     name = f'nextapp_reports_total{{outcome="{reason}"}}'
-    before = metric(client, name)
+    before = server.metric(name)
     bodies = bad_reports()[reason]
     for body in bodies:
         assert client.report(token, body) == (400, reason)
-    assert metric(client, name) == before + len(bodies)
+    assert server.metric(name) == before + len(bodies)
     good = report_of(5, token=token)
     assert client.report(token, good) == (201, "accepted")  # nothing of it stuck
 
@@ -117,33 +113,37 @@ def coins_of(token: str, round: int = 0) -> DeviceCoins:
 
 
 def test_positions_that_are_not_those_of_device_and_round_are_refused(server, client):
-    own, other = server.enrolled(2)
+    (own,) = server.enrolled(1)
     name = 'nextapp_reports_total{outcome="wrong_coins"}'
-    before = metric(client, name)
+    before = server.metric(name)
     due = distinct(coins_of(own), MECHANISM.k, MECHANISM.D)
     chosen = [(position + 1) % MECHANISM.D for position in due]
-    gradient = np.ones((12, 4))
+    # Tokens are random and one of 48 positions is drawn: by chance it can be the same one.
+    strangers = [coins_of(token) for token in server.enrolled(2)]
+    strangers += [coins_of(own, round=round) for round in (1, 2)]
+    strangers += [KeyedBits(key) for key in (1, 2)]  # drawn with the phone's own bits
+    drawn = [distinct(bits, MECHANISM.k, MECHANISM.D) for bits in strangers]
     bad = [
-        Report("harmony", 0, MECHANISM._fields.packed(sorted(chosen), [1] * MECHANISM.k)),
-        MECHANISM.encode(gradient, KeyedBits(1), 0, coins_of(other)),
-        MECHANISM.encode(gradient, KeyedBits(1), 0, coins_of(own, round=1)),
-        MECHANISM.encode(gradient, KeyedBits(1), 0),  # drawn with the phone's own bits
+        Report("harmony", 0, MECHANISM._fields.pack(sorted(positions), [1] * MECHANISM.k))
+        for positions in [chosen, *drawn]
+        if sorted(positions) != sorted(due)
     ]
+    assert len(bad) > 3
     for report in bad:
         assert client.report(own, report.to_bytes()) == (400, "wrong_coins")
-    assert metric(client, name) == before + len(bad)
+    assert server.metric(name) == before + len(bad)
     for signs in ([0] * MECHANISM.k, [1] * MECHANISM.k):  # the signs are the phone's
-        last = Report("harmony", 0, MECHANISM._fields.packed(due, signs)).to_bytes()
+        last = Report("harmony", 0, MECHANISM._fields.pack(due, signs)).to_bytes()
         assert client.report(own, last)[1] in ("accepted", "already_reported")
 
 
-@pytest.mark.parametrize("name", ["codebook", "simhash"])
+@pytest.mark.parametrize("name", ["codebook", "walsh", "simhash"])
 def test_a_seed_that_is_not_that_of_device_and_round_is_refused(tmp_path, name):
     """The seed is the first 8 bytes of HMAC-SHA256, written here by hand."""
     with ServerProcess(tmp_path, mechanism=name) as server:
         own, other = server.enrolled(2)
         client = server.client()
-        made = requested(Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]))
+        made = requested_mechanism(Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]))
 
         def seed(token: str, round: int) -> bytes:
             said = b"nextapp coins" + round.to_bytes(8, "little") + bytes(8)
@@ -242,7 +242,8 @@ def test_bodies_have_a_limit_announced_or_not(server, client):
     (token,) = server.enrolled(1)
     bearer = f"Bearer {token}"
     large = b"x" * 70_000
-    assert client.request("POST", "/v1/report", large, authorization=bearer)[0] == 413
+    assert client.request("POST", "/v1/report", b"x" * 1025, authorization=bearer)[0] == 413
+    assert client.request("POST", "/v1/report", b"x" * 1024, authorization=bearer)[0] == 400
     assert client.request("POST", "/v1/enrol", b"x" * 5000)[0] == 413
     chunks = iter([large[:35_000], large[35_000:]])
     fresh = server.client()
@@ -269,11 +270,12 @@ def test_metrics_are_what_prometheus_reads(server, client):
     """Every sample line is NAME{LABEL="…"} NUMBER, is announced, and buckets rise to the count."""
     (token,) = server.enrolled(1)
     assert client.report(token, report_of(9, token=token))[0] == 201
-    lines = client.request("GET", "/metrics")[2].decode().splitlines()
+    assert client.request("GET", "/metrics")[0] == 404  # the operator's business
+    lines = server.operator().request("GET", "/metrics")[2].decode().splitlines()
     announced = {line.split()[2] for line in lines if line.startswith("# TYPE")}
     samples = [line for line in lines if not line.startswith("#")]
     for line in samples:
-        match = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"\})? (\S+)', line)
+        match = re.fullmatch(r'([a-z_]+)(\{[a-z]+="[^"]*"(?:,[a-z]+="[^"]*")*\})? (\S+)', line)
         assert match, line
         float(match[3])
         assert re.sub(r"_(bucket|sum|count)$", "", match[1]) in announced | {match[1]}
@@ -281,9 +283,9 @@ def test_metrics_are_what_prometheus_reads(server, client):
         int(line.split()[-1]) for line in samples if line.startswith("nextapp_report_seconds_b")
     ]
     assert buckets == sorted(buckets)
-    assert buckets[-1] == metric(client, "nextapp_report_seconds_count") >= 1
-    assert metric(client, "nextapp_devices") >= 1
-    assert metric(client, "nextapp_round_goal") == SETTINGS["goal"]
+    assert buckets[-1] == server.metric("nextapp_report_seconds_count") >= 1
+    assert server.metric("nextapp_devices") >= 1
+    assert server.metric("nextapp_round_goal") == SETTINGS["goal"]
 
 
 def test_reports_sent_at_once_are_all_answered_for_what_they_are(server):
@@ -382,10 +384,10 @@ def test_slow_clients_are_sent_away_and_others_do_not_notice(tmp_path):
                 answers.append(b"")
             opened.close()
         assert set(answers) <= {b"", b"HTTP/1.1 408", b"HTTP/1.1 400"}  # "" is an end, too
-        assert metric(client, 'nextapp_dropped_connections_total{why="slow"}') >= 20
+        assert server.metric('nextapp_dropped_connections_total{why="slow"}') >= 20
         crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(70)]
         time.sleep(0.3)
-        assert metric(client, 'nextapp_dropped_connections_total{why="too_many"}') >= 5
+        assert server.metric('nextapp_dropped_connections_total{why="too_many"}') >= 5
         for opened in crowd:
             opened.close()
         time.sleep(0.2)
@@ -433,3 +435,43 @@ def test_nothing_of_a_client_is_written_to_the_log(tmp_path):
         out, err = server.process.communicate(timeout=30)
     assert "127.0.0.1" not in out + err
     assert token not in out + err
+
+
+def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
+    """The length by drawing one: duchi sends a bit for each number, walsh nine bytes in all."""
+    for name, n_apps in (("duchi", 1000), ("walsh", 1000), ("harmony", 5), ("codebook", 20)):
+        request = ReportRequest(name, 1.0, 1.0)
+        told = Broadcast(0, np.full((n_apps, 16), 0.1), ModelSettings(), request=request)
+        handout = Handout.of(told.to_bytes())
+        drawn = handout.mechanism.encode(rng.normal(size=(n_apps, 16)), KeyedBits(1)).to_bytes()
+        assert handout.report_bytes == max(1024, len(drawn)), name
+    for made in (
+        mechanism("subset", n_apps=30, d=31, epsilon=1.0),
+        mechanism("hadamard", n_apps=30, d=31, epsilon=1.0),
+        mechanism("kashin", n_apps=5, d=3, epsilon=2.0, clip=1.0),
+        mechanism("simhash", n_apps=5, d=3, epsilon=8.0, clip=1.0),
+        mechanism("qharmony", n_apps=5, d=3, epsilon=8.0, clip=1.0),
+    ):
+        shares = np.zeros((made.n_apps, made.d))
+        assert made.payload_bytes == len(made.encode(shares, KeyedBits(1)).payload), made.name
+
+
+@pytest.mark.parametrize("n_pieces", [1, 2, 40])
+@pytest.mark.parametrize("where", ["one field", "many fields", "path"])
+def test_a_head_is_as_long_as_allowed_however_it_arrives(server, n_pieces, where):
+    for n, expected in ((30_000, b"HTTP/1.1 200"), (33_000, b"HTTP/1.1 431")):
+        path, fields = "/v1/digest", [f"x: {'y' * n}"]
+        if where == "many fields":
+            fields = [f"x-{number}: {'y' * 93}" for number in range(n // 100)]
+        elif where == "path":
+            path, fields = f"/v1/digest?{'y' * n}", []
+        head = "\r\n".join([f"GET {path} HTTP/1.1", "host: here", *fields, "", ""]).encode()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as plain:
+            size = -(-len(head) // n_pieces)
+            for start in range(0, len(head), size):
+                with suppress(ConnectionError):  # it may be refused before its end
+                    plain.sendall(head[start : start + size])
+            answer = b""
+            with suppress(ConnectionError):  # reset by what came after the refusal
+                answer = plain.recv(100)
+            assert answer.startswith(expected) or (n > 32_768 and n_pieces > 1 and not answer)

@@ -30,6 +30,8 @@ def largest_report(m) -> float:
         return m.B * CLIP
     if m.name == "codebook":
         return CLIP / m.mu * float(table().max()) / UNIT
+    if m.name == "walsh":  # all 64 Walsh functions of a codeword with the same sign
+        return CLIP / m.mu * 8.0
     if m.name == "simhash":
         scale = np.sqrt(np.pi / 2) * 2**64 / m.threshold
         return CLIP * scale * float(table().max()) / UNIT
@@ -66,10 +68,10 @@ def stepped(tmp_path, m, reports) -> np.ndarray:
     """Q after one round of these reports, through the vault and the coordinator."""
     start = np.random.default_rng(0).normal(0, 0.1, (N_APPS, DIM))
     server = SeqMFLearner(start, ModelSettings(lam=LAM), sgd(RATE), m)
-    coordinator = Coordinator.started(server, tmp_path / "checkpoints")
+    coordinator = Coordinator.start(server, tmp_path / "checkpoints")
     vault = Vault(tmp_path / "vault.sqlite")
     rules = RoundRules(10**6, 1, 60.0)
-    vault.publish(rules.opened(0, 0.0), b"", rules)
+    vault.publish(rules.open_round(0, 0.0), b"", rules)
     tokens = [number.to_bytes(32, "big") for number in range(len(reports))]
     outcomes = vault.admit(
         [Submission(token, 0, one.payload) for token, one in zip(tokens, reports, strict=True)]
@@ -83,7 +85,7 @@ def stepped(tmp_path, m, reports) -> np.ndarray:
     return coordinator.learner.broadcast.app_vectors
 
 
-@pytest.mark.parametrize("name", ["harmony", "duchi", "codebook", "simhash", "kashin"])
+@pytest.mark.parametrize("name", ["harmony", "duchi", "codebook", "walsh", "simhash", "kashin"])
 def test_one_percent_of_liars_move_q_by_no_more_than_their_reports_can_hold(tmp_path, name):
     """|ΔQ| ≤ β · m · 2B in every entry: m liars, each taking one report of size B for another."""
     m = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=EPSILON, clip=CLIP)
@@ -104,7 +106,7 @@ def test_liars_who_agree_reach_an_entry_by_those_whose_coins_give_it_and_no_othe
     """harmony with one entry: D c clip for each of them, which are k/D of all on average."""
     m = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=EPSILON, clip=CLIP, k=1)
     n_liars, wanted = 200, 12
-    up, down = (Report("harmony", 0, m._fields.packed([wanted], [sign])) for sign in (1, 0))
+    up, down = (Report("harmony", 0, m._fields.pack([wanted], [sign])) for sign in (1, 0))
     able = [number for number in range(n_liars) if m.matches_coins(up, coins(number))]
     assert 0 < len(able) < 3 * n_liars / m.D  # the mean is 5
     rest = [honest_report(m, number) for number in range(PHONES - len(able))]
@@ -193,4 +195,4 @@ def test_a_coordinator_takes_no_mechanism_that_phones_must_not_send(tmp_path):
         m = mechanism(name, n_apps=N_APPS, d=DIM, **options)
         server = SeqMFLearner(np.zeros((N_APPS, DIM)), ModelSettings(), sgd(RATE), m)
         with pytest.raises(ValueError, match="finite_output"):
-            Coordinator.started(server, tmp_path)
+            Coordinator.start(server, tmp_path)

@@ -8,20 +8,28 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
 
+from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.learners import CrowdLearner, SeqMFLearner, adam
+from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
+from nextapp.phone import Client, Phone, Store
+from nextapp.phone.commands import status_lines
+from nextapp.phone.core import PhoneCore
+from nextapp.phone.phone import rows_and_buckets
+from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import single_process
 from nextapp.server.http_phones import PlayedFleet, launches
-from nextapp.wire import Broadcast, ModelSettings
+from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 PHONES, ROUNDS = 12, 3
 
@@ -74,7 +82,9 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
 
 def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, seed):
     """First shares of launches, then gradients: two federations, one after the other."""
-    options = {"mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES}
+    options = {
+        "learn": "crowd", "mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES,
+    }  # fmt: skip
     with ServerProcess(tmp_path / "crowd", **options) as server:
         fleet = PlayedFleet(
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
@@ -85,7 +95,8 @@ def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, 
         fleet.close()
         server.stop()
     oracle = mechanism("subset", n_apps=N_APPS, d=N_APPS + 1, epsilon=2.0)
-    simulated = CrowdLearner(oracle, told.apps)
+    asked = ReportRequest("subset", 2.0, question="transitions")
+    simulated = CrowdLearner(CrowdRequests(asked, replace(asked, question="launches")), told.apps)
     for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
         core.update(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
@@ -111,12 +122,97 @@ def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, 
     again.vault.close()
 
 
+def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_that(
+    tmp_path, seed
+):
+    """Over HTTP, at an ε that leaves little noise: launches by bucket, slots, transitions."""
+    options = {
+        "learn": "crowd", "mechanism": "walsh", "epsilon": 30.0, "clip": None, "goal": 40,
+        "minimum": 40, "slots": 31, "buckets": 1024, "launches_every": 4, "listed": False,
+    }  # fmt: skip
+    with ServerProcess(tmp_path / "server", **options) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        fleet = PlayedFleet(
+            url, tmp_path / "phones", phones=40, seed=seed, code=server.code(41), n_apps=12
+        )
+        asked = []
+        for _ in range(4):
+            told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+            asked.append(told.request.question)
+            assert fleet.play(1, lambda one: None)[0].outcomes == {"accepted": 40}
+        fleet.close()
+        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        code = server.code(1)
+        with Phone(Store.create(tmp_path / "new.db")) as phone, Client(url) as client:
+            for step in range(6):
+                phone.observe(f"app-{step % 3:04d}", 1e9 + 60 * step, zone=0)
+            phone.join(client, code)
+            synced = phone.sync(client, now=True)
+            n_known = phone.status().n_known
+            said = "\n".join(status_lines(tmp_path / "new.db", phone.status(), time.time()))
+        server.stop()
+    assert "no names are sent" in said
+    assert "never reported" not in said
+    assert asked[0] == "launches"
+    assert "transitions" in asked
+    assert told.apps == ()
+    assert told.crowd is not None
+    assert told.crowd.n_apps == len(told.buckets.slots) > 1
+    assert (synced.broadcast, synced.report) == ("new", "limits")  # it allows ε 1, not 30
+    slots = set(told.buckets.slots.tolist())
+    assert n_known == sum(told.buckets.bucket(f"app-{app:04d}") in slots for app in range(3))
+
+
+def test_new_phones_gain_by_what_the_played_ones_told(tmp_path, seed):
+    """At an ε that leaves no noise, without a list of apps: they are known by hash.
+
+    The figures are those of phones in memory, once with the broadcast in hand and once without.
+    """
+    options = {"learn": "crowd", "mechanism": "codebook", "epsilon": 30.0, "clip": None}
+    options |= {"slots": 64, "buckets": 1 << 10, "launches_every": 3, "goal": 80, "minimum": 80}
+    with ServerProcess(tmp_path / "server", listed=False, **options) as server:
+        code = server.code(100)
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
+            code=code, n_apps=30,
+        )  # fmt: skip
+        fleet.play(3, lambda one: None)
+        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        found = fleet.measure_new_phones(20, code)
+        names, first = fleet.names, len(fleet.phones)
+        fleet.close()
+    log = synthetic.make(synthetic.fleet_parameters(first + 20, 30), seed, first)
+    row_of, _ = rows_and_buckets(told)
+    hits = []
+    for start, end in pairwise(log.starts.tolist()):
+        if end - start < 50:
+            continue
+        pair = []
+        for broadcast in (None, told):
+            core = PhoneCore(habits=Habits())
+            core.take(broadcast, lambda app: row_of(names[app]))
+            places = []
+            for number, row in enumerate(range(start, start + 50)):
+                app, when = int(log.app[row]), log.time[row] / 1000
+                named = core.predict(5, when)
+                if number >= 10:
+                    places.append(named.index(app) if app in named else 9)
+                core.observe(app, when)
+            pair.append([np.mean(np.array(places) < n) for n in (1, 3, 5)])
+        hits.append(pair)
+    assert np.array_equal(found.hits, hits)
+    summary = found.summary(seed)
+    assert summary["gain"]["HR@3"]["mean"] == pytest.approx(
+        np.diff(hits, axis=1).mean(axis=0)[0, 1]
+    )
+    assert summary["gain"]["HR@3"]["low"] > 0
+
+
 def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
     """As an operator would: start, play, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
-    first = ["--apps", "20", "--mechanism", "codebook", "--epsilon", "4", "--clip", "1",
-             "--goal", "6", "--deadline", "30", "--dim", "4", "--dev-tls"]  # fmt: skip
+    first = ["--goal", "6", "--deadline", "30", "--dev-tls"]
     environment = {**os.environ, "COLUMNS": "200"}
 
     def started(*options):
@@ -134,7 +230,7 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
         subprocess.run(
             [sys.executable, "-m", "nextapp", "play-phones", "--server", address,
              "--data", str(folder), "--ca", str(folder / "tls" / "ca.pem"),
-             "--phones", "6", "--rounds", "2", "--json", str(result)],
+             "--phones", "6", "--rounds", "2", "--new-phones", "2", "--json", str(result)],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         rounds = json.loads(result.read_text())["rounds"]
@@ -146,7 +242,7 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
         assert "stopped at round 2" in out
         assert oct((folder / "tls" / "key.pem").stat().st_mode)[-3:] == "600"
         process, line = started("--dev-tls")
-        assert " round 2, 20 apps, d = 4" in line
+        assert " round 2, the crowd; apps are known by 65,536 hashes of their names" in line
     finally:
         process.kill()
         process.communicate()

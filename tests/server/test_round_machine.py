@@ -43,7 +43,7 @@ class Rounds(RuleBasedStateMachine):
         server = SeqMFLearner(
             self.vectors, ModelSettings(lam=LAM), sgd(RATE), MECHANISM, (), request
         )
-        self.coordinator = Coordinator.started(server, self.folder / "checkpoints", minimum=MINIMUM)
+        self.coordinator = Coordinator.start(server, self.folder / "checkpoints", minimum=MINIMUM)
         self.spent = Fraction(0)
         self._connect()
         code = self.vault.issue_code(uses=DEVICES, expires=1e12)
@@ -58,7 +58,7 @@ class Rounds(RuleBasedStateMachine):
 
     def _restart(self):
         self.vault.close()
-        self.coordinator = Coordinator.resumed(
+        self.coordinator = Coordinator.resume(
             self.folder / "checkpoints",
             lambda state: SeqMFLearner.restore(state, sgd(RATE), MECHANISM),
             minimum=MINIMUM,
@@ -70,7 +70,7 @@ class Rounds(RuleBasedStateMachine):
         signs = np.zeros(N_APPS * 4)
         for device, draw in self.acknowledged.items():
             report = Report.from_bytes(report_of(device, self.round, draw))
-            positions, positive = MECHANISM._fields.unpacked(
+            positions, positive = MECHANISM._fields.unpack(
                 np.frombuffer(report.payload, np.uint8)[None]
             )
             signs[positions[0]] += positive[0]

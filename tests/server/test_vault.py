@@ -10,7 +10,14 @@ import pytest
 from servers import MECHANISM, payload, report_of
 
 from nextapp.server.rounds import Round, RoundRules, Verdict
-from nextapp.server.vault import BadCode, Outcome, Submission, Vault, VaultError
+from nextapp.server.vault import (
+    BadCode,
+    Outcome,
+    Submission,
+    Vault,
+    VaultError,
+    device_name,
+)
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -19,7 +26,7 @@ RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
 @pytest.fixture
 def vault(tmp_path):
     vault = Vault(tmp_path / "vault.sqlite", busy_seconds=0.1)
-    vault.publish(RULES.opened(0, 0.0), b"broadcast 0", RULES)
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast 0", RULES)
     yield vault
     vault.close()
 
@@ -62,9 +69,9 @@ def test_neither_codes_nor_tokens_are_in_the_files(vault):
 
 def test_a_revoked_token_is_unknown(vault):
     (token,) = enrolled(vault, 1)
-    assert vault.revoke(token)
+    assert vault.expel(name=device_name(token)) == 1
     assert not vault.knows(token)
-    assert not vault.revoke(token)
+    assert vault.expel(name=device_name(token)) == 0
 
 
 def test_one_report_a_device_and_round_the_same_again_is_the_same(vault):
@@ -147,16 +154,16 @@ def test_what_is_on_disk_does_not_link_a_report_to_a_device(vault):
 def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
     (token,) = enrolled(vault, 1)
     vault.admit([sent(token, 1)])
-    vault.publish(RULES.opened(0, 5.0), b"another", RULES)
+    vault.publish(RULES.open_round(0, 5.0), b"another", RULES)
     assert vault.published().broadcast == b"broadcast 0"
     with pytest.raises(ValueError, match="not reduced"):
-        vault.publish(RULES.opened(1, 5.0), b"broadcast 1", RULES)
+        vault.publish(RULES.open_round(1, 5.0), b"broadcast 1", RULES)
     vault.close_round(0)
     vault.reduce(0, MECHANISM)
-    vault.publish(RULES.opened(1, 5.0), b"broadcast 1", RULES)
+    vault.publish(RULES.open_round(1, 5.0), b"broadcast 1", RULES)
     assert vault.round() == Round(1, 5.0, 65.0)
     with pytest.raises(ValueError, match="never go back"):
-        vault.publish(RULES.opened(0, 5.0), b"broadcast 0", RULES)
+        vault.publish(RULES.open_round(0, 5.0), b"broadcast 0", RULES)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +262,7 @@ def test_a_file_of_the_version_before_goes_on(tmp_path: Path):
         assert vault.admit([sent(bytes(32), 1, round=3)]) == [Outcome.ACCEPTED]
         vault.close_round(3)
         assert vault.reduce(3, MECHANISM).n_reports == 1
-        vault.publish(RULES.opened(4, 5.0), b"broadcast 4", RULES)
+        vault.publish(RULES.open_round(4, 5.0), b"broadcast 4", RULES)
         assert vault.digests(10) == digests
         assert vault.digests(1) == digests[1:]
 

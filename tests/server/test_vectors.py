@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import math
 import struct
 import subprocess
 import sys
@@ -109,17 +110,50 @@ def test_another_client_draws_the_same_reports_from_the_same_words(name):
         assert other.report_bytes(name, one["round"], payload).hex() == one["report"]
 
 
+def test_another_client_draws_the_same_reports_by_walsh():
+    """Of gradients and of clipped shares."""
+    some = [one for one in vectors("reports.json") if one["request"]["mechanism"] == "walsh"]
+    assert len(some) == 18
+    assert sum("shares" in one for one in some) == 9
+    for one in some:
+        F = one.get("gradient") or matrix(one)
+        words, coins = GivenWords(one["words"]), other.Coins(one["token"], one["round"])
+        assert other.walsh(F, one["request"], words, coins).hex() == one["payload"]
+        assert not words.left
+
+
+def test_another_client_has_the_same_places_for_walsh():
+    told = vectors("walsh.json")
+    for one in told["places"]:
+        v = other.place(one["entry"], one["n"])
+        assert (v, (-1) ** (v & v >> 1).bit_count()) == (one["place"], one["sign"])
+    for one in told["codewords"]:
+        n, j, key = one["n"], one["j"], (int(one["seed"]), int.from_bytes(b"walsh", "little"))
+        words = [w for g in range(8 + j // 4 + 1) for w in other.philox((g + 1, 0, 0, 0), key)]
+        for part in range(64):
+            row = words[part // 2] >> 32 * (part % 2)
+            turned = j % 2**n << part % n
+            row ^= turned | turned >> n
+            assert row % 2**n == one["rows"][part]
+            assert one["signs"][part] == (1 if words[32 + j] >> part & 1 else -1)
+
+
+def matrix(one: dict) -> list[list[float]]:
+    """The shares of a vector in full."""
+    F = [[0.0] * (one["n_apps"] + 1) for _ in range(one["n_apps"])]
+    for row, column, share in one["shares"]:
+        F[row][column] = share
+    return F
+
+
 def test_another_client_draws_the_same_reports_of_the_crowd():
     some = [one for one in vectors("reports.json") if one["request"]["mechanism"] == "subset"]
     assert len(some) == 18
     designs = {(one["constants"]["q"], one["constants"]["t"]) for one in some}
     assert {(2, 2), (89, 3), (5, 3)} < designs
     for one in some:
-        F = [[0.0] * (one["n_apps"] + 1) for _ in range(one["n_apps"])]
-        for row, column, share in one["shares"]:
-            F[row][column] = share
         words = GivenWords(one["words"])
-        payload = other.subset(F, one["request"], words)
+        payload = other.subset(matrix(one), one["request"], words)
         assert payload.hex() == one["payload"]
         assert not words.left
         assert other.report_bytes("subset", one["round"], payload).hex() == one["report"]
@@ -134,6 +168,26 @@ def test_another_client_reports_the_same_of_a_history():
         payload = other.subset(F, expected["request"], words)
         assert other.report_bytes("subset", expected["round"], payload).hex() == one["report"]
         assert not words.left
+
+
+def test_another_client_has_the_same_transition_vector():
+    expected = vectors("shares.json")
+    history = [None if app == expected["left_out"] else app for app in expected["history"]]
+    found = other.transition_vector(history, expected["n_apps"])
+    np.testing.assert_allclose(found, expected["transition_vector"], rtol=1e-12)
+    assert math.isclose(np.linalg.norm(found), 1.0)
+
+
+def test_another_client_finds_the_same_buckets_launches_and_crowd():
+    expected = vectors("launches.json")
+    read = other.read_broadcast((VECTORS / expected["broadcast"]).read_bytes())
+    assert read["buckets"] == {key: expected[key] for key in ("n_buckets", "salt", "slots")}
+    for name, number in expected["bucket_of"].items():
+        assert other.bucket(name, read["buckets"]) == number
+    told = other.launches(expected["history"], read["buckets"])
+    assert {str(i): row[0] for i, row in enumerate(told) if row[0]} == expected["launches"]
+    for key, values in expected["crowd"].items():
+        np.testing.assert_allclose(read["crowd"][key], values, rtol=1e-12)
 
 
 def test_coins_are_the_same_by_hmac_alone():
@@ -189,6 +243,13 @@ def test_two_programs_agree_on_which_broadcast_continues_which():
             "chain": some[-1]["chain_of_the_next"],
         }
         assert other.continues(history, one["held"]) is one["continues"]
+        if one["continues"] is None:  # away for long: by the list of all digests
+            new = {"round": one["last_told"] + 1, "history": history}
+            listed = [[link["round"], link["digest"]] for link in links]
+            other.check_continues(new, one["held"], lambda listed=listed: listed)
+            for wrong in ([], listed[7:], [*listed[:20], *listed[21:]]):
+                with pytest.raises(ValueError, match="does not continue"):
+                    other.check_continues(new, one["held"], lambda wrong=wrong: wrong)
         digests = tuple((link["round"], link["digest"]) for link in some)
         ours = History(digests, some[-1]["chain_of_the_next"])
         assert ours.continues(**one["held"]) is one["continues"]
@@ -215,7 +276,7 @@ def test_no_number_of_the_vectors_is_too_large_for_a_float():
     ],
 )  # fmt: skip
 def test_another_client_refuses_what_no_phone_should_compute_with(change, says):
-    good = {"Q": [[1.0]], "apps": ["a"], "settings": {"lam": 0.3}}
+    good = {"Q": [[1.0]], "apps": ["a"], "settings": {"lam": 0.3}, "buckets": None}
     other.check(good)
     with pytest.raises(ValueError, match=says):
         other.check({**good, **change})
@@ -225,11 +286,14 @@ def test_another_client_refuses_what_no_phone_should_compute_with(change, says):
     "change",
     [
         {"mechanism": "laplace"}, {"epsilon": 1.1}, {"epsilon": float("nan")}, {"clip": None},
-        {"clip": 1e-12}, {"options": {"k": 65}}, {"options": {"l": 1}},
+        {"question": "names"}, {"clip": 1e-12}, {"options": {"k": 65}}, {"options": {"l": 1}},
     ],
 )  # fmt: skip
 def test_another_client_holds_a_request_against_its_limits(change):
-    good = {"mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "options": {"k": 3}}
+    good = {
+        "mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "options": {"k": 3},
+        "question": "gradient",
+    }  # fmt: skip
     other.check_request(good, 1.0)
     with pytest.raises(ValueError, match=r"."):
         other.check_request({**good, **change}, 1.0)
@@ -252,8 +316,14 @@ def phone(server: ServerProcess, *options: str) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"mechanism": "codebook"}, {"mechanism": "subset", "epsilon": 4.5, "clip": None}],
-    ids=["harmony", "codebook", "crowd"],
+    [
+        {},
+        {"mechanism": "codebook"},
+        {"mechanism": "walsh"},
+        {"learn": "crowd", "mechanism": "subset", "epsilon": 4.5, "clip": None},
+        {"learn": "crowd", "mechanism": "walsh", "clip": None},
+    ],
+    ids=["harmony", "codebook", "walsh", "crowd", "crowd by walsh"],
 )
 def test_another_client_joins_a_round(tmp_path, settings):
     with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:

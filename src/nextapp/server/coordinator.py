@@ -16,7 +16,8 @@ from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.server.vault import Reduced
 from nextapp.wire import History, WireError, history_from
 
-CHECKPOINTS_KEPT = 5
+CHECKPOINTS_KEPT = 10
+"""As far as an operator can roll back, in rounds."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Coordinator:
         return self.history.after(self.round, self.published())
 
     @classmethod
-    def started(
+    def start(
         cls,
         learner: Learner,
         folder: Path,
@@ -115,7 +116,7 @@ class Coordinator:
         return coordinator
 
     @classmethod
-    def resumed(
+    def resume(
         cls, folder: Path, restore: Callable[[State], Learner], *, minimum: int = 1
     ) -> Coordinator:
         """As the newest checkpoint that can be read left it; `restore` makes the learner of it."""
@@ -141,11 +142,11 @@ class Coordinator:
 
     def absorb(self, parts: Sequence[Reduced]) -> Closed:
         """Close the round at hand with the tallies of its gateways, and write its checkpoint."""
-        closed = self.absorbed(parts)
+        closed = self.absorb_in_memory(parts)
         self.save()
         return closed
 
-    def absorbed(self, parts: Sequence[Reduced]) -> Closed:
+    def absorb_in_memory(self, parts: Sequence[Reduced]) -> Closed:
         """`absorb` in memory only; tallies of another round than the one at hand are refused."""
         number = self.round
         for part in parts:
@@ -155,7 +156,7 @@ class Coordinator:
                 )
         n_reports = sum(part.n_reports for part in parts)
         history = self.next_history()
-        words = self._stepped([part for part in parts if part.n_reports], n_reports)
+        words = self._step([part for part in parts if part.n_reports], n_reports)
         self.history = history
         stepped = words is None
         before = self.accounting
@@ -166,14 +167,15 @@ class Coordinator:
             before.epsilon_worst_case
             + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
         )
-        return Closed(
-            number,
-            n_reports,
-            stepped,
-            words or f"round {number}: one step along {n_reports:,} reports.",
-        )
+        words = words or f"round {number}: one step along {n_reports:,} reports."
+        if stepped and self.learner.note:
+            words += f" Look at this: {self.learner.note}"
+        n_damaged = sum(part.n_damaged for part in parts)
+        if n_damaged:
+            words += f" {n_damaged:,} more were damaged on disk and are left out."
+        return Closed(number, n_reports, stepped, words)
 
-    def _stepped(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
+    def _step(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
         """Take the step, or pass the round over and return why."""
         number, mechanism = self.round, self.learner.mechanism
         if n_reports < max(1, self.minimum):
@@ -210,9 +212,38 @@ class Coordinator:
         )
         self.save()
 
+    def roll_back(
+        self, number: int, restore: Callable[[State], Learner], n_reports: int = 0
+    ) -> None:
+        """Go on with what was learnt before round `number`; all that came after is forgotten.
+
+        Rounds, history and accounts go on, so that phones take the next broadcast, and what they
+        spent stays spent. `n_reports` are those of the round at hand, which is closed without a
+        step; `restore` makes the learner of the checkpoint.
+        """
+        path = self.folder / _name(number)
+        if not path.exists():
+            there = ", ".join(str(_number(each)) for each in reversed(checkpoints(self.folder)))
+            raise ValueError(
+                f"there is no checkpoint of round {number}; there are those of {there}."
+            )
+        first, history, before = self.round + 1, self.next_history(), self.accounting
+        epsilon = self.learner.mechanism.guarantee.epsilon
+        self.learner = restore(read_checkpoint(path))
+        while self.round < first:
+            self.learner.pass_over()
+        self.history = history
+        self.accounting = replace(
+            before,
+            rounds_passed_over=before.rounds_passed_over + 1,
+            reports=before.reports + n_reports,
+            epsilon_worst_case=before.epsilon_worst_case + epsilon,
+        )
+        self.save()
+
     def save(self) -> None:
         """The checkpoint of the round at hand; older ones but a few are dropped."""
-        path = self.folder / f"round-{self.round:010d}.safetensors"
+        path = self.folder / _name(self.round)
         state = self.learner.state()
         state.words["accounting"] = json.dumps(asdict(self.accounting))
         state.words["history"] = json.dumps(asdict(self.history))
@@ -220,6 +251,14 @@ class Coordinator:
         write_checkpoint(path, state)
         for old in checkpoints(self.folder)[self._keep :]:
             old.unlink()
+
+
+def _name(round: int) -> str:
+    return f"round-{round:010d}.safetensors"
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
 
 
 def checkpoints(folder: Path) -> list[Path]:

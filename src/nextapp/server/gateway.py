@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import collections
 import gzip
 import json
-import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,42 +24,46 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from nextapp.privacy import Mechanism, requested
+from nextapp.privacy import requested_mechanism
+from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.randomness import DeviceCoins
 from nextapp.server.commits import Full, GroupCommit
+from nextapp.server.enrolment import Enrolment, enrolment_words, expiry_words, token_text
+from nextapp.server.http_answers import (
+    Endpoint,
+    Refusal,
+    asking_network,
+    count_answers,
+    http_error,
+    no_round,
+    no_storage,
+    read_body,
+)
 from nextapp.server.limits import Allowance, Limits
-from nextapp.server.metrics import Counter, Histogram, gauges
+from nextapp.server.logs import log_of
+from nextapp.server.metrics import Counter, Gauge, Histogram, Metric
 from nextapp.server.openapi import description
-from nextapp.server.vault import BadCode, Outcome, Submission, Vault, VaultError
+from nextapp.server.vault import (
+    DRAINING,
+    Outcome,
+    RenewedAlready,
+    Standing,
+    Submission,
+    UnknownToken,
+    Vault,
+    VaultError,
+)
 from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
-LOG = logging.getLogger("nextapp.gateway")
-
 _FOLLOW_SECONDS = 0.25
+_PROBE_SECONDS = 1.0
+_REFUSED_SECONDS = 10.0
 _MOST_DIGESTS = 10_000  # that are shown; under a megabyte
+_SHORT_REPORT = 1024  # bytes that are read of any report, to say what is wrong with another kind
 _BEARER = re.compile(rb"[Bb]earer ([A-Za-z0-9_-]{43})")
 _JSON = (b"content-type", b"application/json")
-
-
-class Refusal(Exception):
-    """An answer other than what was asked for; `code` is for programs, the message for people."""
-
-    def __init__(
-        self, status: int, code: str, message: str, retry_after: float | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
-        self.headers = {} if retry_after is None else {"retry-after": str(math.ceil(retry_after))}
-        if status == 401:
-            self.headers["www-authenticate"] = "Bearer"
-
-    def body(self) -> bytes:
-        return json.dumps({"error": self.code, "message": self.message}).encode()
-
-    def response(self) -> Response:
-        return Response(self.body(), self.status, self.headers, "application/json")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,60 +74,86 @@ class Handout:
     body: bytes
     zipped: bytes
     digest: str
-    mechanism: Mechanism
+    mechanism: FiniteMechanism
     report_bytes: int
 
     @classmethod
-    def of(cls, body: bytes, body_bytes: int) -> Handout:
+    def of(cls, body: bytes) -> Handout:
         broadcast = Broadcast.from_bytes(body)
-        mechanism = requested(broadcast)
-        if not mechanism.finite_output:
+        mechanism = requested_mechanism(broadcast)
+        if not isinstance(mechanism, FiniteMechanism):
             raise ValueError(
                 f"a gateway takes no reports of {mechanism.name}: real numbers give away more than "
                 f"their ε. Ask for a mechanism with finite_output, such as 'codebook'."
             )
+        longest = len(Report(mechanism.name, 0, bytes(mechanism.payload_bytes)).to_bytes())
         return cls(
             broadcast.round,
             body,
             gzip.compress(body, 6, mtime=0),
             digest_of(body),
             mechanism,
-            max(body_bytes, mechanism.D // 4 + 1024),
+            max(_SHORT_REPORT, longest),
         )
 
 
 class Gateway:
-    """An ASGI application over one vault. It follows the vault, whoever publishes rounds there."""
+    """An ASGI application over one vault. It follows the vault, whoever publishes rounds there.
+
+    ``one_of_many``: other gateways open the same rounds, some a few seconds earlier, and a phone
+    may have fetched its broadcast from one of those. It is then asked to come back.
+
+    ``experiment`` is the name of the experiment that it serves, if it is one of several; phones do
+    not enrol with it then (see `nextapp.server.experiments`).
+    """
 
     def __init__(
         self,
         vault: Vault,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        experiment: str = "",
+        one_of_many: bool = False,
     ) -> None:
         self.vault = vault
+        self.experiment = experiment
+        self._log = log_of("nextapp.gateway", experiment)
         self.limits = limits or Limits()
         self.metrics = Metrics()
+        self.suspects: collections.Counter[str] = collections.Counter()
+        """Devices whose reports were refused as no phone would make them, since the start."""
         self._clock = clock
+        self._one_of_many = one_of_many
         self._handout: Handout | None = None
         self._commits: GroupCommit | None = None
         self._tokens = Allowance(self.limits.token_burst, self.limits.token_seconds)
-        self._addresses = Allowance(self.limits.address_burst, self.limits.address_seconds)
+        self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
+        self._draining = False
+        self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
+        self._probed: tuple[float, str | None] = (-math.inf, None)
+        self._enrolment = Enrolment(self._enrolled, self.limits, clock)
+        enrol = Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"])
         self._routes = Starlette(
             routes=[
-                Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
+                *(() if experiment else (enrol,)),
                 Route("/v1/broadcast", self._counted("broadcast", self._broadcast)),
                 Route("/v1/digest", self._counted("digest", self._digest)),
                 Route("/v1/digests", self._counted("digests", self._digests)),
                 Route("/v1/report", self._report_is_posted, methods=["POST"]),
+                Route("/v1/token", self._counted("token", self._token), methods=["POST", "PUT"]),
                 Route("/v1/round", self._counted("round", self._round)),
                 Route("/v1/health", self._counted("health", self._health)),
-                Route("/metrics", self._metrics),
                 Route("/openapi.json", self._openapi),
             ],
-            exception_handlers={HTTPException: _as_json},
-            lifespan=self._lifespan,
+            exception_handlers={HTTPException: http_error},
+            lifespan=lambda _: self.running(),
         )
+
+    @property
+    def gateways(self) -> dict[str, Gateway | None]:
+        """By the name of the experiment, like those of a server that has several."""
+        return {self.experiment: self}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/v1/report" and scope["method"] == "POST":
@@ -138,11 +168,11 @@ class Gateway:
             return
         published = self.vault.published()
         if published is not None:
-            self._handout = Handout.of(published.broadcast, self.limits.body_bytes)
+            self._handout = Handout.of(published.broadcast)
 
     @asynccontextmanager
-    async def _lifespan(self, app: Starlette) -> Any:
-        del app
+    async def running(self) -> AsyncIterator[None]:
+        """While this lasts reports are written, and the vault is followed."""
         self._commits = GroupCommit(
             self.vault, self.limits.waiting_reports, self.metrics.observe_commit
         )
@@ -159,10 +189,11 @@ class Gateway:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 await asyncio.to_thread(self.refresh)
+                self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
                 await asyncio.to_thread(self.vault.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
-                LOG.warning("the broadcast at hand is handed out further: %s", error)
+                self._log.warning("the broadcast at hand is handed out further: %s", error)
 
     # Reports, the hot path: no framework between the socket and the vault
 
@@ -171,8 +202,8 @@ class Gateway:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         extra: Mapping[str, str] = {}
         try:
-            outcome = await self._taken(headers, receive)
-            reason, (status, body) = outcome.value, _ANSWERS[outcome]
+            outcome, due = await self._taken(headers, receive)
+            reason, (status, body) = outcome.value, (_DUE_ANSWERS if due else _ANSWERS)[outcome]
         except Refusal as refusal:
             reason, status, body = refusal.code, refusal.status, refusal.body()
             extra = refusal.headers
@@ -195,43 +226,76 @@ class Gateway:
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _taken(self, headers: Mapping[bytes, bytes], receive: Receive) -> Outcome:
+    async def _taken(
+        self, headers: Mapping[bytes, bytes], receive: Receive
+    ) -> tuple[Outcome, bool]:
+        """What became of a report, and whether its device shall get another token."""
         handout, commits = self._handout, self._commits
         if handout is None or commits is None:
-            raise _no_round()
-        token = self._known_token(headers.get(b"authorization", b""))
-        wait = self._tokens.take(token, self._clock())
-        if wait:
+            raise no_round()
+        if self._draining:
             raise Refusal(
-                429, "too_many_requests", "this device sends too often: wait, then send it again.",
-                wait,
+                503, "draining", "this server takes no reports now: send the same later.", 60
+            )
+        token = self._token_in(headers)
+        standing = self._standing(token)
+        if handout.round < standing.first_round:
+            raise Refusal(
+                409, "new_token",
+                f"this token is new, and its device may have reported in round {handout.round} "
+                f"already: it reports from round {standing.first_round} on.",
             )  # fmt: skip
-        body = await _read(headers, receive, handout.report_bytes)
-        payload = self._checked(handout, body, token)
+        body = await read_body(headers, receive, handout.report_bytes)
         try:
-            return await commits.submit(Submission(token, handout.round, payload))
+            payload = self._checked(handout, body, token)
+        except Refusal as refusal:
+            if refusal.status == 400:
+                self.suspects[standing.name] += 1
+            raise
+        try:
+            outcome = await commits.submit(Submission(token, handout.round, payload))
         except Full:
             raise Refusal(
                 503, "busy", "too many reports wait for the disk: send the same bytes again later.",
                 5,
             ) from None  # fmt: skip
         except VaultError as error:
+            self._refused = (time.monotonic(), str(error))
             raise self._storage("report", error) from error
+        self._refused = None
+        due = standing.renew or self._clock() > standing.expires - self.limits.renewal_seconds
+        return outcome, due
 
-    def _known_token(self, authorization: bytes) -> bytes:
-        match = _BEARER.fullmatch(authorization)
-        if match is not None:
-            token = base64.urlsafe_b64decode(match[1] + b"=")
-            try:
-                if self.vault.knows(token):
-                    return token
-            except VaultError as error:
-                raise self._storage("token", error) from error
-        raise Refusal(
-            401, "unknown_token",
-            "a report needs the header 'Authorization: Bearer TOKEN' with a token that this server "
-            "gave out: enrol at /v1/enrol.",
-        )  # fmt: skip
+    def _token_in(self, headers: Mapping[bytes, bytes]) -> bytes:
+        match = _BEARER.fullmatch(headers.get(b"authorization", b""))
+        if match is None:
+            raise _unknown_token()
+        return base64.urlsafe_b64decode(match[1] + b"=")
+
+    def _standing(self, token: bytes) -> Standing:
+        """Of a token that may report now, as often as a device may."""
+        try:
+            found = self.vault.standing(token)
+        except VaultError as error:
+            raise self._storage("token", error) from error
+        if found is None:
+            raise _unknown_token()
+        self._check_pace(token)
+        if found.expires <= self._clock():
+            raise Refusal(
+                401, "expired_token",
+                "this token has expired: get another one in its place at /v1/token; it reports "
+                "from the next round on.",
+            )  # fmt: skip
+        return found
+
+    def _check_pace(self, token: bytes) -> None:
+        wait = self._tokens.take(token, self._clock())
+        if wait:
+            raise Refusal(
+                429, "too_many_requests", "this device sends too often: wait, then send it again.",
+                wait,
+            )  # fmt: skip
 
     def _checked(self, handout: Handout, body: bytes, token: bytes) -> bytes:
         """The payload of a report for the round at hand, by the device of this token."""
@@ -245,6 +309,10 @@ class Gateway:
                 f"round {report.round} has closed, the round at hand is {handout.round}: fetch the "
                 f"broadcast; this report counts no more.",
             )  # fmt: skip
+        if self._one_of_many and report.round == handout.round + 1:
+            raise Refusal(
+                503, "no_round", f"round {report.round} opens here in a moment: come back.", 10
+            )
         if report.round > handout.round:
             raise Refusal(
                 400, "wrong_round",
@@ -276,28 +344,47 @@ class Gateway:
     # Everything else
 
     async def _enrol(self, request: Request) -> Response:
-        address = request.client.host if request.client else ""
         try:
-            code = _code_in(await _read(dict(request.scope["headers"]), request.receive, 4096))
-            token = await asyncio.to_thread(self.vault.enrol, code, self._clock())
-        except (BadCode, Refusal) as error:
-            wait = self._addresses.take(address, self._clock())
-            if wait:
-                raise Refusal(
-                    429, "too_many_requests", "too many wrong codes came from this address.", wait
-                ) from error
-            if isinstance(error, Refusal):
-                raise
-            raise Refusal(403, "bad_code", str(error)) from error
+            return await self._enrolment.answer(request)
         except VaultError as error:
             raise self._storage("enrol", error) from error
-        text = base64.urlsafe_b64encode(token).decode().rstrip("=")
-        return JSONResponse({"token": text}, 201, {"cache-control": "no-store"})
+
+    def _enrolled(self, code: str, now: float, seconds: float) -> dict[str, Any]:
+        return enrolment_words(self.vault.enrol(code, now, seconds), now + seconds)
+
+    async def _token(self, request: Request) -> Response:
+        """POST: another token for this one. PUT: the other one, which counts from then on."""
+        if self._handout is None:
+            raise no_round()
+        token = self._token_in(dict(request.scope["headers"]))
+        try:
+            words: dict[str, Any]
+            if request.method == "POST":
+                if self.vault.standing(token) is None:
+                    raise _unknown_token()
+                self._check_pace(token)
+                new = await asyncio.to_thread(self.vault.offer_token, token)
+                words = {"token": token_text(new)}
+            else:
+                seconds = self.limits.token_valid_seconds
+                found = await asyncio.to_thread(
+                    self.vault.take_token, token, self._clock(), seconds
+                )
+                words = {"status": "renewed", "first_round": found.first_round}
+                words |= expiry_words(found.expires)
+        except UnknownToken:
+            raise _unknown_token() from None
+        except RenewedAlready as error:
+            raise Refusal(409, "renewed_already", str(error)) from error
+        except VaultError as error:
+            raise self._storage("token", error) from error
+        status = 201 if request.method == "POST" else 200
+        return JSONResponse(words, status, {"cache-control": "no-store"})
 
     async def _broadcast(self, request: Request) -> Response:
         handout = self._handout
         if handout is None:
-            raise _no_round()
+            raise no_round()
         etag = f'"{handout.digest}"'
         headers = {
             "etag": etag,
@@ -307,16 +394,22 @@ class Gateway:
         }
         if _matches(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
-        if _accepts_gzip(request.headers.get("accept-encoding", "")):
+        zipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
+        body = handout.zipped if zipped else handout.body
+        wait = self._downloads.take(asking_network(request), self._clock(), len(body))
+        if wait:
+            raise Refusal(
+                429, "too_many_requests", "this address has fetched the broadcast too often.", wait
+            )
+        if zipped:
             headers["content-encoding"] = "gzip"
-            return Response(handout.zipped, 200, headers, "application/octet-stream")
-        return Response(handout.body, 200, headers, "application/octet-stream")
+        return Response(body, 200, headers, "application/octet-stream")
 
     async def _digest(self, request: Request) -> Response:
         """What the broadcast in hand is known by: small, and never from a cache."""
         handout = self._handout
         if handout is None:
-            raise _no_round()
+            raise no_round()
         return JSONResponse(
             {"round": handout.round, "sha256": handout.digest, "n_bytes": len(handout.body)},
             headers={"cache-control": "no-store"},
@@ -337,7 +430,7 @@ class Gateway:
         except VaultError as error:
             raise self._storage("round", error) from error
         if round is None or rules is None:
-            raise _no_round()
+            raise no_round()
         return JSONResponse(
             {
                 "round": round.number,
@@ -353,73 +446,68 @@ class Gateway:
         )
 
     async def _health(self, request: Request) -> Response:
-        try:
-            round = self.vault.round()
-        except VaultError as error:
-            raise self._storage("health", error) from error
-        if round is None or self._handout is None:
-            raise _no_round()
+        why = await asyncio.to_thread(self.why_not_ready)
+        if why is not None or self._handout is None:
+            raise no_round() if self._handout is None else self._storage("health", why)
         return JSONResponse({"status": "ok", "round": self._handout.round})
 
-    async def _metrics(self, request: Request) -> Response:
-        lines = self.metrics.lines() + gauges(self._gauges())
-        return Response(
-            "\n".join(lines) + "\n", 200, media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
+    def why_not_ready(self) -> str | None:
+        """Why no report can be taken now, or None.
 
-    def _gauges(self) -> dict[str, tuple[float, str]]:
+        What became of the last report tells it; else the disk is tried, at most once a second.
+        """
+        if self._handout is None:
+            return "no round has been published here yet"
+        if self._draining:
+            return "the operator has asked for no more reports"
+        now, refused = time.monotonic(), self._refused
+        if refused is not None and now - refused[0] < _REFUSED_SECONDS:
+            return f"the disk takes no report: {refused[1]}"
+        tried, why = self._probed
+        if now - tried >= _PROBE_SECONDS:
+            try:
+                self.vault.probe()
+                why = None
+            except VaultError as error:
+                why = f"the disk takes no report: {error}"
+            self._probed = (now, why)
+        return why
+
+    def gauges(self) -> list[Gauge]:
+        """What the vault and the queue hold at this moment."""
         waiting = self._commits.n_waiting if self._commits else 0
-        values: dict[str, tuple[float, str]] = {
-            "nextapp_waiting_reports": (waiting, "Reports that wait for the disk."),
-            "nextapp_open_connections": (self.metrics.connections, "Clients connected."),
-        }
+        found = [Gauge("nextapp_waiting_reports", waiting, "Reports that wait for the disk.")]
         try:
             round, rules = self.vault.round(), self.vault.rules()
-            values["nextapp_devices"] = (self.vault.n_devices(), "Devices enrolled.")
+            found.append(Gauge("nextapp_devices", self.vault.n_devices(), "Devices enrolled."))
         except VaultError:
             self.metrics.storage.add("metrics")
-            return values
+            return found
         if round is not None and rules is not None:
-            for name, value, words in (
-                ("number", round.number, "The round at hand."),
-                ("reports", round.n_reports, "Reports of the round at hand."),
-                ("goal", rules.goal, "Reports at which a round closes."),
-                ("minimum", rules.minimum, "Reports below which it changes nothing."),
-                ("opened_seconds", round.opened, "When it opened, since 1970."),
-                ("deadline_seconds", round.deadline, "When its time is over, since 1970."),
-                ("extensions", round.extensions, "Deadlines it has passed below the minimum."),
-            ):
-                values[f"nextapp_round_{name}"] = (value, words)
-        return values
+            found += [
+                Gauge(f"nextapp_round_{name}", value, words)
+                for name, value, words in (
+                    ("number", round.number, "The round at hand."),
+                    ("reports", round.n_reports, "Reports of the round at hand."),
+                    ("goal", rules.goal, "Reports at which a round closes."),
+                    ("minimum", rules.minimum, "Reports below which it changes nothing."),
+                    ("opened_seconds", round.opened, "When it opened, since 1970."),
+                    ("deadline_seconds", round.deadline, "When its time is over, since 1970."),
+                    ("extensions", round.extensions, "Deadlines it has passed below the minimum."),
+                )
+            ]
+        return found
 
     async def _openapi(self, request: Request) -> Response:
         return JSONResponse(description())
 
-    def _storage(self, where: str, error: VaultError) -> Refusal:
+    def _storage(self, where: str, error: object) -> Refusal:
         self.metrics.storage.add(where)
-        LOG.warning("storage: %s", error)
-        return Refusal(
-            503, "storage", "the server cannot use its disk now: send the same again later.", 10
-        )
+        self._log.warning("storage: %s", error)
+        return no_storage()
 
-    def _counted(
-        self, route: str, endpoint: Callable[[Request], Awaitable[Response]]
-    ) -> Callable[[Request], Awaitable[Response]]:
-        """The endpoint with refusals as answers, and its answers counted."""
-
-        async def answered(request: Request) -> Response:
-            try:
-                response = await endpoint(request)
-            except Refusal as refusal:
-                self.metrics.requests.add(f"{route} {refusal.code}")
-                return refusal.response()
-            except ClientDisconnect:
-                self.metrics.requests.add(f"{route} disconnected")
-                return Response(status_code=400)  # to nobody
-            self.metrics.requests.add(f"{route} {response.status_code}")
-            return response
-
-        return answered
+    def _counted(self, route: str, endpoint: Endpoint) -> Endpoint:
+        return count_answers(self.metrics.requests, route, endpoint)
 
 
 class Metrics:
@@ -431,7 +519,7 @@ class Metrics:
             [*(outcome.value for outcome in Outcome), *_REASONS],
         )  # fmt: skip
         self.requests = Counter(
-            "nextapp_requests_total", "answer", "Other requests by route and answer."
+            "nextapp_requests_total", ("route", "code"), "Other requests by route and answer."
         )
         self.storage = Counter(
             "nextapp_storage_errors_total", "where", "Times the vault refused: disk full, locked.",
@@ -443,7 +531,10 @@ class Metrics:
         )  # fmt: skip
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
-            ["slow", "too_many", "long_head", "bad_http"],
+            [
+                "slow", "too_many", "too_many_of_one_address", "handshake", "no_files", "long_head",
+                "bad_http",
+            ],
         )  # fmt: skip
         self.report_seconds = Histogram(
             "nextapp_report_seconds", "From the request's head to the durable acknowledgement."
@@ -458,25 +549,30 @@ class Metrics:
         self.commit_reports.add(n_reports)
         self.commit_seconds.add(seconds)
 
-    def lines(self) -> list[str]:
+    def of_reports(self) -> list[Metric]:
         return [
-            line
-            for metric in (
-                self.reports, self.requests, self.storage, self.rounds, self.dropped,
-                self.report_seconds, self.commit_seconds, self.commit_reports,
-            )
-            for line in metric.lines()
+            self.reports, self.rounds, self.report_seconds, self.commit_seconds,
+            self.commit_reports,
         ]  # fmt: skip
+
+    def of_requests(self) -> list[Metric]:
+        return [self.requests, self.storage]
+
+    def of_connections(self) -> list[Metric]:
+        return [
+            self.dropped,
+            Gauge("nextapp_open_connections", self.connections, "Clients connected."),
+        ]
 
 
 _REASONS = (
-    "unknown_token", "too_many_requests", "too_large", "bad_report", "wrong_round",
-    "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy", "storage", "no_round",
-    "disconnected",
+    "unknown_token", "expired_token", "new_token", "too_many_requests", "too_large", "bad_report",
+    "wrong_round", "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy",
+    "storage", "no_round", "draining", "disconnected",
 )  # fmt: skip
 
 
-def _answer(status: int, /, **values: str) -> tuple[int, bytes]:
+def _answer(status: int, /, **values: str | bool) -> tuple[int, bytes]:
     return status, json.dumps(values).encode()
 
 
@@ -496,46 +592,19 @@ _ANSWERS = {
 }
 
 
-async def _read(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
-    """The body of a request, of at most so many bytes."""
-    announced = headers.get(b"content-length", b"0")
-    if announced.isdigit() and int(announced) > most:
-        raise _too_large(most)
-    parts, n = [], 0
-    while True:
-        message: Message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
-        n += len(part)
-        if n > most:
-            raise _too_large(most)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return b"".join(parts)
+_DUE_ANSWERS = {
+    **_ANSWERS,
+    Outcome.ACCEPTED: _answer(201, status="accepted", renew=True),
+    Outcome.REPEATED: _answer(200, status="repeated", renew=True),
+}
 
 
-def _too_large(most: int) -> Refusal:
-    return Refusal(413, "too_large", f"the body may have {most} bytes here.")
-
-
-def _no_round() -> Refusal:
-    return Refusal(503, "no_round", "no round has been published here yet: come back later.", 10)
-
-
-def _code_in(body: bytes) -> str:
-    try:
-        values = json.loads(body)
-    except (ValueError, RecursionError):
-        values = None
-    if (
-        isinstance(values, dict)
-        and isinstance(values.get("code"), str)
-        and 0 < len(values["code"]) <= 100
-        and values["code"].isascii()
-    ):
-        return str(values["code"])
-    raise Refusal(400, "bad_request", 'the body must be JSON like {"code": "ABCD-EFGH-JKLM-NPQR"}.')
+def _unknown_token() -> Refusal:
+    return Refusal(
+        401, "unknown_token",
+        "a report needs the header 'Authorization: Bearer TOKEN' with a token that this server "
+        "gave out: enrol at /v1/enrol.",
+    )  # fmt: skip
 
 
 def _matches(if_none_match: str | None, etag: str) -> bool:
@@ -551,14 +620,3 @@ def _accepts_gzip(accepted: str) -> bool:
         if coding == "gzip":
             return not any(re.fullmatch(r"q=0(\.0*)?", word) for word in parameters)
     return False
-
-
-async def _as_json(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(getattr(error, "headers", None) or {})
-    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "error")
-    words = {
-        404: "there is nothing at this path; /openapi.json lists what there is.",
-        405: f"this path takes {headers.get('Allow', 'another method')}.",
-    }.get(status, "the request could not be answered.")
-    return JSONResponse({"error": code, "message": words}, status, headers)

@@ -1,4 +1,4 @@
-"""Connections that are slow, endless or too many are ended before they cost anything."""
+"""Connections that are slow or endless are ended before they cost anything."""
 
 from __future__ import annotations
 
@@ -27,26 +27,27 @@ _LONG_HEAD = _last_words(
 _BAD_HTTP = _last_words("400 Bad Request", "bad_http", "this is not a request of HTTP/1.1.")
 
 
-def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
+def limited_protocol(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
     """uvicorn's protocol for one connection, within these limits.
 
     A request must be there, head and body, within `request_seconds` of its first byte (of the
-    connection, for the first one), and its answer taken within `response_seconds` more.
+    connection, for the first one), and its answer taken within `response_seconds` more. ``seat``
+    is freed when the connection has ended; see `nextapp.server.listening`.
     """
 
     class Guarded(HttpToolsProtocol):
         _timer: asyncio.TimerHandle | None = None
         _in_head = True
-        _n_head = 0
+        _n_head = 0  # bytes that came since the head began
+        _n_fields = 0  # bytes of the head as parsed
         _cycles: tuple[Any, ...] = ()  # requests of this connection that are not answered
+
+        def __init__(self, *, seat: Any, **options: Any) -> None:
+            super().__init__(**options)
+            self._seat = seat
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            metrics.connections = len(self.connections)
-            if len(self.connections) > limits.connections:
-                metrics.dropped.add("too_many")
-                transport.abort()
-                return
             self._arm(limits.request_seconds)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -54,7 +55,7 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
             for cycle in self._cycles:  # uvicorn tells the latest one only
                 cycle.disconnected = True
             super().connection_lost(exc)
-            metrics.connections = len(self.connections)
+            self._seat.free()
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():
@@ -66,13 +67,31 @@ def guarded(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol]:
                     metrics.dropped.add("long_head")
                     self._end(_LONG_HEAD)
 
+        def on_url(self, url: bytes) -> None:
+            super().on_url(url)
+            self._count_field(len(url))
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            super().on_header(name, value)
+            self._count_field(len(name) + len(value) + len(": \r\n"))
+
+        def _count_field(self, n: int) -> None:
+            """A head that comes in one piece is parsed at once: the parser is stopped in it."""
+            self._n_fields += n
+            if self._n_fields > limits.head_bytes:
+                raise ValueError("the head of a request is too long.")  # the parser's to catch
+
         def send_400_response(self, msg: str) -> None:
+            if self._n_fields > limits.head_bytes:
+                metrics.dropped.add("long_head")
+                self._end(_LONG_HEAD)
+                return
             metrics.dropped.add("bad_http")
             self._end(_BAD_HTTP)
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self._in_head, self._n_head = True, 0
+            self._in_head, self._n_head, self._n_fields = True, 0, 0
             self._arm(limits.request_seconds)
 
         def on_headers_complete(self) -> None:

@@ -18,14 +18,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nextapp.data import LaunchLog, synthetic
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.limits import OPTIONS
 from nextapp.randomness import KeyedBits, Words
-from nextapp.wire import Broadcast
+from nextapp.wire import Broadcast, Floats
+
+APPS = 200
+"""Apps of played phones whose server has no list."""
+
+MEASURED = (10, 50)
+"""Launches of a new phone that are predicted and counted, from the first to before the last."""
+
+CUTOFFS = (1, 3, 5)
 
 _POLL_SECONDS = 0.1
 _AT_ONCE = 8
+_DAYS = 3  # of launches
 _BUDGET = 1e6  # played phones are nobody's: their ledgers count and never stop them
 
 
@@ -36,6 +48,38 @@ class PlayedRound:
     round: int
     outcomes: dict[str, int]
     seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class NewPhones:
+    """How well new phones predict, each with what the server had learnt and without it.
+
+    ``hits`` is (n_phones, 2, 3): mean HR@1, 3 and 5 of each phone over its launches `MEASURED`,
+    first without, then with. A launch counts as a hit where its app was among the first n that the
+    phone named just before; an app never launched on the phone is named by no phone.
+    """
+
+    hits: Floats
+    without: str
+
+    def summary(self, seed: int) -> dict[str, Any]:
+        """Means over phones, and the paired gain with its 95 % interval over phones."""
+        gains = self.hits[:, 1] - self.hits[:, 0]
+        columns = np.concatenate([self.hits[:, 0], self.hits[:, 1], gains], axis=1)
+        means, ends = columns.mean(axis=0), interval(bootstrap_means(columns, seed))
+        found: dict[str, Any] = {
+            "n_phones": len(self.hits), "launches": list(MEASURED), "without_means": self.without
+        }  # fmt: skip
+        for place, name in enumerate(("without", "with", "gain")):
+            found[name] = {
+                f"HR@{n}": {
+                    "mean": float(means[3 * place + which]),
+                    "low": float(ends[0, 3 * place + which]),
+                    "high": float(ends[1, 3 * place + which]),
+                }
+                for which, n in enumerate(CUTOFFS)
+            }
+        return found
 
 
 class _RoundBits:
@@ -51,7 +95,7 @@ class _RoundBits:
         return self._bits.words(n)
 
 
-def launches(phones: int, n_apps: int, seed: int, days: int = 3) -> LaunchLog:
+def launches(phones: int, n_apps: int, seed: int, days: int = _DAYS) -> LaunchLog:
     """What the played phones have launched, the same for the same numbers."""
     return synthetic.make(synthetic.fleet_parameters(phones, n_apps, days), seed)
 
@@ -63,16 +107,30 @@ class PlayedFleet:
     ----------
     code
         An enrolment code with a use for every phone.
+    n_apps
+        Apps there are, where the server has no list of them; `APPS` by default.
     """
 
     def __init__(
-        self, url: str, folder: Path, *, phones: int, seed: int, code: str, ca: Path | None = None
+        self,
+        url: str,
+        folder: Path,
+        *,
+        phones: int,
+        seed: int,
+        code: str,
+        ca: Path | None = None,
+        n_apps: int | None = None,
     ) -> None:
         self.url, self.seed, self.ca = url, seed, ca
         with self._client() as client:
-            broadcast = Broadcast.from_bytes(client.broadcast())
-        names = broadcast.apps or tuple(f"app-{row:04d}" for row in range(broadcast.n_apps))
-        log = launches(phones, broadcast.n_apps, seed)
+            self._first = client.broadcast()
+        broadcast = Broadcast.from_bytes(self._first)
+        n_apps = n_apps or (broadcast.n_apps if broadcast.buckets is None else APPS)
+        names = broadcast.apps or tuple(f"app-{row:04d}" for row in range(n_apps))
+        log = launches(phones, len(names), seed)
+        question = broadcast.request.question if broadcast.request else ""
+        predictor = "seqmf" if question == "gradient" else "nextapp"
         folder.mkdir(parents=True, exist_ok=True)
 
         def made(number: int) -> Phone:
@@ -83,6 +141,7 @@ class PlayedFleet:
                 per_report=_BUDGET,
                 hours=0.0,
                 mechanisms=OPTIONS,
+                predictor=predictor,
                 flush_after=None,
             )
             phone = Phone(store)
@@ -95,6 +154,7 @@ class PlayedFleet:
                 phone.join(client, code)
             return phone
 
+        self.folder, self.names, self.predictor = folder, names, predictor
         self._pool = ThreadPoolExecutor(_AT_ONCE)
         self.phones = list(self._pool.map(made, range(phones)))
 
@@ -128,6 +188,57 @@ class PlayedFleet:
             heard(played[-1])
         return played
 
+    def measure_new_phones(
+        self, n: int, code: str, heard: Callable[[int], None] = lambda done: None
+    ) -> NewPhones:
+        """Phones that are none of these join, fetch what was learnt, and are then used.
+
+        Each is played twice, with the broadcast and without: without any or, where it predicts by
+        app vectors, with those that there were when this fleet was made. They send no report.
+        """
+        first = len(self.phones)
+        parameters = synthetic.fleet_parameters(first + n, len(self.names), _DAYS)
+        log = synthetic.make(parameters, self.seed, first)
+        before = self._first if self.predictor == "seqmf" else None
+        hits = []
+        for number in range(n):
+            rows = slice(log.starts[number], log.starts[number + 1])
+            apps, times = log.app[rows].tolist(), (log.time[rows] / 1000).tolist()
+            launched = [(self.names[app], when) for app, when in zip(apps, times, strict=True)]
+            if len(launched) >= MEASURED[1]:
+                name = f"new-{first + number:05d}"
+                without = self._played_alone(f"{name}-without", launched, before)
+                with self._client() as client:
+                    learnt = client.current()[1]
+                    joined = self._played_alone(
+                        f"{name}-with", launched, learnt, lambda phone: phone.join(client, code)
+                    )
+                hits.append([without, joined])
+            heard(number + 1)
+        if not hits:
+            raise ValueError(
+                f"none of the {n} new phones has {MEASURED[1]} launches: play more of them."
+            )
+        return NewPhones(np.array(hits), "the first app vectors" if before else "no server")
+
+    def _played_alone(
+        self,
+        name: str,
+        launched: list[tuple[str, float]],
+        broadcast: bytes | None,
+        join: Callable[[Phone], None] = lambda phone: None,
+    ) -> list[float]:
+        """HR@1, 3, 5 of a phone with a store of its own, which has this broadcast if any."""
+        store = Store.create(
+            self.folder / f"{name}.sqlite", predictor=self.predictor, flush_after=None
+        )
+        start = launched[0][1]
+        with Phone(store, clock=lambda: start) as phone:
+            join(phone)
+            if broadcast is not None:
+                phone.take(broadcast)
+            return _hit_rates(phone, launched[: MEASURED[1]])
+
     def round(self) -> dict[str, Any]:
         """The server's round at hand."""
         context = ssl.create_default_context(cafile=self.ca) if self.ca else None
@@ -147,3 +258,14 @@ class PlayedFleet:
     def _client(self) -> Iterator[Client]:
         with Client(self.url, ca=self.ca, attempts=8) as client:
             yield client
+
+
+def _hit_rates(phone: Phone, launched: list[tuple[str, float]]) -> list[float]:
+    """Mean HR@1, 3 and 5 over the launches `MEASURED`; the phone sees them one by one."""
+    places = []
+    for number, (app, when) in enumerate(launched):
+        if number >= MEASURED[0]:
+            named = phone.predict(max(CUTOFFS), when)
+            places.append(named.index(app) if app in named else max(CUTOFFS))
+        phone.observe(app, when, zone=0)
+    return [float(np.mean([place < n for place in places])) for n in CUTOFFS]

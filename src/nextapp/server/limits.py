@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import math
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -13,12 +15,16 @@ class Limits:
 
     A device may send ``token_burst`` requests at once and one every ``token_seconds`` in the long
     run; an address may send as many wrong enrolment codes by ``address_burst`` and
-    ``address_seconds``.
+    ``address_seconds``, and fetch ``download_bytes`` of broadcasts at once and as many a second as
+    ``download_rate`` in the long run. A token is valid for ``token_valid_seconds``, and devices are
+    asked to renew it in the last quarter of that. All phones together may enrol ``enrol_burst`` at
+    once, then one every ``enrol_seconds``.
     """
 
     connections: int = 4096
+    address_connections: int = 256
+    handshake_seconds: float = 10.0
     head_bytes: int = 32 << 10
-    body_bytes: int = 64 << 10
     request_seconds: float = 20.0
     response_seconds: float = 60.0
     keep_alive_seconds: int = 30
@@ -27,11 +33,21 @@ class Limits:
     token_seconds: float = 2.0
     address_burst: float = 20.0
     address_seconds: float = 10.0
+    download_bytes: float = 64e6
+    download_rate: float = 4e6
+    enrol_burst: float = 500.0
+    enrol_seconds: float = 0.02
+    token_valid_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ValueError(f"the limit {name} must be a number > 0, got {value!r}.")
+
+    @property
+    def renewal_seconds(self) -> float:
+        """How long before it expires a token shall be renewed; 0 for one that never does."""
+        return self.token_valid_seconds / 4 if math.isfinite(self.token_valid_seconds) else 0.0
 
 
 class Allowance:
@@ -53,3 +69,20 @@ class Allowance:
         if len(self._left) > self.most_keys:
             self._left.popitem(last=False)
         return wait
+
+
+def network_of(host: str) -> str:
+    """What counts as one address: for IPv6 the /64 that one subscriber has.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8:0:1:a::7"), network_of("::ffff:192.0.2.7")
+    ('192.0.2.7', '2001:db8:0:1::', '192.0.2.7')
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_address(int(address) >> 64 << 64))

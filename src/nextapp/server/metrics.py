@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Counter:
-    """A count for each value of one label."""
+    """A count for each value of a label, or for each values of several."""
 
-    def __init__(self, name: str, label: str, words: str, values: Sequence[str] = ()) -> None:
-        self.name, self.label, self.words = name, label, words
-        self.counts = dict.fromkeys(values, 0)
+    def __init__(
+        self, name: str, labels: str | tuple[str, ...], words: str, values: Sequence[str] = ()
+    ) -> None:
+        self.name, self.words = name, words
+        self.labels = (labels,) if isinstance(labels, str) else labels
+        self.counts: dict[tuple[str, ...], int] = {(value,): 0 for value in values}
 
-    def add(self, value: str, n: int = 1) -> None:
-        self.counts[value] = self.counts.get(value, 0) + n
+    def add(self, *values: str, n: int = 1) -> None:
+        self.counts[values] = self.counts.get(values, 0) + n
 
-    def lines(self) -> list[str]:
+    kind = "counter"
+
+    def samples(self, experiment: str = "") -> list[str]:
         return [
-            f"# HELP {self.name} {self.words}",
-            f"# TYPE {self.name} counter",
-            *(
-                f'{self.name}{{{self.label}="{value}"}} {count}'
-                for value, count in self.counts.items()
-            ),
+            f"{self.name}{_labels(zip(self.labels, values, strict=True), experiment)} {count}"
+            for values, count in self.counts.items()
         ]
 
 
@@ -41,19 +43,56 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
-    def lines(self) -> list[str]:
-        lines = [f"# HELP {self.name} {self.words}", f"# TYPE {self.name} histogram"]
-        below = 0
+    kind = "histogram"
+
+    def samples(self, experiment: str = "") -> list[str]:
+        lines, below = [], 0
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             below += count
-            lines.append(f'{self.name}_bucket{{le="{bound}"}} {below}')
-        return [*lines, f"{self.name}_sum {self.total!r}", f"{self.name}_count {below}"]
+            labels = _labels([("le", str(bound))], experiment)
+            lines.append(f"{self.name}_bucket{labels} {below}")
+        labels = _labels([], experiment)
+        return [
+            *lines,
+            f"{self.name}_sum{labels} {self.total!r}",
+            f"{self.name}_count{labels} {below}",
+        ]
 
 
-def gauges(values: Mapping[str, tuple[float, str]]) -> list[str]:
-    """Lines for values that are read off at this moment, by name: (value, words)."""
-    return [
-        line
-        for name, (value, words) in values.items()
-        for line in (f"# HELP {name} {words}", f"# TYPE {name} gauge", f"{name} {value!r}")
-    ]
+@dataclass(frozen=True)
+class Gauge:
+    """A value that is read off at this moment."""
+
+    name: str
+    value: float
+    words: str
+    kind = "gauge"
+
+    def samples(self, experiment: str = "") -> list[str]:
+        return [f"{self.name}{_labels([], experiment)} {self.value!r}"]
+
+
+Metric = Counter | Histogram | Gauge
+
+
+def exposition(parts: Mapping[str, Sequence[Metric]]) -> list[str]:
+    """The lines of all metrics, by the name of the experiment they are of; "" for those of none.
+
+    What stands in several experiments comes together, each with its label.
+    """
+    named: dict[str, list[tuple[str, Metric]]] = {}
+    for experiment, metrics in parts.items():
+        for metric in metrics:
+            named.setdefault(metric.name, []).append((experiment, metric))
+    lines = []
+    for name, found in named.items():
+        first = found[0][1]
+        lines += [f"# HELP {name} {first.words}", f"# TYPE {name} {first.kind}"]
+        for experiment, metric in found:
+            lines += metric.samples(experiment)
+    return lines
+
+
+def _labels(pairs: Iterable[tuple[str, str]], experiment: str) -> str:
+    named = [*pairs, *([("experiment", experiment)] if experiment else [])]
+    return "{" + ",".join(f'{label}="{value}"' for label, value in named) + "}" if named else ""

@@ -31,7 +31,9 @@ def _error(words: str, *codes: str, headers: dict[str, Any] | None = None) -> di
     }
 
 
-def _json(words: str, properties: dict[str, Any]) -> dict[str, Any]:
+def _json(
+    words: str, properties: dict[str, Any], optional: dict[str, Any] | None = None
+) -> dict[str, Any]:
     return {
         "description": words,
         "content": {
@@ -39,7 +41,7 @@ def _json(words: str, properties: dict[str, Any]) -> dict[str, Any]:
                 "schema": {
                     "type": "object",
                     "required": list(properties),
-                    "properties": properties,
+                    "properties": {**properties, **(optional or {})},
                 }
             }
         },
@@ -51,9 +53,10 @@ _LARGE = _error("The body is larger than any of its kind.", "too_large")
 _OFTEN = _error("Too many requests.", "too_many_requests", headers=_RETRY)
 _STORAGE = _error(
     "Not now; nothing was stored. Send the same again later.",
-    "storage", "busy", "no_round",
+    "storage", "busy", "no_round", "draining",
     headers=_RETRY,
 )  # fmt: skip
+_TOKEN = {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"}
 _TIME = {"type": "number", "description": "Seconds since 1970."}
 _COUNT = {"type": "integer", "minimum": 0}
 _DIGEST = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -83,7 +86,9 @@ def _document() -> dict[str, Any]:
         "info": {
             "title": "nextapp gateway",
             "version": __version__,
-            "description": "Broadcasts down, reports up. docs/protocol.md has the byte formats.",
+            "description": "Broadcasts down, reports up. docs/protocol.md has the byte formats. "
+            "Where there are several experiments, what is at /v1/ here is at /v1/experiments/N/, "
+            "but for /v1/enrol.",
         },
         "paths": {
             "/v1/enrol": {
@@ -112,7 +117,11 @@ def _document() -> dict[str, Any]:
                     "responses": {
                         "201": _json(
                             "Enrolled. The token is shown this once.",
-                            {"token": {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"}},
+                            {"token": _TOKEN},
+                            {
+                                "expires": _TIME,
+                                "experiment": {"type": "integer", "minimum": 1, "maximum": 16},
+                            },
                         ),
                         "400": _error("Not a JSON object with a code.", "bad_request", "bad_http"),
                         "403": _error("The code is unknown, used up or expired.", "bad_code"),
@@ -145,6 +154,7 @@ def _document() -> dict[str, Any]:
                             "description": "The broadcast in hand is the current one.",
                             "headers": _ROUND_HEADERS,
                         },
+                        "429": _OFTEN,
                         "503": _STORAGE,
                     },
                 }
@@ -198,10 +208,12 @@ def _document() -> dict[str, Any]:
                         "200": _json(
                             "The same bytes were stored before.",
                             {"status": {"const": "repeated"}},
+                            {"renew": {"const": True}},
                         ),
                         "201": _json(
                             "Stored durably; it will be in the round's sum once.",
                             {"status": {"const": "accepted"}},
+                            {"renew": {"const": True}},
                         ),
                         "400": _error(
                             "Not a report that this round takes.",
@@ -213,15 +225,53 @@ def _document() -> dict[str, Any]:
                             "out_of_range",
                             "wrong_coins",
                         ),
-                        "401": _error("No token, or one that is not known.", "unknown_token"),
+                        "401": _error(
+                            "No token, or one that is not known or has expired.",
+                            "unknown_token",
+                            "expired_token",
+                        ),
                         "408": _SLOW,
-                        "409": _error("Other bytes of this device count.", "already_reported"),
+                        "409": _error(
+                            "Other bytes of this device count, or its token counts from the next "
+                            "round on.",
+                            "already_reported",
+                            "new_token",
+                        ),
                         "410": _error("The round has closed.", "round_closed"),
                         "413": _LARGE,
                         "429": _OFTEN,
                         "503": _STORAGE,
                     },
                 }
+            },
+            "/v1/token": {
+                "post": {
+                    "operationId": "renew",
+                    "summary": "Another token for this one; it counts once it is confirmed.",
+                    "security": [{"token": []}],
+                    "responses": {
+                        "201": _json("The same for as long as it is open.", {"token": _TOKEN}),
+                        "401": _error("A token that is not known.", "unknown_token"),
+                        "409": _error("It is new in this round.", "renewed_already"),
+                        "429": _OFTEN,
+                        "503": _STORAGE,
+                    },
+                },
+                "put": {
+                    "operationId": "confirm",
+                    "summary": "With the other token: from now on it counts, and the old one not.",
+                    "security": [{"token": []}],
+                    "responses": {
+                        "200": _json(
+                            "It counts.",
+                            {"status": {"const": "renewed"}, "first_round": _COUNT},
+                            {"expires": _TIME},
+                        ),
+                        "401": _error("A token that was not offered.", "unknown_token"),
+                        "429": _OFTEN,
+                        "503": _STORAGE,
+                    },
+                },
             },
             "/v1/round": {
                 "get": {
@@ -252,18 +302,6 @@ def _document() -> dict[str, Any]:
                     "responses": {
                         "200": _json("They can.", {"status": {"const": "ok"}, "round": _COUNT}),
                         "503": _STORAGE,
-                    },
-                }
-            },
-            "/metrics": {
-                "get": {
-                    "operationId": "metrics",
-                    "summary": "Counts and gauges in the text format of Prometheus.",
-                    "responses": {
-                        "200": {
-                            "description": "The metrics.",
-                            "content": {"text/plain": {"schema": {"type": "string"}}},
-                        }
                     },
                 }
             },

@@ -36,7 +36,7 @@ class RoundRules:
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"a round's seconds must be a number > 0, got {self.seconds!r}.")
 
-    def opened(self, number: int, now: float) -> Round:
+    def open_round(self, number: int, now: float) -> Round:
         return Round(number, opened=now, deadline=now + self.seconds)
 
     def verdict(self, round: Round, now: float) -> Verdict:
@@ -46,7 +46,7 @@ class RoundRules:
             return Verdict.WAIT
         return Verdict.CLOSE if round.n_reports >= self.minimum else Verdict.EXTEND
 
-    def extended(self, round: Round, now: float) -> Round:
+    def extend_round(self, round: Round, now: float) -> Round:
         return replace(round, deadline=now + self.seconds, extensions=round.extensions + 1)
 
 

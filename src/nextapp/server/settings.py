@@ -13,40 +13,72 @@ import numpy as np
 from nextapp.learners import (
     OPTIMISERS,
     CrowdLearner,
+    CrowdRequests,
     Learner,
     Optimiser,
     SeqMFLearner,
     State,
+    add_apps,
     random_vectors,
 )
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
+from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, mechanism
+from nextapp.privacy.codebook import Codebook, fewest_bits
+from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits
 from nextapp.server.rounds import RoundRules
 from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
-from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+from nextapp.wire import Broadcast, Buckets, ModelSettings, ReportRequest
 from nextapp.wire import settings_from as model_settings_from
 
 CHANGEABLE = ("goal", "minimum", "deadline")
+"""May change between two starts, or by `administration.change`, which also changes ``epsilon``."""
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "crowd": {"mechanism": "walsh", "epsilon": 1.0, "goal": 10_000, "minimum": 100},
+    "seqmf": {},
+}
+"""What may be learnt, and the defaults that go with it.
+
+crowd: what follows what, for phones that predict by their habits. ε 1 is what phones allow for a
+report and a day unless their owners say otherwise, and 10 is what they allow for life.
+seqmf: the paper's app vectors. What a report is and what it costs has no default there.
+"""
+
+OF_CODEWORDS = (Codebook.name, Walsh.name)
+"""Of these a new server of the crowd asks for few codewords (`fewest_bits`): liars weigh less."""
+
+ANSWER_NORM = 1.0
+"""The ℓ2 norm of what a phone tells of its launches or transitions, so the clip of the crowd."""
 
 
 @dataclass(frozen=True)
 class FederationSettings:
-    """A federation. What a report is and what it costs a phone has no default.
+    """A federation.
 
     ``deadline`` is how many seconds a round is open; ``goal`` and ``minimum`` as in `RoundRules`.
-    These three may change between two starts, the others are fixed with the first: they are what
-    the app vectors and the privacy of the reports rest on.
+    These three may change between two starts, and where the crowd is learnt ``epsilon`` from one
+    round to the next. The others are fixed with the first start: they are what is learnt and the
+    privacy of the reports rest on. `settings_of` knows the `DEFAULTS`.
+
+    ``learn`` is crowd or seqmf. The crowd: ``buckets`` and ``salt`` make the catalogue where no
+    list is given, ``slots`` is how many apps are asked about, ``launches_every`` as in
+    `CrowdRequests`. SeqMF: ``clip``, ``dim`` and all after it.
     """
 
     mechanism: str
     epsilon: float
+    learn: str = "crowd"
     clip: float | None = None
     options: Mapping[str, int | float | str] = field(default_factory=dict)
     goal: int = 1000
     minimum: int = 100
     deadline: float = 86_400.0
+    buckets: int = 1 << 16
+    salt: str = ""
+    slots: int = 1023
+    launches_every: int = 5
     dim: int = 16
     scale: float = 0.1
     seed: int = 0
@@ -55,56 +87,104 @@ class FederationSettings:
     model: ModelSettings = ModelSettings()
 
     def __post_init__(self) -> None:
+        if self.learn not in DEFAULTS:
+            raise ValueError(unknown("thing to learn", self.learn, DEFAULTS))
         if self.optimiser not in OPTIMISERS:
             raise ValueError(unknown("optimiser", self.optimiser, OPTIMISERS))
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         RoundRules(self.goal, self.minimum, self.deadline)
         self._optimiser()
-        self._mechanism(1, self.dim)
+        if self.learn == "crowd":
+            requests = self.requests
+            Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
+            self._mechanism(self.slots, self.slots + 1, requests.transitions.clip)
+            self._mechanism(self.buckets, 1, requests.launches.clip)
+        elif self.mechanism in FREQUENCY_MECHANISMS:
+            raise ValueError(
+                f"{self.mechanism} reports shares, not gradients: it is for --learn crowd."
+            )
+        else:
+            self._mechanism(1, self.dim, self.clip)
 
     @property
     def rules(self) -> RoundRules:
         return RoundRules(self.goal, self.minimum, self.deadline)
 
     @property
-    def request(self) -> ReportRequest:
-        return ReportRequest(self.mechanism, self.epsilon, self.clip, dict(self.options))
-
-    def new_learner(self, apps: tuple[str, ...], start: Broadcast | None = None) -> Learner:
-        """Round 0: of Q, or of the crowd's shares if that is what phones report.
-
-        With a `start` its crowd is taken over, and its app vectors where they have `dim` numbers
-        each; else app vectors have their random start, the same for the same seed.
-        """
-        if self.of_the_crowd:
-            vectors = None if start is None else start.app_vectors
-            return CrowdLearner(
-                self._frequency_mechanism(len(apps)),
-                apps,
-                app_vectors=vectors,
-                settings=self.model,
-                options=self.options,
+    def requests(self) -> CrowdRequests:
+        """What phones are asked by a server of the crowd."""
+        if self.clip is not None:
+            raise ValueError(
+                "the crowd needs no clip, what phones tell has length 1: leave it out."
             )
-        if start is not None and start.dim == self.dim:
-            vectors = start.app_vectors
-        else:
-            bits = KeyedBits(self.seed, purpose="Q").generator()
-            vectors = random_vectors(len(apps), self.dim, self.scale, bits)
-        mechanism = self._mechanism(*vectors.shape)
-        crowd = None if start is None else start.crowd
+        clip = None if self.mechanism in FREQUENCY_MECHANISMS else ANSWER_NORM
+        transitions, launches = (
+            ReportRequest(self.mechanism, self.epsilon, clip, dict(self.options), question)
+            for question in ("transitions", "launches")
+        )
+        return CrowdRequests(transitions, launches, self.launches_every, self.slots)
+
+    def new_learner(self, apps: tuple[str, ...] | None, start: Learner | None = None) -> Learner:
+        """Round 0 of what is learnt, for the apps of a list; None: the crowd's need no list.
+
+        With a `start` it goes on with what that one has learnt, as far as it can.
+        """
+        if self.learn == "crowd":
+            return self._crowd_learner(apps, start)
+        told = None if start is None else start.broadcast
+        if apps is None:
+            raise ValueError(
+                "app vectors need a catalogue: --apps FILE with one app name a line, or --apps N "
+                "for apps that are known by number."
+            )
+        crowd = None if told is None else told.crowd
+        if told is not None and crowd is not None and told.apps != apps[: told.n_apps]:
+            crowd = None  # its rows are others
+        bits = KeyedBits(self.seed, purpose="Q").generator()
+        vectors = random_vectors(len(apps), self.dim, self.scale, bits)
+        if told is not None and told.dim == self.dim:
+            grown = self.grow_catalogue(told, apps)
+            vectors, crowd = grown.app_vectors, grown.crowd
+        elif crowd is not None:
+            crowd = add_apps(crowd, len(apps))
+        request = ReportRequest(self.mechanism, self.epsilon, self.clip, dict(self.options))
         return SeqMFLearner(
-            vectors, self.model, self._optimiser(), mechanism, apps, self.request, crowd
+            vectors,
+            self.model,
+            self._optimiser(),
+            self._mechanism(len(apps), self.dim, self.clip),
+            apps,
+            request,
+            crowd,
         )
 
-    def restored_learner(self, state: State) -> Learner:
-        """The learner of a checkpoint."""
-        n_apps, d = state.tensors["app_vectors"].shape
-        if self.of_the_crowd:
-            return CrowdLearner.restore(state, self._frequency_mechanism(n_apps))
-        return SeqMFLearner.restore(state, self._optimiser(), self._mechanism(n_apps, d))
+    def _crowd_learner(self, apps: tuple[str, ...] | None, start: Learner | None) -> CrowdLearner:
+        if isinstance(start, CrowdLearner):
+            learner = start.continue_with(self.requests)
+            if apps is not None:
+                learner.grow(apps)
+            return learner
+        if apps is None and start is not None:
+            apps = start.broadcast.apps
+        if apps is None:
+            empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
+            return CrowdLearner(self.requests, empty, settings=self.model)
+        if len(apps) <= self.slots:
+            return CrowdLearner(self.requests, apps, settings=self.model)
+        empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
+        return CrowdLearner.of_list(self.requests, apps, empty, settings=self.model)
 
-    def grown(self, broadcast: Broadcast, apps: tuple[str, ...]) -> Broadcast:
+    def restored_learner(self, state: State) -> Learner:
+        """The learner of a checkpoint, which asks for the ε that it asked for then."""
+        if self.learn == "crowd":
+            asked = json.loads(state.words.get("requests", "{}")).get("transitions", {})
+            then = replace(self, epsilon=asked.get("epsilon", self.epsilon))
+            return CrowdLearner.restore(state, then.requests)
+        n_apps, d = state.tensors["app_vectors"].shape
+        return SeqMFLearner.restore(state, self._optimiser(), self._mechanism(n_apps, d, self.clip))
+
+    def grow_catalogue(self, broadcast: Broadcast, apps: tuple[str, ...]) -> Broadcast:
         """The broadcast with further apps after those it has: random vectors, nothing told yet."""
         n_known = broadcast.n_apps
         if apps[:n_known] != broadcast.apps:
@@ -116,35 +196,18 @@ class FederationSettings:
             return broadcast
         bits = KeyedBits(self.seed, round=n_known, purpose="Q").generator()
         more = random_vectors(len(apps) - n_known, broadcast.dim, self.scale, bits)
-        crowd = broadcast.crowd
-        if crowd is not None:
-            crowd = replace(
-                crowd,
-                popularity=np.append(crowd.popularity, np.zeros(len(more))),
-                starts=np.append(crowd.starts, np.full(len(more), crowd.starts[-1])),
-            )
+        crowd = broadcast.crowd and add_apps(broadcast.crowd, len(apps))
         vectors = np.concatenate([broadcast.app_vectors, more])
         return replace(broadcast, app_vectors=vectors, apps=apps, crowd=crowd)
-
-    @property
-    def of_the_crowd(self) -> bool:
-        """Whether phones report shares of launches, not gradients."""
-        return issubclass(MECHANISMS[self.mechanism], FrequencyMechanism)
-
-    def _frequency_mechanism(self, n_apps: int) -> FrequencyMechanism:
-        made = self._mechanism(n_apps, n_apps + 1)
-        if not isinstance(made, FrequencyMechanism):
-            raise ValueError(f"{self.mechanism} does not report shares.")
-        return made
 
     def _optimiser(self) -> Optimiser:
         return OPTIMISERS[self.optimiser](self.rate)
 
-    def _mechanism(self, n_apps: int, d: int) -> Mechanism:
-        clip = {} if self.clip is None else {"clip": self.clip}
+    def _mechanism(self, n_apps: int, d: int, clip: float | None) -> Mechanism:
+        radius = {} if clip is None else {"clip": clip}
         try:
             made = mechanism(
-                self.mechanism, n_apps=n_apps, d=d, epsilon=self.epsilon, **clip, **self.options
+                self.mechanism, n_apps=n_apps, d=d, epsilon=self.epsilon, **radius, **self.options
             )
         except TypeError as error:
             raise ValueError(str(error)) from error
@@ -162,32 +225,43 @@ class FederationSettings:
     def read(cls, path: Path) -> FederationSettings:
         """As they were written; a file that was changed by hand is checked like any other."""
         try:
-            return settings_of(json.loads(path.read_text(encoding="utf-8")))
+            values = json.loads(path.read_text(encoding="utf-8"))
+            if "learn" not in values:  # written before there was a choice
+                of_shares = values.get("mechanism") in FREQUENCY_MECHANISMS
+                values["learn"] = "crowd" if of_shares else "seqmf"
+            return settings_of(values)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
 
 def settings_of(values: Mapping[str, Any]) -> FederationSettings:
-    """From plain values, as a TOML file or an options' table gives them."""
+    """From plain values, as a TOML file or an options' table gives them, over the `DEFAULTS`."""
     check_keys(values, [each.name for each in fields(FederationSettings)])
+    learn = values.get("learn", "crowd")
+    if learn not in DEFAULTS:
+        raise ValueError(unknown("thing to learn", str(learn), DEFAULTS))
+    values = {**DEFAULTS[learn], **values}
     for needed in ("mechanism", "epsilon"):
         if needed not in values:
             raise ValueError(
                 f"the settings name no {needed}: give --{needed}. It decides what a phone gives "
                 f"away and has no default."
             )
-    return settings_from(FederationSettings, values, {"model": model_settings_from})
+    settings = settings_from(FederationSettings, values, {"model": model_settings_from})
+    if learn == "crowd" and "options" not in values and settings.mechanism in OF_CODEWORDS:
+        settings = replace(settings, options={"b": fewest_bits(settings.epsilon)})
+    return settings
 
 
-def changed(before: FederationSettings, given: Mapping[str, Any]) -> FederationSettings:
+def change_settings(before: FederationSettings, given: Mapping[str, Any]) -> FederationSettings:
     """The settings of a federation that goes on, with those that may change as they are given."""
     wanted = settings_of({**asdict(before), **given})
     for key, old in asdict(before).items():
         new = asdict(wanted)[key]
         if new != old and key not in CHANGEABLE:
             raise ValueError(
-                f"this federation was started with {key} = {old!r}, not {new!r}, and its app "
-                f"vectors rest on that. {', '.join(CHANGEABLE)} may change; for another {key} "
-                f"start in another folder."
+                f"this federation was started with {key} = {old!r}, not {new!r}, and what it has "
+                f"learnt rests on that. {', '.join(CHANGEABLE)} may change, and epsilon by nextapp "
+                f"admin set; for another {key} stop it and go on in another folder with --start."
             )
     return wanted

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import logging
-import socket
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
+from nextapp.learners import CrowdLearner, Learner
+from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.gateway import Gateway
-from nextapp.server.http_limits import guarded
 from nextapp.server.rounds import RoundRules, Verdict
-from nextapp.server.settings import FederationSettings, changed, settings_of
-from nextapp.server.vault import Vault, VaultError
+from nextapp.server.settings import FederationSettings, change_settings, settings_of
+from nextapp.server.vault import Vault
+from nextapp.wire import Broadcast
 
 LOG = logging.getLogger("nextapp.coordinator")
-
-_TICK_SECONDS = 0.1
-_RETRY_SECONDS = 5.0
 
 
 class SingleProcess:
@@ -33,17 +27,48 @@ class SingleProcess:
 
     Every step can be cut off by a crash and done again: a round is closed in the vault, reduced in
     the vault, absorbed with a checkpoint, and only then the next one is published. `resume` goes on
-    from whichever of these was the last.
+    from whichever of these was the last. ``catalogue`` reads the list of apps, which may have grown
+    since, and ``wanted`` the ε that the operator wants; both are asked at the end of every round,
+    and what they say holds from the next one on.
     """
 
-    def __init__(self, coordinator: Coordinator, vault: Vault, rules: RoundRules) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        vault: Vault,
+        rules: RoundRules,
+        catalogue: Callable[[], tuple[str, ...]] | None = None,
+        wanted: Callable[[], float] | None = None,
+    ) -> None:
         self.coordinator = coordinator
         self.vault = vault
         self.rules = rules
+        self.catalogue = catalogue
+        self.wanted = wanted
         self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
+        self._catch_up()
+        rules = self.rules
+        self._publish(now)
+        self.rules = rules  # as given at this start
+        self.coordinator.minimum = rules.minimum
+        self.vault.amend(rules, now)
+
+    def finish(self) -> None:
+        """Close the open round with the reports it has, for a federation that goes on elsewhere.
+
+        Its reports are in the learner and the accounts then, and no round is open.
+        """
+        self._catch_up()
+        round = self.vault.round()
+        if round is not None and round.number == self.coordinator.round:
+            self.vault.close_round(round.number)
+            self._reduce_and_absorb()
+            self.coordinator.save()
+
+    def _catch_up(self) -> None:
         round = self.vault.round()
         if round is not None:
             while self.coordinator.round < round.number:
@@ -51,9 +76,10 @@ class SingleProcess:
             if round.number < self.coordinator.round and self.vault.reduced(round.number) is None:
                 # A vault older than its checkpoints: these reports are in a step already.
                 self.vault.close_round(round.number)
-                self.vault.reduce(round.number, self.coordinator.learner.mechanism)
-        self._publish(now)
-        self.vault.amend(self.rules, now)
+                published = self.vault.published()
+                if published is not None:
+                    asked = requested_mechanism(Broadcast.from_bytes(published.broadcast))
+                    self.vault.reduce(round.number, asked)
 
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say.
@@ -64,17 +90,59 @@ class SingleProcess:
             verdict = self.vault.settle(now)
             if verdict is not Verdict.CLOSE:
                 return verdict
-            number = self.coordinator.round
-            reduced = self.vault.reduce(number, self.coordinator.learner.mechanism)
-            self._absorbed = self.coordinator.absorbed([reduced])
+            self._grow()
+            self.coordinator.minimum = (self.vault.rules() or self.rules).minimum
+            self._absorbed = self._reduce_and_absorb()
+            self._follow_wanted()
         self.coordinator.save()
         self._publish(now)
         closed, self._absorbed = self._absorbed, None
         return closed
 
+    def _reduce_and_absorb(self) -> Closed:
+        reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
+        return self.coordinator.absorb_in_memory([reduced])
+
+    def _grow(self) -> None:
+        """Take further apps of the list into the next round; a list that does not go on is left."""
+        learner = self.coordinator.learner
+        if self.catalogue is None or not isinstance(learner, CrowdLearner):
+            return
+        try:
+            learner.grow(self.catalogue())
+        except (OSError, ValueError) as error:
+            LOG.warning("the list of apps stays as it was: %s", error)
+
+    def _follow_wanted(self) -> None:
+        """Ask for the ε that the operator wants, in the round that comes."""
+        if self.wanted is not None:
+            try:
+                self._ask(self.wanted())
+            except (OSError, ValueError) as error:
+                LOG.warning("phones are asked for the same ε as before: %s", error)
+
+    def _ask(self, epsilon: float) -> None:
+        """Ask for reports of this ε in the round at hand, which no phone has seen yet."""
+        learner = self.coordinator.learner
+        if not isinstance(learner, CrowdLearner):
+            return
+        before = learner.requests
+        if before.transitions.epsilon != epsilon:
+            requests = replace(
+                before,
+                transitions=replace(before.transitions, epsilon=epsilon),
+                launches=replace(before.launches, epsilon=epsilon),
+            )
+            self.coordinator.learner = learner.continue_with(requests)
+
     def _publish(self, now: float) -> None:
+        self.rules = self.vault.rules() or self.rules  # an operator may have changed them since
+        self.coordinator.minimum = self.rules.minimum
         self.vault.publish(
-            self.rules.opened(self.coordinator.round, now), self.coordinator.published(), self.rules
+            self.rules.open_round(self.coordinator.round, now),
+            self.coordinator.published(),
+            self.rules,
+            self.coordinator.learner.mechanism.guarantee.epsilon,
         )
 
     def _absorb_again(self, vault_round: int) -> None:
@@ -84,9 +152,13 @@ class SingleProcess:
             raise ValueError(
                 f"the checkpoints end at round {number}, the vault is at round {vault_round} and "
                 f"no longer has the sums in between: restore checkpoints and vault from the same "
-                f"backup, or go on from these app vectors with --skip-to {vault_round + 1}."
+                f"backup, or go on with what is learnt here by --skip-to {vault_round + 1}."
             )
-        self.coordinator.absorb([reduced])
+        self.coordinator.absorb_in_memory([reduced])
+        epsilon = self.vault.epsilon_asked(self.coordinator.round)
+        if epsilon is not None:  # phones have seen this round, with the ε of that time
+            self._ask(epsilon)
+        self.coordinator.save()
 
 
 @contextmanager
@@ -124,31 +196,29 @@ def create_or_resume(
     given
         Settings that were asked for this time; see `settings`.
     apps
-        The catalogue of a new federation.
+        The list of apps; a federation of the crowd needs none. One that goes on takes those that
+        were added at its end.
     skip_to
         Pass over rounds until this one, after a restore.
     start
-        The folder of another federation, stopped, where a new one goes on: with its catalogue, app
-        vectors, crowd, accounting and round number, under other settings; `apps` may add to it.
+        The folder of another federation, stopped, where a new one goes on: with its catalogue, what
+        it has learnt, its accounting and round number, under other settings; `apps` may add to it.
+        Its open round is closed first, with the reports it has.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
     settings = settings_for(folder, given, apps, start)
     if path.exists():
-        coordinator = Coordinator.resumed(
+        coordinator = Coordinator.resume(
             checkpoints, settings.restored_learner, minimum=settings.minimum
         )
-        known = coordinator.learner.broadcast.apps
-        if apps is not None and apps != known:
-            raise ValueError(
-                f"the catalogue of {folder} has {len(known):,} apps and is not the one given: "
-                f"leave --apps out, or start in another folder."
-            )
+        if _takes_list(coordinator.learner, apps, folder):
+            coordinator.save()
     else:
         if start is not None:
-            return _continued(start, settings, folder, apps), settings
-        coordinator = Coordinator.started(
-            settings.new_learner(_needed(apps)), checkpoints, minimum=settings.minimum
+            return _continue_from(start, settings, folder, apps), settings
+        coordinator = Coordinator.start(
+            settings.new_learner(apps), checkpoints, minimum=settings.minimum
         )
     settings.write(path)
     if skip_to is not None:
@@ -162,40 +232,51 @@ def settings_for(
     """The settings under which `create_or_resume` would go on or begin; it writes nothing."""
     path = folder / "settings.json"
     if path.exists():
-        return changed(FederationSettings.read(path), given)
+        return change_settings(FederationSettings.read(path), given)
     settings = settings_of(given)
     if start is not None:
         FederationSettings.read(start / "settings.json")
     else:
-        _needed(apps)
+        settings.new_learner(apps)
     return settings
 
 
-def _needed(apps: tuple[str, ...] | None) -> tuple[str, ...]:
-    if apps is None:
-        raise ValueError(
-            "a new federation needs a catalogue: --apps FILE with one app name a line, or "
-            "--apps N for apps that are known by number."
-        )
-    return apps
+def _takes_list(learner: Learner, apps: tuple[str, ...] | None, folder: Path) -> bool:
+    """Whether a list that was given again has grown: it may where the crowd is learnt."""
+    if apps is None or apps == learner.broadcast.apps:
+        return False
+    if isinstance(learner, CrowdLearner):
+        learner.grow(apps)
+        return True
+    raise ValueError(
+        f"the catalogue of {folder} has {learner.broadcast.n_apps:,} apps and is not the one "
+        f"given: leave --apps out, or go on in another folder with --start {folder}."
+    )
 
 
-def _continued(
+def _continue_from(
     start: Path, settings: FederationSettings, folder: Path, apps: tuple[str, ...] | None
 ) -> Coordinator:
-    """A coordinator one round further than the one of `start`, whose last words it takes over."""
+    """A coordinator in the round after the last of `start`, which is closed first."""
     before = FederationSettings.read(start / "settings.json")
-    last = Coordinator.resumed(start / "checkpoints", before.restored_learner)
-    broadcast = last.learner.broadcast
-    if apps is not None:
-        broadcast = settings.grown(broadcast, apps)
-    coordinator = Coordinator.started(
-        settings.new_learner(broadcast.apps, broadcast),
+    with lock_folder(start):
+        minimum = 1 if before.learn == "crowd" else before.minimum  # a mean takes any number
+        last = Coordinator.resume(start / "checkpoints", before.restored_learner, minimum=minimum)
+        learner = last.learner
+        names = apps if apps is not None else learner.broadcast.apps or None
+        settings.new_learner(names, learner)  # refused: the round there stays open
+        vault = Vault(start / "vault.sqlite")
+        try:
+            SingleProcess(last, vault, before.rules).finish()
+        finally:
+            vault.close()
+    coordinator = Coordinator.start(
+        settings.new_learner(names, learner),
         folder / "checkpoints",
         minimum=settings.minimum,
-        first=broadcast.round + 1,
+        first=last.round,
         accounting=last.accounting,
-        history=last.next_history(),
+        history=last.history,
     )
     settings.write(folder / "settings.json")
     return coordinator
@@ -209,103 +290,47 @@ def open_federation(
     now: float,
     skip_to: int | None = None,
     start: Path | None = None,
+    new_vault: bool = False,
+    leave_damaged: bool = False,
+    catalogue: Callable[[], tuple[str, ...]] | None = None,
 ) -> tuple[SingleProcess, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
-    Where it goes on from another one at `start`, that one's devices need not enrol again.
+    Where it goes on from another one at `start`, that one's devices need not enrol again. A vault
+    that is gone or damaged beside its checkpoints is refused: ``new_vault`` begins one without
+    devices, ``leave_damaged`` goes on without the reports that were damaged.
     """
+    path = folder / "vault.sqlite"
+    if (folder / "settings.json").exists() and not new_vault:
+        check_vault(path, leave_damaged=leave_damaged)
+    settings_for(folder, given, apps, start)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
     coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to, start=start)
-    vault = Vault(folder / "vault.sqlite")
+    vault = Vault(path)
     if start is not None and vault.round() is None:
         vault.adopt(start / "vault.sqlite", before=coordinator.round)
-    federation = SingleProcess(coordinator, vault, settings.rules)
+    federation = SingleProcess(
+        coordinator,
+        vault,
+        settings.rules,
+        catalogue,
+        lambda: FederationSettings.read(folder / "settings.json").epsilon,
+    )
     federation.resume(now)
     return federation, settings
 
 
-class _Server(uvicorn.Server):
-    """uvicorn, stopped by a signal without raising it again: the rest is put away in order."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        with super().capture_signals():
-            yield
-            self._captured_signals.clear()
-
-
-def open_socket(host: str, port: int) -> socket.socket:
-    """A socket at this address, open for connections before anything else is started."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def check_vault(path: Path, *, leave_damaged: bool = False) -> None:
+    """Refuse a vault that is missing, empty or not what was written."""
+    if not path.exists() or path.stat().st_size == 0:
+        raise ValueError(
+            f"{path} is {'empty' if path.exists() else 'missing'}, but checkpoints are there: "
+            f"restore it from a backup (nextapp admin restore), or begin a new one with "
+            f"--new-vault; then all phones must enrol again."
+        )
+    vault = Vault(path)
     try:
-        opened.bind((host, port))
-        opened.listen(2048)
-    except OSError as error:
-        opened.close()
-        raise ValueError(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
-    return opened
-
-
-def serve(
-    federation: SingleProcess | None, gateway: Gateway, opened: socket.socket, **options: Any
-) -> None:
-    """Run on a socket until SIGTERM or SIGINT. `options` are uvicorn's: ssl_certfile, …
-
-    Without `federation`, another process opens and closes the rounds of the gateway's vault.
-    """
-    config = uvicorn.Config(
-        gateway,
-        http=guarded(gateway.limits, gateway.metrics),
-        ws="none",
-        log_config=None,
-        log_level="error",  # what clients do wrong is counted, not logged
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=gateway.limits.keep_alive_seconds,
-        timeout_graceful_shutdown=10,
-        **{"proxy_headers": False, **options},
-    )
-
-    async def run() -> None:
-        server = _Server(config)
-        ticking = federation and asyncio.create_task(_ticking(federation, gateway))
-        try:
-            await server.serve([opened])
-        finally:
-            if ticking:
-                ticking.cancel()
-
-    sys.setswitchinterval(0.001)  # the thread that writes must not wait for the event loop
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(run())
-
-
-async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
-    while True:
-        await asyncio.sleep(_TICK_SECONDS)
-        try:
-            ended = await asyncio.to_thread(federation.tick, time.time())
-        except (VaultError, OSError) as error:
-            gateway.metrics.storage.add("tick")
-            LOG.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
-            await asyncio.sleep(_RETRY_SECONDS)
-            continue
-        except Exception:  # reports are taken meanwhile; an operator must look
-            gateway.metrics.rounds.add("stuck")
-            LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
-            await asyncio.sleep(_RETRY_SECONDS)
-            continue
-        if isinstance(ended, Closed):
-            await asyncio.to_thread(gateway.refresh)
-            gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
-            LOG.info(ended.words)
-        elif ended is Verdict.EXTEND:
-            gateway.metrics.rounds.add("extended")
-            LOG.warning(
-                "round %d is below its minimum of %d reports at its deadline: nothing was "
-                "changed, it stays open for another %g s.",
-                federation.coordinator.round,
-                federation.rules.minimum,
-                federation.rules.seconds,
-            )
+        vault.check(leave_damaged=leave_damaged)
+    finally:
+        vault.close()

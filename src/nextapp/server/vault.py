@@ -13,9 +13,15 @@ tally in one transaction; after a crash at any moment it either has happened or 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import math
+import os
+import re
 import secrets
 import sqlite3
+import string
 import threading
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -30,10 +36,21 @@ from nextapp.server.rounds import Round, RoundRules, Verdict
 from nextapp.wire import Report, digest_of
 
 TOKEN_BYTES = 32
+TOKEN_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+"""Base64url, from 0 to 63."""
+
+GATEWAY_ID = "gateway-id"
+"""A file beside the vault of one gateway of several: what that is known by."""
+
+DRAINING = "draining"
+"""A flag: no new reports are taken."""
+
+_NAME_LENGTH = 16  # hexadecimal digits of a device's name
 _REPORTS_AT_ONCE = 4096
 _LONG_LOG = 8 << 20  # bytes
 _MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
 _BUSY_SECONDS = 2.0
+_BAD_CODE = "the code is not known, was used up or has expired: ask for a new one."
 
 _SCHEMAS = (
     """
@@ -55,12 +72,43 @@ CREATE TABLE tallies (
     """
 CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 """,
+    """
+ALTER TABLE codes ADD COLUMN name TEXT NOT NULL DEFAULT '';
+ALTER TABLE devices ADD COLUMN day INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE devices ADD COLUMN expires REAL NOT NULL DEFAULT 9e999;
+ALTER TABLE devices ADD COLUMN code TEXT NOT NULL DEFAULT '';
+ALTER TABLE reports ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE tallies ADD COLUMN checksum BLOB NOT NULL DEFAULT x'';
+CREATE TABLE flags (name TEXT PRIMARY KEY) WITHOUT ROWID;
+""",
+    """
+ALTER TABLE devices ADD COLUMN name BLOB NOT NULL DEFAULT x'';
+ALTER TABLE devices ADD COLUMN first_round INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE devices ADD COLUMN renew INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE devices ADD COLUMN salt BLOB;
+ALTER TABLE devices ADD COLUMN next BLOB;
+ALTER TABLE digests ADD COLUMN epsilon REAL;
+UPDATE devices SET name = substr(hash, 1, 8);
+CREATE INDEX next_tokens ON devices (next) WHERE next IS NOT NULL;
+""",
 )
 """What each version of the schema adds to the one before."""
 
 
-class VaultError(RuntimeError):
+class VaultError(OSError):
     """The storage does not take it now: a full disk, a lock held by another. Nothing was stored."""
+
+
+class VaultDamaged(ValueError):
+    """What is on disk is not what was written."""
+
+
+class UnknownToken(ValueError):
+    """A token that was not given out here, or whose device was expelled."""
+
+
+class RenewedAlready(ValueError):
+    """A token that took the place of another one in the round at hand."""
 
 
 class BadCode(ValueError):
@@ -92,6 +140,39 @@ class Reduced:
     round: int
     n_reports: int
     tally: Tally
+    n_damaged: int = 0  # reports that the disk did not keep as they were written; not in the sum
+
+
+@dataclass(frozen=True)
+class Device:
+    """What is known of a phone that enrolled: a name for it, the day, and which code it used."""
+
+    name: str
+    day: int
+    expires: float
+    code: str
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a device may do with its token: report from a round on, until it expires.
+
+    ``renew`` is whether its operator wants another token in its place.
+    """
+
+    name: str
+    expires: float
+    first_round: int
+    renew: bool
+
+
+@dataclass(frozen=True)
+class Code:
+    """An enrolment code that is open; the code itself is not kept."""
+
+    name: str
+    expires: float
+    uses: int
 
 
 @dataclass(frozen=True)
@@ -107,16 +188,21 @@ class Vault:
     """The file, for one gateway process and any number of helpers on the same machine.
 
     Methods may be called from any thread; what writes does so one after the other. Every method
-    raises `VaultError` where the storage refuses, and then nothing has changed.
+    raises `VaultError` where the storage refuses, and then nothing has changed. ``token_letter``:
+    what all tokens begin with that it gives out, see `new_token`.
     """
 
-    def __init__(self, path: Path, *, busy_seconds: float = _BUSY_SECONDS) -> None:
+    def __init__(
+        self, path: Path, *, busy_seconds: float = _BUSY_SECONDS, token_letter: str = ""
+    ) -> None:
         self.path = path
+        self.token_letter = token_letter
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._log_has_deleted = True
         with _refusals():
+            _create_private(path)
             self._writer = self._connected()
             self._reader = self._connected()
             with self._transaction() as write:
@@ -127,7 +213,11 @@ class Vault:
                 if version == 1:  # what is handed out has a digest, too
                     for number, data in write.execute("SELECT * FROM broadcasts").fetchall():
                         digest = digest_of(data)
-                        write.execute("INSERT INTO digests VALUES (?, ?)", (number, digest))
+                        write.execute(
+                            "INSERT INTO digests (number, sha256) VALUES (?, ?)", (number, digest)
+                        )
+                if 0 < version < 3:
+                    _add_checksums(write)
                 if version < len(_SCHEMAS):
                     write.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
         if version > len(_SCHEMAS):
@@ -143,47 +233,181 @@ class Vault:
 
     # Enrolment
 
-    def issue_code(self, *, uses: int = 1, expires: float) -> str:
-        """A new enrolment code, 80 random bits; kept as its hash only. ``expires``: since 1970."""
+    def issue_code(self, *, uses: int = 1, expires: float, name: str = "") -> str:
+        """A new enrolment code, 80 random bits; kept as its hash only. ``expires``: since 1970.
+
+        Devices that use it can be found by its ``name``.
+        """
         if uses < 1:
             raise ValueError(f"a code needs 1 use or more, got {uses!r}.")
         letters = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
         code = "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(4))
         with self._transaction() as write:
-            write.execute("INSERT INTO codes VALUES (?, ?, ?)", (_code_hash(code), expires, uses))
+            write.execute(
+                "INSERT INTO codes VALUES (?, ?, ?, ?)", (_code_hash(code), expires, uses, name)
+            )
         return code
 
-    def enrol(self, code: str, now: float) -> bytes:
-        """A new device token for a code; raises `BadCode`. Only the token's hash is kept."""
-        token = secrets.token_bytes(TOKEN_BYTES)
-        key = _code_hash(code)
+    def codes(self, now: float) -> list[Code]:
+        """The codes that can be used."""
+        with _refusals(), self._reading:
+            rows = self._reader.execute(
+                "SELECT name, expires, uses FROM codes WHERE expires > ? ORDER BY expires", (now,)
+            ).fetchall()
+        return [Code(*row) for row in rows]
+
+    def withdraw_codes(self, name: str | None = None) -> int:
+        """Cancel the codes of this name, or all; returns how many there were."""
         with self._transaction() as write:
-            write.execute("DELETE FROM codes WHERE expires <= ?", (now,))
-            row = write.execute("SELECT uses FROM codes WHERE hash = ?", (key,)).fetchone()
-            if row is None:
-                raise BadCode(
-                    "the code is not known, was used up or has expired: ask for a new one."
-                )
-            if row[0] > 1:
-                write.execute("UPDATE codes SET uses = uses - 1 WHERE hash = ?", (key,))
-            else:
-                write.execute("DELETE FROM codes WHERE hash = ?", (key,))
-            write.execute("INSERT INTO devices VALUES (?)", (token_hash(token),))
+            if name is None:
+                return write.execute("DELETE FROM codes").rowcount
+            return write.execute("DELETE FROM codes WHERE name = ?", (name,)).rowcount
+
+    def enrol(self, code: str, now: float, seconds: float = math.inf) -> bytes:
+        """A new device token for a code, valid for so long; raises `BadCode`.
+
+        Only the token's hash is kept, the day, and the name of the code.
+        """
+        token = new_token(self.token_letter)
+        self.code_name(code)  # a guess costs no transaction
+        with self._transaction() as write:
+            name = _use_code(write, code, now)
+            _add_device(write, token, now, seconds, name)
         return token
 
-    def knows(self, token: bytes) -> bool:
-        """Whether this token was given out here."""
+    def code_name(self, code: str) -> str:
+        """The name of a code that is known; raises `BadCode`. Nothing is written."""
         with _refusals(), self._reading:
             row = self._reader.execute(
-                "SELECT 1 FROM devices WHERE hash = ?", (token_hash(token),)
+                "SELECT name FROM codes WHERE hash = ?", (_code_hash(code),)
             ).fetchone()
-        return row is not None
+        if row is None:
+            raise BadCode(_BAD_CODE)
+        return str(row[0])
 
-    def revoke(self, token: bytes) -> bool:
-        """Forget a device; False if there was none."""
+    def use_code(self, code: str, now: float) -> None:
+        """One use of a code, for a device that another vault keeps; raises `BadCode`."""
         with self._transaction() as write:
-            gone = write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
-        return gone.rowcount > 0
+            _use_code(write, code, now)
+
+    def add_device(self, token: bytes, now: float, seconds: float, code: str) -> None:
+        """A device that enrolled by a code of this name, which another vault keeps."""
+        with self._transaction() as write:
+            _add_device(write, token, now, seconds, code)
+
+    def drop_device(self, token: bytes) -> None:
+        with self._transaction() as write:
+            write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
+
+    def standing(self, token: bytes) -> Standing | None:
+        """What a device may do with this token; None for one that is not known."""
+        with _refusals(), self._reading:
+            row = self._reader.execute(
+                "SELECT name, expires, first_round, renew FROM devices WHERE hash = ?",
+                (token_hash(token),),
+            ).fetchone()
+        if row is None:
+            return None
+        name, expires, first_round, renew = row
+        return Standing(name.hex(), expires, first_round, bool(renew))
+
+    def knows(self, token: bytes, now: float = -math.inf) -> bool:
+        """Whether this token was given out here and is still valid."""
+        found = self.standing(token)
+        return found is not None and found.expires > now
+
+    # Renewal. A new token takes the place of a device's old one when the phone has shown that it
+    # holds it; until then the old one counts. It is made of the old one and a salt that is kept in
+    # between only: asked for again it is the same, so no phone can choose among many, and neither
+    # the old token nor the vault tells the new one later.
+
+    def offer_token(self, token: bytes) -> bytes:
+        """The token that shall take the place of this one; `take_token` makes it so.
+
+        Also of one that has expired. Raises `UnknownToken`, or `RenewedAlready`: a token that is
+        new in the round at hand is not renewed, or a phone could draw new coins until it likes
+        them.
+        """
+        key = token_hash(token)
+        if self.standing(token) is None:  # a guess costs no transaction
+            raise UnknownToken("this token is not known here.")
+        with self._transaction() as write:
+            row = write.execute(
+                "SELECT salt, first_round FROM devices WHERE hash = ?", (key,)
+            ).fetchone()
+            if row is None:
+                raise UnknownToken("this token is not known here.")
+            salt, first_round = row
+            if _round_number(write) < first_round:
+                raise RenewedAlready(
+                    f"this token is new; it can be renewed from round {first_round} on."
+                )
+            salt = salt or secrets.token_bytes(TOKEN_BYTES)
+            derived = hmac.digest(salt, b"nextapp renewal" + token, "sha256")
+            new = with_letter(derived, self.token_letter)
+            write.execute(
+                "UPDATE devices SET salt = ?, next = ? WHERE hash = ?", (salt, token_hash(new), key)
+            )
+        return new
+
+    def take_token(self, token: bytes, now: float, seconds: float = math.inf) -> Standing:
+        """From now on this token counts, and the one it was made of does not.
+
+        It reports from the next round on, as the device may have reported in the one at hand. Done
+        again it changes nothing. Raises `UnknownToken` where it was not offered.
+        """
+        key = token_hash(token)
+        found = self.standing(token)
+        if found is not None:
+            return found
+        with _refusals(), self._reading:
+            row = self._reader.execute("SELECT 1 FROM devices WHERE next = ?", (key,)).fetchone()
+        if row is None:  # a guess costs no transaction
+            raise UnknownToken("this token was not offered here.")
+        with self._transaction() as write:
+            write.execute(
+                "UPDATE devices SET hash = ?, expires = ?, first_round = ?, renew = 0, "
+                "salt = NULL, next = NULL WHERE next = ?",
+                (key, now + seconds, _round_number(write) + 1, key),
+            )
+        found = self.standing(token)
+        if found is None:
+            raise UnknownToken("this token was offered to a device that was expelled.")
+        return found
+
+    def ask_renewal(self, expires: float, name: str | None = None, code: str | None = None) -> int:
+        """Let a device, those of a code's name, or all, get new tokens by then; how many."""
+        where, values = "1", list[str | bytes]()
+        if code is not None:
+            where, values = "code = ?", [code]
+        elif name is not None:
+            where, values = "name = ?", [_name_bytes(name)]
+        with self._transaction() as write:
+            return write.execute(
+                f"UPDATE devices SET renew = 1, expires = min(expires, ?) WHERE {where}",
+                (expires, *values),
+            ).rowcount
+
+    def devices(self, most: int = -1) -> list[Device]:
+        """Devices in no order that tells anything, at most so many."""
+        with _refusals(), self._reading:
+            rows = self._reader.execute(
+                "SELECT name, day, expires, code FROM devices ORDER BY name LIMIT ?", (most,)
+            ).fetchall()
+        return [Device(name.hex(), *rest) for name, *rest in rows]
+
+    def expel(self, name: str | None = None, code: str | None = None) -> int:
+        """Forget the device of this name, or all that enrolled by codes of a name; how many."""
+        with self._transaction() as write:
+            if code is not None:
+                return write.execute("DELETE FROM devices WHERE code = ?", (code,)).rowcount
+            key = _name_bytes(name)
+            return write.execute("DELETE FROM devices WHERE name = ?", (key,)).rowcount
+
+    def expire_devices(self, now: float) -> int:
+        """Forget devices whose time is over; how many."""
+        with self._transaction() as write:
+            return write.execute("DELETE FROM devices WHERE expires <= ?", (now,)).rowcount
 
     def adopt(self, other: Path, *, before: int) -> None:
         """Take over the devices and open codes of another vault, and its digests `before` a round.
@@ -193,17 +417,27 @@ class Vault:
         if not other.exists():
             raise ValueError(f"{other} is not there to take devices from.")
         with _refusals(), closing(sqlite3.connect(other)) as source:
-            devices = source.execute("SELECT hash FROM devices").fetchall()
-            codes = source.execute("SELECT hash, expires, uses FROM codes").fetchall()
+            version = source.execute("PRAGMA user_version").fetchone()[0]
+            day, code, name = "day, expires, code", "hash, expires, uses", ", name"
+            if version < 3:
+                day, name = "0, 9e999, ''", ", ''"
+            token = "name, first_round, renew, salt, next"
+            if version < 4:
+                token = "substr(hash, 1, 8), 0, 0, NULL, NULL"
+            devices = source.execute(f"SELECT hash, {day}, {token} FROM devices").fetchall()
+            codes = source.execute(f"SELECT {code}{name} FROM codes").fetchall()
             digests = []
-            if source.execute("PRAGMA user_version").fetchone()[0] > 1:
+            if version > 1:
                 digests = source.execute(
                     "SELECT number, sha256 FROM digests WHERE number < ?", (before,)
                 ).fetchall()
         with self._transaction() as write:
-            write.executemany("INSERT OR IGNORE INTO devices VALUES (?)", devices)
-            write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?)", codes)
-            write.executemany("INSERT OR IGNORE INTO digests VALUES (?, ?)", digests)
+            places = ",".join("?" * 9)
+            write.executemany(f"INSERT OR IGNORE INTO devices VALUES ({places})", devices)
+            write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?, ?)", codes)
+            write.executemany(
+                "INSERT OR IGNORE INTO digests (number, sha256) VALUES (?, ?)", digests
+            )
 
     def n_devices(self) -> int:
         with _refusals(), self._reading:
@@ -211,10 +445,13 @@ class Vault:
 
     # Rounds
 
-    def publish(self, round: Round, broadcast: bytes, rules: RoundRules) -> None:
+    def publish(
+        self, round: Round, broadcast: bytes, rules: RoundRules, epsilon: float | None = None
+    ) -> None:
         """Open a round with its broadcast; done again for the same round it changes nothing.
 
-        The round before must have been reduced. Tallies of rounds long past are dropped.
+        ``epsilon`` is what it asks of phones. The round before must have been reduced. Tallies of
+        rounds long past are dropped.
         """
         with self._transaction() as write:
             latest = write.execute("SELECT max(number) FROM rounds").fetchone()[0]
@@ -239,7 +476,10 @@ class Vault:
                  rules.minimum, rules.seconds),
             )  # fmt: skip
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
-            write.execute("INSERT INTO digests VALUES (?, ?)", (round.number, digest_of(broadcast)))
+            write.execute(
+                "INSERT INTO digests VALUES (?, ?, ?)",
+                (round.number, digest_of(broadcast), epsilon),
+            )
 
     def round(self) -> Round | None:
         """The round at hand, or None before the first."""
@@ -272,6 +512,14 @@ class Vault:
             ).fetchall()
         return rows[::-1]
 
+    def epsilon_asked(self, number: int) -> float | None:
+        """The ε of a report of this round, if that was noted."""
+        with _refusals(), self._reading:
+            row = self._reader.execute(
+                "SELECT epsilon FROM digests WHERE number = ?", (number,)
+            ).fetchone()
+        return None if row is None else row[0]
+
     def rules(self) -> RoundRules | None:
         """Of the round at hand, or None before the first."""
         with _refusals(), self._reading:
@@ -302,7 +550,7 @@ class Vault:
         if verdict is Verdict.CLOSE:
             self.close_round(round.number)
         elif verdict is Verdict.EXTEND:
-            self.extend(rules.extended(round, now))
+            self.extend(rules.extend_round(round, now))
         return verdict
 
     def extend(self, round: Round) -> None:
@@ -318,6 +566,11 @@ class Vault:
         with self._transaction() as write:
             write.execute("UPDATE rounds SET closed = 1 WHERE number = ?", (number,))
 
+    def probe(self) -> None:
+        """Write to the disk what is there already; raises `VaultError` where it takes nothing."""
+        with self._transaction() as write:
+            write.execute("UPDATE rounds SET extensions = extensions")
+
     # Reports
 
     def admit(self, submissions: Sequence[Submission]) -> list[Outcome]:
@@ -330,7 +583,7 @@ class Vault:
         with self._transaction() as write:
             row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
             number, closed, n_reports = row or (None, True, 0)
-            held = _held(write, [mark for mark, _ in marks])
+            held = _known_digests(write, [mark for mark, _ in marks])
             outcomes, seen, reports = [], [], []
             group = (n_reports // _MINGLED).to_bytes(4, "big")
             for one, (mark, digest) in zip(submissions, marks, strict=True):
@@ -342,13 +595,14 @@ class Vault:
                 else:
                     held[mark] = digest
                     seen += [mark, digest]
-                    reports += [group + secrets.token_bytes(8), one.payload]
+                    key = group + secrets.token_bytes(8)
+                    reports += [key, one.payload, zlib.crc32(key + one.payload)]
                     outcomes.append(Outcome.ACCEPTED)
             if seen:
-                places = ",".join(["(?,?)"] * (len(seen) // 2))
-                write.execute(f"INSERT INTO seen VALUES {places}", seen)
-                write.execute(f"INSERT INTO reports VALUES {places}", reports)
-                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (len(seen) // 2,))
+                n = len(seen) // 2
+                write.execute(f"INSERT INTO seen VALUES {','.join(['(?,?)'] * n)}", seen)
+                write.execute(f"INSERT INTO reports VALUES {','.join(['(?,?,?)'] * n)}", reports)
+                write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n,))
         return outcomes
 
     def reduce(self, number: int, mechanism: Mechanism) -> Reduced:
@@ -362,56 +616,128 @@ class Vault:
         round = self.round()
         if round is None or round.number != number or not round.closed:
             raise ValueError(f"round {number} is not a closed round of this vault.")
-        n_reports, tally = 0, mechanism.tally([])
-        for payloads in self._payloads():
+        n_reports, n_damaged, tally = 0, 0, mechanism.tally([])
+        for payloads, damaged in self._payloads():
             reports = [Report(mechanism.name, number, payload) for payload in payloads]
             tally = tally + mechanism.tally(reports)
             n_reports += len(reports)
-        if n_reports != round.n_reports:
-            raise RuntimeError(
-                f"round {number} has counted {round.n_reports} reports and holds {n_reports}: the "
-                f"vault {self.path} was changed by another hand; restore it from a backup."
+            n_damaged += damaged
+        if n_reports + n_damaged != round.n_reports:
+            raise VaultDamaged(
+                f"round {number} has counted {round.n_reports} reports and holds "
+                f"{n_reports + n_damaged}: the vault {self.path} was changed by another hand; "
+                f"restore it from a backup."
             )
         with self._transaction() as write:
             if (
                 write.execute("SELECT 1 FROM tallies WHERE number = ?", (number,)).fetchone()
                 is None
             ):
-                write.execute(
-                    "INSERT INTO tallies VALUES (?, ?, ?, ?)",
-                    (number, n_reports, tally.astype("<i8").tobytes(),
-                     ",".join(map(str, tally.shape))),
+                row = (
+                    number, n_reports, tally.astype("<i8").tobytes(),
+                    ",".join(map(str, tally.shape)),
                 )  # fmt: skip
+                write.execute("INSERT INTO tallies VALUES (?, ?, ?, ?, ?)", (*row, _checksum(*row)))
                 write.execute("DELETE FROM reports")
                 write.execute("DELETE FROM seen")
         self._truncate_log()
-        return Reduced(number, n_reports, tally)
+        return Reduced(number, n_reports, tally, n_damaged)
 
     def reduced(self, number: int) -> Reduced | None:
         """The tally of a round that was reduced before, if it is still kept."""
         with _refusals(), self._reading:
             row = self._reader.execute(
-                "SELECT n_reports, tally, shape FROM tallies WHERE number = ?", (number,)
+                "SELECT number, n_reports, tally, shape, checksum FROM tallies WHERE number = ?",
+                (number,),
             ).fetchone()
         if row is None:
             return None
-        shape = tuple(map(int, row[2].split(",")))
-        tally = np.frombuffer(row[1], "<i8").astype(np.int64).reshape(shape)
-        return Reduced(number, row[0], tally)
+        *row, checksum = row
+        if _checksum(*row) != checksum:
+            raise VaultDamaged(
+                f"the sum of round {number} in {self.path} is not what was written there: the disk "
+                f"has damaged it. Restore the vault from a backup, or pass the round over with "
+                f"--skip-to {number + 1}."
+            )
+        shape = tuple(map(int, row[3].split(",")))
+        tally = np.frombuffer(row[2], "<i8").astype(np.int64).reshape(shape)
+        return Reduced(number, row[1], tally)
 
-    def _payloads(self) -> Iterator[list[bytes]]:
-        """The reports of the round in parts."""
+    def _payloads(self) -> Iterator[tuple[list[bytes], int]]:
+        """The reports of the round in parts, and how many more of a part are damaged."""
         last = b""
         while True:
             with _refusals(), self._reading:
                 rows = self._reader.execute(
-                    "SELECT key, payload FROM reports WHERE key > ? ORDER BY key LIMIT ?",
+                    "SELECT key, payload, checksum FROM reports WHERE key > ? ORDER BY key LIMIT ?",
                     (last, _REPORTS_AT_ONCE),
                 ).fetchall()
             if not rows:
                 return
             last = rows[-1][0]
-            yield [payload for _, payload in rows]
+            good = [
+                payload
+                for key, payload, checksum in rows
+                if isinstance(payload, bytes) and zlib.crc32(key + payload) == checksum
+            ]
+            yield good, len(rows) - len(good)
+
+    # The operator
+
+    def raise_flag(self, name: str, up: bool = True) -> None:
+        """Tell the running server something, such as `DRAINING`; it stands until it is lowered."""
+        with self._transaction() as write:
+            write.execute("DELETE FROM flags WHERE name = ?", (name,))
+            if up:
+                write.execute("INSERT INTO flags VALUES (?)", (name,))
+
+    def flags(self) -> frozenset[str]:
+        with _refusals(), self._reading:
+            return frozenset(row[0] for row in self._reader.execute("SELECT name FROM flags"))
+
+    def hurry(self, now: float) -> None:
+        """Let the deadline of the round at hand be over."""
+        with self._transaction() as write:
+            write.execute("UPDATE rounds SET deadline = ? WHERE closed = 0", (now,))
+
+    def check(self, *, leave_damaged: bool = False) -> None:
+        """Read all of it; raises `VaultDamaged` where it is not what was written.
+
+        ``leave_damaged``: reports that are damaged are borne with; `reduce` leaves them out.
+        Devices and codes have no checksum: a damaged one is a phone that must enrol again.
+        """
+        with _refusals(), self._reading:
+            words = [row[0] for row in self._reader.execute("PRAGMA integrity_check(10)")]
+            broadcasts = self._reader.execute(
+                "SELECT number, data, sha256 FROM broadcasts LEFT JOIN digests USING (number)"
+            ).fetchall()
+            sums = [row[0] for row in self._reader.execute("SELECT number FROM tallies")]
+        if words != ["ok"]:
+            raise VaultDamaged(
+                f"{self.path} is damaged: {'; '.join(words)}. Restore it from a backup."
+            )
+        for number, data, digest in broadcasts:
+            if digest_of(data) != digest:
+                raise VaultDamaged(
+                    f"the broadcast of round {number} in {self.path} is not what was written "
+                    f"there. Restore the vault from a backup."
+                )
+        for number in sums:
+            self.reduced(number)
+        n_damaged = sum(damaged for _, damaged in self._payloads())
+        if n_damaged and not leave_damaged:
+            raise VaultDamaged(
+                f"{n_damaged:,} reports of the round at hand in {self.path} are not what was "
+                f"written there. Restore the vault from a backup, or start with --leave-damaged to "
+                f"go on without them."
+            )
+
+    def copy_to(self, path: Path) -> None:
+        """A copy of the file as it is at one moment, while it is in use."""
+        with _refusals(), closing(sqlite3.connect(self.path)) as source:
+            _create_private(path)
+            with closing(sqlite3.connect(path)) as copy:
+                source.backup(copy)
 
     # The file
 
@@ -457,12 +783,36 @@ class Vault:
             for _ in range(2):
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             with self._writing:
-                self._log_has_deleted = not _truncated(other)
+                self._log_has_deleted = not _empty_log(other)
 
     def _truncate_log(self) -> None:
         """What was deleted shall not live on in the write-ahead log; else `tidy` sees to it."""
         with self._writing, _refusals():
-            self._log_has_deleted = not _truncated(self._writer)
+            self._log_has_deleted = not _empty_log(self._writer)
+
+
+def _create_private(path: Path) -> None:
+    """An empty file that only its owner may read; one that is there stays as it is."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return
+
+
+def _checksum(number: int, n_reports: int, tally: bytes, shape: str) -> bytes:
+    """Of a sum as it is stored."""
+    words = f"{number} {n_reports} {shape} ".encode()
+    return hashlib.blake2b(words + tally, digest_size=16).digest()
+
+
+def _add_checksums(write: sqlite3.Connection) -> None:
+    """To what older versions have written without."""
+    for row in write.execute("SELECT number, n_reports, tally, shape FROM tallies").fetchall():
+        write.execute("UPDATE tallies SET checksum = ? WHERE number = ?", (_checksum(*row), row[0]))
+    for key, payload in write.execute("SELECT key, payload FROM reports").fetchall():
+        write.execute(
+            "UPDATE reports SET checksum = ? WHERE key = ?", (zlib.crc32(key + payload), key)
+        )
 
 
 @contextmanager
@@ -473,7 +823,42 @@ def _refusals() -> Iterator[None]:
         raise VaultError(f"the vault cannot be used: {error}.") from error
 
 
-def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
+def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
+    """Take one use of a code; its name."""
+    key = _code_hash(code)
+    write.execute("DELETE FROM codes WHERE expires <= ?", (now,))
+    row = write.execute("SELECT uses, name FROM codes WHERE hash = ?", (key,)).fetchone()
+    if row is None:
+        raise BadCode(_BAD_CODE)
+    if row[0] > 1:
+        write.execute("UPDATE codes SET uses = uses - 1 WHERE hash = ?", (key,))
+    else:
+        write.execute("DELETE FROM codes WHERE hash = ?", (key,))
+    return str(row[1])
+
+
+def _add_device(
+    write: sqlite3.Connection, token: bytes, now: float, seconds: float, code: str
+) -> None:
+    key = token_hash(token)
+    write.execute(
+        "INSERT INTO devices (hash, day, expires, code, name) VALUES (?, ?, ?, ?, ?)",
+        (key, int(now // 86_400), now + seconds, code, key[: _NAME_LENGTH // 2]),
+    )
+
+
+def _round_number(write: sqlite3.Connection) -> int:
+    row = write.execute("SELECT number FROM rounds").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _name_bytes(name: str | None) -> bytes:
+    if name is None or re.fullmatch(f"[0-9a-f]{{{_NAME_LENGTH}}}", name) is None:
+        raise ValueError(f"a device's name has {_NAME_LENGTH} hexadecimal digits, got {name!r}.")
+    return bytes.fromhex(name)
+
+
+def _known_digests(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, bytes]:
     """The digests of those marks that are there already."""
     places = ",".join("?" * len(marks))
     return dict(
@@ -481,14 +866,40 @@ def _held(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[bytes, byte
     )
 
 
-def _truncated(connection: sqlite3.Connection) -> bool:
+def _empty_log(connection: sqlite3.Connection) -> bool:
     """Empty the write-ahead log into the file; False where a reader was in the way."""
     return not connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+
+def new_token(letter: str = "") -> bytes:
+    """A random device token, see `with_letter`."""
+    return with_letter(secrets.token_bytes(TOKEN_BYTES), letter)
+
+
+def with_letter(token: bytes, letter: str) -> bytes:
+    """The token with a base64url text that begins with `letter`; "" leaves it as it is.
+
+    By that letter a proxy in front of several gateways knows whose phone it is: docs/operating.md.
+    """
+    if not letter:
+        return token
+    place = TOKEN_LETTERS.find(letter)
+    if len(letter) != 1 or place < 0:
+        raise ValueError(f"a token letter is one of {TOKEN_LETTERS}, got {letter!r}.")
+    return bytes([place << 2 | token[0] & 3]) + token[1:]  # a letter of base64 is six bits
 
 
 def token_hash(token: bytes) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(b"nextapp token" + token).digest()
+
+
+def device_name(token: bytes) -> str:
+    """What an operator calls the device that enrolled with a token: the beginning of its hash.
+
+    It keeps this name when it gets other tokens.
+    """
+    return token_hash(token).hex()[:_NAME_LENGTH]
 
 
 def _code_hash(code: str) -> bytes:

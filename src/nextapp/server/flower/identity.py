@@ -1,4 +1,7 @@
-"""The key by which a node proves itself to its SuperLink: ECDSA on P-384, in OpenSSH format."""
+"""The key by which a node proves itself to its SuperLink: ECDSA on P-384, in OpenSSH format.
+
+And the number by which the SuperLink knows it, and the letter by which a proxy knows its phones.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,11 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from nextapp.server.vault import new_token
+
+_NUMBER = "node-number"
+_LETTER = "token-letter"
 
 
 def node_key(path: Path) -> tuple[Path, Path]:
@@ -31,3 +39,35 @@ def node_key(path: Path) -> tuple[Path, Path]:
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secret)
     return path, public
+
+
+def note_node_number(data: Path, number: int) -> None:
+    """Keep the number by which Flower knows the node of a gateway, in the gateway's folder."""
+    if node_number(data) != number:
+        (data / _NUMBER).write_text(f"{number}\n", encoding="ascii")
+
+
+def node_number(data: Path) -> int | None:
+    """What was noted last; None where the node has had no message yet."""
+    try:
+        return int((data / _NUMBER).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def keep_letter(data: Path, given: str) -> str:
+    """The first letter of all tokens of a gateway, for good: its folder keeps it.
+
+    Phones that have a token are found by it, so another one is refused; "" asks for what is kept.
+    """
+    new_token(given)  # refuses what is no letter
+    path = data / _LETTER
+    kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
+    if given and not kept:
+        path.write_text(f"{given}\n", encoding="ascii")
+    elif given not in ("", kept):
+        raise ValueError(
+            f"the tokens of {data} begin with {kept!r}, got --token-letter {given!r}: a proxy "
+            f"finds the phones that are enrolled by that letter. Leave the option out."
+        )
+    return kept or given

@@ -89,6 +89,12 @@ def supernode(link: Link, runtime_port: int, data: Path, key: Path | None = None
     return command if key is None else [*command, "--auth-supernode-private-key", str(key)]
 
 
+def deactivation(link: Link, key: Path, node: int) -> list[str]:
+    """The command that tells a SuperLink with TLS that a node has ended."""
+    module = "nextapp.server.flower.apps.deactivation"
+    return [sys.executable, "-m", module, link.address, str(link.authority), str(key), str(node)]
+
+
 def control(*words: str) -> list[str]:
     """A command of Flower's own command line, for the SuperLink of `connect`."""
     return [_tool("flwr"), *words]

@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from ssl import create_default_context
@@ -25,6 +25,7 @@ from nextapp.server.flower.identity import node_key
 from nextapp.server.flower.processes import Processes, end_members
 from nextapp.server.flower.round_driver import Pace
 from nextapp.server.flower.running import Run
+from nextapp.server.vault import TOKEN_LETTERS
 
 _START_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0
@@ -40,6 +41,8 @@ class Loopback:
         Of the first gateway; the others follow. 0 takes free ones.
     rounds
         To play in all, counted from the federation's beginning; 0 for no end.
+    gateway_options
+        Further options of `nextapp flower gateway`, for all of them.
     """
 
     def __init__(
@@ -52,12 +55,14 @@ class Loopback:
         rounds: int = 0,
         skip_to: int = 0,
         pace: Pace | None = None,
+        gateway_options: Sequence[str] = (),
         say: Callable[[str], None] = print,
     ) -> None:
         if n_gateways < 1:
             raise ValueError(f"a federation needs 1 gateway or more, got {n_gateways!r}.")
         self.data = data.resolve()
         self._say = say
+        self._gateway_options = tuple(gateway_options)
         self._files: launching.ServerFiles | None = None
         if tls:
             self._files = launching.ServerFiles(*certificates.development(self.data / "tls"))
@@ -91,6 +96,10 @@ class Loopback:
         """Where phones find the gateways."""
         scheme = "http" if self.authority is None else "https"
         return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
+
+    def token_letter(self, name: str) -> str:
+        """What the tokens of a gateway begin with: A for the first, and so on."""
+        return TOKEN_LETTERS[list(self.ports).index(name) % len(TOKEN_LETTERS)]
 
     def __enter__(self) -> Loopback:
         n_left = end_members(self.data)
@@ -153,6 +162,8 @@ class Loopback:
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
             *("--data", str(self.data / name), "--superlink", self.link.address),
             *("--host", HOST, "--port", str(port)),
+            *("--token-letter", self.token_letter(name)),
+            *self._gateway_options,
         ]
         if self._files is None:
             command += ["--insecure"]

@@ -12,9 +12,9 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextapp.privacy import requested
+from nextapp.privacy import requested_mechanism
 from nextapp.server.rounds import Round, RoundRules
-from nextapp.server.vault import Reduced, Vault
+from nextapp.server.vault import GATEWAY_ID, Reduced, Vault
 from nextapp.wire import Broadcast
 
 
@@ -70,7 +70,7 @@ def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
     if isinstance(letter, Count) and letter.round.deadline != round.deadline:
         vault.extend(letter.round)
     if isinstance(letter, Close):
-        reduced = _reduced(number, vault)
+        reduced = _reduce_round(number, vault)
         return Answer(gateway, reduced.n_reports, True, reduced)
     return Answer(gateway, round.n_reports, round.closed)
 
@@ -79,7 +79,7 @@ def _open(letter: Open, vault: Vault) -> None:
     number, latest = letter.round.number, vault.round()
     if latest is not None and latest.number < number:
         # Its coordinator went on without these reports, so they are in no step.
-        _reduced(latest.number, vault)
+        _reduce_round(latest.number, vault)
     if latest is not None and latest.number > number:
         raise Refused(
             f"the vault {vault.path} has seen round {latest.number}, so round {number} cannot "
@@ -96,12 +96,12 @@ def _open(letter: Open, vault: Vault) -> None:
         )
 
 
-def _reduced(number: int, vault: Vault) -> Reduced:
+def _reduce_round(number: int, vault: Vault) -> Reduced:
     published = vault.published()
     if published is None or published.round != number:
         raise Refused(f"round {number} is not the round of the vault {vault.path}.")
     vault.close_round(number)
-    return vault.reduce(number, requested(Broadcast.from_bytes(published.broadcast)))
+    return vault.reduce(number, requested_mechanism(Broadcast.from_bytes(published.broadcast)))
 
 
 def gateway_identity(data: Path) -> str:
@@ -109,7 +109,7 @@ def gateway_identity(data: Path) -> str:
 
     So a gateway that comes back under another address or node number is not counted twice.
     """
-    path = data / "gateway-id"
+    path = data / GATEWAY_ID
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:

@@ -85,7 +85,7 @@ class Driver:
         """Open the round at hand at all gateways, wait as its rules say, and absorb it."""
         self._known = {}
         self._await_gateways()
-        round = self._collect(self.rules.opened(self.coordinator.round, self._clock()))
+        round = self._collect(self.rules.open_round(self.coordinator.round, self._clock()))
         closed = self.coordinator.absorb(self._tallies(round))
         self._say(closed.words)
         return closed
@@ -109,7 +109,7 @@ class Driver:
             counts = self._counts()
             if counts and not opened:
                 opened = True
-                round = self.rules.opened(round.number, self._clock())
+                round = self.rules.open_round(round.number, self._clock())
             if not counts and self._clock() - began > self.pace.patience:
                 raise RuntimeError(
                     f"no gateway has opened round {round.number} within {self.pace.patience:g} "
@@ -123,7 +123,7 @@ class Driver:
                 if verdict is Verdict.CLOSE:
                     return round
                 if verdict is Verdict.EXTEND:
-                    round = self.rules.extended(round, self._clock())
+                    round = self.rules.extend_round(round, self._clock())
                     self._say(
                         f"round {round.number}: {round.n_reports:,} reports at the deadline are "
                         f"below the minimum of {self.rules.minimum:,}; it stays open."

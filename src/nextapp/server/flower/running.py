@@ -82,7 +82,7 @@ class Run:
         """Pass on what the coordinator says; start it again if it was lost. True when done."""
         self._pass_on()
         now, ended = time.monotonic(), self._processes.exit_code("run") is not None
-        if is_held(self._data):
+        if is_locked(self._data):
             self._was_held, self._unheld_since, self._due = True, None, None
             return False
         self._unheld_since = self._unheld_since or now
@@ -113,7 +113,7 @@ class Run:
             self._say(line)
 
 
-def is_held(folder: Path) -> bool:
+def is_locked(folder: Path) -> bool:
     """Whether a process holds the folder as its own."""
     path = folder / "lock"
     if not path.exists():

@@ -12,12 +12,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from nextapp.server.flower.apps.parcels import answer_message, letter_in
+from nextapp.server.flower.identity import note_node_number
 from nextapp.server.flower.messages import answer, gateway_identity
 from nextapp.server.vault import Vault
 
 
-def _answered(message: Message, context: Context) -> Message:
+def _answer_message(message: Message, context: Context) -> Message:
     data = Path(str(context.node_config["data"]))
+    note_node_number(data, context.node_id)
     vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
     try:
         return answer_message(answer(letter_in(message), vault, gateway_identity(data)), message)
@@ -26,6 +28,6 @@ def _answered(message: Message, context: Context) -> Message:
 
 
 app = ClientApp()
-app.train("open")(_answered)
-app.query("count")(_answered)
-app.train("close")(_answered)
+app.train("open")(_answer_message)
+app.query("count")(_answer_message)
+app.train("close")(_answer_message)

@@ -1,0 +1,283 @@
+"""What an operator does to a federation's folder, while its server runs or not.
+
+Everything goes through the vault and the settings, which a running server follows: other rules hold
+at once for the round at hand and for all that come.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nextapp.server.coordinator import Coordinator, checkpoints
+from nextapp.server.experiments import experiments_of, has_experiments, keep_plan
+from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
+from nextapp.server.single_process import check_vault, lock_folder
+from nextapp.server.vault import DRAINING, GATEWAY_ID, Vault
+from nextapp.storage import write_atomically
+from nextapp.table import Table
+
+MANIFEST = "manifest.json"
+_VAULT, _SETTINGS, _CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
+
+
+@dataclass(frozen=True)
+class Status:
+    """A federation as it stands."""
+
+    round: int
+    n_reports: int
+    goal: int
+    minimum: int
+    opened: float
+    deadline: float
+    extensions: int
+    n_devices: int
+    n_codes: int
+    draining: bool
+    mechanism: str
+    epsilon: float
+    next_epsilon: float
+    accounting: Mapping[str, float]
+
+
+def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
+    """The vault of a federation that is there, or that of one of its gateways, if that will do."""
+    path = folder / _VAULT
+    if path.exists() and (folder / GATEWAY_ID).exists():
+        if of_gateway:
+            return Vault(path, busy_seconds=10.0)
+        raise ValueError(
+            f"{folder} is that of one gateway of several: rounds and settings are the "
+            f"coordinator's; docs/operating.md, More than one process."
+        )
+    if not path.exists() or not (folder / _SETTINGS).exists():
+        if has_experiments(folder):
+            names = ", ".join(str(each.folder(folder)) for each in experiments_of(folder))
+            raise ValueError(f"{folder} holds several experiments: name one of {names}.")
+        raise ValueError(f"{folder} holds no federation: start one by nextapp serve --data.")
+    return Vault(path, busy_seconds=10.0)
+
+
+def open_codes(folder: Path) -> Vault:
+    """The vault with the enrolment codes; where there are several experiments, that of them all."""
+    if has_experiments(folder):
+        return Vault(folder / _VAULT, busy_seconds=10.0)
+    return open_vault(folder)
+
+
+@contextmanager
+def open_devices(folder: Path) -> Iterator[dict[str, Vault]]:
+    """The vaults with the devices, by experiment; "" where there is one federation alone."""
+    with ExitStack() as stack:
+        folders = {each.name: each.folder(folder) for each in experiments_of(folder)}
+        found = {name: open_vault(each) for name, each in (folders or {"": folder}).items()}
+        for vault in found.values():
+            stack.callback(vault.close)
+        yield found
+
+
+def comparison(folder: Path, now: float) -> Table:
+    """The experiments of a folder, one column for each."""
+    names = [
+        "share of new phones", "devices", "phones report by", "round", "reports of the round",
+        "rounds with a step", "reports so far", "ε of a phone",
+    ]  # fmt: skip
+    columns = [names]
+    planned = experiments_of(folder)
+    for each in planned:
+        share = f"{each.share:.1%}"
+        try:
+            found = status(each.folder(folder), now)
+        except (OSError, ValueError) as error:
+            columns.append([share, f"does not run: {error}", *[""] * 6])
+            continue
+        spent = found.accounting
+        columns.append(
+            [
+                share,
+                f"{found.n_devices:,}",
+                f"{found.mechanism}, ε = {found.epsilon:g}",
+                f"{found.round:,}{', draining' if found.draining else ''}",
+                f"{found.n_reports:,} of {found.goal:,}",
+                f"{spent['rounds_stepped']:,}",
+                f"{spent['reports']:,}",
+                f"at most {spent['epsilon_worst_case']:g}",
+            ]
+        )
+    headings = ["experiment", *(each.name for each in planned)]
+    return Table.of_text(headings, list(zip(*columns, strict=True)))
+
+
+def status(folder: Path, now: float) -> Status:
+    vault = open_vault(folder, of_gateway=False)
+    try:
+        round, rules = vault.round(), vault.rules()
+        if round is None or rules is None:
+            raise ValueError(f"{folder} has opened no round yet: start it by nextapp serve.")
+        settings = FederationSettings.read(folder / _SETTINGS)
+        coordinator = Coordinator.resume(folder / _CHECKPOINTS, settings.restored_learner)
+        return Status(
+            round.number,
+            round.n_reports,
+            rules.goal,
+            rules.minimum,
+            round.opened,
+            round.deadline,
+            round.extensions,
+            vault.n_devices(),
+            len(vault.codes(now)),
+            DRAINING in vault.flags(),
+            coordinator.learner.mechanism.name,
+            coordinator.learner.mechanism.guarantee.epsilon,
+            settings.epsilon,
+            asdict(coordinator.accounting),
+        )
+    finally:
+        vault.close()
+
+
+def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSettings:
+    """Other rules for rounds, from now on: goal, minimum or deadline.
+
+    Where the crowd is learnt also another epsilon, from the next round on: what was told by then
+    goes on to count by its precision.
+    """
+    for key in given:
+        if key not in (*CHANGEABLE, "epsilon"):
+            raise ValueError(
+                f"{key} cannot change while phones rely on it; {', '.join(CHANGEABLE)} and epsilon "
+                f"can."
+            )
+    vault = open_vault(folder, of_gateway=False)
+    try:
+        before = FederationSettings.read(folder / _SETTINGS)
+        if "epsilon" in given:
+            if before.learn != "crowd":
+                raise ValueError(
+                    "the ε of app vectors cannot change while phones train them: stop it and go on "
+                    "in another folder with --start."
+                )
+            before = replace(before, epsilon=float(given["epsilon"]))
+        settings = change_settings(before, given)
+        settings.write(folder / _SETTINGS)
+        vault.amend(settings.rules, now)
+    finally:
+        vault.close()
+    return settings
+
+
+def close_round(folder: Path, now: float) -> None:
+    """End the round at hand at once, if it has its minimum of reports."""
+    vault = open_vault(folder, of_gateway=False)
+    try:
+        round, rules = vault.round(), vault.rules()
+        if round is None or rules is None:
+            raise ValueError(f"{folder} has opened no round yet.")
+        if round.n_reports < rules.minimum:
+            raise ValueError(
+                f"round {round.number} has {round.n_reports:,} reports, below its minimum of "
+                f"{rules.minimum:,}: wait, or lower it by nextapp admin set --minimum."
+            )
+        vault.hurry(now)
+    finally:
+        vault.close()
+
+
+def roll_back(folder: Path, number: int) -> int:
+    """Forget what was learnt from round `number` on; the round that phones see next.
+
+    The server must be stopped. Reports of the round at hand are forgotten as well.
+    """
+    vault = open_vault(folder, of_gateway=False)
+    try:
+        with lock_folder(folder):
+            settings = FederationSettings.read(folder / _SETTINGS)
+            coordinator = Coordinator.resume(folder / _CHECKPOINTS, settings.restored_learner)
+            round = vault.round()
+            n_reports = round.n_reports if round and round.number == coordinator.round else 0
+            coordinator.roll_back(number, settings.restored_learner, n_reports)
+            return coordinator.round
+    finally:
+        vault.close()
+
+
+def back_up(folder: Path, out: Path) -> None:
+    """Copy what a federation is to a new folder, while its server may run.
+
+    The vault is copied before the checkpoints, so these are as new or newer: the server then knows
+    which steps were taken. The copy is checked, and its manifest tells every file's digest.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(f"{out} is not empty: give another folder for the backup.")
+    if has_experiments(folder):
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        keep_plan(out, experiments_of(folder))
+        _copy_vault(open_codes(folder), out)
+        for each in experiments_of(folder):
+            _copy_federation(each.folder(folder), each.folder(out))
+    else:
+        _copy_federation(folder, out)
+    written = {"made": time.time(), "files": _digests(out)}
+    write_atomically(out / MANIFEST, (json.dumps(written, indent=2) + "\n").encode())
+
+
+def _copy_federation(folder: Path, out: Path) -> None:
+    vault = open_vault(folder, of_gateway=False)
+    (out / _CHECKPOINTS).mkdir(parents=True, exist_ok=True, mode=0o700)
+    _copy_vault(vault, out)
+    shutil.copy2(folder / _SETTINGS, out / _SETTINGS)
+    for path in checkpoints(folder / _CHECKPOINTS):
+        try:
+            shutil.copy2(path, out / _CHECKPOINTS / path.name)
+        except FileNotFoundError:
+            continue  # the server has dropped it meanwhile: an old one
+
+
+def _copy_vault(vault: Vault, out: Path) -> None:
+    """A checked copy of a vault, which is closed then."""
+    try:
+        vault.copy_to(out / _VAULT)
+    finally:
+        vault.close()
+    check_vault(out / _VAULT)
+    for log in out.glob(f"{_VAULT}-*"):
+        log.unlink()
+
+
+def restore(backup: Path, folder: Path) -> None:
+    """Put a backup in place of a federation that is gone; the next start goes on from there."""
+    try:
+        files = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{backup} is no backup by nextapp admin backup: {error}.") from error
+    found = _digests(backup)
+    wrong = sorted(name for name, digest in files.items() if found.get(name) != digest)
+    if wrong:
+        raise ValueError(
+            f"the backup {backup} is damaged: {', '.join(wrong)} is missing or not what was "
+            f"written there. Take another one."
+        )
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"{folder} is not empty: move it away first, or give another folder.")
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in files:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.copy2(backup / name, target)
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a backup, by its path in it."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != MANIFEST
+    }

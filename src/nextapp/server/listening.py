@@ -1,0 +1,336 @@
+"""How connections come in: counted from the moment they are accepted, and served until a signal.
+
+A connection counts while its TLS handshake still lasts, so that silent ones are seen. An address
+(for IPv6 its /64 network) may hold `Limits.address_connections` of them; one client can therefore
+not take the room of all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import functools
+import logging
+import os
+import resource
+import socket
+import ssl
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import uvicorn
+
+from nextapp.server.coordinator import Closed
+from nextapp.server.experiments_http import Experiments
+from nextapp.server.gateway import Gateway, Metrics
+from nextapp.server.http_limits import limited_protocol
+from nextapp.server.limits import Limits, network_of
+from nextapp.server.logs import log_of
+from nextapp.server.rounds import Verdict
+from nextapp.server.single_process import SingleProcess
+from nextapp.server.vault import VaultError
+
+LOG = logging.getLogger("nextapp.gateway")
+
+_TICK_SECONDS = 0.1
+_RETRY_SECONDS = 5.0
+_NO_FILES_SECONDS = 0.1
+_FIRST_INHERITED = 3  # the number of the first file that systemd passes on
+_OTHER_FILES = 64  # that are kept free for the vault, checkpoints and the operator
+
+
+def inherited_socket() -> socket.socket | None:
+    """The socket that systemd holds for this process, if there is one (sd_listen_fds).
+
+    It stays open while the server restarts: phones that come meanwhile wait, and none is refused.
+    """
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        return None
+    return socket.socket(fileno=_FIRST_INHERITED)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A socket at this address, open for connections before anything else is started."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family)
+    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        opened.bind((host, port))
+        opened.listen(2048)
+    except OSError as error:
+        opened.close()
+        raise ValueError(f"{host} port {port} cannot be listened on: {error.strerror}.") from error
+    return opened
+
+
+def room_for_connections(wanted: int) -> int:
+    """Connections that the limit on open files allows; that is raised first as far as it goes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, soft - _OTHER_FILES))
+
+
+class Seat:
+    """The place of one connection among those that may be open; freed once, when it has ended."""
+
+    def __init__(self, acceptor: Acceptor, network: str) -> None:
+        self._acceptor, self._network, self._taken = acceptor, network, True
+        acceptor.count(network, 1)
+
+    def free(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._acceptor.count(self._network, -1)
+
+
+class Acceptor:
+    """Takes connections from a socket, each with a seat, and hands them to a protocol.
+
+    Parameters
+    ----------
+    protocol
+        Makes the protocol of a connection; it frees the seat when the connection has ended.
+    trusted
+        Addresses of proxies, which hold connections for others: as many as there is room for.
+    """
+
+    def __init__(
+        self,
+        opened: socket.socket,
+        protocol: Callable[[Seat], asyncio.Protocol],
+        limits: Limits,
+        metrics: Metrics,
+        *,
+        tls: ssl.SSLContext | None = None,
+        trusted: Sequence[str] = (),
+    ) -> None:
+        self._opened, self._protocol, self._tls = opened, protocol, tls
+        self._limits, self._metrics = limits, metrics
+        self._trusted = frozenset(network_of(host) for host in trusted)
+        self._room = room_for_connections(limits.connections)
+        self._held: Counter[str] = Counter()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        opened.setblocking(False)
+
+    def count(self, network: str, n: int) -> None:
+        self._held[network] += n
+        if not self._held[network]:
+            del self._held[network]
+        self._metrics.connections += n
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    connection, address = await loop.sock_accept(self._opened)
+                except OSError as error:
+                    await self._not_accepted(error)
+                    continue
+                network = network_of(address[0]) if address else ""
+                why = self._refusal(network)
+                if why is not None:
+                    connection.close()
+                    self._drop(why)
+                    continue
+                task = loop.create_task(self._connect(connection, Seat(self, network)))
+                self._handshakes.add(task)
+                task.add_done_callback(self._handshakes.discard)
+        finally:
+            for task in self._handshakes:
+                task.cancel()
+
+    def _refusal(self, network: str) -> str | None:
+        if self._metrics.connections >= self._room:
+            return "too_many"
+        if network not in self._trusted and self._held[network] >= self._limits.address_connections:
+            return "too_many_of_one_address"
+        return None
+
+    async def _not_accepted(self, error: OSError) -> None:
+        """A client that has gone again costs nothing; no free file needs a pause."""
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+            self._drop("no_files")
+            await asyncio.sleep(_NO_FILES_SECONDS)
+
+    async def _connect(self, connection: socket.socket, seat: Seat) -> None:
+        loop = asyncio.get_running_loop()
+        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._handshake_seconds}
+        try:
+            await loop.connect_accepted_socket(
+                functools.partial(self._protocol, seat), connection, ssl=self._tls, **patience
+            )
+        except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError, too
+            seat.free()
+            connection.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            self._drop("handshake")
+
+    @property
+    def _handshake_seconds(self) -> float:
+        return self._limits.handshake_seconds
+
+    def _drop(self, why: str) -> None:
+        self._metrics.dropped.add(why)
+        LOG.warning("a connection was refused: %s", why)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, stopped by a signal without raising it again: the rest is put away in order."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            yield
+            self._captured_signals.clear()
+
+
+class _Beside(uvicorn.Server):
+    """Another server in the same process: signals are the first one's."""
+
+    def capture_signals(self) -> Any:
+        return nullcontext()
+
+
+def serve(
+    federation: SingleProcess | None,
+    gateway: Gateway | Experiments,
+    opened: socket.socket,
+    *,
+    experiments: Sequence[tuple[SingleProcess, Gateway]] = (),
+    operator: tuple[Callable[..., Awaitable[None]], socket.socket] | None = None,
+    trusted: Sequence[str] = (),
+    **options: Any,
+) -> None:
+    """Run on a socket until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    federation
+        None: another process opens and closes the rounds of the gateway's vault.
+    experiments
+        Those of a server that has several, each with its gateway; `federation` is None then.
+    operator
+        The operator's application, and the socket of its own that it listens on.
+    trusted
+        Addresses of proxies whose X-Forwarded-For header is believed.
+    options
+        uvicorn's: ssl_certfile, ssl_keyfile.
+    """
+    config = uvicorn.Config(
+        gateway,
+        http=limited_protocol(gateway.limits, gateway.metrics),
+        ws="none",
+        log_config=None,
+        log_level="error",  # what clients do wrong is counted, not logged
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=gateway.limits.keep_alive_seconds,
+        timeout_graceful_shutdown=10,
+        proxy_headers=bool(trusted),
+        forwarded_allow_ips=list(trusted),
+        **options,
+    )
+    config.load()
+
+    async def run() -> None:
+        server = _Server(config)
+
+        def protocol(seat: Seat) -> asyncio.Protocol:
+            made: Any = config.http_protocol_class
+            return made(  # type: ignore[no-any-return]
+                config=config,
+                server_state=server.server_state,
+                app_state=server.lifespan.state,
+                seat=seat,
+            )
+
+        acceptor = Acceptor(
+            opened, protocol, gateway.limits, gateway.metrics, tls=config.ssl, trusted=trusted
+        )
+        tasks = [asyncio.create_task(_accept_when_started(server, acceptor))]
+        going = list(experiments)
+        if federation is not None and isinstance(gateway, Gateway):
+            going.append((federation, gateway))
+        tasks += [asyncio.create_task(_ticking(*each)) for each in going]
+        beside = None
+        if operator is not None:
+            beside = _Beside(_operator_config(operator[0]))
+            tasks.append(asyncio.create_task(beside.serve([operator[1]])))
+        LOG.info("taking reports")
+        try:
+            await server.serve([])
+        finally:
+            if beside is not None:
+                beside.should_exit = True
+            for task in tasks if beside is None else tasks[:-1]:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            opened.close()
+            LOG.info("stopped")
+
+    sys.setswitchinterval(0.001)  # the thread that writes must not wait for the event loop
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(run())
+
+
+def _operator_config(app: Callable[..., Awaitable[None]]) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=64,
+        timeout_graceful_shutdown=1,
+    )
+
+
+async def _accept_when_started(server: uvicorn.Server, acceptor: Acceptor) -> None:
+    while not server.started:
+        await asyncio.sleep(0.005)
+    await acceptor.run()
+
+
+async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
+    log = log_of("nextapp.coordinator", gateway.experiment)
+    while True:
+        await asyncio.sleep(_TICK_SECONDS)
+        try:
+            ended = await asyncio.to_thread(federation.tick, time.time())
+        except (VaultError, OSError) as error:
+            gateway.metrics.storage.add("tick")
+            log.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        except Exception:  # reports are taken meanwhile; an operator must look
+            gateway.metrics.rounds.add("stuck")
+            log.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
+            continue
+        if isinstance(ended, Closed):
+            await asyncio.to_thread(gateway.refresh)
+            gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
+            log.info(ended.words)
+        elif ended is Verdict.EXTEND:
+            gateway.metrics.rounds.add("extended")
+            log.warning(
+                "round %d is below its minimum of %d reports at its deadline: nothing was "
+                "changed, it stays open for another %g s.",
+                federation.coordinator.round,
+                federation.rules.minimum,
+                federation.rules.seconds,
+            )

@@ -1,0 +1,106 @@
+"""A gateway with TLS that is killed and stays away for longer than the coordinator waits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from regions import APPS, Region
+
+from nextapp.server import single_process
+from nextapp.server.coordinator import checkpoints
+from nextapp.server.flower.identity import node_number
+from nextapp.server.flower.loopback import Loopback
+from nextapp.server.flower.processes import members
+from nextapp.server.flower.round_driver import Pace
+from nextapp.server.flower.running import SAID
+from nextapp.server.settings import settings_of
+from nextapp.server.vault import Vault
+from nextapp.wire import Broadcast, History, unpack
+
+pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
+
+SETTINGS = {"goal": 10, "minimum": 4, "deadline": 60.0}  # the rest by default: the crowd, walsh
+
+
+def learnt(folder):
+    """The broadcast after each round that was played, without the chain of those before it."""
+    return {
+        int(path.stem.removeprefix("round-")): replace(
+            Broadcast.from_bytes(unpack(path.read_bytes())[0]["broadcast"].tobytes()),
+            history=History(),
+        ).to_bytes()
+        for path in checkpoints(folder / "checkpoints")
+    }
+
+
+def kill(federation, gateway):
+    """kill -9 of a gateway and its SuperNode, between two messages.
+
+    In the middle of an answer Flower would hold the coordinator up for 3 minutes.
+    """
+    log, before, since = federation.processes.logs / "superlink.log", -1, time.monotonic()
+    while time.monotonic() - since < 4:
+        running = [Path(f"/proc/{pid}/cmdline") for pid in members(federation.data / gateway)]
+        busy = any(path.exists() and b"flwr-clientapp" in path.read_bytes() for path in running)
+        pushed = log.read_text().count("/v1/fleet/push-")
+        if busy or pushed != before:
+            before, since = pushed, time.monotonic()
+        time.sleep(0.2)
+    federation.processes.kill(gateway)
+    for pid in members(federation.data / gateway):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for_the_next(tmp_path):
+    """Round 0: the second gateway has acknowledged 5 reports and is gone; after the patience the
+    crowd is that of the first one's 5 reports. It comes back for round 1, acknowledges 5 reports,
+    is killed again and back at once: the SuperLink lets it in, though its last heartbeat would be
+    good for a minute more, and the round has all 10. Every crowd equals, to the last bit, that of
+    one learner which is given these reports."""
+    data, said = tmp_path / "federation", []
+    (data / "coordinator").mkdir(parents=True)
+    single_process.create_or_resume(data / "coordinator", SETTINGS, APPS)
+    pace = Pace(gateways=2, poll=20.0, patience=30.0)
+    federation = Loopback(data, n_gateways=2, tls=True, rounds=2, pace=pace, say=said.append)
+    with federation:
+        first, second = (
+            Region(url, data / name, numbers, federation.authority)
+            for url, name, numbers in zip(
+                federation.urls, federation.ports, (range(5), range(5, 10)), strict=True
+            )
+        )
+        tokens = [[client.token[0] for client in each.clients.values()] for each in (first, second)]
+        assert tokens == [["A"] * 5, ["B"] * 5]
+        lost = second.report(second.broadcast(0))
+        assert node_number(data / "gateway-2") is not None
+        kill(federation, "gateway-2")
+        counted = [first.report(first.broadcast(0))]
+        give_up, log = time.monotonic() + 240, data / "coordinator" / SAID
+        while "is lost, and its reports with it" not in log.read_text():
+            assert time.monotonic() < give_up, log.read_text()
+            time.sleep(0.5)
+        assert not federation.wait(3)  # now it is started again
+        counted.append(second.report(second.broadcast(1)))
+        kill(federation, "gateway-2")
+        assert not federation.wait(3)
+        counted[1] += first.report(first.broadcast(1))
+        assert federation.wait(300), (said, federation.processes.said("run"))
+        assert "the SuperNode has ended" not in federation.processes.said("gateway-2", 200)
+    vault = Vault(data / "gateway-2" / "vault.sqlite")
+    assert vault.reduced(0).n_reports == len(lost) == 5  # kept, and in no step
+    vault.close()
+    single = settings_of(SETTINGS).new_learner(APPS)
+    found = learnt(data / "coordinator")
+    assert found.keys() == {0, 1, 2}
+    for round_, reports in enumerate(counted):
+        assert found[round_] == single.broadcast.to_bytes()
+        for report in reports:
+            single.collect(report)
+        single.step()
+    assert found[2] == single.broadcast.to_bytes()
+    assert single.broadcast.request.mechanism == "walsh"

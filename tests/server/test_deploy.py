@@ -1,0 +1,144 @@
+"""What `deploy/` holds fits the server: alarms, dashboard, unit and proxy."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+from servers import ServerProcess, report_of, token_bytes
+
+from nextapp.cli.server_options import ListenOptions
+from nextapp.server import certificates
+from nextapp.server.vault import Vault
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def test_alarms_and_dashboard_name_metrics_that_there_are(tmp_path):
+    """Names with their labels; only the certificate's needs TLS."""
+    with ServerProcess(tmp_path) as server:
+        (token,) = server.enrolled(1)
+        assert server.client().report(token, report_of(0, token=token))[0] == 201
+        text = server.operator().request("GET", "/metrics")[2].decode()
+    there = set(re.findall(r"^([a-z_]+)", text, re.MULTILINE))
+    labels = set(re.findall(r"[{,]([a-z]+)=", text))
+    dashboard = json.loads((DEPLOY / "grafana/dashboards/nextapp.json").read_text())
+    asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    alarms = (DEPLOY / "alerts.yml").read_text()
+    asked += re.findall(r"expr: (.*)", alarms)
+    named = {word for each in asked for word in re.findall(r"\b(?:nextapp|process)_[a-z_]+", each)}
+    assert named - there == {"nextapp_certificate_expiry_seconds"}
+    used = {word for each in asked for word in re.findall(r"[{,] ?([a-z]+)=", each)} - {"job"}
+    assert used <= labels
+    why = re.search(r'why=~"([a-z_|]+)"', alarms)[1].split("|")
+    assert all(f'why="{word}"' in text for word in why)
+    outcomes = re.search(r'outcome=~"([a-z_|]+)"', alarms)[1].split("|")
+    assert all(f'outcome="{word}"' in text for word in outcomes)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["check", "rules", "alerts.yml"],
+        ["check", "config", "--syntax-only", "prometheus.yml"],
+        ["test", "rules", "alerts_test.yml"],
+    ],
+)
+def test_prometheus_takes_the_alarms(words):
+    found = subprocess.run(
+        ["promtool", *words], cwd=DEPLOY, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_the_unit_starts_the_server_with_options_that_there_are():
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str
+    unit.read(DEPLOY / "nextapp.service")
+    words = unit["Service"]["ExecStart"].split()
+    assert words[1] == "serve"
+    known = {f"--{name.replace('_', '-')}" for name in ListenOptions.__dataclass_fields__}
+    assert {word for word in words if word.startswith("--")} <= known | {"--data"}
+    assert unit["Service"]["StateDirectory"] in words[words.index("--data") + 1]
+    assert unit["Unit"]["Requires"] == "nextapp.socket"
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="apt-get install nginx-light")
+def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
+    authority, cert, key = certificates.development(tmp_path / "tls")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = {"trusted": ["127.0.0.1"]}
+    with ServerProcess(tmp_path / "data", options=options) as server:
+        words = (DEPLOY / "nginx.conf").read_text()
+        for old, new in (
+            ("127.0.0.1:8443", f"127.0.0.1:{server.port}"),
+            ("listen 443", f"listen 127.0.0.1:{port}"),
+            ("phones.example.org", "localhost"),
+            ("/etc/nextapp/chain.pem", str(cert)),
+            ("/etc/nextapp/key.pem", str(key)),
+        ):
+            assert old in words
+            words = words.replace(old, new)
+        (tmp_path / "nginx.conf").write_text(
+            f"daemon off; pid {tmp_path}/pid; error_log {tmp_path}/errors; events {{}}\n"
+            f"http {{ {words} }}\n"
+        )
+        proxy = subprocess.Popen(
+            ["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        try:
+            code = server.code()
+            trust = ssl.create_default_context(cafile=str(authority))
+            ask = Asking(port, trust)
+            status, body = ask("POST", "/v1/enrol", json.dumps({"code": code}).encode())
+            assert status == 201
+            token = json.loads(body)["token"]
+            report = report_of(1, token=token)
+            assert ask("POST", "/v1/report", report, token)[0] == 201
+            assert ask("GET", "/v1/digest")[0] == 200
+            assert ask("POST", "/v1/token", b"", token)[0] == 201
+            passed = json.loads(ask("GET", "/v1/experiments/1/digest")[1])
+            assert passed["error"] == "not_found"  # by the server, which has no experiments
+            for fenced in ("/metrics", "/ready", "/suspects", "/openapi.json", "/"):
+                assert ask("GET", fenced)[0] == 404
+            assert ask("POST", "/v1/report", b"x" * 70_000, token)[0] == 413
+            vault = Vault(server.folder / "vault.sqlite")
+            assert vault.knows(token_bytes(token))
+            vault.close()
+        finally:
+            proxy.terminate()
+            proxy.communicate(timeout=20)
+
+
+class Asking:
+    """HTTPS to localhost by the standard library; waits until the proxy is there."""
+
+    def __init__(self, port: int, trust: ssl.SSLContext) -> None:
+        self.port, self.trust = port, trust
+
+    def __call__(self, method, path, body=None, token=None) -> tuple[int, bytes]:
+        import http.client
+        import time
+
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        for _ in range(50):
+            asked = http.client.HTTPSConnection("localhost", self.port, context=self.trust)
+            try:
+                asked.request(method, path, body, headers)
+                answer = asked.getresponse()
+                return answer.status, answer.read()
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+            finally:
+                asked.close()
+        raise TimeoutError("no proxy came up.")

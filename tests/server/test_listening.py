@@ -1,0 +1,214 @@
+"""Connections are counted when they are accepted; the log and the operator's port."""
+
+from __future__ import annotations
+
+import json
+import logging
+import resource
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from servers import ServerProcess, report_of
+
+from nextapp.server import certificates
+from nextapp.server.limits import Limits, network_of
+from nextapp.server.logs import OnceInAWhile
+
+DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
+
+
+def answered_from(host: str, port: int) -> bool:
+    """Whether a client at this address of loopback gets an answer."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 2.0, (host, 0)) as opened:
+            opened.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
+            return opened.recv(12) == b"HTTP/1.1 200"
+    except OSError:
+        return False
+
+
+def until(true, seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_silent_connections_of_one_address_do_not_shut_out_another(tmp_path):
+    limits = {"connections": 100, "address_connections": 20, "request_seconds": 30}
+    with ServerProcess(tmp_path, limits=limits) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(90)]
+        until(lambda: server.metric(DROPPED.format("too_many_of_one_address")) == 70)
+        assert server.metric("nextapp_open_connections") == 20
+        assert not answered_from("127.0.0.1", server.port)
+        assert answered_from("127.0.0.2", server.port)
+        for opened in silent:
+            opened.close()
+        until(lambda: server.metric("nextapp_open_connections") == 0)
+        assert answered_from("127.0.0.1", server.port)
+        server.stop()
+    lines = [json.loads(line) for line in server.log.splitlines()]
+    refused = [line for line in lines if "refused" in line["message"]]
+    assert len(refused) == 1  # not seventy
+    assert {line["level"] for line in lines} == {"info", "warning"}
+    assert "127.0.0" not in server.log
+
+
+def test_a_trusted_proxy_may_hold_as_many_connections_as_there_is_room_for(tmp_path):
+    limits = {"connections": 60, "address_connections": 5, "request_seconds": 30}
+    with ServerProcess(tmp_path, limits=limits, options={"trusted": ["127.0.0.1"]}) as server:
+        held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(50)]
+        until(lambda: server.metric("nextapp_open_connections") == 50)
+        assert answered_from("127.0.0.1", server.port)
+        for opened in held:
+            opened.close()
+
+
+def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
+    _, cert, key = certificates.development(tmp_path / "tls")
+    limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 1.0}
+    options = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
+    with ServerProcess(tmp_path, limits=limits, options=options) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
+        until(lambda: server.metric(DROPPED.format("too_many_of_one_address")) == 10)
+        assert server.metric("nextapp_open_connections") == 30
+        until(lambda: server.metric(DROPPED.format("handshake")) == 30)
+        assert server.metric("nextapp_open_connections") == 0
+        for opened in silent:
+            opened.close()
+        assert server.metric("process_open_fds") < 60  # nothing is left open
+
+
+def test_with_few_files_the_server_takes_fewer_connections_and_goes_on(tmp_path):
+    """The limit on open files is below the connections that are allowed."""
+    code = (
+        "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128)); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    with ServerProcess(tmp_path) as server:
+        (token,) = server.enrolled(1)
+        arguments = server.process.args[1:]
+        server.stop()
+        server.process = subprocess.Popen(
+            [sys.executable, "-c", code, *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        server.port, server.operator_port = map(int, server.process.stdout.readline().split())
+        crowd = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+        until(lambda: server.metric(DROPPED.format("too_many")) == 36)  # 128 less 64 kept free
+        for opened in crowd:
+            opened.close()
+        until(lambda: server.metric("nextapp_open_connections") == 0)
+        assert server.client().report(token, report_of(1, token=token)) == (201, "accepted")
+
+
+def test_an_address_that_fetches_the_broadcast_again_and_again_must_wait(tmp_path):
+    with ServerProcess(tmp_path, limits={"download_bytes": 5000, "download_rate": 1}) as server:
+        client = server.client()
+        answers = [client.request("GET", "/v1/broadcast") for _ in range(12)]
+        n_bytes = len(answers[0][2])
+        statuses = [status for status, _, _ in answers]
+        assert statuses == [200] * (5000 // n_bytes) + [429] * (12 - 5000 // n_bytes)
+        assert int(answers[-1][1]["retry-after"]) > 0
+        tag = answers[0][1]["etag"]
+        assert client.request("GET", "/v1/broadcast", if_none_match=tag)[0] == 304  # costs nothing
+
+
+def test_all_phones_together_enrol_at_a_bounded_rate(tmp_path):
+    limits = {"enrol_burst": 3, "enrol_seconds": 1000}
+    with ServerProcess(tmp_path, limits=limits) as server:
+        client, code = server.client(), server.code()
+        answers = [client.json("POST", "/v1/enrol", {"code": code})[0] for _ in range(5)]
+        assert answers == [201, 201, 201, 503, 503]
+
+
+def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        operator = server.operator()
+        text = operator.request("GET", "/metrics")[2].decode()
+        assert 'nextapp_build_info{version="' in text
+        assert server.metric("process_resident_memory_bytes") > 1e7
+        assert server.metric("nextapp_disk_free_bytes") > 0
+        assert server.metric("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        client = server.client()
+        assert client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] == 403
+        assert server.metric('nextapp_requests_total{route="enrol",code="bad_code"}') == 1
+        assert operator.request("GET", "/v1/broadcast")[0] == 404
+        assert client.request("GET", "/ready")[0] == 404
+
+
+def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():
+    now = [0.0]
+    sieve = OnceInAWhile(10.0, lambda: now[0])
+
+    def comes(message, *args, level=logging.WARNING):
+        record = logging.LogRecord("part", level, "", 0, message, args, None)
+        return sieve.filter(record), record.getMessage()
+
+    assert comes("storage: %s", "100 % full") == (True, "storage: 100 % full")
+    assert [comes("storage: %s", n)[0] for n in range(1637)] == [False] * 1637
+    assert comes("another")[0]
+    assert [comes("round %d", n, level=logging.INFO)[0] for n in range(3)] == [True] * 3
+    now[0] = 10.0
+    assert comes("storage: %s", "100 % full") == (
+        True, "storage: 100 % full (and 1,637 like it since)",
+    )  # fmt: skip
+    now[0] = 20.0
+    assert comes("storage: %s", "x") == (True, "storage: x")
+
+
+@pytest.mark.parametrize(
+    ("host", "counted_as"),
+    [
+        ("198.51.100.7", "198.51.100.7"),
+        ("::ffff:198.51.100.7", "198.51.100.7"),
+        ("2001:db8::1", "2001:db8::"),
+        ("2001:db8::ffff:1", "2001:db8::"),
+        ("2001:db8:0:1::1", "2001:db8:0:1::"),
+        ("fe80::1%eth0", "fe80::"),
+        ("testclient", "testclient"),
+    ],
+)
+def test_an_ipv6_subscriber_is_one_address(host, counted_as):
+    assert network_of(host) == counted_as
+
+
+def test_a_limit_of_zero_is_refused():
+    with pytest.raises(ValueError, match="address_connections must be a number > 0"):
+        Limits(address_connections=0)
+
+
+def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
+    """As systemd does it: it holds the socket, and clients that come meanwhile wait."""
+    held = socket.create_server(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+    words = [
+        sys.executable, "-m", "nextapp", "serve", "--data", str(tmp_path / "data"), "--apps", "5",
+        "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
+        "--operator-at", "off",
+    ]  # fmt: skip
+
+    def start() -> subprocess.Popen:
+        code = (
+            "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_FDS'] = '1'; "
+            "os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(held.fileno()), *words], pass_fds=[held.fileno()],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    first = start()
+    until(lambda: answered_from("127.0.0.1", port), 30)
+    first.terminate()
+    first.communicate(timeout=30)
+    with socket.create_connection(("127.0.0.1", port), 30.0) as waiting:  # nobody serves now
+        waiting.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
+        second = start()
+        assert waiting.recv(12) == b"HTTP/1.1 200"
+    second.terminate()
+    second.communicate(timeout=30)
+    held.close()

@@ -1,0 +1,105 @@
+"""A server that goes back to what it had learnt before phones lied; phones go on with it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from nextapp.cli.commands import app as command
+from nextapp.phone import Phone, Store
+from nextapp.phone.core import PhoneCore
+from nextapp.phone.limits import read_broadcast
+from nextapp.privacy import requested_mechanism
+from nextapp.randomness import KeyedBits
+from nextapp.server import administration
+from nextapp.server.coordinator import Closed
+from nextapp.server.single_process import lock_folder, open_federation
+from nextapp.server.vault import Outcome, Submission
+
+NAMES = tuple(f"app-{row}" for row in range(6))
+GIVEN = {"slots": 8, "goal": 20, "minimum": 10, "deadline": 60.0, "epsilon": 20.0}
+NOON = 1_790_000_000.0
+
+
+def handed_out(federation):
+    return read_broadcast(federation.vault.published().broadcast)
+
+
+def reported(federation, step: int, n: int = 20) -> None:
+    """Phones that always go `step` apps further."""
+    broadcast = handed_out(federation)
+    made, some = requested_mechanism(broadcast), []
+    for device in range(n):
+        core = PhoneCore()
+        for number in range(12):
+            core.observe((device + step * number) % len(NAMES), 60.0 * number)
+        core.take(broadcast)
+        bits = KeyedBits(step, device, broadcast.round, "report")
+        payload = made.encode(core.answer(made), bits, broadcast.round).payload
+        some.append(Submission(device.to_bytes(32, "big"), broadcast.round, payload))
+    assert set(federation.vault.admit(some)) == {Outcome.ACCEPTED}
+
+
+@pytest.fixture
+def lied_to(tmp_path):
+    """Two honest rounds, one of liars, and a round at hand with seven reports."""
+    folder = tmp_path / "federation"
+    federation, _ = open_federation(folder, GIVEN, NAMES, now=0.0)
+    seen = [federation.vault.published().broadcast]
+    for step in (1, 1, 2):
+        reported(federation, step)
+        assert isinstance(federation.tick(0.0), Closed)
+        seen.append(federation.vault.published().broadcast)
+    reported(federation, 2, 7)
+    federation.vault.close()
+    return folder, seen
+
+
+def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp_path):
+    folder, seen = lied_to
+    before, lied = read_broadcast(seen[2]), read_broadcast(seen[3])
+    assert not np.array_equal(before.crowd.share, lied.crowd.share)
+    assert administration.roll_back(folder, 2) == 4
+    federation, _ = open_federation(folder, GIVEN, None, now=0.0)
+    now = handed_out(federation)
+    assert now.round == 4
+    assert np.array_equal(now.crowd.share, before.crowd.share)
+    assert np.array_equal(now.crowd.following, before.crowd.following)
+    assert np.array_equal(now.crowd.popularity, before.crowd.popularity)
+    accounts = federation.coordinator.accounting
+    assert (accounts.reports, accounts.rounds_stepped, accounts.rounds_passed_over) == (67, 3, 1)
+    assert accounts.epsilon_worst_case == pytest.approx(80.0)
+    with Store.create(tmp_path / "phone.db") as store:  # it was there all the time
+        phone = Phone(store, clock=lambda: NOON)
+        for data in (*seen, federation.vault.published().broadcast):
+            phone.take(data)
+        assert phone.round == 4
+        assert phone.status().history_gaps == 0
+    reported(federation, 1)
+    assert isinstance(federation.tick(0.0), Closed)
+    assert federation.coordinator.learner.n_transitions == 60
+    federation.vault.close()
+    again, _ = open_federation(folder, GIVEN, None, now=0.0)  # also after the next start
+    assert again.coordinator.learner.n_transitions == 60
+    again.vault.close()
+
+
+def test_an_unknown_round_and_a_running_server_are_refused(lied_to):
+    folder, _ = lied_to
+    with pytest.raises(ValueError, match="there are those of 0, 1, 2, 3"):
+        administration.roll_back(folder, 9)
+    with lock_folder(folder), pytest.raises(ValueError, match="another server runs"):
+        administration.roll_back(folder, 2)
+    federation, _ = open_federation(folder, GIVEN, None, now=0.0)
+    assert federation.coordinator.round == 3
+    assert federation.vault.round().n_reports == 7
+    federation.vault.close()
+
+
+def test_the_command_says_what_comes_next(lied_to):
+    from typer.testing import CliRunner
+
+    folder, _ = lied_to
+    result = CliRunner().invoke(command, ["admin", "roll-back", str(folder), "--to", "2"])
+    assert result.exit_code == 0, result.output
+    assert "round 4" in " ".join(result.output.split())
