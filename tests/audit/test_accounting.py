@@ -17,7 +17,13 @@ import pytest
 pytest.importorskip("scipy", reason="needs the lab extra")
 
 from nextapp.audit import accounting
-from nextapp.audit.accounting import ASSUMPTIONS, composed, hockey_stick, plan, shuffled
+from nextapp.audit.accounting import (
+    ASSUMPTIONS,
+    compose_reports,
+    epsilon_after_shuffling,
+    hockey_stick,
+    plan,
+)
 
 needs_pld = pytest.mark.skipif(
     importlib.util.find_spec("dp_accounting") is None,
@@ -61,7 +67,7 @@ def exact_composition(epsilon, reports, delta):
     ],
 )
 def test_the_published_composition_table(epsilon, reports, by_sum, by_pld):
-    total = composed(epsilon, reports, 1e-6)
+    total = compose_reports(epsilon, reports, 1e-6)
     assert total.by_sum == pytest.approx(by_sum, rel=1e-12)
     assert total.by_pld == pytest.approx(by_pld, abs=0.05)
 
@@ -71,7 +77,9 @@ def test_the_published_composition_table(epsilon, reports, by_sum, by_pld):
 @pytest.mark.parametrize("delta", [1e-3, 1e-6, 1e-9])
 def test_the_pld_total_is_the_exact_one_and_never_below_it(epsilon, reports, delta):
     exact = exact_composition(epsilon, reports, delta)
-    assert exact * (1 - 1e-12) <= composed(epsilon, reports, delta).by_pld <= exact * (1 + 1e-6)
+    assert (
+        exact * (1 - 1e-12) <= compose_reports(epsilon, reports, delta).by_pld <= exact * (1 + 1e-6)
+    )
 
 
 @needs_pld
@@ -84,13 +92,15 @@ def test_dp_accountings_own_randomised_response_agrees_up_to_its_grid(epsilon, r
     theirs = (
         pld.from_randomized_response(noise, 2).self_compose(reports).get_epsilon_for_delta(1e-6)
     )
-    ours = composed(epsilon, reports, 1e-6).by_pld
+    ours = compose_reports(epsilon, reports, 1e-6).by_pld
     assert ours - 1e-9 <= theirs <= ours + 1e-4 * reports
 
 
 @needs_pld
 def test_a_total_that_underflows_is_reported_as_the_sum():
-    assert composed(4.5, 1000, 1e-6).by_pld == composed(4.5, 1000, 1e-6).by_sum == 4500
+    assert (
+        compose_reports(4.5, 1000, 1e-6).by_pld == compose_reports(4.5, 1000, 1e-6).by_sum == 4500
+    )
 
 
 @needs_pld
@@ -98,7 +108,7 @@ def test_one_report_is_worth_its_epsilon_less_what_delta_forgives():
     """H = q − e^ε' r for randomised response, so ε' = ln((q − δ)/r)."""
     q = math.exp(2) / (1 + math.exp(2))
     expected = math.log((q - 0.01) / (1 - q))
-    assert composed(2.0, 1, 0.01).by_pld == pytest.approx(expected, rel=1e-9)
+    assert compose_reports(2.0, 1, 0.01).by_pld == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +126,9 @@ def test_one_report_is_worth_its_epsilon_less_what_delta_forgives():
 )
 def test_the_published_shuffle_table(epsilon, phones, published):
     last_digit = 10.0 ** -len(str(published).partition(".")[2])
-    assert shuffled(epsilon, phones, 1e-6) == pytest.approx(published, abs=last_digit / 2)
+    assert epsilon_after_shuffling(epsilon, phones, 1e-6) == pytest.approx(
+        published, abs=last_digit / 2
+    )
 
 
 def enumerated(odds, phones):
@@ -188,12 +200,17 @@ def test_the_numeric_bound_is_below_the_closed_one():
     for epsilon, phones in ((4.5, 10**6), (1.1, 10**4), (1.1, 10**6)):
         e = math.exp(epsilon)
         noise = 8 * math.sqrt(e * math.log(4 / 1e-6) / phones) + 8 * e / phones
-        assert shuffled(epsilon, phones, 1e-6) < math.log1p((e - 1) / (e + 1) * noise)
+        assert epsilon_after_shuffling(epsilon, phones, 1e-6) < math.log1p(
+            (e - 1) / (e + 1) * noise
+        )
 
 
 def test_shuffling_never_costs_and_more_phones_hide_better():
     for epsilon in (1e-20, 0.01, 1.1, 4.5, 12.0):
-        series = [shuffled(epsilon, phones, 1e-6) for phones in (1, 2, 30, 10**3, 10**5, 10**7)]
+        series = [
+            epsilon_after_shuffling(epsilon, phones, 1e-6)
+            for phones in (1, 2, 30, 10**3, 10**5, 10**7)
+        ]
         assert series == sorted(series, reverse=True)
         assert 0 <= series[-1] <= series[0] <= epsilon
 
@@ -201,8 +218,8 @@ def test_shuffling_never_costs_and_more_phones_hide_better():
 @needs_pld
 def test_one_round_by_pld_is_the_one_round_computed_directly():
     for epsilon, phones in ((4.5, 292), (4.5, 10**4), (1.1, 292), (1.1, 3000)):
-        one = accounting._composed(*accounting._loss_on_a_grid(epsilon, phones), 1, 1e-6)
-        direct = shuffled(epsilon, phones, 1e-6)
+        one = accounting._epsilon_of_copies(*accounting._loss_on_a_grid(epsilon, phones), 1, 1e-6)
+        direct = epsilon_after_shuffling(epsilon, phones, 1e-6)
         assert direct * (1 - 1e-9) <= one <= direct * (1 + 1e-4)
 
 
@@ -215,24 +232,26 @@ def test_shuffled_rounds_agree_with_dp_accounting_fed_with_every_outcome():
     theirs = pld.from_two_probability_mass_functions(*laws, value_discretization_interval=1e-5)
     for rounds in (2, 10, 50):
         expected = theirs.self_compose(rounds).get_epsilon_for_delta(1e-6)
-        assert shuffled(math.log(3), 8, 1e-6, rounds) == pytest.approx(expected, rel=1e-4)
+        assert epsilon_after_shuffling(math.log(3), 8, 1e-6, rounds) == pytest.approx(
+            expected, rel=1e-4
+        )
 
 
 @needs_pld
 def test_rounds_add_up_to_less_than_their_sum_and_a_lone_phone_gains_nothing():
-    one, many = (shuffled(1.1, 10**4, 1e-6, rounds) for rounds in (1, 100))
+    one, many = (epsilon_after_shuffling(1.1, 10**4, 1e-6, rounds) for rounds in (1, 100))
     assert one < many < 100 * one
-    alone = shuffled(1.1, 1, 1e-6, rounds=100)
-    assert alone == pytest.approx(composed(1.1, 100, 1e-6).by_pld, rel=1e-6)
+    alone = epsilon_after_shuffling(1.1, 1, 1e-6, rounds=100)
+    assert alone == pytest.approx(compose_reports(1.1, 100, 1e-6).by_pld, rel=1e-6)
 
 
 @needs_pld
 def test_a_plan_holds_every_figure_and_what_the_shuffle_rests_on():
     figures = plan(1.1, reports=100, phones=10**4, delta=1e-6)
     assert figures.total_by_sum == pytest.approx(110)
-    assert figures.total_by_pld == composed(1.1, 100, 1e-6).by_pld
-    assert figures.shuffled_round == shuffled(1.1, 10**4, 1e-6)
-    assert figures.shuffled_total == shuffled(1.1, 10**4, 1e-6, rounds=100)
+    assert figures.total_by_pld == compose_reports(1.1, 100, 1e-6).by_pld
+    assert figures.shuffled_round == epsilon_after_shuffling(1.1, 10**4, 1e-6)
+    assert figures.shuffled_total == epsilon_after_shuffling(1.1, 10**4, 1e-6, rounds=100)
     assert figures.assumptions == ASSUMPTIONS
 
 
@@ -246,16 +265,16 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch, 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 101.0, math.inf, math.nan])
 def test_an_epsilon_without_meaning_is_refused(epsilon):
     with pytest.raises(ValueError, match="epsilon must be a number > 0"):
-        shuffled(epsilon, 10, 1e-6)
+        epsilon_after_shuffling(epsilon, 10, 1e-6)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-13, 1.0, math.nan])
 def test_a_delta_that_cannot_be_computed_is_refused(delta):
     with pytest.raises(ValueError, match="delta must lie in"):
-        composed(1.0, 10, delta)
+        compose_reports(1.0, 10, delta)
 
 
 @pytest.mark.parametrize("phones", [0, -3, 2.5])
 def test_a_count_that_is_none_is_refused(phones):
     with pytest.raises(ValueError, match="phones must be a whole number >= 1"):
-        shuffled(1.0, phones, 1e-6)
+        epsilon_after_shuffling(1.0, phones, 1e-6)

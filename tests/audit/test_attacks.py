@@ -10,13 +10,13 @@ import pytest
 
 from nextapp.audit.attacks import (
     auc,
-    informed,
-    uninformed,
+    informed_attack,
+    uninformed_attack,
     with_the_first_two_swapped,
     without_one_app,
     without_the_favourite,
 )
-from nextapp.audit.comparing import made
+from nextapp.audit.comparing import build_mechanisms
 from nextapp.audit.phones import seqmf_gradient, synthetic_phones
 from nextapp.model import confidence, gradient, short_term, transitions, user_vector
 
@@ -67,16 +67,16 @@ def test_with_alpha_the_rows_of_absent_apps_are_all_parallel(phones):
 
 
 def test_an_unnoised_report_gives_everything_away(phones):
-    plain = made(["identity"], 40, 8, 4.5, 0)["identity"]
-    presence, favourite = uninformed(plain, phones, 1, seed=0)
+    plain = build_mechanisms(["identity"], 40, 8, 4.5, 0)["identity"]
+    presence, favourite = uninformed_attack(plain, phones, 1, seed=0)
     assert (presence.question, presence.auc) == ("apps", 1.0)
     assert favourite.hit_rate > 0.75  # the longest row is the most used app
-    assert [leak.auc for leak in informed(plain, phones, 1, 0)] == [1.0, 1.0, 1.0]
+    assert [leak.auc for leak in informed_attack(plain, phones, 1, 0)] == [1.0, 1.0, 1.0]
 
 
 def test_f_max_in_the_clear_answers_an_informed_attacker(phones):
-    printed = made(["qharmony-paper"], 40, 8, 0.1, 0)["qharmony-paper"]
-    (leak,) = informed(printed, phones, 1, 0, ("favourite",))
+    printed = build_mechanisms(["qharmony-paper"], 40, 8, 0.1, 0)["qharmony-paper"]
+    (leak,) = informed_attack(printed, phones, 1, 0, ("favourite",))
     assert leak.auc > 0.99  # whatever ε is claimed
 
 
@@ -100,15 +100,15 @@ def test_a_phone_with_one_app_can_be_attacked():
 @pytest.mark.parametrize("name", ["harmony", "simhash", "privunit", "codebook"])
 def test_no_informed_attacker_beats_the_cap_of_epsilon(name, phones):
     """e^ε/(1 + e^ε), within 4 standard errors of an AUC of 60 by 60 scores."""
-    each = made([name], 40, 8, 1.0, 0)[name]
+    each = build_mechanisms([name], 40, 8, 1.0, 0)[name]
     cap = 1 / (1 + math.exp(-1.0))
-    for leak in informed(each, phones, 1, 0):
+    for leak in informed_attack(each, phones, 1, 0):
         assert leak.auc <= cap + 4 * math.sqrt(1 / (3 * 60))
 
 
 def test_more_of_the_same_phone_leaks_more(phones):
-    each = made(["privunit"], 40, 8, 4.5, 0)["privunit"]
-    one, ten = informed(each, phones, 10, 0, ("favourite",))
+    each = build_mechanisms(["privunit"], 40, 8, 4.5, 0)["privunit"]
+    one, ten = informed_attack(each, phones, 10, 0, ("favourite",))
     assert (one.n_reports, ten.n_reports) == (1, 10)
     assert 0.7 < one.auc < ten.auc
     assert one.low < one.auc < one.high
@@ -116,6 +116,6 @@ def test_more_of_the_same_phone_leaks_more(phones):
 
 def test_a_mechanism_that_wastes_its_epsilon_leaks_less(phones):
     """At equal ε: harmony hardly leaks, privunit does. Publish ε and AUC together."""
-    mechanisms = made(["harmony", "privunit"], 40, 8, 4.5, 0)
-    leaks = {name: informed(each, phones, 5, 0)[2] for name, each in mechanisms.items()}
+    mechanisms = build_mechanisms(["harmony", "privunit"], 40, 8, 4.5, 0)
+    leaks = {name: informed_attack(each, phones, 5, 0)[2] for name, each in mechanisms.items()}
     assert leaks["harmony"].auc < 0.6 < leaks["privunit"].auc

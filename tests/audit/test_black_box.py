@@ -85,7 +85,7 @@ def test_worst_pairs_lie_on_the_clip():
             continue
         made = case.mechanism(1.0)
         for edge in worst_pair(made):
-            np.testing.assert_allclose(made.clipped(edge), edge, rtol=1e-12)
+            np.testing.assert_allclose(made.apply_clip(edge), edge, rtol=1e-12)
 
 
 def test_true_losses_are_calibrated_and_others_are_not(rng):

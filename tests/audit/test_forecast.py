@@ -7,9 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.audit.comparing import compare, cosine, made, mean_report
+from nextapp.audit.comparing import build_mechanisms, compare, mean_report
 from nextapp.audit.forecast import forecast
-from nextapp.audit.phones import clipped_mean, synthetic_phones
+from nextapp.audit.phones import mean_after_clip, synthetic_phones
+from nextapp.fleet.rounds import cosine
 from nextapp.privacy import mechanism
 
 
@@ -36,7 +37,7 @@ def test_rounds_count_as_reports():
 
 def test_a_run_that_cannot_learn_is_told_so_in_plain_words():
     codebook = mechanism("codebook", epsilon=4.5, n_apps=87, d=16, clip=1.0)
-    assert "learns next to nothing" in forecast(codebook, 0.2, 292).warning
+    assert "learns almost nothing" in forecast(codebook, 0.2, 292).warning
     assert "12," in forecast(codebook, 0.2, 292).warning  # thousand phones needed
     assert "learns slowly" in forecast(codebook, 0.2, 4000).warning
     assert forecast(codebook, 0.2, 100_000).warning is None
@@ -58,8 +59,8 @@ NAMES = ["laplace-l1", "duchi", "harmony", "piecewise", "hybrid", "kashin", "sim
 @pytest.mark.parametrize("name", [*NAMES, "codebook"])
 def test_the_forecast_noise_is_that_of_simulated_rounds_within_15_percent(name, phones):
     """87 apps, 292 phones, ε 4.5."""
-    each = made([name], 87, 16, 4.5, seed=0)[name]
-    target = clipped_mean(phones, each.ball, each.clip)
+    each = build_mechanisms([name], 87, 16, 4.5, seed=0)[name]
+    target = mean_after_clip(phones, each.ball, each.clip)
     foretold = forecast(each, float(np.linalg.norm(target)), 292)
     n_rounds = 2 if name == "codebook" else 8
     errors = []
@@ -73,8 +74,8 @@ def test_the_forecast_noise_is_that_of_simulated_rounds_within_15_percent(name, 
     ("name", "n_phones"), [("piecewise", 60_000), ("kashin", 4000), ("privunit", 2000)]
 )
 def test_the_forecast_cosine_is_that_of_a_simulated_round_within_15_percent(name, n_phones, phones):
-    each = made([name], 87, 16, 4.5, seed=0)[name]
-    length = float(np.linalg.norm(clipped_mean(phones, each.ball, each.clip)))
+    each = build_mechanisms([name], 87, 16, 4.5, seed=0)[name]
+    length = float(np.linalg.norm(mean_after_clip(phones, each.ball, each.clip)))
     estimate = mean_report(each, phones.gradients, n_phones, 0, 0)
     foretold = forecast(each, length, n_phones).cosine
     assert cosine(estimate, phones.mean.ravel()) == pytest.approx(foretold, rel=0.15)
@@ -83,8 +84,8 @@ def test_the_forecast_cosine_is_that_of_a_simulated_round_within_15_percent(name
 def test_the_forecast_holds_for_a_large_catalogue_and_a_small_epsilon():
     """2,000 apps, 100 phones, ε 1.1: noise within 15 %."""
     phones = synthetic_phones(100, 2000, 16, seed=0)
-    each = made(["privunit"], 2000, 16, 1.1, seed=0)["privunit"]
-    target = clipped_mean(phones, each.ball, each.clip)
+    each = build_mechanisms(["privunit"], 2000, 16, 1.1, seed=0)["privunit"]
+    target = mean_after_clip(phones, each.ball, each.clip)
     estimate = mean_report(each, phones.gradients, 100, 0, 0)
     foretold = forecast(each, float(np.linalg.norm(target)), 100)
     error = ((estimate - target) ** 2).sum() / (target**2).sum()
@@ -104,14 +105,16 @@ def test_the_order_of_mechanisms_is_that_of_their_noise(phones):
         "laplace",
     ]
     noise = []
-    for name, each in made(names, 87, 16, 4.5, seed=0).items():
-        length = float(np.linalg.norm(clipped_mean(phones, each.ball, each.clip)))
+    for name, each in build_mechanisms(names, 87, 16, 4.5, seed=0).items():
+        length = float(np.linalg.norm(mean_after_clip(phones, each.ball, each.clip)))
         noise.append((forecast(each, length, 292).noise, name))
     assert [name for _, name in sorted(noise)] == names
 
 
 def test_identity_is_exact_and_fully_leaky(phones):
-    (found,) = compare(made(["identity"], 87, 16, 4.5, 0), phones, n_rounds=1, seed=0, seconds=0)
+    (found,) = compare(
+        build_mechanisms(["identity"], 87, 16, 4.5, 0), phones, n_rounds=1, seed=0, seconds=0
+    )
     assert found.cosine == pytest.approx(1.0)
     assert found.nmse == pytest.approx(0.0, abs=1e-20)
     assert found.signs == 1.0

@@ -14,7 +14,7 @@ import pytest
 from nextapp.audit.black_box import black_box, draws, worst_pair
 from nextapp.audit.exact import exact
 from nextapp.audit.replay import Effort
-from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, case_named
+from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W, keep_threshold, response_floor
@@ -110,8 +110,8 @@ class CellInTheClear(Subset):
         if below(bits, 10):
             return report
         cell = int(np.argmax(np.asarray(F).ravel()))
-        block, point = self._located(cell)
-        return self._report(block * self.block + self._favoured(point, 0), round)
+        block, point = self._locate(cell)
+        return self._report(block * self.block + self._favoured_output(point, 0), round)
 
 
 class KeptTooOften(Hadamard):
@@ -144,6 +144,7 @@ PLANTED = {
     "sensitivity D": lambda: HalfTheSensitivity(epsilon=4.5, clip=1.0, **TWO),
     "noise halved in the sampler": lambda: HalfTheNoiseOnlyWhenDrawn(epsilon=1.5, clip=1.0, **TWO),
     "codebook e^{ε+.5}": lambda: heavier("codebook"),
+    "walsh e^{ε+.5}": lambda: heavier("walsh"),
     "privunit e^{ε+.5}": lambda: heavier("privunit"),
     "simhash e^{ε+.5}": lambda: heavier("simhash"),
     "Duchi with even D": lambda: EvenDuchi(epsilon=4.5, clip=1.0, **FOUR),
@@ -164,7 +165,7 @@ def test_a_planted_bug_is_caught(bug, seed):
 @pytest.mark.parametrize("name", [name for name in CASES if name not in EXPECTED_TO_FAIL])
 def test_a_right_mechanism_passes(name, epsilon, seed):
     """False-alarm rate 1e-3 each: one of these 32 fails by chance for one seed in 31."""
-    n_reports = 1000 if name in ("privunit-seed", "simhash", "codebook") else 2000
+    n_reports = 1000 if name in ("privunit-seed", "simhash", "codebook", "walsh") else 2000
     found = audit(CASES[name].mechanism(epsilon), n_reports, seed, effort=REPLAY)
     assert found.caught_by == ()
     assert found.exact.worst == pytest.approx(epsilon, rel=1e-4)  # nothing is wasted
@@ -184,7 +185,7 @@ def test_one_part_in_10_to_the_18_above_e_to_the_epsilon_is_seen():
     assert not exact(planted, seed=0).holds
 
 
-@pytest.mark.parametrize("name", ["harmony", "codebook", "privunit", "simhash"])
+@pytest.mark.parametrize("name", ["harmony", "codebook", "walsh", "privunit", "simhash"])
 def test_the_black_box_comes_close_to_epsilon(name, seed):
     right = CASES[name].mechanism(4.5)
     found = black_box(4.5, draws(right, worst_pair(right), 4000, seed), FALSE_ALARM)
@@ -199,10 +200,10 @@ def test_kashin_as_shipped_wastes_some_of_its_epsilon_and_never_exceeds_it():
 
 
 def test_what_promises_nothing_cannot_be_audited():
-    with pytest.raises(ValueError, match="promises no privacy"):
-        case_named("identity")
+    with pytest.raises(ValueError, match="has no privacy guarantee"):
+        find_case("identity")
     with pytest.raises(ValueError, match="did you mean 'codebook'"):
-        case_named("codebok")
+        find_case("codebok")
 
 
 def test_a_verdict_reads_as_json(seed):

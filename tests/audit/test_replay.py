@@ -31,7 +31,7 @@ from nextapp.audit.replay import (
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import ShorterThan, mechanism, requested
+from nextapp.privacy import ShorterThan, mechanism, requested_mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W, sign_threshold
@@ -44,6 +44,7 @@ from nextapp.privacy.piecewise import Piecewise
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.simhash import SimHash
 from nextapp.privacy.subset import Subset
+from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits, below, distinct
 from nextapp.shares import Shares
 from nextapp.wire import Report
@@ -67,7 +68,7 @@ class SignsOffBy3Percent(Harmony):
             int(word) < sign_threshold(x, int(0.97 * self.floor))
             for word, x in zip(bits.words(self.k), self._entries(F, positions), strict=True)
         ]
-        return Report(self.name, round, self._fields.packed(positions, signs))
+        return Report(self.name, round, self._fields.pack(positions, signs))
 
 
 class KeepsSomeOfWhatItShouldRedraw(Codebook):
@@ -136,6 +137,34 @@ class SignInTheName(Harmony):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
         return replace(report, mechanism="harmony" if dense(F).sum() > 0 else "Harmony")
+
+
+class CellsInTheSeed(Walsh):
+    """The number of cells in the lowest byte of the seed, for shares as a phone holds them."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        report = super().encode(F, bits, round, coins)
+        if not isinstance(F, Shares):
+            return report
+        return replace(report, payload=bytes([len(F.cells) % 256]) + report.payload[1:])
+
+
+class OtherSignsForManyEntries(Walsh):
+    """One of the two ways to the alignments is wrong."""
+
+    def _all(self, v, x, rows):
+        return -super()._all(v, x, rows)
+
+
+class NoCoinForALongCatalogue(Walsh):
+    """The best codeword itself where there are millions of cells."""
+
+    def encode(self, F, bits, round=0, coins=None):
+        kept, self.threshold = self.threshold, self.threshold if self.D < 1_000_000 else W
+        try:
+            return super().encode(F, bits, round, coins)
+        finally:
+            self.threshold = kept
 
 
 class OneByteMore(Codebook):
@@ -228,7 +257,7 @@ class PositionsOfLargeEntries(Harmony):
             int(word) < sign_threshold(x, self.floor)
             for word, x in zip(bits.words(self.k), self._entries(F, positions), strict=True)
         ]
-        return Report(self.name, round, self._fields.packed(positions, signs))
+        return Report(self.name, round, self._fields.pack(positions, signs))
 
 
 class CoinsFromBits(SimHash):
@@ -284,7 +313,7 @@ class ClearBeyondTheClip(Harmony):
         x = dense(F).ravel()[positions]
         if not (np.abs(x) > 2 * self.clip).any():
             return report
-        return replace(report, payload=self._fields.packed(positions, (x > 0).tolist()))
+        return replace(report, payload=self._fields.pack(positions, (x > 0).tolist()))
 
 
 class WaitsForARound(Codebook):
@@ -345,7 +374,7 @@ class KnowsAPhoneByItsCoins(Harmony):
         if isinstance(coins, DeviceCoins):
             positions = self._fields.positions(report.payload)
             signs = [x > 0 for x in self._entries(F, positions)]
-            return replace(report, payload=self._fields.packed(positions, signs))
+            return replace(report, payload=self._fields.pack(positions, signs))
         return report
 
 
@@ -398,13 +427,16 @@ class NormInTheClear(PrivUnit):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
         return replace(
-            report, payload=report.payload[:-4] + struct.pack("<f", self._completed(F)[-1])
+            report, payload=report.payload[:-4] + struct.pack("<f", self._complete(F)[-1])
         )
 
 
 PLANTED = {
     "harmony's sampler off by 3 %": lambda: SignsOffBy3Percent(**FOUR),
     "codebook keeps 3 %": lambda: KeepsSomeOfWhatItShouldRedraw(**TWO),
+    "cells in the seed": lambda: CellsInTheSeed(**TWO),
+    "other signs for many entries": lambda: OtherSignsForManyEntries(**TWO),
+    "a long catalogue": lambda: NoCoinForALongCatalogue(**TWO),
     "apps in the seed": lambda: AppsInTheSeed(**TWO),
     "subset without a coin": lambda: NoCoinSubset(**SIX),
     "hadamard without a coin": lambda: NoCoinHadamard(**SIX),
@@ -483,11 +515,11 @@ def test_a_fault_in_the_phone_itself_is_caught(changes, monkeypatch, seed):
 def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
     def twice(broadcast):
         request = replace(broadcast.request, epsilon=2 * broadcast.request.epsilon)
-        return requested(replace(broadcast, request=request))
+        return requested_mechanism(replace(broadcast, request=request))
 
-    monkeypatch.setattr("nextapp.audit.replay.requested", twice)
+    monkeypatch.setattr("nextapp.audit.replay.requested_mechanism", twice)
     found = replay(CASES["simhash"].mechanism(4.5), seed, FEW)
-    assert "requested by a broadcast: asked for epsilon 4.5, made with 9.0" in found.faults[0]
+    assert "requested by a broadcast: asked for epsilon 4.5, got 9.0" in found.faults[0]
 
 
 def wrong_at_the_threshold(right, self, length, threshold, bits, round):
@@ -571,7 +603,7 @@ def test_a_cell_favours_as_many_outputs_as_the_law_counts(name, options):
         scattered = cell * stated.step % 12
         block, point = scattered % stated.n_blocks, scattered // stated.n_blocks
         favoured = {
-            block * stated.in_block + stated.favoured(point, place)
+            block * stated.in_block + stated.favoured_output(point, place)
             for place in range(stated.n_favoured)
         }
         assert len(favoured) == stated.n_favoured
@@ -621,7 +653,7 @@ def test_phones_hand_over_their_own_types_and_bits(seed):
     histories, broadcast = inputs.world(20, 4, seed)
     for simplex, kind in ((False, PhoneGradient), (True, Shares)):
         for history in histories:
-            handed = inputs.handed_over(history, broadcast, simplex)
+            handed = inputs.what_a_phone_encodes(history, broadcast, simplex)
             assert type(handed.given) is kind
             assert type(handed.bits) is SystemBits
             assert handed.round == broadcast.round

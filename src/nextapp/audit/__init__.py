@@ -1,1 +1,1 @@
-"""For whoever plans or checks a fleet; needs ``pip install 'nextapp[lab]'``."""
+"""Audits of privacy mechanisms, attacks, comparisons and accounting; needs 'nextapp[lab]'."""

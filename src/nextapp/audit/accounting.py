@@ -1,15 +1,15 @@
-"""What many reports of one phone add up to, and what a shuffler before the server would change.
+"""Composition of many reports of one phone, and the effect of a shuffler before the server.
 
-A planner's view; the phone itself keeps a `Ledger` and adds plainly. A report is ε-LDP, eq. (14),
-that is with δ = 0. A total is (ε, δ) if for neighbours P and Q the hockey-stick divergence
+For planning; the phone itself has a `Ledger`, which adds up ε. A report is ε-LDP, eq. (14), that
+is with δ = 0. A total is (ε, δ) if for neighbours P and Q the hockey-stick divergence
 
     H(P, Q; ε) = Σ_o max(0, P(o) − e^ε Q(o))
 
-is at most δ. The figures for the same reports::
+is at most δ. Two kinds of totals::
 
-    composed   the server links every report to its phone: the plain sum, and at a δ > 0 the total
-               by privacy loss distributions (PLD), which no ε-LDP reports exceed
-    shuffled   the server sees each round's reports without senders, one from every phone
+    composed   the server links every report to its phone: the plain sum, and for δ > 0 an upper
+               bound by privacy loss distributions (PLD)
+    shuffled   the server sees the reports of each round without senders, one from every phone
 
 Needs SciPy and Google's dp-accounting: ``pip install 'nextapp[lab]'``.
 """
@@ -28,19 +28,19 @@ import numpy.typing as npt
 from nextapp.wire import Floats
 
 SMALLEST_DELTA = 1e-12
-"""Below it dp-accounting's own cut of tails (1e-15) and the rounding of its FFT begin to show."""
+"""Below it dp-accounting's truncation of tails (1e-15) and its FFT rounding become visible."""
 
 ASSUMPTIONS = (
-    "each phone sends one message a round, and nothing in it or about it (address, time, length, "
-    "a fixed seed) tells who sent it or which message of another round the same phone sent",
-    "whoever shuffles does not work together with the server",
-    "the phones counted are honest: one that sends what it likes hides nobody, so count only those "
-    "that are sure to follow the mechanism",
-    "every message of a round is drawn afresh by a mechanism of the same epsilon with delta 0",
+    "each phone sends one message per round, and nothing in it or about it (address, time, length, "
+    "a fixed seed) reveals the sender or links it to a message of another round",
+    "the shuffler does not collude with the server",
+    "the phones counted are honest: a phone that does not follow the mechanism hides nobody, so "
+    "count only those that surely follow it",
+    "every message is freshly randomised by a mechanism with the same epsilon and delta 0",
 )
-"""What must hold for `shuffled`; without it the figures of `composed` are the true ones."""
+"""Assumptions of `epsilon_after_shuffling`; without them only `compose_reports` holds."""
 
-_TAIL = 1e-18  # probability that is cut off, always counted as if it gave the phone away
+_TAIL = 1e-18  # truncated probability; always counted as a full privacy loss
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Composition:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a phone gives away over a whole plan, for a command to print.
+    """The privacy loss of a phone over a whole plan.
 
-    ``shuffled_round`` and ``shuffled_total`` (one round, all rounds, each at ``delta``) hold only
-    under the ``assumptions``; the other two always.
+    ``shuffled_round`` and ``shuffled_total`` (one round and all rounds, each at ``delta``) hold
+    only under the ``assumptions``; the other two totals always hold.
     """
 
     epsilon: float
@@ -78,7 +78,7 @@ class Plan:
 
 def plan(epsilon: float, reports: int, phones: int, delta: float) -> Plan:
     """All figures for `reports` rounds in which each of `phones` phones reports once."""
-    composition = composed(epsilon, reports, delta)
+    composition = compose_reports(epsilon, reports, delta)
     return Plan(
         epsilon=epsilon,
         reports=reports,
@@ -86,40 +86,40 @@ def plan(epsilon: float, reports: int, phones: int, delta: float) -> Plan:
         delta=delta,
         total_by_sum=composition.by_sum,
         total_by_pld=composition.by_pld,
-        shuffled_round=shuffled(epsilon, phones, delta),
-        shuffled_total=shuffled(epsilon, phones, delta, rounds=reports),
+        shuffled_round=epsilon_after_shuffling(epsilon, phones, delta),
+        shuffled_total=epsilon_after_shuffling(epsilon, phones, delta, rounds=reports),
     )
 
 
-def composed(epsilon: float, reports: int, delta: float) -> Composition:
+def compose_reports(epsilon: float, reports: int, delta: float) -> Composition:
     """The total of `reports` reports, each `epsilon`-LDP, by sum and by PLD at `delta`.
 
-    Whatever the mechanisms, and even if each was chosen after seeing the reports before it, no
-    total is larger than that of randomised response (Kairouz, Oh and Viswanath 2015), whose loss
-    is +ε with probability e^ε/(1 + e^ε), else −ε. On a grid of step ε nothing has to be rounded.
+    For any mechanisms, even chosen adaptively, no total is larger than that of randomised response
+    (Kairouz, Oh and Viswanath 2015), whose loss is +ε with probability e^ε/(1 + e^ε), else −ε. On a
+    grid of step ε this is exact.
     """
     _check_epsilon(epsilon)
     _check_delta(delta)
     _check_count("reports", reports)
     q, r = _truth_and_lie(epsilon)
     by_sum = epsilon * reports
-    by_pld = _composed(np.array([r, 0.0, q]), -1, epsilon, 0.0, reports, delta)
+    by_pld = _epsilon_of_copies(np.array([r, 0.0, q]), -1, epsilon, 0.0, reports, delta)
     return Composition(epsilon, reports, delta, by_sum, min(by_sum, by_pld))
 
 
-def shuffled(epsilon: float, phones: int, delta: float, rounds: int = 1) -> float:
+def epsilon_after_shuffling(epsilon: float, phones: int, delta: float, rounds: int = 1) -> float:
     """The total ε of a phone among `phones` whose `epsilon`-LDP reports are shuffled every round.
 
-    Feldman, McMillan and Talwar (2021), "Hiding among the clones", numeric form. Each other
-    phone's report is, with probability e^{−ε}, as good as a clone of this phone's: one drawn from
-    its data or from its neighbour's, evenly. With
+    Feldman, McMillan and Talwar (2021), "Hiding among the clones", numeric form. With probability
+    e^{−ε} the report of another phone is a clone: drawn from this phone's data or from its
+    neighbour's, with equal probability. With
 
         C ~ Bin(phones − 1, e^{−ε}),   A ~ Bin(C, ½),   B ~ Bern(e^ε/(1 + e^ε))
         P = (A + B, C − A + 1 − B),    Q = (A + 1 − B, C − A + B)
 
-    the shuffled reports tell the server at most what a draw from P or Q would, so the ε of one
-    round is where H(P, Q; ε) = `delta`. More rounds are composed by the PLD of (P, Q), and `delta`
-    is that of all together. Under `ASSUMPTIONS` only.
+    the shuffled reports reveal at most as much as a draw from P or Q, so the ε of one round is
+    where H(P, Q; ε) = `delta`. Several rounds are composed by the PLD of (P, Q), and `delta` is for
+    all rounds together. Holds only under `ASSUMPTIONS`.
     """
     _check_epsilon(epsilon)
     _check_delta(delta)
@@ -128,7 +128,7 @@ def shuffled(epsilon: float, phones: int, delta: float, rounds: int = 1) -> floa
     if rounds == 1:
         return _one_round(epsilon, phones, delta)
     probabilities, lowest, step, lost = _loss_on_a_grid(epsilon, phones)
-    return _composed(probabilities, lowest, step, lost, rounds, delta)
+    return _epsilon_of_copies(probabilities, lowest, step, lost, rounds, delta)
 
 
 def hockey_stick(at: float, epsilon: float, phones: int) -> float:
@@ -147,8 +147,8 @@ def _hockey_stick(
 
         P(x)/Q(x) = (q x + r (c + 1 − x)) / (r x + q (c + 1 − x)),
 
-    which grows with x: the sum runs over all x from a first one on, and is made of upper tails of
-    A ~ Bin(c, ½).
+    which increases with x: so the sum is over all x from a first one on, and consists of upper
+    tails of A ~ Bin(c, ½).
     """
     binom = _lab("scipy.stats").binom
     q, r = _truth_and_lie(epsilon)
@@ -163,7 +163,7 @@ def _hockey_stick(
 
 
 def _one_round(epsilon: float, phones: int, delta: float) -> float:
-    """The least ε with H(P, Q; ε) <= delta; H falls with ε and is 0 at the local ε."""
+    """The smallest ε with H(P, Q; ε) <= delta; H decreases in ε and is 0 at the local ε."""
     clones, weights = _clones(epsilon, phones)
     if _hockey_stick(0.0, epsilon, clones, weights) <= delta:
         return 0.0
@@ -178,10 +178,10 @@ def _one_round(epsilon: float, phones: int, delta: float) -> float:
 
 
 def _clones(epsilon: float, phones: int) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Values of C and their probabilities, less `_TAIL` at either end.
+    """Values of C and their probabilities, without `_TAIL` at either end.
 
-    Where C is large, neighbouring values count as the smallest of them, at most 1/20,000 less:
-    fewer clones hide less, so this errs on the safe side, and by less than 3e-5 of the result.
+    If C is large, neighbouring values are merged into the smallest of them, at most 1/20,000 less:
+    fewer clones hide less, so this is an upper bound, with a relative error below 3e-5.
     """
     binom = _lab("scipy.stats").binom
     others, rate = phones - 1, math.exp(-epsilon)
@@ -196,12 +196,12 @@ def _clones(epsilon: float, phones: int) -> tuple[npt.NDArray[np.int64], Floats]
 
 
 def _loss_on_a_grid(epsilon: float, phones: int) -> tuple[Floats, int, float, float]:
-    """ln P/Q under P on a grid: probabilities, number of the lowest point, step, what was cut off.
+    """ln P/Q under P on a grid: probabilities, index of the lowest point, step, truncated mass.
 
-    A loss between two grid points is split between them so that both P and Q keep their sums: then
-    H is exact at the grid points and, as a chord of a convex function, never too small between
-    them (Doroshenko et al. 2022, "Connect the dots"). The step divides ε, so that the largest loss
-    is a grid point too.
+    A loss between two grid points is split between them so that P and Q keep their sums: then H is
+    exact at the grid points and, as a chord of a convex function, never too small between them
+    (Doroshenko et al. 2022, "Connect the dots"). The step divides ε, so that the largest loss is on
+    the grid too.
     """
     parts = list(_losses(epsilon, phones))
     losses = np.concatenate([loss for loss, _ in parts])
@@ -210,7 +210,7 @@ def _loss_on_a_grid(epsilon: float, phones: int) -> tuple[Floats, int, float, fl
     n_steps = math.ceil(100 * epsilon / spread)
     step = epsilon / n_steps
     below = np.clip(np.floor(losses / step), -n_steps, n_steps - 1).astype(np.int64)
-    # the lower point g = below · step takes (e^−loss − e^−(g + step)) / (e^−g − e^−(g + step))
+    # share of the lower point g = below · step: (e^−loss − e^−(g + step)) / (e^−g − e^−(g + step))
     share = np.clip(np.expm1((below + 1) * step - losses) / math.expm1(step), 0.0, 1.0)
     lowest = int(below.min())
     probabilities = np.zeros(int(below.max()) - lowest + 2)
@@ -231,7 +231,7 @@ def _losses(epsilon: float, phones: int) -> Iterator[tuple[Floats, Floats]]:
         yield np.log((q * x + r * rest) / (r * x + q * rest)), weight * mass
 
 
-def _composed(
+def _epsilon_of_copies(
     probabilities: Floats, lowest: int, step: float, lost: float, times: int, delta: float
 ) -> float:
     """ε at `delta` of `times` copies of a symmetric loss given on a grid; by dp-accounting."""
@@ -243,12 +243,12 @@ def _composed(
 
 
 def _truth_and_lie(epsilon: float) -> tuple[float, float]:
-    """q = e^ε/(1 + e^ε) and r = 1 − q, neither by a difference."""
+    """q = e^ε/(1 + e^ε) and r = 1 − q, both without cancellation."""
     return 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
 
 
 def _lab(module: str) -> Any:
-    """A library of the lab extra, imported where it is used."""
+    """A library of the lab extra, imported when it is used."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -263,15 +263,15 @@ def _check_epsilon(epsilon: float) -> None:
     if not 0 < epsilon <= 100:
         raise ValueError(
             f"epsilon must be a number > 0 and at most 100, got {epsilon!r}. It is the budget of "
-            f"one report; one beyond 100, or of the mechanism 'identity', protects nothing."
+            f"one report; above 100, or with the mechanism 'identity', nothing is protected."
         )
 
 
 def _check_delta(delta: float) -> None:
     if not SMALLEST_DELTA <= delta < 1:
         raise ValueError(
-            f"delta must lie in [{SMALLEST_DELTA}, 1), got {delta!r}; well below one over the "
-            f"number of phones is usual, such as 1e-6. For delta = 0 read the plain sum."
+            f"delta must lie in [{SMALLEST_DELTA}, 1), got {delta!r}: choose it well below "
+            f"1/(number of phones), such as 1e-6. For delta = 0 the total is the plain sum."
         )
 
 

@@ -1,15 +1,15 @@
-"""What a curious server learns about one phone from its reports.
+"""Attacks by a curious server: what it learns about one phone from its reports.
 
 Three questions: which apps are on this phone ("apps"), which is used most ("favourite"), and, for
 the informed attacker, which of the two most used apps comes first ("order"). Two attackers:
 
-    uninformed   has the reports and knows the mechanism; takes an app for present, or much used, by
-                 the length of its row in the decoded report
-    informed     knows everything about the phone but the answer: its history with and without, say,
-                 the most used app. It compares the probabilities of the reports under both, so
-                 no attacker can do better
+    uninformed   has the reports and knows the mechanism; guesses that an app is present, or used
+                 most, from the length of its row in the decoded report
+    informed     knows everything about the phone except the answer: for example its history with
+                 and without the most used app. It uses the likelihood ratio of the reports, so no
+                 attacker can do better
 
-An AUC of .5 is guessing. No ε-LDP report allows one above e^ε/(1 + e^ε).
+An AUC of .5 is guessing. ε-LDP bounds the AUC from one report by e^ε/(1 + e^ε).
 """
 
 from __future__ import annotations
@@ -22,23 +22,21 @@ import numpy as np
 from scipy import stats
 
 from nextapp.audit.phones import SyntheticPhones
+from nextapp.intervals import bootstrap_means, interval, resample
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report
-
-LEVEL = 0.95
-DRAWS = 1000
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Leak:
-    """How well one question about a phone is answered from ``n_reports`` of its reports.
+    """How well an attacker answers a question about a phone from ``n_reports`` of its reports.
 
-    ``auc`` with its 95 % interval from a bootstrap over phones. ``hit_rate``: how often the
-    uninformed attacker names the most used app; None elsewhere.
+    ``auc`` has a 95 % interval from a bootstrap over phones. ``hit_rate``: how often the uninformed
+    attacker names the most used app; None for other questions.
     """
 
     question: str
@@ -51,17 +49,17 @@ class Leak:
     hit_rate: float | None = None
 
 
-def uninformed(
+def uninformed_attack(
     mechanism: Mechanism, phones: SyntheticPhones, n_reports: int, seed: int
 ) -> list[Leak]:
-    """The lengths of the rows of the decoded reports, against what is on the phone."""
+    """Guess from the lengths of the rows of the decoded reports."""
     presence, favourite, hits = [], [], []
     for number, (history, gradient) in enumerate(
         zip(phones.histories, phones.gradients, strict=True)
     ):
         bits = KeyedBits(seed, number, purpose="attack")
         reports = [mechanism.encode(gradient, bits) for _ in range(n_reports)]
-        lengths = np.linalg.norm(decoded(mechanism, reports), axis=1)
+        lengths = np.linalg.norm(decode_reports(mechanism, reports), axis=1)
         counts = np.bincount(history, minlength=mechanism.n_apps)
         most_used = counts == counts.max()
         if (counts == 0).any():
@@ -81,18 +79,18 @@ def uninformed(
 
 
 def without_one_app(history: Apps, random: np.random.Generator) -> Apps:
-    """The history of a phone that does not have one of its apps, drawn at random."""
+    """The history without one of its apps, chosen at random."""
     chosen = random.choice(np.unique(history))
     return np.asarray(history[history != chosen])
 
 
 def without_the_favourite(history: Apps, random: np.random.Generator) -> Apps:
-    """The history of a phone that does not have its most used app."""
+    """The history without the most used app."""
     return np.asarray(history[history != np.bincount(history).argmax()])
 
 
 def with_the_first_two_swapped(history: Apps, random: np.random.Generator) -> Apps:
-    """The history with the most used app and the next one in each other's place."""
+    """The history with the two most used apps swapped."""
     counts = np.bincount(history, minlength=2)
     second, first = np.argsort(counts, kind="stable")[-2:]
     swapped = history.copy()
@@ -107,7 +105,7 @@ QUESTIONS: Mapping[str, Callable[[Apps, np.random.Generator], Apps]] = {
 }
 
 
-def informed(
+def informed_attack(
     mechanism: Mechanism,
     phones: SyntheticPhones,
     n_reports: int,
@@ -115,11 +113,11 @@ def informed(
     questions: Sequence[str] = tuple(QUESTIONS),
     progress: Progress = lambda done, total: None,
 ) -> list[Leak]:
-    """The likelihood ratio of a phone's reports under its true history and under another one.
+    """Guess from the likelihood ratio of a phone's reports given its true history and another one.
 
-    For every phone `n_reports` reports of the truth and as many of the alternative. The AUC is that
-    of telling the two kinds apart, for one report and, where there are more, for all of a phone
-    together.
+    For every phone `n_reports` reports of the truth and as many of the alternative are drawn. The
+    AUC is for distinguishing the two, from one report and, if there are more, from all reports of a
+    phone.
     """
     scores: dict[str, tuple[list[Floats], list[Floats]]] = {word: ([], []) for word in questions}
     for number, (history, gradient) in enumerate(
@@ -152,7 +150,7 @@ def informed(
 
 
 def auc(positives: Floats, negatives: Floats) -> float:
-    """The chance that a positive scores above a negative; ties count half.
+    """The probability that a positive scores above a negative; ties count half.
 
     >>> auc(np.array([3.0, 2.0]), np.array([1.0, 2.0]))
     0.875
@@ -166,36 +164,28 @@ def _log_probs(mechanism: Mechanism, reports: Sequence[Report], gradient: PhoneG
     return np.array([mechanism.log_prob(report, gradient) for report in reports])
 
 
-def decoded(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
-    """What a server makes of these reports; a round in which qharmony-paper gives nothing is 0."""
+def decode_reports(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
+    """The server's estimate from these reports; 0 if qharmony-paper has z_max = 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that of z_max = 0
         return mechanism.decode(reports)
 
 
 def _mean_over_phones(by_phone: Floats, seed: int) -> tuple[float, float, float]:
-    weights = _resampled(len(by_phone), seed)
-    low, high = np.quantile(weights @ by_phone / len(by_phone), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(by_phone.mean()), float(low), float(high)
+    low, high = interval(bootstrap_means(by_phone[:, None], seed))
+    return float(by_phone.mean()), float(low[0]), float(high[0])
 
 
 def _auc_over_phones(of_true: Floats, of_false: Floats, seed: int) -> tuple[float, float, float]:
-    """AUC of all scores (n_phones, n) against all others, with its interval over phones."""
+    """AUC of the scores (n_phones, n) of true against false reports, with an interval over
+    phones."""
     n = len(of_true)
-    wins = np.empty((n, n))  # of the scores of one phone against those of another
+    wins = np.empty((n, n))  # AUC of one phone's true scores against another's false scores
     ordered = np.sort(of_false, axis=1)
     for other, row in enumerate(ordered):
         below = np.searchsorted(row, of_true.ravel(), side="left")
         not_above = np.searchsorted(row, of_true.ravel(), side="right")
         wins[:, other] = ((below + not_above) / (2 * len(row))).reshape(of_true.shape).mean(axis=1)
-    weights = _resampled(n, seed)
-    resampled = np.einsum("bi,bi->b", weights @ wins, weights) / n**2
-    low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    weights = resample(KeyedBits(seed, purpose="boot").generator(), n)
+    low, high = interval(np.einsum("bi,bi->b", weights @ wins, weights) / n**2)
     return float(wins.mean()), float(low), float(high)
-
-
-def _resampled(n_phones: int, seed: int) -> Floats:
-    """(DRAWS, n_phones): how often each phone comes in each draw with replacement."""
-    random = KeyedBits(seed, purpose="boot").generator()
-    shares = np.full(n_phones, 1 / n_phones)
-    return random.multinomial(n_phones, shares, DRAWS).astype(np.float64)

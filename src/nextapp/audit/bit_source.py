@@ -1,11 +1,11 @@
-"""The phone's own bits: are they what every guarantee rests on?
+"""Tests of the phone's random bits, on which every guarantee depends.
 
-`PhoneCore.draw_report` is asked what source it takes if none is named, and that is tested. Its
-words must be those that `secrets` hands out, in order, and pass tests of chance; two instances and
-a forked process must not draw the same words. The coins of a device must be those of their formula.
+The default source of `PhoneCore.draw_report` is tested. Its words must be those of `secrets`, in
+order, and pass tests of randomness; two instances and a forked process must not draw the same
+words. The coins of a device must follow their formula.
 
-A source that is only known to somebody, such as a good generator with a stolen key, passes: no test
-of its output can tell.
+A source that somebody else knows, such as a good generator with a stolen key, passes: no test of
+its output can detect this.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from nextapp.audit.inputs import handed_over
+from nextapp.audit.inputs import what_a_phone_encodes
 from nextapp.audit.replay import OutOfWords, Script, coin_words, system_bits
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
 from nextapp.wire import Broadcast, ModelSettings
 
 FALSE_ALARM = 1e-6
-"""How often right bits may fail, all tests together."""
+"""False-alarm rate of all tests together."""
 
 N_WORDS = 1 << 16
 
-_SIZES = (1, 1, 2, 3, 5, 64, 1000, 4096)  # words at once, in turn
+_SIZES = (1, 1, 2, 3, 5, 64, 1000, 4096)  # words per call, in turn
 _FORKED = 64
 _LAGS = (1, 2, 3, 4, 8, 64, 4096)
-_REPEATS = 1e-9  # N_WORDS words hold a repeat with probability 1.2e-10
+_REPEATS = 1e-9  # N_WORDS words contain a repeat with probability 1.2e-10
 
 
 @dataclass(frozen=True)
 class BitSource:
-    """What was found about a phone's bits. ``p_value`` is the smallest one, times their number."""
+    """Test results of a phone's bits. ``p_value`` is the smallest one times their number."""
 
     source: str
     n_words: int
@@ -51,7 +51,7 @@ class BitSource:
 
 
 def audit_bits(seed: int = 0) -> BitSource:
-    """The tests of a phone's bits and coins; `seed` chooses tokens and rounds of the coins."""
+    """Test a phone's bits and coins; `seed` determines the tokens of the coins."""
     source = phone_source()
     faults: list[str] = []
     if type(source) is not SystemBits:
@@ -59,7 +59,7 @@ def audit_bits(seed: int = 0) -> BitSource:
     faults += _form_faults(source)
     p_value = 0.0
     if not faults:
-        words = _drawn(source)
+        words = _draw_words(source)
         tests = dict(chance_tests(words))
         p_value = min(1.0, len(tests) * min(tests.values()))
         level = (FALSE_ALARM - _REPEATS) / len(tests)
@@ -71,44 +71,45 @@ def audit_bits(seed: int = 0) -> BitSource:
 
 
 def phone_source() -> Bits:
-    """The source that a phone takes if it is told none."""
+    """The default source of a phone's bits."""
     broadcast = Broadcast(0, np.ones((2, 1)), ModelSettings())
-    return handed_over(np.array([0, 1, 0], np.int64), broadcast, simplex=False).bits
+    return what_a_phone_encodes(np.array([0, 1, 0], np.int64), broadcast, simplex=False).bits
 
 
 def chance_tests(words: Words) -> Iterator[tuple[str, float]]:
-    """Names and p-values: what uniform words pass but for chance.
+    """Names and p-values of tests of the null hypothesis that the words are uniform.
 
-    ones            of all bits; of each of the 64 places; of words XOR the one some steps later
-    bytes           chi-squared over the values of bytes, by place in the word
-    pairs           chi-squared over the upper 4 bits of a word and the next
+    ones    number of ones in all bits; by bit position; in words XOR the word some steps later
+    bytes   chi-squared over the values of bytes, by position in the word
+    pairs   chi-squared over the upper 4 bits of a word and the next
+    runs    number of changes between neighbouring bits
     """
     n = len(words)
     bits = np.unpackbits(words.view(np.uint8).reshape(n, 8), axis=1)
-    yield "ones", _balanced(int(bits.sum()), bits.size)
-    worst = min(_balanced(int(ones), n) for ones in bits.sum(axis=0))
+    yield "ones", _balance_p_value(int(bits.sum()), bits.size)
+    worst = min(_balance_p_value(int(ones), n) for ones in bits.sum(axis=0))
     yield "ones by place", min(1.0, 64 * worst)
     for lag in _LAGS:
         other = np.unpackbits((words[lag:] ^ words[:-lag]).view(np.uint8))
-        yield f"ones of words {lag} apart", _balanced(int(other.sum()), other.size)
+        yield f"ones of words {lag} apart", _balance_p_value(int(other.sum()), other.size)
     whole = words.view(np.uint8).reshape(n, 8)
     for place in range(8):
-        yield f"bytes at {place}", _even(np.bincount(whole[:, place], minlength=256))
+        yield f"bytes at {place}", _evenness_p_value(np.bincount(whole[:, place], minlength=256))
     nibbles = (words >> np.uint64(60)).astype(np.int64)
     pairs = nibbles[:-1:2] * 16 + nibbles[1::2]
-    yield "pairs", _even(np.bincount(pairs, minlength=256))
+    yield "pairs", _evenness_p_value(np.bincount(pairs, minlength=256))
     flips = bits[:, 1:] != bits[:, :-1]
-    yield "runs", _balanced(int(flips.sum()), flips.size)
+    yield "runs", _balance_p_value(int(flips.sum()), flips.size)
 
 
-def _balanced(ones: int, n: int) -> float:
-    """Twice the smaller tail of a binomial number of ones."""
+def _balance_p_value(ones: int, n: int) -> float:
+    """Two-sided p-value of a binomial number of ones."""
     tail = min(float(stats.binom.cdf(ones, n, 0.5)), float(stats.binom.sf(ones - 1, n, 0.5)))
     return min(1.0, 2 * tail)
 
 
-def _even(counts: npt.NDArray[np.int64]) -> float:
-    """Chi-squared, both tails: too even is not chance either."""
+def _evenness_p_value(counts: npt.NDArray[np.int64]) -> float:
+    """Two-sided chi-squared p-value: counts that are too even are not random either."""
     due = counts.sum() / len(counts)
     statistic = float(((counts - due) ** 2 / due).sum())
     law = stats.chi2(len(counts) - 1)
@@ -125,8 +126,8 @@ def _form_faults(source: Bits) -> list[str]:
     return []
 
 
-def _drawn(source: Bits) -> Words:
-    """N_WORDS words, few and many at a time."""
+def _draw_words(source: Bits) -> Words:
+    """N_WORDS words, drawn in small and large calls."""
     parts: list[Words] = []
     n_left, turn = N_WORDS, 0
     while n_left:
@@ -138,10 +139,10 @@ def _drawn(source: Bits) -> Words:
 
 
 def _repeat_faults(words: Words, source: Bits) -> Iterator[str]:
-    """Words that came before: in the same stream, in another instance, in a child process."""
+    """Repeated words: in the same stream, in another instance, in a child process."""
     seen = set(words.tolist())
     if len(seen) < len(words):
-        yield f"{len(words) - len(seen)} of {len(words)} words came before"
+        yield f"{len(words) - len(seen)} of {len(words)} words are repeats"
     for _ in range(2):
         again = set(type(source)().words(_FORKED).tolist())
         if again & seen:
@@ -159,7 +160,7 @@ def _repeat_faults(words: Words, source: Bits) -> Iterator[str]:
 def _words_of_a_child(source: Bits) -> list[int]:
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the child only draws and leaves
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child only draws and exits
         child = os.fork()
     if child == 0:
         try:
@@ -177,7 +178,7 @@ def _words_of_a_child(source: Bits) -> list[int]:
 
 
 def _secrets_faults() -> Iterator[str]:
-    """The words of `SystemBits` are the bytes of `secrets.token_bytes`, all of them, in order."""
+    """Check that `SystemBits` returns all bytes of `secrets.token_bytes`, in order."""
     words: Sequence[int] = [3 << 60, 1, 0, (1 << 64) - 1, 5, 6, 7, 8]
     script = Script(words)
     found: list[int] = []
@@ -188,7 +189,7 @@ def _secrets_faults() -> Iterator[str]:
     except OutOfWords:
         found = []
     if found != words or script.n_left:
-        yield "the words are not those of `secrets`"
+        yield "the words are not the bytes of `secrets`"
 
 
 def _coin_faults(seed: int) -> Iterator[str]:
@@ -198,5 +199,5 @@ def _coin_faults(seed: int) -> Iterator[str]:
         coins = DeviceCoins(token, round)
         found = [word for n in (1, 0, 3, 60) for word in coins.words(n).tolist()]
         if found != coin_words(token, round, len(found)):
-            yield f"the coins of round {round} are not those of their formula"
+            yield f"the coins of round {round} do not follow their formula"
             return

@@ -1,9 +1,10 @@
-"""Layer 3 of the audit: what reports give away, seen from outside.
+"""Layer 3 of the audit: a lower bound on ε from reports only.
 
-Two gradients as far apart as the clip allows; many reports of each. A fifth of them chooses an
-event that tells the two apart, the rest bounds its two probabilities (Clopper and Pearson 1934):
+Many reports are drawn of two gradients as far apart as the clip allows. A fifth of them is used to
+choose an event that distinguishes the two, the others to bound its two probabilities (Clopper and
+Pearson 1934):
 
-    ε_low = ln(p1_low / p0_high) ≤ ε     if the mechanism is ε-LDP, but for the false-alarm rate
+    ε_low = ln(p1_low / p0_high) ≤ ε     if the mechanism is ε-LDP, up to the false-alarm rate
 
 After Ding et al. (2018) and Jagielski et al. (2020). A bound far below ε shows nothing: the test
 then has no power.
@@ -24,15 +25,15 @@ from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report, WireError
 
 CHOOSING = 0.2
-"""Share of the reports that choose the event."""
+"""Share of the reports used to choose the event."""
 
 LEAST_SHARE = 0.005
 """An event must be at least this likely under one of the two gradients."""
 
 POWER = 0.85
-"""ε_low must reach this share of ε, else the test could not have seen a fault."""
+"""ε_low must reach this share of ε, else the test could not have detected a fault."""
 
-_DIFFERENT = 0.05  # a larger share of different reports, and counting them teaches nothing
+_DIFFERENT = 0.05  # with a larger share of different reports, counting them is not informative
 _MOST_THRESHOLDS = 400
 
 Progress = Callable[[int, int], None]
@@ -40,11 +41,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Draws:
-    """Reports of two gradients as they go over the wire, with their privacy loss where needed.
+    """Reports of two gradients as bytes on the wire, with their privacy losses if needed.
 
-    ``losses`` are log_prob under the first gradient less log_prob under the second, as the
-    mechanism states them, of the reports of either; None where there are few enough to be counted.
-    A report that the mechanism itself refuses has no loss (nan).
+    ``losses`` are log_prob given the first gradient minus log_prob given the second, as stated by
+    the mechanism, for the reports of each; None if there are so few different reports that they can
+    be counted. A report that the mechanism itself rejects has the loss NaN.
     """
 
     first: list[bytes]
@@ -54,9 +55,9 @@ class Draws:
 
 @dataclass(frozen=True)
 class BlackBox:
-    """A lower bound on ε from reports alone, wrong (too high) with probability ``false_alarm``.
+    """A lower bound on ε from reports only, wrong (too high) with probability ``false_alarm``.
 
-    ``n_hits`` and ``n_hits_other`` of ``n_held_out`` reports of either gradient fell in the event.
+    ``n_hits`` and ``n_hits_other`` of ``n_held_out`` reports of the two gradients are in the event.
     """
 
     epsilon: float
@@ -77,8 +78,8 @@ class BlackBox:
 
 
 def worst_pair(mechanism: Mechanism) -> tuple[Floats, Floats]:
-    """Two gradients that are as far apart as the clip allows: opposite corners, or opposite ends of
-    an axis; for shares, all on the first cell or all on the last."""
+    """Two gradients as far apart as the clip allows: opposite corners, or opposite ends of an axis;
+    for shares, everything on the first cell or on the last."""
     radius = mechanism.clip if math.isfinite(mechanism.clip) else 1.0
     edge = np.zeros((mechanism.n_apps, mechanism.d))
     if mechanism.ball == "simplex":
@@ -131,12 +132,12 @@ def _loss(mechanism: Mechanism, report: Report, pair: tuple[Floats, Floats]) -> 
 def black_box(epsilon: float, drawn: Draws, false_alarm: float) -> BlackBox:
     """The best lower bound on ε that the held-out reports support, in either direction.
 
-    Events are half-lines of a score: the privacy loss, or, where reports are few, the log-ratio of
-    their counts among the reports that choose.
+    Events are half-lines of a score: the privacy loss, or, if there are few different reports, the
+    log-ratio of their counts among the choosing reports.
     """
     n = len(drawn.first)
     if n < 100 or len(drawn.second) != n:
-        raise ValueError(f"the black box needs at least 100 reports of each gradient, got {n}.")
+        raise ValueError(f"this test needs at least 100 reports of each gradient, got {n}.")
     first, second = _scores(drawn)
     choosing, held_out = slice(0, _n_choosing(n)), slice(_n_choosing(n), n)
     level = false_alarm / 2  # two directions
@@ -156,7 +157,7 @@ def black_box(epsilon: float, drawn: Draws, false_alarm: float) -> BlackBox:
 def epsilon_low(hits: int, others: int, n: int, false_alarm: float) -> float:
     """ln(p1_low/p0_high) from counts among n reports each; too high with at most this probability.
 
-    Each of the two bounds is wrong with half of it.
+    Each of the two bounds has half of the false-alarm rate.
     """
     low = clopper_pearson(hits, n, false_alarm / 2)[0]
     high = clopper_pearson(others, n, false_alarm / 2)[1]
@@ -164,7 +165,7 @@ def epsilon_low(hits: int, others: int, n: int, false_alarm: float) -> float:
 
 
 def clopper_pearson(hits: int, n: int, tail: float) -> tuple[float, float]:
-    """Bounds on a probability from `hits` of `n`; the truth lies beyond either with at most `tail`.
+    """Confidence bounds on a probability from `hits` of `n`; each is wrong with at most `tail`.
 
     >>> low, high = clopper_pearson(0, 100, 0.025)
     >>> low, round(high, 4)  # 1 − 0.025^(1/100)

@@ -1,4 +1,4 @@
-"""Every mechanism on the same phones: what a server gets, what a phone pays, what leaks."""
+"""Compares all mechanisms on the same phones: accuracy, cost and leakage."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.audit.attacks import Leak, decoded, informed
+from nextapp.audit.attacks import Leak, decode_reports, informed_attack
 from nextapp.audit.forecast import Forecast, forecast
-from nextapp.audit.phones import SyntheticPhones, clipped_mean, public_clips
+from nextapp.audit.phones import SyntheticPhones, mean_after_clip, public_clips
+from nextapp.fleet.rounds import cosine
 from nextapp.model import PhoneGradient
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
@@ -35,11 +36,12 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "privunit": ("privunit", {}),
     "privunit-seed": ("privunit", {"form": "seed"}),
     "codebook": ("codebook", {}),
+    "walsh": ("walsh", {}),
 }
-"""What can be compared: mechanisms, and forms of them, by the name that tables show."""
+"""Mechanisms that can be compared, with their options, by the name shown in tables."""
 
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
-"""Numbers of phones at which a simulation is tried."""
+"""Numbers of phones that are simulated, if there is time."""
 
 _TIMED = 50
 _DECODED_AT_ONCE = 5_000
@@ -49,7 +51,7 @@ ProgressLine = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Point:
-    """A simulated round of ``n_phones``: cosine of its mean report to the mean gradient."""
+    """A simulated round of ``n_phones``: cosine between its mean report and the mean gradient."""
 
     n_phones: int
     cosine: float
@@ -57,14 +59,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Compared:
-    """One mechanism on phones that all report once; figures are means over ``n_rounds`` rounds.
+    """One mechanism, if all phones report once; figures are means over ``n_rounds`` rounds.
 
-    ``nmse`` is the squared error of the mean report over the squared length of what it estimates,
-    the mean of the clipped gradients. ``cosine`` and ``signs`` (share of right signs among the
-    largest tenth of entries, a zero counting half) compare it with the mean gradient before the
-    clip; ``cosine_error`` is the standard error of ``cosine``. ``n_bytes`` is the payload;
-    ``microseconds`` the median time of one `encode`.
-    ``leak`` is the informed attacker's answer to "is the most used app here?" from one report.
+    ``nmse`` is the normalised mean squared error of the mean report as an estimate of the mean of
+    the clipped gradients. ``cosine`` and ``signs`` (share of correct signs among the largest tenth
+    of entries, a zero counting half) compare it with the mean gradient before clipping;
+    ``cosine_error`` is the standard error of ``cosine``. ``n_bytes`` is the size of the payload;
+    ``microseconds`` the median time of one `encode`. ``leak``: how well the informed attacker
+    answers "is the most used app on this phone?" from one report.
     """
 
     name: str
@@ -84,16 +86,16 @@ class Compared:
         return asdict(self) | {"warning": self.forecast.warning}
 
 
-def made(
+def build_mechanisms(
     names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int, twin: str = "lsapp"
 ) -> dict[str, Mechanism]:
-    """The mechanisms by label, each with the public clip of its ball; qharmony-paper has none."""
+    """The mechanisms by label, each with the public clip of its ball (qharmony-paper: none)."""
     for name in names:
         if name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyMechanism):
             raise ValueError(
-                f"{name} reports shares of transitions, not gradients, so there is no gradient to "
-                f"compare it on: `nextapp coldstart` says what such reports are worth, and "
-                f"`nextapp privacy audit {name}` whether its ε holds."
+                f"{name} reports shares of transitions, not gradients, so it cannot be compared "
+                f"here: use `nextapp coldstart` to measure what such reports are worth, and "
+                f"`nextapp privacy audit {name}` to check its ε."
             )
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
@@ -119,18 +121,18 @@ def compare(
     seconds: float,
     progress: ProgressLine = lambda what, done, total: None,
 ) -> list[Compared]:
-    """All mechanisms on the same phones. Simulated fleets of other sizes take up to `seconds`.
+    """Compare all mechanisms on the same phones. Fleets of other sizes take up to `seconds` each.
 
-    Larger fleets are the same phones reporting several times, each time with bits of their own.
+    In larger fleets the same phones report several times, each time with new random bits.
     """
     found: list[Compared] = []
     for name, each in mechanisms.items():
         progress(name, len(found), len(mechanisms))
-        found.append(_compared(name, each, phones, n_rounds, seed, seconds))
+        found.append(_compare_one(name, each, phones, n_rounds, seed, seconds))
     return found
 
 
-def _compared(
+def _compare_one(
     name: str,
     each: Mechanism,
     phones: SyntheticPhones,
@@ -139,14 +141,14 @@ def _compared(
     seconds: float,
 ) -> Compared:
     truth = phones.mean.ravel()
-    target = clipped_mean(phones, each.ball, each.clip)
+    target = mean_after_clip(phones, each.ball, each.clip)
     largest = np.argsort(-np.abs(truth), kind="stable")[: max(1, len(truth) // 10)]
     errors, cosines, signs = [], [], []
     start = time.perf_counter()
     for number in range(n_rounds):
         estimate = mean_report(each, phones.gradients, len(phones.gradients), seed, number)
         errors.append(float(((estimate - target) ** 2).sum() / (target**2).sum()))
-        cosines.append(cosine(estimate, truth))
+        cosines.append(cosine(estimate, truth) or 0.0)
         agreement = np.sign(estimate[largest]) * np.sign(truth[largest])
         signs.append(float((agreement + 1).mean() / 2))
     one_report = (time.perf_counter() - start) / (n_rounds * len(phones.gradients))
@@ -173,10 +175,10 @@ def _compared(
 
 
 def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forecast:
-    """That of the mechanism.
+    """The forecast for a mechanism.
 
-    qharmony-paper has no clip: it estimates the mean of F(u)/f_max(u), cut off where its
-    probabilities leave [0, 1].
+    qharmony-paper has no clip: it estimates the mean of F(u)/f_max(u), clipped where its
+    probabilities would be outside [0, 1].
     """
     if not isinstance(each, QHarmonyPaper):
         return forecast(each, float(np.linalg.norm(target)), len(phones.gradients))
@@ -193,9 +195,9 @@ def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forec
 def mean_report(
     each: Mechanism, gradients: Sequence[PhoneGradient], n_phones: int, seed: int, number: int
 ) -> Floats:
-    """The decoded mean of `n_phones` reports of these phones in turn, flat, in round `number`.
+    """The decoded mean of `n_phones` reports of these phones in turn, as a vector, in a round.
 
-    Decoded a part at a time, but for qharmony-paper, whose decoding is not linear.
+    Decoded in batches, except for qharmony-paper, whose decoding is not linear.
     """
     bits = KeyedBits(seed, round=number, purpose="compare")
     at_once = n_phones if isinstance(each, QHarmonyPaper) else _DECODED_AT_ONCE
@@ -203,35 +205,25 @@ def mean_report(
     for start in range(0, n_phones, at_once):
         part = range(start, min(start + at_once, n_phones))
         reports = [each.encode(gradients[phone % len(gradients)], bits) for phone in part]
-        total += len(part) * decoded(each, reports).ravel()
+        total += len(part) * decode_reports(each, reports).ravel()
     return total / n_phones
 
 
-def cosine(estimate: Floats, truth: Floats) -> float:
-    """0 for an estimate of length 0.
-
-    >>> cosine(np.array([1.0, 1.0]), np.array([1.0, 0.0]))  # doctest: +ELLIPSIS
-    0.707...
-    """
-    lengths = float(np.linalg.norm(estimate) * np.linalg.norm(truth))
-    return float(estimate @ truth) / lengths if lengths else 0.0
-
-
 def _cosine_at(each: Mechanism, phones: SyntheticPhones, size: int, seed: int) -> float:
-    """A round of `size` phones, whose mean gradient is that of the phones that take part."""
+    """The cosine between mean report and mean gradient in a round of `size` phones."""
     gradients = phones.gradients[:size]
     estimate = mean_report(each, gradients, size, seed, number=1 << 32)
     truth = np.mean([gradient.dense().ravel() for gradient in gradients], axis=0)
-    return cosine(estimate, truth)
+    return cosine(estimate, truth) or 0.0
 
 
 def _leak(each: Mechanism, phones: SyntheticPhones, seed: int, seconds: float) -> Leak:
-    """The leak of as many phones as can be attacked in five times `seconds`, at least ten."""
+    """The leak, from as many phones as can be attacked in 5 · `seconds`, at least ten."""
     start = time.perf_counter()
-    informed(each, replace(phones, histories=phones.histories[:1]), 1, seed, ("favourite",))
+    informed_attack(each, replace(phones, histories=phones.histories[:1]), 1, seed, ("favourite",))
     n_phones = max(10, int(5 * seconds / (time.perf_counter() - start)))
-    some = replace(phones, histories=phones.histories[:n_phones])
-    return informed(each, some, 1, seed, ("favourite",))[0]
+    attacked = replace(phones, histories=phones.histories[:n_phones])
+    return informed_attack(each, attacked, 1, seed, ("favourite",))[0]
 
 
 def _cost(each: Mechanism, gradients: Sequence[PhoneGradient], seed: int) -> tuple[int, float]:

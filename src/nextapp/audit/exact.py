@@ -1,11 +1,10 @@
-"""Layer 1 of the audit: the law that a mechanism states, without sampling.
+"""Layer 1 of the audit: the stated output distribution of a mechanism, without sampling.
 
-For ε-LDP, eq. (14), no report may be more than e^ε times as likely under one gradient as under
-another. Of every report there is, the largest and the smallest probability over the extreme
-gradients are compared; that is all pairs at once. For mechanisms that list their reports the
-arithmetic is that of whole numbers, so a ratio above e^ε by one part in 10^18 is seen. Those with
-real-valued reports are looked at where their own draws fall, which can show a fault but not exclude
-one.
+For ε-LDP, eq. (14), no report may be more than e^ε times as likely given one gradient as given
+another. For every possible report the largest and the smallest probability over the extreme
+gradients are compared, which covers all pairs. Mechanisms that list their reports are checked in
+exact arithmetic, so a ratio above e^ε by one part in 10^18 is detected. Those with real-valued
+reports are checked at reports that they draw, which can show a fault but not exclude one.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report
 
 CODEBOOKS = 2
-"""How many seeds are looked at where reports carry one; the law is conditional on it."""
+"""Number of seeds that are checked if reports contain one; probabilities are conditional on it."""
 
 DRAWN = 50
-"""Reports drawn from every extreme gradient where reports cannot be listed."""
+"""Number of reports drawn from every extreme gradient if reports cannot be listed."""
 
-_ROUNDING = 1e-9  # of densities computed in floats
+_ROUNDING = 1e-9  # relative rounding error of densities computed in floats
 _MOST_CORNERS = 6  # 2^6 corners of the cube
 
 
@@ -38,8 +37,8 @@ _MOST_CORNERS = 6  # 2^6 corners of the cube
 class ExactLaw:
     """The largest log-ratio found, and whether ε holds.
 
-    ``complete`` says that every report was listed and each gradient's probabilities sum to 1
-    exactly; ``tight`` that the largest ratio is e^ε to 9 digits: nothing is wasted.
+    ``complete``: every report was listed and each gradient's probabilities sum to exactly 1.
+    ``tight``: the largest ratio is e^ε to 9 digits, so all of ε is used.
     """
 
     epsilon: float
@@ -55,23 +54,23 @@ class ExactLaw:
 
 
 def exact(mechanism: Mechanism, seed: int) -> ExactLaw:
-    """The worst log-ratio of the law of `mechanism`; `seed` chooses codebooks and draws.
+    """The largest log-ratio of report probabilities; `seed` determines codebooks and draws.
 
-    Reports are listed, so `mechanism` must be a small one: a handful of entries.
+    All reports are listed, so `mechanism` must be small, with a few entries.
     """
     gradients = extreme_gradients(mechanism, seed)
     if isinstance(mechanism, FiniteMechanism):
-        return _listed(mechanism, gradients, seed)
-    return _drawn(mechanism, gradients, seed)
+        return _law_by_listing(mechanism, gradients, seed)
+    return _law_by_drawing(mechanism, gradients, seed)
 
 
 def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
-    """Gradients at the edge of what the clip lets through, the zero gradient, and some far outside.
+    """Gradients on the boundary of the clip, the zero gradient, and one far outside.
 
     Probabilities that are affine in each entry (ℓ∞ mechanisms) are extreme at corners of the cube.
-    Shares are mixtures of single cells, so their law is extreme at those.
-    Where the law depends on a direction only (ℓ2) any two directions far apart will do; the axes,
-    the diagonals and six at random are taken, half of these shorter than the clip.
+    Shares are mixtures of single cells, so their probabilities are extreme at single cells. If only
+    the direction matters (ℓ2), the axes, the diagonals and six random directions are used, half of
+    these shorter than the clip.
     """
     size = mechanism.n_apps * mechanism.d
     radius = mechanism.clip if math.isfinite(mechanism.clip) else 1.0
@@ -79,7 +78,7 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     corners: list[Floats] = []
     if size <= _MOST_CORNERS:
         corners = [np.array(signs) for signs in itertools.product((1.0, -1.0), repeat=size)]
-    if mechanism.ball == "simplex":  # all on one cell; half on each of two; a law mixes these
+    if mechanism.ball == "simplex":  # everything on one cell; half on each of two
         points = [*axes[::2], (axes[0] + axes[2 * size - 2]) / 2]
     elif mechanism.ball == "l1":
         points = axes
@@ -95,8 +94,8 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     return [radius * point.reshape(mechanism.n_apps, mechanism.d) for point in points]
 
 
-def listed_reports(mechanism: FiniteMechanism, seed: int) -> list[tuple[int | None, list[Report]]]:
-    """All reports of `mechanism`; where they carry a seed, all of each of a few seeds, with it."""
+def list_reports(mechanism: FiniteMechanism, seed: int) -> list[tuple[int | None, list[Report]]]:
+    """All reports of `mechanism`; if they contain a seed, all reports of each of a few seeds."""
     if not carries_seed(mechanism):
         return [(None, list(mechanism.outputs()))]
     words = KeyedBits(seed, purpose="codebook").words(CODEBOOKS).tolist()
@@ -104,15 +103,15 @@ def listed_reports(mechanism: FiniteMechanism, seed: int) -> list[tuple[int | No
 
 
 def carries_seed(mechanism: Mechanism) -> bool:
-    """Whether reports carry a seed that the phone draws; it is then the first word it draws."""
+    """Whether reports contain a random seed; it is then the first word that the phone draws."""
     return "seed" in inspect.signature(mechanism.outputs).parameters
 
 
-def _listed(mechanism: FiniteMechanism, gradients: Sequence[Floats], seed: int) -> ExactLaw:
+def _law_by_listing(mechanism: FiniteMechanism, gradients: Sequence[Floats], seed: int) -> ExactLaw:
     worst = Fraction(1)
     possible = complete = True
     n_reports = 0
-    for _, reports in listed_reports(mechanism, seed):
+    for _, reports in list_reports(mechanism, seed):
         n_reports += len(reports)
         law = [[mechanism.probability(report, each) for report in reports] for each in gradients]
         complete &= all(sum(row, Fraction(0)) == 1 for row in law)
@@ -131,7 +130,7 @@ def _listed(mechanism: FiniteMechanism, gradients: Sequence[Floats], seed: int) 
     )
 
 
-def _drawn(mechanism: Mechanism, gradients: Sequence[Floats], seed: int) -> ExactLaw:
+def _law_by_drawing(mechanism: Mechanism, gradients: Sequence[Floats], seed: int) -> ExactLaw:
     bits = KeyedBits(seed, purpose="exact")
     reports = [mechanism.encode(each, bits) for each in gradients for _ in range(DRAWN)]
     law = np.array([[mechanism.log_prob(report, each) for report in reports] for each in gradients])

@@ -1,10 +1,10 @@
-"""Layer 2 of the audit: does the sampler draw what the mechanism says it draws?
+"""Layer 2 of the audit: goodness of fit of the reports to the stated probabilities.
 
 Two tests, both chi-squared:
 
-    frequencies   where reports can be listed: how often each came, against exp(log_prob)
-    calibration   elsewhere: a report with privacy loss l (log_prob under one gradient less that
-                  under the other) must come e^l times as often under the one as under the other
+    frequencies   if reports can be listed: counts of the reports against exp(log_prob)
+    calibration   otherwise: a report with privacy loss l (log_prob given one gradient minus that
+                  given the other) must be e^l times as frequent for the one as for the other
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ import numpy.typing as npt
 from scipy import stats
 
 from nextapp.audit.black_box import worst_pair
-from nextapp.audit.exact import listed_reports
+from nextapp.audit.exact import list_reports
 from nextapp.privacy import FiniteMechanism
 from nextapp.randomness import Bits, KeyedBits, Words
 from nextapp.wire import Floats
 
 LEAST_EXPECTED = 20.0
-"""Of a cell; rarer reports share one, so that chi-squared holds far out in its tail."""
+"""Smallest expected count of a cell; rarer reports are merged, for chi-squared to be accurate."""
 
 _MOST_CELLS = 20
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The chance of a deviation as large as the one seen, if the sampler is right.
+    """The p-value of a test of the null hypothesis that the sampler is correct.
 
-    It fails where ``p_value`` is below ``false_alarm``, which is thus how often a right one fails.
+    It fails if ``p_value`` is below ``false_alarm``, which is the false-alarm rate.
     """
 
     test: str
@@ -47,14 +47,15 @@ class Fit:
 
 
 def frequencies(mechanism: FiniteMechanism, n_reports: int, seed: int, false_alarm: float) -> Fit:
-    """Reports of three gradients, two of them the worst pair, against the stated law.
+    """Test the reports of three gradients, two of them the worst pair, against the stated
+    probabilities.
 
-    Where reports carry a seed, all of a gradient's reports are drawn with the same seed.
+    If reports contain a seed, all reports of a gradient use the same seed.
     """
     first, second = worst_pair(mechanism)
     slope = np.linspace(-0.9, 0.4, first.size).reshape(first.shape)
     gradients = [first, second, slope * np.abs(first).max()]
-    reports_of = listed_reports(mechanism, seed)
+    reports_of = list_reports(mechanism, seed)
     statistic, n_cells, freedom = 0.0, 0, 0
     for number, gradient in enumerate(gradients):
         word, reports = reports_of[number % len(reports_of)]
@@ -82,17 +83,17 @@ def frequencies(mechanism: FiniteMechanism, n_reports: int, seed: int, false_ala
 
 
 def calibration(losses: tuple[Floats, Floats], false_alarm: float) -> Fit:
-    """Whether losses are what they say: those of reports of the first gradient, and of the second.
+    """Test whether the stated privacy losses agree with the reports of the two gradients.
 
-    In each cell of losses the side on which they are rare is predicted from the other: the expected
-    number of the second's reports is the sum of e^{−l} over the first's where l > 0, and the other
-    way round. As the number of reports is fixed, the statistic is a little smaller than
-    chi-squared, so the false-alarm rate is at most the one stated.
+    In each cell of losses the count on the rarer side is predicted from the other side: the
+    expected number of the second's reports is the sum of e^{−l} over the first's where l > 0, and
+    vice versa. As the number of reports is fixed, the statistic is slightly smaller than
+    chi-squared, so the false-alarm rate is at most the stated one.
     """
-    first, second = (np.round(side, 9) for side in losses)  # equal but for rounding is equal
+    first, second = (np.round(side, 9) for side in losses)  # ignore rounding errors
     n_reports = len(first) + len(second)
     refused = np.isnan(first).any() or np.isnan(second).any()
-    if refused or (first == -np.inf).any() or (second == np.inf).any():  # came, though excluded
+    if refused or (first == -np.inf).any() or (second == np.inf).any():  # impossible reports
         return Fit("calibration", 0.0, n_reports, 1, false_alarm)
     statistic, n_cells = 0.0, 0
     for ours, theirs in ((first, second), (-second, -first)):
@@ -113,7 +114,7 @@ def calibration(losses: tuple[Floats, Floats], false_alarm: float) -> Fit:
 
 
 def _edges(values: Floats) -> Floats:
-    """Edges between the distinct values where they are few, else between equal shares of them."""
+    """Edges between the distinct values if they are few, else between quantiles."""
     distinct = np.unique(values)
     if len(distinct) <= _MOST_CELLS:
         return (distinct[1:] + distinct[:-1]) / 2
@@ -121,7 +122,8 @@ def _edges(values: Floats) -> Floats:
 
 
 def _cells(expected: Floats) -> npt.NDArray[np.intp]:
-    """A cell number for each entry: in descending order, as many a cell as make it large enough."""
+    """A cell number for each entry; in descending order, entries are merged until a cell is large
+    enough."""
     cells = np.zeros(len(expected), np.intp)
     n_cells, filled = 0, 0.0
     for entry in np.argsort(-expected, kind="stable").tolist():
@@ -129,7 +131,7 @@ def _cells(expected: Floats) -> npt.NDArray[np.intp]:
         filled += float(expected[entry])
         if filled >= LEAST_EXPECTED:
             n_cells, filled = n_cells + 1, 0.0
-    return np.minimum(cells, max(0, n_cells - 1))  # what is left over joins the last cell
+    return np.minimum(cells, max(0, n_cells - 1))  # remaining entries join the last cell
 
 
 class _SameFirstWord:
@@ -141,7 +143,7 @@ class _SameFirstWord:
         self._at_start = True
 
     def begin(self) -> None:
-        """The next report begins."""
+        """Start the next report."""
         self._at_start = True
 
     def words(self, n: int) -> Words:

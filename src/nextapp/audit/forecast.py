@@ -1,7 +1,7 @@
-"""Before training: can a run of this size learn anything through this mechanism?
+"""Forecast before training: can a run of this size learn anything through this mechanism?
 
-The mean of M reports is the mean gradient μ (clipped to radius C) plus noise of squared length
-V C²/M, in a direction of its own. So it points towards μ with an expected cosine of
+The mean of M reports is the mean gradient μ (clipped to radius C) plus independent noise of squared
+length V C²/M. So its expected cosine to μ is
 
     1/√(1 + V C²/(M ‖μ‖²))
 """
@@ -17,14 +17,14 @@ WANTED = math.sqrt(0.5)
 """A cosine of .71: as much gradient as noise."""
 
 HOPELESS = 0.25
-"""Below this cosine less than a fifteenth of the squared length of the mean report is gradient."""
+"""Below this cosine less than 1/15 of the squared length of the mean report is gradient."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the mean of all reports of a run will be worth, at best: as if μ stood still.
+    """The quality of the mean of all reports of a run, if μ stays constant (the best case).
 
-    ``noise`` is the expected squared length of the noise over that of μ.
+    ``noise`` is the expected squared length of the noise divided by that of μ.
     """
 
     n_phones: int
@@ -35,14 +35,14 @@ class Forecast:
 
     @property
     def warning(self) -> str | None:
-        """Plain words where the run cannot learn, or hardly; None where it can."""
+        """A text if the run can learn little or nothing, else None."""
         if self.cosine >= WANTED:
             return None
         rounds = "" if self.n_rounds == 1 else f" in {self.n_rounds:,} rounds"
         size = f"{self.n_phones:,} phone{'s'[: self.n_phones > 1]}{rounds}"
         share = 1 / (1 + self.noise)
         if self.cosine < HOPELESS:
-            verdict = "such a run learns next to nothing"
+            verdict = "such a run learns almost nothing"
         else:
             verdict = "such a run learns slowly, if at all"
         return (
@@ -60,11 +60,11 @@ def forecast(
     *,
     clip: float | None = None,
 ) -> Forecast:
-    """The expected cosine of the mean report to the mean gradient, and the phones needed for .71.
+    """The expected cosine between mean report and mean gradient, and the phones needed for .71.
 
-    ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the clip; it must come from
-    public data or synthetic phones. Every round takes one report, and its ε, from every phone.
-    ``clip`` stands in for that of a mechanism that has none.
+    ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients; it must come
+    from public data or synthetic phones. In every round every phone sends one report and spends its
+    ε. ``clip`` is for mechanisms that have no clip.
     """
     if not (math.isfinite(mean_length) and mean_length > 0):
         raise ValueError(f"the length of the mean gradient must be > 0, got {mean_length!r}.")

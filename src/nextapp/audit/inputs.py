@@ -1,7 +1,7 @@
-"""What the replay gives to a mechanism: phones' own gradients and shares, and extreme ones.
+"""Inputs of the replay: gradients and shares of phones, and extreme ones.
 
-Phones are real ones: a `PhoneCore` observes launches, takes a broadcast and reports; what it hands
-to ``encode`` is caught there, in the type it has.
+Real phone code is used: a `PhoneCore` observes launches, takes a broadcast and reports; the
+argument that it passes to ``encode`` is recorded, in its own type.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from nextapp.shares import Shares
 from nextapp.wire import Broadcast, Floats, Report
 
 N_PHONES = 3
-"""Synthetic phones, beside one with no launch, one with a single launch and one with all apps."""
+"""Number of synthetic phones; also one without launches, one with one launch, one with all apps."""
 
 _HUGE, _TINY = 1e300, 5e-324
 
 
 @dataclass(frozen=True, eq=False)
 class Input:
-    """One thing to report, and what it is."""
+    """A gradient or shares to report, with a description."""
 
     what: str
     given: Gradient
@@ -38,7 +38,7 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Handed:
-    """What a phone handed to ``encode``."""
+    """The arguments that a phone passed to ``encode``."""
 
     given: Gradient
     bits: Bits
@@ -47,7 +47,7 @@ class Handed:
 
 
 class Listener(Identity):
-    """Takes the place of a mechanism and keeps what a phone hands to it."""
+    """Replaces a mechanism and records the arguments of ``encode``."""
 
     unsafe = False
     finite_output = True
@@ -63,7 +63,7 @@ class Listener(Identity):
 
 
 def phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
-    """A phone that has seen these launches, a minute apart, and this broadcast."""
+    """A phone with these launches, one per minute, and this broadcast."""
     core = PhoneCore()
     for number, app in enumerate(history.tolist()):
         core.observe(app, 60.0 * number)
@@ -71,8 +71,8 @@ def phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
     return core
 
 
-def handed_over(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
-    """What a phone with this history passes to ``encode``, with its own bits."""
+def what_a_phone_encodes(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
+    """The arguments that a phone with this history passes to ``encode``."""
     n_apps, d = broadcast.app_vectors.shape
     listener = Listener(n_apps=n_apps, d=d, simplex=simplex)
     phone(history, broadcast).draw_report(listener, broadcast.round)
@@ -82,26 +82,26 @@ def handed_over(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
 @functools.lru_cache(maxsize=8)
 def world(n_apps: int, d: int, seed: int) -> tuple[tuple[Apps, ...], Broadcast]:
     """Histories of phones and a broadcast for them; the same for every mechanism."""
-    made = synthetic_phones(N_PHONES, n_apps, d, seed)
+    phones = synthetic_phones(N_PHONES, n_apps, d, seed)
     edge = (
         np.zeros(0, np.int64),
         np.array([n_apps - 1], np.int64),
         np.tile(np.arange(n_apps, dtype=np.int64), 2),
     )
-    return tuple(history[:400] for history in made.histories) + edge, made.broadcast
+    return tuple(history[:400] for history in phones.histories) + edge, phones.broadcast
 
 
 @functools.lru_cache(maxsize=8)
-def deployed(n_apps: int, d: int, seed: int, simplex: bool) -> tuple[Input, ...]:
-    """What phones of a deployment of this size hand over, and the same content as an array.
+def inputs_of_a_deployment(n_apps: int, d: int, seed: int, simplex: bool) -> tuple[Input, ...]:
+    """The inputs of phones in a deployment of this size, and the same content as arrays.
 
-    Gradients are for any clip: they are scaled by `scaled`. An oracle's columns are one more than
-    its apps, whatever d is.
+    Gradients are scaled to any clip with `scale`. A frequency oracle has one column more than apps,
+    whatever d is.
     """
     histories, broadcast = world(n_apps, 4 if simplex else d, seed)
     found = []
     for number, history in enumerate(histories):
-        given = handed_over(history, broadcast, simplex).given
+        given = what_a_phone_encodes(history, broadcast, simplex).given
         found += [Input(f"phone {number}", given), Input(f"phone {number}, dense", dense(given))]
     return tuple(found)
 
@@ -111,15 +111,15 @@ def dense(given: Gradient) -> Floats:
 
 
 def length(given: Gradient, ball: str) -> float:
-    """The norm that a ball clips."""
+    """The norm of the ball."""
     size = np.abs(dense(given))
     if ball == "linf":
         return float(size.max(initial=0.0))
     return float(size.sum()) if ball == "l1" else math.sqrt(float((size**2).sum()))
 
 
-def scaled(given: Gradient, factor: float) -> Gradient:
-    """The same, this many times as long, in the same type."""
+def scale(given: Gradient, factor: float) -> Gradient:
+    """The input times a factor, in the same type."""
     if isinstance(given, PhoneGradient):
         return replace(given, rows=factor * given.rows, c0=factor * given.c0)
     if isinstance(given, Shares):
@@ -128,7 +128,7 @@ def scaled(given: Gradient, factor: float) -> Gradient:
 
 
 def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]:
-    """Zero, corners, ends of axes, and numbers near the ends of what a float holds."""
+    """Zero, corners, ends of axes, and numbers near the limits of floats."""
     shape = (n_apps, d)
     last = np.zeros(shape)
     last[-1, -1] = clip
@@ -157,10 +157,10 @@ def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]
 
 
 def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
-    """What no report may be made of."""
-    one = np.zeros((n_apps, d))
-    one[-1, -1] = math.nan
-    yield Input("one nan", one)
+    """Inputs with NaN or infinity, which must be rejected."""
+    last = np.zeros((n_apps, d))
+    last[-1, -1] = math.nan
+    yield Input("one nan", last)
     for value in (math.nan, math.inf, -math.inf):
         yield Input(f"all {value}", np.full((n_apps, d), value))
         if simplex:
@@ -179,13 +179,13 @@ _LENGTHS = (1e-9, 0.01, 0.5, 1.0 - 1e-9, 1.0, 1.0 + 1e-9, 1.5, 3.0, 100.0, 1e9)
 
 
 def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float, ball: str) -> Input:
-    """Any type, any number of apps, any length against the clip."""
+    """An input of random type, number of apps and length relative to the clip."""
     found = _random(rng, n_apps, d, clip)
     now = length(found.given, ball)
     if ball == "simplex" or now == 0.0 or rng.integers(3) == 0:
         return found
     times = float(rng.choice(_LENGTHS))
-    return Input(f"{found.what} of {times:g} clips", scaled(found.given, times * clip / now))
+    return Input(f"{found.what} of {times:g} clips", scale(found.given, times * clip / now))
 
 
 def _random(rng: np.random.Generator, n_apps: int, d: int, clip: float) -> Input:

@@ -24,7 +24,7 @@ _STAND_INS = 300
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPhones:
-    """Launch histories of phones, and the broadcast of the first round that they report on."""
+    """Launch histories of phones, and the broadcast of the first round."""
 
     histories: tuple[Apps, ...]
     broadcast: Broadcast
@@ -35,7 +35,7 @@ class SyntheticPhones:
 
     @functools.cached_property
     def mean(self) -> Floats:
-        """The mean of the gradients as they are, not clipped, (n_apps, d)."""
+        """(n_apps, d): the mean of the gradients, not clipped."""
         total = np.zeros_like(self.broadcast.app_vectors)
         for gradient in self.gradients:
             total += gradient.dense()
@@ -45,7 +45,7 @@ class SyntheticPhones:
 def synthetic_phones(
     n_phones: int, n_apps: int, d: int, seed: int, twin: str = "lsapp"
 ) -> SyntheticPhones:
-    """Phones like those of a twin (`synthetic.PRESETS`), with a catalogue as large as asked for."""
+    """Phones of a twin (`synthetic.PRESETS`), with a catalogue of this size."""
     if twin not in synthetic.PRESETS:
         raise ValueError(unknown("twin", twin, synthetic.PRESETS))
     log = synthetic.make(replace(synthetic.PRESETS[twin], phones=n_phones, apps=n_apps), seed)
@@ -59,7 +59,7 @@ def synthetic_phones(
 
 
 def first_broadcast(n_apps: int, d: int, seed: int) -> Broadcast:
-    """App vectors at their random start."""
+    """A broadcast with random initial app vectors."""
     vectors = random_vectors(n_apps, d, SCALE, KeyedBits(seed, purpose="Q").generator())
     return Broadcast(0, vectors, ModelSettings())
 
@@ -70,8 +70,8 @@ def public_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[st
     return clips_of_population(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
 
 
-def clipped_mean(phones: SyntheticPhones, ball: str, clip: float) -> Floats:
-    """The mean of the gradients after the clip, flattened: what unbiased mechanisms estimate."""
+def mean_after_clip(phones: SyntheticPhones, ball: str, clip: float) -> Floats:
+    """(D,): the mean of the clipped gradients, which unbiased mechanisms estimate."""
     if ball == "none":
         return phones.mean.ravel()
     total = np.zeros(phones.mean.size)

@@ -1,12 +1,12 @@
-"""Every mechanism's draw written a second time: which words it takes, and the payload they make.
+"""A second implementation of every mechanism's ``encode``: from random words to the payload.
 
-`Chooser` hands out the words. A protocol tells it the thresholds of each word, and the chooser
+`Chooser` generates the words. A protocol passes it the thresholds of each word, and the chooser
 prefers words next to a threshold. The replay (`audit.replay`) then gives the same words to
-``encode``, which must make the same report.
+``encode``, which must produce the same report.
 
-Nothing is shared with `nextapp.privacy` but what cannot depend on a phone's data: the sizes and
-options of the mechanism, and the table of Gaussian slices. kashin's coefficients are taken from the
-mechanism too: its ε holds whatever they are.
+Only things that do not depend on a phone's data are shared with `nextapp.privacy`: the sizes and
+options of the mechanism, and the table of Gaussian slices. kashin's coefficients come from the
+mechanism too: its ε holds for any coefficients.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -34,17 +34,17 @@ from nextapp.wire import Floats
 WORD = 1 << 64
 _GRID = 1 << 52
 _NORMAL = statistics.NormalDist()
-_ROUNDING = 2.0**-44  # of a background entry, summed in another order
+_ROUNDING = 2.0**-44  # relative rounding error of a background entry summed in another order
 _MOST_CUTS = 12
 
 Cut = tuple[int, int]
-"""A threshold T as (T, T); (low, high) where it is only known to lie between the two."""
+"""A threshold T as (T, T), or (low, high) if it is only known to lie between the two."""
 
 
 class Chooser:
-    """Words for one report: next to thresholds, at the ends, and in between.
+    """Words for one report: next to thresholds, at the ends of the range, and in between.
 
-    ``preset`` words come first, whatever the thresholds.
+    ``preset`` words come first, regardless of thresholds.
     """
 
     def __init__(self, bits: KeyedBits, preset: Sequence[int] = ()) -> None:
@@ -60,7 +60,7 @@ class Chooser:
         return word
 
     def below(self, bound: int) -> int:
-        """0 .. bound − 1; words from the last multiple of `bound` on are drawn again."""
+        """A number from 0 to bound − 1; words from the last multiple of `bound` on are rejected."""
         limit = WORD - WORD % bound
         while (word := self.word((limit, limit))) >= limit:
             pass
@@ -75,9 +75,9 @@ class Chooser:
         return sorted(taken)
 
     def uniforms(self, n: int) -> Floats:
-        """n numbers between 0 and 1, the upper 53 bits of a word each.
+        """n numbers between 0 and 1, from the upper 53 bits of a word each.
 
-        The last of them, which rounds to 1, is not chosen.
+        The largest word, which would round to 1, is not used.
         """
         words = np.minimum(self._bits.words(n), np.uint64(WORD - 4096))
         words[self._bits.words(n) % np.uint64(64) == 0] = 0
@@ -85,14 +85,14 @@ class Chooser:
         return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
     def uniform(self, *thresholds: float) -> float:
-        """One such number, next to a threshold now and then."""
+        """One such number, sometimes next to a threshold."""
         cuts = [(_first_word_from(each),) * 2 for each in thresholds]
         word = min(self._choose(cuts), WORD - 4096)
         self.words.append(word)
         return ((word >> 11) + 0.5) * 2.0**-53
 
     def below_each(self, thresholds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """One word for each threshold, in units of 2^-53, and whether it lies below it."""
+        """Draw a word for each threshold (in units of 2^-53); returns whether it is below it."""
         n = len(thresholds)
         kind, spot = self._bits.words(2 * n).reshape(2, n)
         kind = kind % np.uint64(8)
@@ -147,10 +147,10 @@ def _first_word_from(threshold: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What a phone has to tell, apart from the type that holds it.
+    """The content of a gradient or of shares, independent of its type.
 
-    ``flat`` are the entries (D,) as one row; an entry is known within ±``slack``. For a frequency
-    oracle they are ``cells`` and their ``share`` only.
+    ``flat`` are the entries (D,); an entry is known within ±``slack``. For a frequency oracle only
+    ``cells`` and their ``share`` are used.
     """
 
     given: Gradient
@@ -161,7 +161,7 @@ class Content:
 
 
 def content(given: Gradient, simplex: bool) -> Content:
-    """The entries of a gradient or of shares, read from its fields."""
+    """The content of a gradient or of shares."""
     flat: Floats
     if isinstance(given, Shares):
         if simplex:
@@ -189,7 +189,7 @@ def content(given: Gradient, simplex: bool) -> Content:
 
 
 class Protocol(ABC):
-    """The draw of one mechanism. The public part comes first, from the public words."""
+    """The encoding of one mechanism. The public part comes first, from the public words."""
 
     def __init__(self, mechanism: Any) -> None:
         self.mechanism = mechanism
@@ -198,24 +198,25 @@ class Protocol(ABC):
         self.clip: float = mechanism.clip
 
     @abstractmethod
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        """The payload that the words make of what a phone has to tell."""
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        """The payload of this content with the words of the choosers."""
 
-    def _in_ball(self, told: Content, ball: str) -> Floats:
-        """The entries after the clip, in units of it."""
-        flat, clip = told.flat, self.clip
+    def _in_ball(self, data: Content, ball: str) -> Floats:
+        """The clipped entries, divided by the clip."""
+        flat, clip = data.flat, self.clip
         if ball == "linf":
             return np.minimum(np.maximum(flat, -clip), clip) / clip
-        largest = float(np.max(np.abs(flat)))
+        largest = float(np.max(np.abs(flat), initial=0.0))
         if largest == 0.0:
             return np.zeros(len(flat))
         unit = flat / largest
         norm = float(np.abs(unit).sum()) if ball == "l1" else math.sqrt(float(unit @ unit))
         return unit / norm if largest > clip / norm else unit * (largest / clip)
 
-    def _completed(self, told: Content) -> Floats:
-        """The ℓ2-clipped entries and the one that makes their length 1, in units of 2^-22."""
-        entries = self._in_ball(told, "l2")
+    def _complete(self, data: Content) -> Floats:
+        """The ℓ2-clipped entries and the one that completes their length to 1, in units of
+        2^-22."""
+        entries = self._in_ball(data, "l2")
         whole = np.zeros(-(-(self.size + 1) // 16) * 16)
         whole[: self.size] = np.rint(entries * 2.0**22)
         rest = max(0.0, 1.0 - float(entries @ entries))
@@ -229,27 +230,27 @@ class HarmonyProtocol(Protocol):
         self.k = mechanism.k
         self.least = least_response(self.epsilon, self.k)
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         positions = public.distinct(self.k, self.size)
         signs = []
         for position in positions:
-            value = float(told.flat[position])
-            slack = float(told.slack[position]) if isinstance(told.slack, np.ndarray) else 0.0
+            value = float(data.flat[position])
+            slack = float(data.slack[position]) if isinstance(data.slack, np.ndarray) else 0.0
             low, high = (
-                positive_below(self._clipped(each), self.least)
+                positive_below(self._clip(each), self.least)
                 for each in (value - slack, value + slack)
             )
             signs.append(int(private.word((low, high)) < low))
         width = (self.size - 1).bit_length()
         return fields([*positions, *signs], [width] * self.k + [1] * self.k)
 
-    def _clipped(self, value: float) -> float:
+    def _clip(self, value: float) -> float:
         return min(max(value, -self.clip), self.clip) / self.clip
 
 
 class DuchiProtocol(Protocol):
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(told, "linf")
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(data, "linf")
         up = np.floor((1.0 + entries) * 2.0**52).astype(np.int64)
         positive = np.packbits(private.below_each(up), bitorder="little")
         corner = int.from_bytes(positive.tobytes(), "little")
@@ -275,12 +276,12 @@ class KashinProtocol(Protocol):
         self._untouched = copy.deepcopy(mechanism)
         self._known: dict[int, tuple[Content, Floats]] = {}
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        if id(told) not in self._known:
-            entries = told.flat.reshape(self.mechanism.n_apps, self.mechanism.d)
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        if id(data) not in self._known:
+            entries = data.flat.reshape(self.mechanism.n_apps, self.mechanism.d)
             found = copy.deepcopy(self._untouched).coefficients(entries)
-            self._known[id(told)] = told, np.minimum(np.maximum(found, -1.0), 1.0)
-        coefficients = self._known[id(told)][1]
+            self._known[id(data)] = data, np.minimum(np.maximum(found, -1.0), 1.0)
+        coefficients = self._known[id(data)][1]
         positions = public.distinct(self.b, self.n)
         signs = []
         for position in positions:
@@ -300,14 +301,14 @@ class SimHashProtocol(Protocol):
         self.threshold = keep_below(self.epsilon, 1, 1 << self.b)
         self._known: dict[tuple[int, int], tuple[Content, int]] = {}
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         seed = public.word()
         coin, other = private.word((self.threshold,) * 2), private.word()
-        if (id(told), seed) not in self._known:
-            scores = projections(seed, text_word(b"simhash"), self._completed(told), self.b)
+        if (id(data), seed) not in self._known:
+            scores = projections(seed, text_word(b"simhash"), self._complete(data), self.b)
             true = sum(1 << place for place, score in enumerate(scores.tolist()) if score >= 0)
-            self._known[id(told), seed] = told, true
-        value = self._known[id(told), seed][1] if coin < self.threshold else other % (1 << self.b)
+            self._known[id(data), seed] = data, true
+        value = self._known[id(data), seed][1] if coin < self.threshold else other % (1 << self.b)
         return fields([seed, value], [64, self.b])
 
 
@@ -318,26 +319,58 @@ class CodebookProtocol(Protocol):
         self.threshold = keep_below(self.epsilon, self.k, 1 << self.b)
         self._known: dict[tuple[int, int], tuple[Content, list[int]]] = {}
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         seed = public.word()
         coin = private.word((self.threshold,) * 2)
         if coin < self.threshold:
-            index = self._best(told, seed)[private.below(self.k)]
+            index = self._best(data, seed)[private.below(self.k)]
         else:
             index = private.below(1 << self.b)
         return fields([seed, index], [64, self.b])
 
-    def _best(self, told: Content, seed: int) -> list[int]:
-        if (id(told), seed) not in self._known:
-            whole = self._completed(told)
-            scores = projections(seed, text_word(b"codebook"), whole, 1 << self.b).tolist()
+    def _best(self, data: Content, seed: int) -> list[int]:
+        if (id(data), seed) not in self._known:
+            scores = self._scores(data, seed).tolist()
             order = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
-            self._known[id(told), seed] = told, sorted(order[: self.k])
-        return self._known[id(told), seed][1]
+            self._known[id(data), seed] = data, sorted(order[: self.k])
+        return self._known[id(data), seed][1]
+
+    def _scores(self, data: Content, seed: int) -> npt.NDArray[np.number]:
+        """The alignment of every codeword."""
+        return projections(seed, text_word(b"codebook"), self._complete(data), 1 << self.b)
+
+
+class WalshProtocol(CodebookProtocol):
+    """By one plain transform of all 2^n places, in integers, for any number of entries."""
+
+    def _scores(self, data: Content, seed: int) -> npt.NDArray[np.number]:
+        n = self.size.bit_length()
+        here = np.flatnonzero(data.flat)
+        entries = self._in_ball(replace(data, flat=data.flat[here]), "l2")
+        completing = math.sqrt(max(0.0, 1.0 - float(entries @ entries)))
+        values = np.append(np.rint(entries * 2.0**22), round(completing * 2.0**22))
+        place = np.append(here, self.size)
+        for factor in (2654435761, 2246822519):
+            place = place * factor % 2**n
+            place ^= place >> (n + 1) // 2
+        spread = np.zeros(2**n, np.int64)
+        spread[place] = values.astype(np.int64) * (1 - 2 * odd_ones(place & place >> 1))
+        waves = butterflies(spread)
+        words = np.random.Philox(key=np.array([seed, text_word(b"walsh")], np.uint64))
+        halves = words.random_raw(32).astype("<u8").view("<u4").astype(np.int64) % 2**n
+        signs = words.random_raw(1 << self.b)
+        index = np.arange(1 << self.b) % 2**n
+        total = np.zeros(1 << self.b, np.int64)
+        for number, half in enumerate(halves.tolist()):
+            turn = number % n
+            rows = half ^ (index << turn) % 2**n ^ index >> (n - turn)
+            positive = (signs >> np.uint64(number)) % np.uint64(2) == 1
+            total += np.where(positive, waves[rows], -waves[rows])
+        return total
 
 
 class OracleProtocol(Protocol):
-    """A frequency oracle; `favoured` is the n-th output of a block that a cell favours."""
+    """A frequency oracle; `favoured_output` is the n-th output of a block that a cell favours."""
 
     n_blocks: int
     in_block: int
@@ -356,25 +389,25 @@ class OracleProtocol(Protocol):
     def design(self) -> None: ...
 
     @abstractmethod
-    def favoured(self, point: int, place: int) -> int: ...
+    def favoured_output(self, point: int, place: int) -> int: ...
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        share = np.where(told.share > 0, told.share, 0.0)
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        share = np.where(data.share > 0, data.share, 0.0)
         if len(share) and float(share.max()) > 1.0:
             share = share / float(share.max())
             share = share / share.sum()
         elif len(share) and float(share.sum()) > 1.0 + 1e-9:
             share = share / float(share.sum())
         reach = np.minimum(np.floor(share * 2.0**52).astype(np.int64).cumsum(), _GRID)
-        some = reach[:: max(1, len(reach) // _MOST_CUTS)].tolist() + reach[-1:].tolist()
-        pick = private.word(*(((up << 12,) * 2) for up in some))
+        cuts = reach[:: max(1, len(reach) // _MOST_CUTS)].tolist() + reach[-1:].tolist()
+        pick = private.word(*(((up << 12,) * 2) for up in cuts))
         coin = private.word((self.threshold,) * 2)
         place, output = private.below(self.n_favoured), private.below(self.n_outputs)
         drawn = int((reach <= pick >> 12).sum())
         if drawn < len(reach) and coin < self.threshold:
-            scattered = int(told.cells[drawn]) * self.step % self.size
+            scattered = int(data.cells[drawn]) * self.step % self.size
             block, point = scattered % self.n_blocks, scattered // self.n_blocks
-            output = block * self.in_block + self.favoured(point, place)
+            output = block * self.in_block + self.favoured_output(point, place)
         return fields([output], [(self.n_outputs - 1).bit_length()])
 
 
@@ -384,8 +417,8 @@ class HadamardProtocol(OracleProtocol):
         self.n_blocks = -(-self.size // (self.in_block - 1))
         self.n_favoured = self.in_block // 2
 
-    def favoured(self, point: int, place: int) -> int:
-        """Columns that share an even number of ones with the row; the row's top bit evens it."""
+    def favoured_output(self, point: int, place: int) -> int:
+        """Columns that share an even number of ones with the row; its top bit fixes the parity."""
         row = point + 1
         top = 1 << row.bit_length() - 1
         column = place % top + place // top * 2 * top
@@ -400,8 +433,8 @@ class SubsetProtocol(OracleProtocol):
         self.n_blocks = -(-self.size // self.in_block)
         self.n_favoured = self._points(self.t - 1)
 
-    def favoured(self, point: int, place: int) -> int:
-        """Points at right angles to a point; its leading entry, which is 1, makes them so."""
+    def favoured_output(self, point: int, place: int) -> int:
+        """Points orthogonal to a point, solved for the position of its leading 1."""
         line, rest = self._entries(point, self.t), self._entries(place, self.t - 1)
         lead = next(number for number, entry in enumerate(line) if entry)
         other = [*rest[:lead], 0, *rest[lead:]]
@@ -425,10 +458,10 @@ class SubsetProtocol(OracleProtocol):
 
 
 class LaplaceProtocol(Protocol):
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         ball = self.mechanism.ball
         scale = (2 * self.size if ball == "linf" else 2) / self.epsilon
-        entries = self._in_ball(told, ball)
+        entries = self._in_ball(data, ball)
         u = private.uniforms(self.size) - 0.5
         noise = -scale * np.sign(u) * np.log1p(-2 * np.abs(u))
         return bytes((entries + noise).astype("<f4").tobytes())
@@ -441,8 +474,8 @@ class PiecewiseProtocol(Protocol):
         self.bound = (1 + half) / -math.expm1(-self.epsilon / 2)
         self.inside = 1 / (1 + half)
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(told, "linf")
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(data, "linf")
         position = private.below(self.size)
         width = (self.size - 1).bit_length()
         return fields([position], [width]) + self.value(float(entries[position]), private)
@@ -461,8 +494,8 @@ class PiecewiseProtocol(Protocol):
 
 
 class HybridProtocol(PiecewiseProtocol):
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(told, "linf")
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
+        entries = self._in_ball(data, "linf")
         position = private.below(self.size)
         entry = float(entries[position])
         share = -math.expm1(-self.epsilon / 2) if self.epsilon > 0.61 else 0.0
@@ -480,17 +513,17 @@ class PrivUnitProtocol(Protocol):
     def __init__(self, mechanism: Any) -> None:
         super().__init__(mechanism)
         self.seeded = mechanism.form == "seed"
-        self.q = mechanism.q  # any cap will do
+        self.q = mechanism.q  # ε holds for any cap
         self.gamma = -_NORMAL.inv_cdf(self.q)
         slack = min(1e-4, self.epsilon / 2) if self.seeded else 0.0
         self.elsewhere = math.ceil(WORD / exponential(self.epsilon - slack))
         rest = self.elsewhere / WORD
         self.in_cap = self.q / (self.q + (1 - self.q) * rest)
 
-    def payload(self, told: Content, public: Chooser, private: Chooser) -> bytes:
+    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         if self.seeded:
-            return self._seed(told, private)
-        entries = self._in_ball(told, "l2")
+            return self._seed(data, private)
+        entries = self._in_ball(data, "l2")
         rest = math.sqrt(max(0.0, 1.0 - float(entries @ entries)))
         entries = np.append(entries, rest)
         half = (self.size + 2) // 2
@@ -505,8 +538,8 @@ class PrivUnitProtocol(Protocol):
         drawn = normal + (lean - float(entries @ normal)) * entries
         return bytes(drawn.astype("<f4").tobytes())
 
-    def _seed(self, told: Content, private: Chooser) -> bytes:
-        whole = self._completed(told)
+    def _seed(self, data: Content, private: Chooser) -> bytes:
+        whole = self._complete(data)
         while True:
             low, high = private.word(), private.word()
             coin = private.word((self.elsewhere,) * 2)
@@ -526,6 +559,7 @@ PROTOCOLS: Mapping[str, type[Protocol]] = {
     "simhash": SimHashProtocol,
     "privunit": PrivUnitProtocol,
     "codebook": CodebookProtocol,
+    "walsh": WalshProtocol,
     "subset": SubsetProtocol,
     "hadamard": HadamardProtocol,
 }
@@ -536,7 +570,7 @@ def protocol(name: str, mechanism: Mechanism) -> Protocol:
 
 
 def exponential(epsilon: float, k: int = 1) -> Fraction:
-    """e^(ε/k) from below, to 60 digits; e^64 above that."""
+    """A lower bound of e^(ε/k) to 60 digits; at most e^64."""
     share = min(Fraction(epsilon) / k, Fraction(64))
     down = decimal.Context(prec=90, rounding=decimal.ROUND_FLOOR)
     exponent = down.divide(decimal.Decimal(share.numerator), decimal.Decimal(share.denominator))
@@ -555,13 +589,13 @@ def keep_below(epsilon: float, chosen: int, among: int) -> int:
 
 
 def positive_below(entry: float, least: int) -> int:
-    """T of P[+1] = T/W: on a line from `least` at −1 to W − `least` at +1, in steps of 2^-52."""
+    """T of P[+1] = T/W: linear from `least` at −1 to W − `least` at +1, in steps of 2^-52."""
     steps = min(max(math.floor((1.0 + entry) * 2.0**52), 0), 1 << 53)
     return least + (WORD - 2 * least) * steps // (1 << 53)
 
 
 def projections(low: int, high: int, whole: Floats, n: int) -> Floats:
-    """The inner products of a vector of whole numbers with n Gaussian vectors of a key, exact."""
+    """The exact inner products of a vector of integers with n Gaussian vectors of a key."""
     stream = np.random.Philox(key=np.array([low, high], np.uint64))
     total = np.zeros(n)
     for row in whole.reshape(-1, 16):
@@ -570,12 +604,29 @@ def projections(low: int, high: int, whole: Floats, n: int) -> Floats:
     return total
 
 
+def butterflies(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The Walsh-Hadamard transform of 2^n integers, bit by bit."""
+    half = 1
+    while half < len(values):
+        pairs = values.reshape(-1, 2, half)
+        values = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], 1).ravel()
+        half *= 2
+    return values
+
+
+def odd_ones(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """1 if a number below 2^32 has an odd number of ones in binary, else 0."""
+    for shift in (16, 8, 4, 2, 1):
+        numbers = numbers ^ numbers >> shift
+    return numbers & 1
+
+
 def text_word(text: bytes) -> int:
     return int.from_bytes(text.ljust(8, b"\0"), "little")
 
 
 def fields(values: Sequence[int], widths: Sequence[int]) -> bytes:
-    """Numbers side by side, the first in the lowest bits, in as few bytes as hold them."""
+    """Numbers packed as bits, the first in the lowest bits, in as few bytes as possible."""
     total, shift = 0, 0
     for value, width in zip(values, widths, strict=True):
         total += value << shift

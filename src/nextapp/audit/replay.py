@@ -1,14 +1,14 @@
-"""Layer 0 of the audit: does ``encode`` make, word by word, the report that it states?
+"""Layer 0 of the audit: does ``encode`` make exactly the stated report from given random words?
 
-The random words of a report are chosen here, next to every threshold, and ``encode`` is given these
-words and no others. The report must be the one that the protocol (`audit.protocols`) makes of the
-same words, in all its bytes: mechanism, round, length, payload. It must use up exactly these words;
-the public part must come from the coins where there are some. There is no chance in it, so a right
-mechanism never fails, and a threshold that is off by one in 2^64 is seen.
+The random words of a report are chosen here, next to every threshold, and ``encode`` gets only
+these words. The report must be the one that the protocol (`audit.protocols`) makes from the same
+words, in all its bytes: mechanism, round, length, payload. It must use exactly these words; the
+public part must come from the coins, if there are any. The test is deterministic, so a correct
+mechanism never fails, and a threshold that is off by one in 2^64 is detected.
 
-It is done at the sizes of a deployment, with what phones hand over (`audit.inputs`), and with
-sizes, options, ε, rounds and inputs drawn at random. Statements of ``encode`` that did not run in
-all that count as a fault too (`audit.unreached`).
+It runs at the sizes of a deployment, with the inputs of real phones (`audit.inputs`), and with
+random sizes, options, ε, rounds and inputs. Statements of ``encode`` that never ran count as a
+fault too (`audit.unreached`).
 """
 
 from __future__ import annotations
@@ -40,24 +40,39 @@ from nextapp.audit.protocols import (
     protocol,
 )
 from nextapp.audit.unreached import Reach
-from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, ShorterThan, requested
+from nextapp.privacy import (
+    FREQUENCY_MECHANISMS,
+    MECHANISMS,
+    Mechanism,
+    ShorterThan,
+    requested_mechanism,
+)
 from nextapp.privacy import mechanism as create
 from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
+from nextapp.shares import Shares
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
 
 ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)
-"""Rounds that are tried beside random ones."""
+"""Rounds that are tried in addition to random ones."""
+
+CLIPS_SHARES = ("walsh",)
+"""Mechanisms of the ℓ2 ball through which phones also report shares."""
 
 _MOST_FAULTS = 5
-_PUBLIC_PARTS = 3  # seeds or sets of positions, each tried with every input
-_TRACED = 8  # reports of a deployed size whose instructions are kept
+_PUBLIC_PARTS = 3  # number of seeds or sets of positions, each tried with every input
+_TRACED = 8  # reports of a deployed size whose instructions are recorded
 _MOST_COINS = 128
-_SLOW = {"kashin": 0.1}  # share of the reports at deployed sizes, where one takes milliseconds
+_MANY_CELLS = 1 << 20  # larger shares are only tried in sparse form, not as an array
+_SLOW = {"kashin": 0.1}  # share of the reports at deployed sizes, since one takes milliseconds
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is replayed. ``sizes`` are (n_apps, d, reports)."""
+    """How much is replayed. Sizes are (n_apps, d, reports).
+
+    ``sizes`` are for gradients, ``oracle_sizes`` for frequency oracles, ``share_sizes`` for shares
+    that are clipped (`CLIPS_SHARES`).
+    """
 
     own: int = 3000
     sizes: tuple[tuple[int, int, int], ...] = ((87, 16, 1500), (500, 16, 150), (2000, 16, 15))
@@ -66,6 +81,7 @@ class Effort:
         (500, 501, 300),
         (2000, 2001, 60),
     )
+    share_sizes: tuple[tuple[int, int, int], ...] = ((87, 88, 300), (2000, 2001, 20))
     drawn: int = 120
     per_drawn: int = 6
 
@@ -75,13 +91,14 @@ QUICK = Effort(
     own=600,
     sizes=((87, 16, 250),),
     oracle_sizes=((87, 88, 250), (2000, 2001, 15)),
+    share_sizes=((87, 88, 60), (2000, 2001, 4)),
     drawn=20,
 )
 
 
 @dataclass(frozen=True)
 class Replay:
-    """How many reports were replayed, and the faults found, the first few of them in words."""
+    """The number of replayed reports, and descriptions of the first faults found."""
 
     n_reports: int
     n_sizes: int
@@ -94,7 +111,7 @@ class Replay:
 
 
 class Script:
-    """Bits that are these words, once."""
+    """A source of bits that returns these words, once."""
 
     def __init__(self, words: Sequence[int]) -> None:
         self._words = np.array(words, np.uint64)
@@ -103,7 +120,7 @@ class Script:
     def words(self, n: int) -> Words:
         if not 0 <= n <= self.n_left:
             self.n_drawn += max(n, 0)
-            raise OutOfWords(f"asked for {n} words where {self.n_left} are left")
+            raise OutOfWords(f"asked for {n} words, but {self.n_left} are left")
         self.n_drawn += n
         return self._words[self.n_drawn - n : self.n_drawn].copy()
 
@@ -113,11 +130,11 @@ class Script:
 
 
 class OutOfWords(Exception):
-    """More words were drawn than the protocol takes."""
+    """More words were drawn than the protocol uses."""
 
 
 def registered_name(mechanism: Mechanism) -> str | None:
-    """The name under which the mechanism, or the class it is made from, is known."""
+    """The name under which the mechanism, or the class it is derived from, is known."""
     for kind in type(mechanism).__mro__:
         for name, known in MECHANISMS.items():
             if known is kind:
@@ -134,7 +151,7 @@ def report_bytes(name: str, round: int, payload: bytes) -> bytes:
 
 @contextmanager
 def system_bits(script: Script) -> Iterator[SystemBits]:
-    """A phone's own bits, with these words in place of the operating system's."""
+    """`SystemBits` with these words instead of the operating system's."""
     before = secrets.token_bytes
 
     def scripted(n: int | None = None) -> bytes:
@@ -148,7 +165,7 @@ def system_bits(script: Script) -> Iterator[SystemBits]:
 
 
 def coin_words(token: bytes, round: int, n: int) -> list[int]:
-    """The coins of a device in a round, by the formula that its gateway knows them by."""
+    """The coins of a device in a round, by the formula that the gateway uses."""
     start = b"nextapp coins" + struct.pack("<Q", round)
     blocks = [
         hmac.digest(token, start + struct.pack("<Q", number), hashlib.sha256) for number in range(n)
@@ -159,16 +176,16 @@ def coin_words(token: bytes, round: int, n: int) -> list[int]:
 def replay(
     mechanism: Mechanism, seed: int, effort: Effort = DEFAULT, epsilon: float | None = None
 ) -> Replay | None:
-    """The replay of a mechanism and of others of its class; None where it has no protocol.
+    """Replay a mechanism and variants of its class; None if it has no protocol.
 
-    ``epsilon`` is the ε that was asked for, where that is known.
+    ``epsilon`` is the requested ε, if known.
     """
     name = registered_name(mechanism)
     if name is None or name not in PROTOCOLS:
         return None
     found = _Faults()
     found.add(
-        _unlike_asked(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon})
+        _wrong_setting(mechanism, {"epsilon": mechanism.epsilon if epsilon is None else epsilon})
     )
     number = 0
     for part in _parts(mechanism, name, seed, effort):
@@ -180,7 +197,7 @@ def replay(
 
 
 class _Faults:
-    """What was found so far."""
+    """The faults found so far, and the code that ran."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
@@ -195,7 +212,7 @@ class _Faults:
             self.faults.append(fault)
 
     def unreached(self, seed: int) -> list[str]:
-        """Lines of ``encode`` that ran neither here nor in other mechanisms nor in a server."""
+        """Lines of ``encode`` that ran neither here, nor in other mechanisms, nor in a server."""
         if self.faults:
             return []
         return self.reach.unreached(self.read_back, *_reach_of_others(seed, self.name))
@@ -205,7 +222,7 @@ _Part = Callable[[_Faults, KeyedBits], None]
 
 
 def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterator[_Part]:
-    """The mechanism at hand; others of its class at deployed sizes; others at random."""
+    """The mechanism itself; variants of its class at deployed sizes; random variants."""
     options = own_options(mechanism)
     simplex = mechanism.ball == "simplex"
 
@@ -223,51 +240,78 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
 
     def at_size(n_apps: int, d: int, n_reports: int) -> _Part:
         def part(found: _Faults, bits: KeyedBits) -> None:
-            phones = inputs.deployed(n_apps, d, seed, simplex)
+            phones = inputs.inputs_of_a_deployment(n_apps, d, seed, simplex)
             clip = 1.0 if simplex else _public_clip(phones, mechanism.ball)
-            made = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
-            if made is None:
+            variant = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
+            if variant is None:
                 return
             given = list(phones)
             if not simplex:
                 for number, each in enumerate(phones):
-                    to_clip = clip / (inputs.length(each.given, made.ball) or 1.0)
+                    to_clip = clip / (inputs.length(each.given, variant.ball) or 1.0)
                     scale = (1e-6, 1e6, to_clip, 0.7 * to_clip, 1.5 * to_clip)[number % 5]
-                    given.append(
-                        Input(f"{each.what}, times {scale:.3g}", inputs.scaled(each.given, scale))
-                    )
+                    given.append(_times(each, scale))
             given += inputs.extremes(n_apps, d, clip, simplex)
             with found.reach:
-                _replay_all(found, made, name, given, _TRACED, bits)
-            _replay_all(found, made, name, given, n_reports, bits)
-            _refusals(found, made, name, bits)
-            _through_phones(found, made, name, seed, bits)
+                _replay_all(found, variant, name, given, _TRACED, bits)
+            _replay_all(found, variant, name, given, n_reports, bits)
+            _refusals(found, variant, name, bits)
+            _through_phones(found, variant, name, seed, bits, _question(variant))
 
         return part
 
     for n_apps, d, n_reports in effort.oracle_sizes if simplex else effort.sizes:
         yield at_size(n_apps, d, max(10, int(_SLOW.get(name, 1.0) * n_reports)))
 
+    for size in effort.share_sizes if name in CLIPS_SHARES else ():
+        yield _shares_at(mechanism, name, seed, size)
+
     def at_random(found: _Faults, bits: KeyedBits) -> None:
         rng = bits.generator()
         n_apps, d = _random_size(rng, simplex)
-        epsilon, clip, some = _random_settings(rng, name, n_apps * d, options)
-        made = _create(found, mechanism, n_apps, d, epsilon, clip, some)
-        if made is None:
+        epsilon, clip, drawn = _random_settings(rng, name, n_apps * d, options)
+        variant = _create(found, mechanism, n_apps, d, epsilon, clip, drawn)
+        if variant is None:
             return
-        given = [inputs.random_input(rng, n_apps, d, clip, made.ball) for _ in range(4)]
+        given = [inputs.random_input(rng, n_apps, d, clip, variant.ball) for _ in range(4)]
         given += [*inputs.extremes(n_apps, d, clip, simplex)][int(rng.integers(3)) :: 3]
         given = [given[place] for place in rng.permutation(len(given))[: effort.per_drawn]]
         with found.reach:
-            _replay_all(found, made, name, given, effort.per_drawn, bits)
-        _read_back(found.read_back, made, given[0], bits)
+            _replay_all(found, variant, name, given, effort.per_drawn, bits)
+        _read_back(found.read_back, variant, given[0], bits)
 
     for _ in range(effort.drawn):
         yield at_random
 
 
+def _shares_at(mechanism: Mechanism, name: str, seed: int, size: tuple[int, int, int]) -> _Part:
+    """Clipped shares of a deployed size: in sparse form, and as arrays if they are small."""
+    n_apps, d, n_reports = size
+
+    def part(found: _Faults, bits: KeyedBits) -> None:
+        phones = [
+            each
+            for each in inputs.inputs_of_a_deployment(n_apps, d, seed, simplex=True)
+            if n_apps * d < _MANY_CELLS or isinstance(each.given, Shares)
+        ]
+        clip = _public_clip(phones, mechanism.ball)
+        options = own_options(mechanism)
+        variant = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
+        if variant is not None:
+            given = [*phones, *(_times(each, 0.5) for each in phones)]
+            _replay_all(found, variant, name, given, n_reports, bits)
+            if n_apps * d < _MANY_CELLS:
+                _through_phones(found, variant, name, seed, bits, "transitions")
+
+    return part
+
+
+def _times(each: Input, scale: float) -> Input:
+    return Input(f"{each.what}, times {scale:.3g}", inputs.scale(each.given, scale))
+
+
 def own_options(mechanism: Any) -> dict[str, Any]:
-    """The options that this mechanism was made with, beside size, ε and clip."""
+    """The options that this mechanism was created with, other than size, ε and clip."""
     names = {"laplace": ("ball",), "privunit": ("form",), "kashin": ("K",)}
     return {
         option: getattr(mechanism, option)
@@ -288,22 +332,22 @@ def _create(
         options = {**options, "clip": clip}
     kind: Any = type(like)
     try:
-        made: Mechanism = kind(n_apps=n_apps, d=d, epsilon=epsilon, **options)
-    except Exception as error:  # a class that cannot be made cannot be audited
-        found.add(f"{n_apps} x {d}, ε {epsilon:.3g}, {options}: cannot be made: {error!r}")
+        variant: Mechanism = kind(n_apps=n_apps, d=d, epsilon=epsilon, **options)
+    except Exception as error:  # a class that cannot be created cannot be audited
+        found.add(f"{n_apps} x {d}, ε {epsilon:.3g}, {options}: cannot be created: {error!r}")
         return None
     asked = {"n_apps": n_apps, "d": d, "epsilon": epsilon, **options}
-    if fault := _unlike_asked(made, asked):
+    if fault := _wrong_setting(variant, asked):
         found.add(fault)
         return None
-    return made
+    return variant
 
 
-def _unlike_asked(mechanism: Mechanism, asked: dict[str, Any]) -> str | None:
-    """A setting that is not the one asked for, or an ε that is charged but not kept."""
+def _wrong_setting(mechanism: Mechanism, asked: dict[str, Any]) -> str | None:
+    """A setting that is not the requested one, or a guaranteed ε that differs from it."""
     for word, value in asked.items():
         if getattr(mechanism, word, value) != value:
-            return f"asked for {word} {value!r}, made with {getattr(mechanism, word)!r}"
+            return f"asked for {word} {value!r}, got {getattr(mechanism, word)!r}"
     charged = mechanism.guarantee.epsilon
     if charged != asked["epsilon"]:
         return f"made with ε {asked['epsilon']!r}, promises {charged!r}"
@@ -318,10 +362,10 @@ def _replay_all(
     n_reports: int,
     bits: KeyedBits,
 ) -> None:
-    """Replay, each report of another input than the one before."""
+    """Replay reports, each with another input than the one before."""
     simplex = mechanism.ball == "simplex"
     stated = protocol(name, mechanism)
-    told = [content(each.given, simplex) for each in given]
+    data = [content(each.given, simplex) for each in given]
     public: list[list[int]] = []
     rng = bits.generator()
     same = np.empty((mechanism.n_apps, mechanism.d))
@@ -330,7 +374,7 @@ def _replay_all(
         part = turn % _PUBLIC_PARTS
         preset: Sequence[int] = public[part] if part < len(public) else ()
         attempt = _Attempt(mechanism, name, stated, random_round(rng), int(rng.integers(6)))
-        fault, words = attempt.run(told[place], bits, preset, same)
+        fault, words = attempt.run(data[place], bits, preset, same)
         if part == len(public):
             public.append(words)
         found.add(fault and f"{_words(mechanism)}, {given[place].what}: {fault}")
@@ -340,7 +384,7 @@ def _replay_all(
 
 @dataclass(frozen=True)
 class _Attempt:
-    """One report that is replayed. ``sources`` chooses where bits and coins come from."""
+    """One replayed report. ``sources`` determines the source of bits and coins."""
 
     mechanism: Mechanism
     name: str
@@ -349,11 +393,11 @@ class _Attempt:
     sources: int
 
     def run(
-        self, told: Content, bits: KeyedBits, preset: Sequence[int], same: Floats
+        self, data: Content, bits: KeyedBits, preset: Sequence[int], same: Floats
     ) -> tuple[str | None, list[int]]:
-        """The fault, if there is one, and the words of the public part.
+        """The fault, if any, and the words of the public part.
 
-        An array is handed over in the memory of the one before, `same`, now and then.
+        Sometimes an array is passed in the memory of the array before, `same`.
         """
         token = bits.words(4).tobytes()
         of_device = self.sources == 1
@@ -361,14 +405,14 @@ class _Attempt:
             preset = coin_words(token, self.round, _MOST_COINS)
         public, private = Chooser(bits, preset), Chooser(bits)
         with np.errstate(all="ignore"):
-            payload = self.stated.payload(told, public, private)
+            payload = self.stated.payload(data, public, private)
         coins: Script | None = None if self.sources == 0 else Script(public.words)
         private_words = private.words if coins is not None else [*public.words, *private.words]
         script = Script(private_words)
         source: Bits | None = coins
         if of_device and len(public.words) < _MOST_COINS:
             source, coins = DeviceCoins(token, self.round), None
-        given = told.given
+        given = data.given
         if isinstance(given, np.ndarray) and given.dtype == np.float64 and self.sources % 2:
             np.copyto(same, given)
             given = same
@@ -378,7 +422,7 @@ class _Attempt:
                 report = self.mechanism.encode(given, own, self.round, coins=source)
         except OutOfWords as error:
             return f"draws other words than stated: {error}", public.words
-        except Exception as error:  # whatever it is, no report came
+        except Exception as error:  # any error means that there is no report
             return f"no report, but {error!r}", public.words
         return self.compare(report, payload, script, coins), public.words
 
@@ -409,7 +453,7 @@ class _Attempt:
 
 
 def replay_answers(seed: int, epsilon: float) -> Replay:
-    """The replay of `ShorterThan`, the answer that a private clip is found by."""
+    """Replay `ShorterThan`, the answers from which a private clip is computed."""
     bits = KeyedBits(seed, purpose="answers")
     rng = bits.generator()
     found = _Faults()
@@ -438,7 +482,7 @@ def replay_answers(seed: int, epsilon: float) -> Replay:
 
 
 def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) -> None:
-    """No report is made of what is not a number."""
+    """Check that inputs with NaN or infinity are rejected."""
     simplex = mechanism.ball == "simplex"
     for each in inputs.not_numbers(mechanism.n_apps, mechanism.d, simplex):
         fault: str | None = None
@@ -453,30 +497,33 @@ def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) 
 
 
 def _through_phones(
-    found: _Faults, mechanism: Mechanism, name: str, seed: int, bits: KeyedBits
+    found: _Faults, mechanism: Mechanism, name: str, seed: int, bits: KeyedBits, question: str
 ) -> None:
-    """`PhoneCore.draw_report` makes the report that the protocol makes of the phone's content.
+    """Check that `PhoneCore.draw_report` makes the report that the protocol makes.
 
-    Two reports of each phone, with a launch in between, drawn with the phone's own bits.
+    Two reports of each phone, with a launch in between, with the phone's own bits.
     """
     simplex = mechanism.ball == "simplex"
-    found.add(_request(mechanism, name))
+    found.add(_request(mechanism, name, question))
     stated = protocol(name, mechanism)
-    histories, first = inputs.world(mechanism.n_apps, 4 if simplex else mechanism.d, seed)
+    histories, first = inputs.world(
+        mechanism.n_apps, 4 if question == "transitions" else mechanism.d, seed
+    )
+    request = _request_for(mechanism, name, question)
     rng = bits.generator()
     for number, history in enumerate(histories):
         round = random_round(rng) & LARGEST_ROUND
-        broadcast = Broadcast(round, first.app_vectors, first.settings)
+        broadcast = Broadcast(round, first.app_vectors, first.settings, request=request)
         core = inputs.phone(history, broadcast)
         for turn in range(2):
             if turn:
                 core.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
                 core.update(broadcast)
-            handed = inputs.handed_over(core.history, broadcast, simplex)
-            told = content(handed.given, simplex)
+            handed = inputs.what_a_phone_encodes(core.history, broadcast, simplex)
+            data = content(handed.given, simplex)
             public, private = Chooser(bits), Chooser(bits)
             with np.errstate(all="ignore"):
-                payload = stated.payload(told, public, private)
+                payload = stated.payload(data, public, private)
             script = Script([*public.words, *private.words])
             attempt = _Attempt(mechanism, name, stated, broadcast.round, 0)
             try:
@@ -490,23 +537,30 @@ def _through_phones(
             )
 
 
-def _request(mechanism: Mechanism, name: str) -> str | None:
-    """A broadcast that asks for this mechanism gets it with the ε and the clip that it asks for."""
-    simplex = mechanism.ball == "simplex"
-    clip = None if simplex else mechanism.clip
-    request = ReportRequest(name, mechanism.epsilon, clip, own_options(mechanism))
-    vectors = np.zeros((mechanism.n_apps, 1 if simplex else mechanism.d))
-    made = requested(Broadcast(5, vectors, ModelSettings(), request=request))
-    fault = _unlike_asked(
-        made, {"n_apps": mechanism.n_apps, "epsilon": mechanism.epsilon, "clip": mechanism.clip}
+def _question(mechanism: Mechanism) -> str:
+    return "transitions" if mechanism.ball == "simplex" else "gradient"
+
+
+def _request_for(mechanism: Mechanism, name: str, question: str) -> ReportRequest:
+    clip = None if mechanism.ball == "simplex" else mechanism.clip
+    return ReportRequest(name, mechanism.epsilon, clip, own_options(mechanism), question)
+
+
+def _request(mechanism: Mechanism, name: str, question: str) -> str | None:
+    """Check that a broadcast's request for this mechanism gives the requested ε and clip."""
+    vectors = np.zeros((mechanism.n_apps, 1 if question == "transitions" else mechanism.d))
+    request = _request_for(mechanism, name, question)
+    variant = requested_mechanism(Broadcast(5, vectors, ModelSettings(), request=request))
+    fault = _wrong_setting(
+        variant, {"n_apps": mechanism.n_apps, "epsilon": mechanism.epsilon, "clip": mechanism.clip}
     )
     return fault and f"requested by a broadcast: {fault}"
 
 
 def _reach_of_others(seed: int, name: str) -> list[Reach]:
-    """What runs when other mechanisms encode: they share code, but not all of it.
+    """The code that runs when other mechanisms encode, since they share some code.
 
-    Only of those that are replayed without a fault.
+    Only of mechanisms that are replayed without a fault.
     """
     return [reach for other in PROTOCOLS if other != name and (reach := _reach_of(seed, other))]
 
@@ -523,12 +577,14 @@ def _reach_of(seed: int, name: str) -> Reach | None:
             bits = KeyedBits(seed, phone=number, round=n_apps, purpose="shared")
             rng = bits.generator()
             options = more if name in FREQUENCY_MECHANISMS else {**more, "clip": 1.0}
-            made = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, **options)
-            given = [inputs.random_input(rng, n_apps, made.d, 1.0, made.ball) for _ in range(12)]
-            given += inputs.extremes(n_apps, made.d, 1.0, name in FREQUENCY_MECHANISMS)
+            variant = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, **options)
+            given = [
+                inputs.random_input(rng, n_apps, variant.d, 1.0, variant.ball) for _ in range(12)
+            ]
+            given += inputs.extremes(n_apps, variant.d, 1.0, name in FREQUENCY_MECHANISMS)
             with found.reach:
-                _replay_all(found, made, name, given, len(given), bits)
-            _read_back(found.reach, made, given[0], bits)
+                _replay_all(found, variant, name, given, len(given), bits)
+            _read_back(found.reach, variant, given[0], bits)
     if found.faults:
         return None
     return _REACHED.setdefault((seed, name, MECHANISMS[name]), found.reach)
@@ -541,14 +597,14 @@ _OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
 
 
 def _read_back(reach: Reach, mechanism: Mechanism, given: Input, bits: KeyedBits) -> None:
-    """What a server does with a report; it shares code with ``encode``."""
+    """Decode a report, since a server shares code with ``encode``."""
     try:
         report = mechanism.encode(given.given, bits, 0)
         with reach, warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             mechanism.decode([report])
     except Exception:
-        return  # the replay finds it, if it is a fault
+        return  # if this is a fault, the replay finds it
 
 
 def _public_clip(phones: Sequence[Input], ball: str) -> float:
@@ -573,7 +629,7 @@ def _random_size(rng: np.random.Generator, simplex: bool) -> tuple[int, int]:
 def _random_settings(
     rng: np.random.Generator, name: str, size: int, options: dict[str, Any]
 ) -> tuple[float, float, dict[str, Any]]:
-    """ε, clip and options that the mechanism can be made with."""
+    """Random ε, clip and options that the mechanism allows."""
     epsilon = float(rng.choice([2.0**-30, 1e-3, 0.3, 1.0, 4.5, 8.0, 20.0, 50.0, 100.0]))
     if rng.integers(2):
         epsilon = float(10.0 ** rng.uniform(-4, 1.7))
@@ -588,7 +644,7 @@ def _random_settings(
     elif name in ("kashin", "simhash") and chosen:
         most = min(16, 2 << (size - 1).bit_length()) if name == "kashin" else 16
         drawn["b"] = int(rng.integers(1, most + 1))
-    elif name == "codebook":
+    elif name in ("codebook", "walsh"):
         drawn["b"] = int(rng.integers(1, (12 if size < 500 else 9) + 1)) if chosen else 8
     elif name == "subset" and chosen:
         q, t = ((2, 3), (3, 3), (5, 2), (2, 7), (7, 3), (11, 2), (31, 3), (251, 2))[
@@ -603,7 +659,7 @@ def _random_settings(
 
 
 def _words(mechanism: Mechanism) -> str:
-    """A mechanism's settings, short."""
+    """A short description of a mechanism's settings."""
     more = [
         f"{option} {getattr(mechanism, option)}"
         for option in ("k", "b", "q", "t", "form")

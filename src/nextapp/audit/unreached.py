@@ -1,10 +1,10 @@
-"""Which lines of a mechanism did not run while it was audited.
+"""Code coverage of an audit: which lines of a mechanism did not run.
 
-A fault that waits for a round, a size or an input that the audit does not try stands in code that
-the audit never runs. So the statements of every function that ``encode`` entered are held against
-those that ran, and so are the arms of ``a if c else b``, of ``and`` and ``or``, and the elements of
-comprehensions. What only raises an error is left out. A condition inside an arithmetic expression
-is not seen.
+A fault that needs a round, a size or an input that the audit does not try is in code that the audit
+never runs. So for every function that ``encode`` entered, this module lists the statements that did
+not run, and also the branches of ``a if c else b``, of ``and`` and ``or``, and the elements of
+comprehensions. Code that only raises an error is left out. Conditions inside arithmetic expressions
+are not covered.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
 
 class Reach:
-    """Keeps which instructions ran, of all code but the libraries' and the audit's own.
+    """Records the instructions that run, except those of libraries and of the audit.
 
-    Used as a context manager around what is to be watched.
+    A context manager around the code to watch.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Reach:
         sys.settrace(self._before)
 
     def unreached(self, *elsewhere: Reach) -> list[str]:
-        """file:line of what never ran in the functions entered, neither here nor elsewhere."""
+        """file:line of code in the functions entered that ran neither here nor in `elsewhere`."""
         spans: defaultdict[str, set[Span]] = defaultdict(set)
         pieces = [piece for reach in (self, *elsewhere) for piece in reach._ran.items()]
         for code, offsets in pieces:
@@ -92,7 +92,7 @@ def _is_watched(filename: str) -> bool:
 
 
 def _units(code: CodeType) -> Iterator[ast.stmt | ast.expr]:
-    """The statements and arms of the function that this code was compiled from."""
+    """The statements and branches of the function that this code was compiled from."""
     for node in _functions(code.co_filename).get((code.co_name, code.co_firstlineno), ()):
         yield from _in_block(node.body)
 

@@ -1,7 +1,7 @@
-"""All layers together: one verdict a mechanism.
+"""All layers of the audit together: one verdict per mechanism.
 
-fails             a layer found more than ε, or draws that are not the stated ones
-holds             no layer did, and the black box came close to ε: it could have seen a fault
+fails             a layer found more than ε, or reports that are not as stated
+holds             no layer did, and the black box came close to ε: it could have detected a fault
 holds, no power   no layer did, but the black box stayed far below ε
 """
 
@@ -26,14 +26,14 @@ from nextapp.privacy import (
 )
 
 FALSE_ALARM = 1e-3
-"""How often the audit of one right mechanism may fail: half for layer 2, half for layer 3."""
+"""False-alarm rate of the audit of one correct mechanism: half for layer 2, half for layer 3."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A mechanism at a size at which its reports can be listed and nothing of ε is wasted.
+    """A mechanism at a size at which its reports can be listed and all of ε is used.
 
-    ``share`` of the reports asked for are drawn, where drawing is slow.
+    Only a ``share`` of the reports is drawn if drawing is slow.
     """
 
     name: str
@@ -65,6 +65,7 @@ CASES: Mapping[str, Case] = {
     "privunit": Case("privunit", _TWO),
     "privunit-seed": Case("privunit", {**_TWO, "form": "seed"}, share=0.25),
     "codebook": Case("codebook", _TWO, share=0.5),
+    "walsh": Case("walsh", _TWO, share=0.5),
     "subset": Case("subset", _SIX),
     "subset-lines": Case("subset", {**_SIX, "q": 2, "t": 3}),  # 7 points, 3 on a line
     "hadamard": Case("hadamard", _SIX),
@@ -74,9 +75,9 @@ CASES: Mapping[str, Case] = {
 EXPECTED_TO_FAIL = frozenset({"qharmony-paper"})
 
 
-def case_named(name: str) -> Case:
+def find_case(name: str) -> Case:
     if name == "identity":
-        raise ValueError("identity promises no privacy, so there is nothing to audit.")
+        raise ValueError("identity has no privacy guarantee, so there is nothing to audit.")
     if name not in CASES:
         raise ValueError(unknown("mechanism", name, CASES))
     return CASES[name]
@@ -84,7 +85,7 @@ def case_named(name: str) -> Case:
 
 @dataclass(frozen=True)
 class Audit:
-    """What the layers found about one mechanism; no replay where it has no protocol."""
+    """The results of all layers for one mechanism; no replay if it has no protocol."""
 
     mechanism: str
     epsilon: float
@@ -138,11 +139,10 @@ def audit(
     false_alarm: float = FALSE_ALARM,
     progress: Progress = lambda done, total: None,
 ) -> Audit:
-    """All layers on one small mechanism, for the ε it was made with; the replay at other sizes too.
+    """Run all layers on one small mechanism, for its ε; the replay also at other sizes.
 
-    ``n_reports`` of each of two gradients are drawn for the black box. ``epsilon`` is the ε that
-    was asked for, where that is known. A mechanism that is right fails with a probability of at
-    most `false_alarm`.
+    ``n_reports`` reports of each of two gradients are drawn for the black box. ``epsilon`` is the
+    requested ε, if known. A correct mechanism fails with a probability of at most `false_alarm`.
     """
     if n_reports < 1000:
         raise ValueError(
