@@ -11,8 +11,18 @@ from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
+from nextapp.fleet.columns import Fleet
 from nextapp.predictor import Habits
-from nextapp.studies.coldstart import BINS, OPEN, WITHOUT, ColdStart, NewPhone, hit_rates, run
+from nextapp.studies.coldstart import (
+    BINS,
+    OPEN,
+    WITHOUT,
+    ColdStart,
+    NewPhone,
+    hit_rates,
+    learn_from_vectors,
+    run,
+)
 from nextapp.wire import Crowd
 
 SMALL = ColdStart("log.csv", draws=2, epsilons=(4.5,), launches=40)
@@ -31,9 +41,9 @@ def log_of(n_users, pattern, n_apps, rng):
     return LaunchLog.from_columns(users, apps, times, *names)
 
 
-def test_a_shared_habit_is_a_gain_and_few_phones_give_no_private_one(rng):
+def test_a_shared_habit_is_a_gain_and_few_phones_name_no_cell_of_it(rng):
     log = log_of(30, [0, 4, 2, 7, 1, 5, 3, 6], 8, rng)
-    result = run(SMALL, log)
+    result = run(replace(SMALL, way="subset"), log)
     priors = result["priors"]
     assert list(priors) == [WITHOUT, OPEN, "ε = 4.5"]
     first = {name: priors[name]["bins"][0]["HR@1"]["mean"] for name in priors}
@@ -46,6 +56,37 @@ def test_a_shared_habit_is_a_gain_and_few_phones_give_no_private_one(rng):
     assert priors[WITHOUT]["bins"][-1]["HR@5"] is None  # nobody came so far
     assert len(priors[OPEN]["bins"]) == len(BINS)
     assert json.loads(json.dumps(result))["seed"] == 0
+
+
+def test_copies_of_phones_teach_a_habit_that_few_phones_do_not(rng):
+    """Eight apps in a circle: 100,000 copies at ε 1 keep most of the gain, 10 copies nothing."""
+    log = log_of(30, [0, 4, 2, 7, 1, 5, 3, 6], 8, rng)
+    few, many = (
+        run(replace(SMALL, epsilons=(1.0,), copies=copies), log) for copies in (10, 100_000)
+    )
+    assert many["n_crowd"] == [100_000, 100_000]
+    kept = [each["priors"]["ε = 1"]["kept"]["HR@1"]["mean"] for each in (few, many)]
+    assert kept[0] < 0.3
+    assert kept[1] > 0.7
+
+
+def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch, seed):
+    """20 apps and 8 slots: the habits among the apps that are in use are found, by their numbers.
+    Which apps these are is told by a fifth of the phones; the others are told of by nobody."""
+    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 12)
+    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 8)
+    history = np.tile([3, 11, 17, 5], 15)
+    starts = np.arange(0, 60 * 50 + 1, 60)
+    fleet = Fleet.of_histories(starts, np.tile(history, 50).astype(np.int32), 20)
+    for copies in (0, 200_000):
+        crowd = learn_from_vectors(fleet, 8.0, seed, copies)
+        assert crowd.n_apps == 20
+        for last, following in ((3, 11), (11, 17), (17, 5), (5, 3)):
+            share, _ = crowd.shares(np.arange(20), last)
+            assert share.argmax() == following
+            assert share[following] > 0.3
+        assert (np.diff(crowd.starts) > 0).sum() <= 8
+        assert set(np.argsort(-crowd.popularity)[:4].tolist()) == {3, 5, 11, 17}
 
 
 def test_the_same_seed_gives_the_same_result_and_another_another(rng):
@@ -87,9 +128,14 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         ({"new": 1.0}, "new must lie between"),
         ({"draws": 0}, "draws must be"),
         ({"way": "codebook"}, "codebook reports gradients"),
-        ({"way": "subsett", "epsilons": ()}, "did you mean 'subset'. Known: subset, hadamard"),
+        (
+            {"way": "subsett", "epsilons": ()},
+            "did you mean 'subset'. Known: walsh, subset, hadamard",
+        ),
         ({"candidates": "all"}, "unknown candidates"),
         ({"epsilons": (0.0,)}, "epsilon must be"),
+        ({"copies": -1}, "copies must be 0"),
+        ({"copies": 10, "way": "subset"}, "copies can only report through walsh"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(bad, says):

@@ -13,7 +13,7 @@ from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog, synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.learners import adam, random_vectors
-from nextapp.predictors import pooled
+from nextapp.predictors import pool_phones
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.studies import coldstart, crowd_rounds
@@ -128,7 +128,7 @@ def test_nextapp_with_such_a_crowd_is_a_model_by_name(rng, name):
     model.fit(log)
     expected = crowd_of_log(name, 3, log)
     assert np.array_equal(model.crowd.share, expected.share)
-    assert not np.array_equal(model.crowd.share, pooled(log).others(-1).share)
+    assert not np.array_equal(model.crowd.share, pool_phones(log).others(-1).share)
     rates = evaluated(experiment, log).as_json()["models"]
     assert rates[f"nextapp-{name}"]["HR@5"] > 0.7
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -92,7 +93,7 @@ def test_gains_name_every_mechanism_and_its_zeros():
     ]  # fmt: skip
     panel = plots.gains(points, 4.5).axes[0]
     said = " ".join(text.get_text().replace("\n", " ") for text in panel.texts)
-    for words in ("identity", "Harmony", "identity, zero gradients", "harmony, zero gradients"):
+    for words in ("no privacy", "Harmony", "no privacy, Harmony: zero gradients"):
         assert words in said
     heights = [line.get_ydata()[-1] for line in panel.lines if line.get_marker() != "None"]
     assert sorted(heights) == pytest.approx([0.0, 0.04, 0.1])  # both zeros share a line
@@ -105,3 +106,47 @@ def test_activity_has_a_column_of_panels_a_way_of_counting():
     assert (len(both.axes), len(one.axes)) == (4, 2)
     assert [bar.get_height() for bar in one.axes[1].patches] == [20, 30, 10]
     assert one.get_suptitle() == "a title"
+
+
+def test_a_saved_picture_has_text_a_description_and_dark_colours(tmp_path):
+    figure = Figure()
+    figure.subplots().plot([0, 1], color=drawing.ACCENT, label="x")
+    figure.suptitle("a title")
+    drawing.save(figure, tmp_path / "f", "One line <rises>.")
+    text = (tmp_path / "f.svg").read_text()
+    assert ">a title</text>" in text
+    assert "<title>One line &lt;rises&gt;.</title>" in text
+    assert "'DejaVu Sans', Verdana, Arial, sans-serif" in text
+    dark = drawing.DARK[drawing.ACCENT]
+    assert f'[style*="stroke: {drawing.ACCENT}"]{{stroke:{dark} !important}}' in text
+    assert f"stroke: {drawing.ACCENT}" in text.partition("</style>")[2]
+    ElementTree.fromstring(text)  # it is XML
+
+
+@pytest.mark.parametrize("light", drawing.DARK)
+def test_colours_can_be_seen_on_a_dark_screen(light):
+    """Contrast as in WCAG 2: at least 3 for what is drawn; the grid may be fainter."""
+    if light in ("#ffffff", drawing.GRID):
+        return
+    behind, shown = drawing.DARK["#ffffff"], drawing.DARK[light]
+    assert _luminance(shown) + 0.05 >= 3 * (_luminance(behind) + 0.05)
+
+
+def _luminance(color):
+    shown = np.array(colors.to_rgb(color))
+    linear = np.where(shown <= 0.04045, shown / 12.92, ((shown + 0.055) / 1.055) ** 2.4)
+    return linear @ [0.2126, 0.7152, 0.0722]
+
+
+def test_nextapp_stands_out_on_top_of_the_hit_rates():
+    row = {"HR@1": 0.1, "HR@3": 0.2, "without_repeats": dict.fromkeys(("HR@1", "HR@3", "HR@5"))}
+    row["ci95"] = dict.fromkeys(("HR@1", "HR@3", "HR@5"), (0.1, 0.9))
+    result = {
+        "models": {"nextapp": {**row, "HR@5": 0.9}, "seqmf": {**row, "HR@5": 0.5}},
+        "data": {"source": "synthetic:lsapp"}, "n_predictions": 5, "n_users": 2, "preset": "honest",
+    }  # fmt: skip
+    ticks = plots.hit_rates(result).axes[0].get_yticklabels()
+    assert [(tick.get_text(), tick.get_color()) for tick in ticks] == [
+        ("SeqMF", "black"), ("nextapp", drawing.ACCENT),
+    ]  # fmt: skip
+    assert "best first: nextapp 0.900, SeqMF 0.500" in plots.hit_rates_in_words(result)

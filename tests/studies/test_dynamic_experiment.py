@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from nextapp.data import Cycling, read
-from nextapp.data.cutting import collapsed
+from nextapp.data.cutting import collapse_repeats
 from nextapp.predictors import Training
+from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
 from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run
 from nextapp.wire import ModelSettings
@@ -30,9 +31,10 @@ def small(**changes) -> DynamicExperiment:
 
 def test_the_defaults_are_the_papers():
     lsapp, week = DynamicExperiment("lsapp.tsv"), DynamicExperiment("data/App_usage_trace.txt")
-    assert (lsapp.cycles, lsapp.q_every, lsapp.epsilon) == ("cycles:33", 10, 4.5)
-    assert (week.cycles, week.q_every, week.epsilon) == ("days", 2, 1.1)
-    assert DynamicExperiment("synthetic:app-usage").cycles == "days"
+    assert (lsapp.cycles, lsapp.q_every, lsapp.epsilon) == ("users:34", 10, 4.5)
+    assert (week.cycles, week.q_every, week.epsilon) == ("users:8", 2, 1.1)
+    assert DynamicExperiment("synthetic:app-usage").cycles == "users:8"
+    assert DynamicExperiment("lsapp.tsv", cycles="days").q_every == 2
 
 
 def test_there_is_always_something_to_compare_with(log):
@@ -63,7 +65,7 @@ def test_settings_come_back_from_toml():
         noise=True,
     )
     assert experiment.metrics == ("HR@5", "HR@1")
-    assert experiment_from(tomllib.loads(as_toml(experiment.resolved()))) == experiment
+    assert experiment_from(tomllib.loads(as_toml(experiment.as_plain_values()))) == experiment
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_settings_come_back_from_toml():
         ({"models": ["sr-om"]}, "did you mean 'sr-od'"),
         ({"regimes": ["ful"]}, "did you mean 'full'"),
         ({"metrics": ["HR@7"]}, "unknown metric"),
-        ({"cycles": "weeks"}, "cycles are written"),
+        ({"cycles": "weeks"}, "cycles must be"),
         ({"clip": "quantile:"}, "clip must be"),
         ({"clip": "-1"}, "clip must be"),
         ({"epsilon": -1.0}, "epsilon must be"),
@@ -139,7 +141,7 @@ def test_what_a_phone_spends_is_what_it_reported(log):
         clip="quantile:0.25",
     )
     result = run(experiment, log)
-    cycles = Cycling.parse("cycles:6").cut(collapsed(log))
+    cycles = Cycling.parse("cycles:6").cut(collapse_repeats(log))
     spent = []
     for user in range(log.n_users):
         here = set(cycles.cycle[cycles.whole.user == user].tolist())
@@ -203,3 +205,59 @@ def test_the_controls_are_what_they_say(log):
     assert spent["zero"].cosine is None
     assert spent["none"].cosine == pytest.approx(1.0)
     assert -1 <= spent["kashin"].cosine < 0.99
+
+
+def test_every_series_has_the_rate_that_was_best_on_the_other_half(log):
+    """Played again one rate at a time, and put together by hand."""
+    rates = (0.0003, 0.03, 3.0)
+    experiment = small(
+        mechanisms=("harmony", "laplace"), regimes=(), models=(), rates=rates, seeds=2
+    )
+    result = run(experiment, log)
+    alone = {
+        rate: run(replace(experiment, rates=(), update_rate=rate), log).courses.by_user
+        for rate in rates
+    }
+    halves = KeyedBits(3, purpose="halves").generator().permutation(log.n_users) % 2 == 1
+    for name, (on_first, on_second) in result.chosen.items():
+        first_seed = {rate: found[name][0, ..., 0] for rate, found in alone.items()}
+        best = [
+            max(rates, key=lambda rate: np.nanmean(first_seed[rate][:, half]))
+            for half in (~halves, halves)
+        ]
+        assert [on_first, on_second] == best
+        mine = result.courses.by_user[name]
+        assert mine.shape[0] == 2
+        for half, rate in ((halves, on_first), (~halves, on_second)):
+            assert np.array_equal(mine[:, :, half], alone[rate][name][:, :, half], equal_nan=True)
+    found = result.as_json()["rates"]
+    assert found["tried"] == list(rates)
+    frozen = [each["mean"] for each in found["series"]["frozen"]["over_frozen"]]
+    assert frozen == [0.0, 0.0, 0.0]
+    for rate, differences in result.common_rates().items():
+        gap = np.nanmean(
+            np.nanmean(alone[rate]["harmony"][0, ..., 0], axis=1)
+            - np.nanmean(alone[rate]["none"][0, ..., 0], axis=1)
+        )
+        assert differences["harmony"]["none"]["HR@5"]["mean"] == pytest.approx(gap)
+
+
+def test_steps_that_run_away_are_the_worst_and_break_nothing(log):
+    experiment = small(
+        mechanisms=("laplace",), regimes=(), models=(), rates=(0.001, 1e9), epsilon=0.01
+    )
+    result = run(experiment, log)
+    assert result.chosen["laplace"] == (0.001, 0.001)
+    assert np.nanmax(result.at_rate[1e9].by_user["laplace"]) == 0.0
+    json.dumps(result.as_json(), allow_nan=False)
+
+
+def test_a_window_is_what_phones_would_know_had_they_forgotten_the_rest(log):
+    """With a window of a thousand days nothing changes; with one of a day, user vectors do."""
+    whole = run(small(models=("sr-od",)), log).courses.by_user
+    wide = run(small(models=("sr-od",), window=1000.0), log).courses.by_user
+    day = run(small(models=("sr-od",), window=1.0), log).courses.by_user
+    for name in whole:
+        assert np.array_equal(whole[name], wide[name], equal_nan=True)
+    assert np.array_equal(whole["sr-od"], day["sr-od"], equal_nan=True)  # no phone of SeqMF
+    assert not np.array_equal(whole["full"], day["full"], equal_nan=True)

@@ -70,5 +70,5 @@ def test_a_killed_worker_costs_time_not_the_run(started):
 
 
 def test_more_workers_than_shards_are_refused(started):
-    with pytest.raises(ValueError, match="1 to 1 workers busy, got 2"):
+    with pytest.raises(ValueError, match="number of shards, 1, got 2"):
         world(2, replace(SETTINGS, shards=1))

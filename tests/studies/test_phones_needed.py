@@ -132,10 +132,10 @@ def test_a_small_study_runs_through_and_comes_out_the_same(seed):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"phones": (100, 10)}, "phones must be numbers that rise"),
+        ({"phones": (100, 10)}, "phones must be increasing"),
         ({"mechanisms": ("codebok",)}, "did you mean 'codebook'"),
         ({"rates": ()}, "at least one learning rate"),
-        ({"tune_up_to": 10}, "tune_up_to must reach"),
+        ({"tune_up_to": 10}, "tune_up_to must be at least"),
         ({"rounds": 0}, "rounds must be 1 or more"),
         ({"seeds": 1}, "seeds must be 2 or more"),
         ({"epsilon": -1.0}, "epsilon"),

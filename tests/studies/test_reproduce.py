@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -21,12 +22,13 @@ import numpy as np
 import pytest
 
 from nextapp.data import Split, load
-from nextapp.evaluation import METRICS, evaluate, exam, preset_named
+from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SROnDevice
-from nextapp.studies.reproduce import paper, plan, players, running, sources, writing
+from nextapp.studies.reproduce import docs, paper, plan, players, running, sources, writing
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 
 N_USERS = 11
+ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "coldstart")
 LSAPP_DAYS, WEEK = 243, 7
 
 
@@ -64,10 +66,13 @@ def files(tmp_path_factory) -> dict[str, Path]:
         for user, moment, app in launches(WEEK, 7, 2)
     ]
     (folder / "App_usage_trace.txt").write_text("\n".join(trace) + "\n")
+    rows = [f"{user},{moment:%Y-%m-%d %H:%M:%S},a{app}" for user, moment, app in launches(40, 9, 3)]
+    (folder / "my-log.csv").write_text("user_id,timestamp,app_name\n" + "\n".join(rows) + "\n")
     return {
         "lsapp": folder / "lsapp.tsv",
         "archive": folder / "lsapp.tsv.gz",
         "app-usage": folder / "App_usage_trace.txt",
+        "log": folder / "my-log.csv",
     }
 
 
@@ -77,7 +82,12 @@ def small_settings(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("settings")
     for name in plan.PARTS:
         text = (plan.settings_folder() / f"{name}.toml").read_text(encoding="utf-8")
-        text = text.replace("cycles:33", "cycles:6").replace("tune = 5", "tune = 2")
+        text = text.replace("users:34", "users:6").replace("users:8", "users:5")
+        text = re.sub(r"tune = [346]\n", "tune = 2\n", text).replace(
+            "budgets = [3]", "budgets = [1]"
+        )
+        if name == "cost":
+            text = text.replace("[87, 2000]", "[20]").replace("dim = 64", "dim = 4")
         if name == "phones":
             text = text.partition("[quick]")[0] + (
                 '[quick]\nphones = [40]\nmechanisms = ["laplace"]\nrounds = 1\nrates = [0.01]\n'
@@ -91,7 +101,7 @@ def command(files, settings, out, *parts):
     return [
         sys.executable, "-m", "nextapp", "reproduce", *parts, "--quick", "--out", str(out),
         "--lsapp", str(files["archive"]), "--app-usage", str(files["app-usage"]),
-        "--settings", str(settings),
+        "--settings", str(settings), "--log", str(files["log"]),
     ]  # fmt: skip
 
 
@@ -113,7 +123,7 @@ def reproduced(files, small_settings, tmp_path_factory):
     line = command(files, small_settings, out, "table1", "fig2")
     running_ = subprocess.Popen([*line, "--jobs", "1"], stderr=subprocess.DEVNULL)
     try:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while not first.exists() and running_.poll() is None and time.monotonic() < limit:
             time.sleep(0.01)
         running_.send_signal(signal.SIGKILL)
@@ -131,10 +141,11 @@ def test_a_killed_run_goes_on_part_by_part(reproduced, files, small_settings, tm
     out, before, unfinished, _ = reproduced
     assert unfinished
     assert (out / "parts" / "table1.json").read_bytes() == before  # not played again
-    assert {path.stem for path in (out / "parts").iterdir()} == set(plan.PARTS)
+    others = {f"{name}@my-log" for name in ON_LOGS}
+    assert {path.stem for path in (out / "parts").iterdir()} == set(plan.PARTS) | others
     assert not (out / "scratch").exists()
     for name in ("table1", "fig3"):  # and what came out is what an undisturbed run gives
-        whole = players.played(made_part(name, files, small_settings), tmp_path, silent)
+        whole = players.play_part(made_part(name, files, small_settings), tmp_path, silent)
         record = json.loads((out / "parts" / f"{name}.json").read_text())
         assert record["result"] == json.loads(json.dumps(whole))
 
@@ -165,7 +176,7 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
             rows = list(csv.DictReader(file))
         results = json.loads((out / "results.json").read_text())["parts"][name]["result"]
         for preset in ("authors", "honest"):
-            ready = exam(load(files[source]), Split.parse(split), preset_named(preset))
+            ready = exam(load(files[source]), Split.parse(split), find_preset(preset))
             asked = evaluate(ready, [MRU(), MFU(), SROnDevice()], 0)
             for mark in asked.marks:
                 means = dict(zip(METRICS, mark.by_user.mean(axis=0), strict=True))
@@ -175,12 +186,13 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
                     if (row["preset"], row["model"]) == (preset, mark.name)
                 }
                 found = results["presets"][preset]["models"][mark.name]
-                printed = paper.printed(name, mark.name)
+                printed = paper.row_of_paper(name, mark.name)
                 for metric in METRICS:
-                    assert float(cells[metric]["value"]) == means[metric] == found[metric]
+                    assert float(cells[metric]["value"]) == found[metric]
+                    assert found[metric] == pytest.approx(means[metric], rel=1e-14)
                     assert float(cells[metric]["paper"]) == printed[metric]
-                    assert float(cells[metric]["low"]) <= means[metric]
-                    assert means[metric] <= float(cells[metric]["high"])
+                    assert float(cells[metric]["low"]) <= found[metric]
+                    assert found[metric] <= float(cells[metric]["high"])
 
 
 class Links(HTMLParser):
@@ -210,12 +222,16 @@ def test_the_page_needs_nothing_outside_it_and_has_every_figure(reproduced):
     page.feed(text)
     assert page.outside == []
     drawn = {path.stem for path in (out / "figures").glob("*.svg")}
+    for path in (out / "figures").glob("*.svg"):  # a saved figure says by itself what it shows
+        assert "quick run" in path.read_text(), path
     assert drawn == {path.stem for path in (out / "figures").glob("*.png")}
     assert page.drawn == len(drawn)
     assert {"fig2", "fig3", "fig4", "fig5", "fig6", "phones", "coldstart"} <= drawn
     for name in plan.PARTS:
         assert f"id='{name}'" in text
         assert (out / "csv" / f"{name}.csv").exists()
+    for name in ON_LOGS:
+        assert f"id='{name}@my-log'" in text
     rows = json.loads((out / "results.json").read_text())["verdicts"]
     named = {row["claim"] for row in rows}
     assert named >= {claim.name for claim in CLAIMS if not claim.needs}
@@ -249,7 +265,7 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
         if plan.PARTS[name] in players.ON_FLEETS:
             continue
         part = plan.part(name, quick=True, seed=0, files=given, folder=small_settings)
-        records[name] = running.record_of(part, players.played(part, tmp_path, silent), 0.0)
+        records[name] = running.record_of(part, players.play_part(part, tmp_path, silent), 0.0)
     open_ = {row["claim"] for row in writing.verdicts(records) if row["verdict"] == CANNOT_TELL}
     budgets = {claim.name for claim in CLAIMS if "budget" in claim.name}  # need no users
     assert open_ | budgets == {
@@ -276,7 +292,7 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     records = {}
     for name in ("table1", "fig3"):
         part = plan.part(name, quick=True, seed=2, files={}, folder=tmp_path)
-        records[name] = running.record_of(part, players.played(part, tmp_path, silent), 0.0)
+        records[name] = running.record_of(part, players.play_part(part, tmp_path, silent), 0.0)
     for found in records["table1"]["result"]["presets"].values():
         models = found["models"]
         assert all(models["ceiling"]["HR@5"] > models[name]["HR@5"] for name in ("mru", "sr-od"))
@@ -293,31 +309,33 @@ def test_settings_travel_with_the_package():
     assert {path.stem for path in plan.settings_folder().glob("*.toml")} == set(plan.PARTS)
     project = Path(__file__).parents[2] / "pyproject.toml"
     assert '"experiments" = "nextapp/studies/reproduce/settings"' in project.read_text()
-    assert set(running.ORDER) == set(plan.PARTS)
     named = {
         name: plan.part(name, quick=False, seed=0, files={}, folder=None) for name in plan.PARTS
     }
     assert named["table1"].settings["split"] == "days:222,7,14"
     assert named["table2"].settings["split"] == "days:6,1,1"
-    assert (named["fig3"].settings["cycles"], named["fig3"].settings["q_every"]) == (
-        "cycles:33",
-        10,
-    )
-    assert (named["fig4"].settings["cycles"], named["fig4"].settings["q_every"]) == ("days", 2)
+    # The first cycle is not predicted: 33 and 7 are, as in the paper's figures.
+    assert (named["fig3"].settings["cycles"], named["fig3"].settings["q_every"]) == ("users:34", 10)
+    assert (named["fig4"].settings["cycles"], named["fig4"].settings["q_every"]) == ("users:8", 2)
     for name in ("fig3", "fig4"):  # the same study, counted twice
         other = dict(named[f"{name}-honest"].settings)
         assert named[name].settings["preset"] == "authors"
         assert other == {**named[name].settings, "preset": "honest"}
     assert named["fig5"].settings["epsilon"] == 4.5
     assert named["fig6"].settings["epsilon"] == 1.1
+    for name in ("fig5", "fig6"):  # the same effort for all, and the paper's mechanisms by name
+        assert len(named[name].settings["rates"]) == 7
+        asked = set(named[name].settings["mechanisms"])
+        assert {"laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed"} <= asked
+    assert all(each.seconds > 0 for each in named.values())
 
 
 def test_the_printed_tables_are_the_papers():
     """A few cells read off the paper by eye."""
-    assert paper.printed("table1", "seqmf")["HR@5"] == 0.871
-    assert paper.printed("table1", "sr-od")["NDCG@5"] == 0.765
-    assert paper.printed("table2", "mru")["MRR@3"] == 0.516
-    assert paper.printed("table2", "seqmf")["HR@1"] == 0.402
+    assert paper.row_of_paper("table1", "seqmf")["HR@5"] == 0.871
+    assert paper.row_of_paper("table1", "sr-od")["NDCG@5"] == 0.765
+    assert paper.row_of_paper("table2", "mru")["MRR@3"] == 0.516
+    assert paper.row_of_paper("table2", "seqmf")["HR@1"] == 0.402
     for table in paper.TABLES.values():
         for row in table.values():  # HR@1, MRR@1 and NDCG@1 are one number
             assert row[0] == row[3] == row[6]
@@ -325,4 +343,49 @@ def test_the_printed_tables_are_the_papers():
 
 def test_an_unknown_part_is_named():
     with pytest.raises(ValueError, match="unknown part 'tabel1'; did you mean 'table1'"):
-        plan.wanted(("tabel1",))
+        plan.parts_named(("tabel1",))
+
+
+def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, files):
+    out = reproduced[0]
+    results = json.loads((out / "results.json").read_text())
+    rows = [row for row in results["verdicts"] if row["kind_of_data"] == "log"]
+    assert {row["part"] for row in rows} == {f"{name}@my-log" for name in ON_LOGS}
+    assert {row["on"] for row in rows} == {"on the log my-log"}
+    mine = results["parts"]["table1@my-log"]["result"]["presets"]["honest"]
+    ready = exam(load(files["log"]), Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
+    asked = evaluate(ready, [MRU()], 0).marks[0].by_user.mean(axis=0)
+    assert mine["models"]["mru"]["HR@5"] == pytest.approx(asked[METRICS.index("HR@5")])
+    text = (out / "report.html").read_text(encoding="utf-8")
+    assert "The same questions on other logs" in text
+    assert "on the log my-log" in text
+    paper_counted = [row for row in results["verdicts"] if row["of_paper"]
+                     and row["kind_of_data"] != "log"]  # fmt: skip
+    assert f"Of {len(paper_counted)} claims of the paper" in text
+
+
+def test_two_logs_of_one_name_are_refused(files, tmp_path):
+    (tmp_path / "my-log.tsv").write_text("x")
+    given = {"quick": True, "seed": 0, "files": {}, "folder": None}
+    with pytest.raises(ValueError, match="different file names, got my-log, my-log"):
+        plan.parts_of(**given, logs=[files["log"], tmp_path / "my-log.tsv"])
+    (tmp_path / "my log.csv").write_text("x")
+    with pytest.raises(ValueError, match="rename the file"):
+        plan.parts_of(**given, logs=[tmp_path / "my log.csv"])
+
+
+def test_tables_go_from_the_results_into_the_pages(reproduced, tmp_path):
+    """Every table that there is, made from a whole run; a second writing changes nothing."""
+    records = json.loads((reproduced[0] / "results.json").read_text())["parts"]
+    (tmp_path / "docs").mkdir()
+    blocks = "".join(f"<!-- results: {name} -->\n<!-- end of results -->\n" for name in docs.TABLES)
+    (tmp_path / "README.md").write_text(blocks)
+    judged = writing.verdicts(records)
+    assert docs.write(tmp_path, records, judged) == [tmp_path / "README.md"]
+    text = (tmp_path / "README.md").read_text()
+    models = records["table1"]["result"]["presets"]["authors"]["models"]
+    shown = " / ".join(f"{models['mru'][m]:.3f}".lstrip("0") for m in ("HR@1", "HR@3", "HR@5"))
+    assert f"| MRU | {shown} |" in text
+    assert "my-log" in text
+    assert "quick run" in text
+    assert docs.write(tmp_path, records, judged) == []

@@ -17,6 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "results-schema.md"
 SOURCE = "synthetic:phones=20,apps=15,days=10,sessions=4"
 NAMED = {
     "models": "MODEL", "seqmf_minus": "MODEL", "nextapp_minus": "MODEL", "ceiling_minus": "MODEL",
+    "rates.series": "SERIES",
     "series": "SERIES", "differences": "SERIES", "differences.SERIES": "SERIES",
     "priors": "PRIOR", "guarantees": "PRIOR",
 }  # fmt: skip
@@ -64,11 +65,12 @@ def evaluate_result():
 
 
 def dynamic_result():
-    experiment = dynamic.experiment_from(
-        {"data": SOURCE, "cycles": "cycles:4", "q_every": 2, "models": ["mru"], "regimes": ["full"],
-         "mechanisms": ["harmony", "qharmony-paper"]}
-    )  # fmt: skip
-    yield dynamic.run(experiment, read(SOURCE, seed=0)).as_json()
+    for rates in ([], [0.001, 0.1]):
+        experiment = dynamic.experiment_from(
+            {"data": SOURCE, "cycles": "cycles:4", "q_every": 2, "models": ["mru"],
+             "regimes": ["full"], "mechanisms": ["harmony", "qharmony-paper"], "rates": rates}
+        )  # fmt: skip
+        yield dynamic.run(experiment, read(SOURCE, seed=0)).as_json()
 
 
 def coldstart_result():

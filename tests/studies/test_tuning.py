@@ -14,7 +14,7 @@ import pytest
 
 from nextapp.data import LaunchLog, load
 from nextapp.studies.settings import Experiment, experiment_from, training_values
-from nextapp.studies.tuning import GRID_SIZE, PAPER_GRID, Tuning, tuned, tuning_exam
+from nextapp.studies.tuning import GRID_SIZE, PAPER_GRID, Tuning, tune, tuning_exam
 
 
 def small_log(seed=0) -> LaunchLog:
@@ -35,7 +35,7 @@ def test_tuning_never_sees_the_test_part():
         other = LaunchLog(
             log.user, np.where(late, 9 - log.app, log.app), log.time, log.users, log.apps
         )
-        first, second = (tuned(each, experiment, "seqmf") for each in (log, other))
+        first, second = (tune(each, experiment, "seqmf") for each in (log, other))
         assert first.training == second.training
         assert first.trials == second.trials
 
@@ -57,8 +57,8 @@ def test_without_a_validation_part_the_end_of_the_training_part_is():
 def test_tuning_is_seeded_and_keeps_mf_deaf_to_order():
     log = small_log()
     experiment = Experiment("x", preset="paper", tune=3, seed=5)
-    first = tuned(log, experiment, "mf").training
-    assert first == tuned(log, experiment, "mf").training
+    first = tune(log, experiment, "mf").training
+    assert first == tune(log, experiment, "mf").training
     assert (first.model.reading, first.model.inference) == ("none", "none")
 
 
@@ -93,7 +93,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
     assert finished(storage) == 14
 
-    whole = tuned(log, Experiment("log.csv", preset="paper"), "seqmf", tuning=Tuning(14))
+    whole = tune(log, Experiment("log.csv", preset="paper"), "seqmf", tuning=Tuning(14))
     written = experiment_from(tomllib.loads((tmp_path / "tuned.toml").read_text()))
     assert written.seqmf == whole.training
     assert written.tune == 0  # evaluate --settings does not tune again
@@ -102,7 +102,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
 def test_processes_side_by_side_play_each_trial_once(tmp_path):
     log, experiment = small_log(), Experiment("x", preset="paper")
     told = []
-    found = tuned(
+    found = tune(
         log,
         experiment,
         "mf",
@@ -117,7 +117,7 @@ def test_processes_side_by_side_play_each_trial_once(tmp_path):
 
 def test_the_papers_grid_is_drawn_without_repeats():
     """Each trial is a point of the grid in readings, times the fixed settings of the authors."""
-    found = tuned(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(12, "paper"))
+    found = tune(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(12, "paper"))
     points = [tuple(row[name] for name in PAPER_GRID) for row in found.trials]
     assert len(set(points)) == 12
     assert set(points) <= set(itertools.product(*PAPER_GRID.values()))
@@ -129,7 +129,7 @@ def test_the_papers_grid_is_drawn_without_repeats():
 
 def test_the_defaults_are_the_first_trial_so_the_choice_is_no_worse():
     experiment = Experiment("x", preset="paper")
-    found = tuned(small_log(), experiment, "seqmf", tuning=Tuning(3))
+    found = tune(small_log(), experiment, "seqmf", tuning=Tuning(3))
     first = next(row for row in found.trials if row["slot"] == 0)
     assert {key: first[key] for key in training_values(experiment.seqmf)} == training_values(
         experiment.seqmf
@@ -140,13 +140,13 @@ def test_the_defaults_are_the_first_trial_so_the_choice_is_no_worse():
 def test_a_storage_of_other_data_is_refused_by_name(tmp_path):
     storage = tmp_path / "study.db"
     experiment = Experiment("x", preset="paper")
-    tuned(small_log(), experiment, "mf", tuning=Tuning(1), storage=storage)
-    with pytest.raises(ValueError, match="trials for other launches: go on with the same"):
-        tuned(small_log(1), experiment, "mf", tuning=Tuning(1), storage=storage)
+    tune(small_log(), experiment, "mf", tuning=Tuning(1), storage=storage)
+    with pytest.raises(ValueError, match="trials with other launches: use the same"):
+        tune(small_log(1), experiment, "mf", tuning=Tuning(1), storage=storage)
 
 
 def test_a_laggard_is_given_up():
-    found = tuned(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(30))
+    found = tune(small_log(), Experiment("x", preset="paper"), "seqmf", tuning=Tuning(30))
     assert any(
         row["HR@5"] is None and row["given_up_after"] in (2, 5, 10, 20) for row in found.trials
     )

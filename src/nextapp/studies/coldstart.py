@@ -1,12 +1,12 @@
 """New phones: how well they predict from their first launch on, with and without the crowd.
 
-A part of the users are new phones, the others the crowd. Every new phone predicts each of its
-launches before it sees it, by `nextapp.predictor`, once with each prior from the crowd, so that
-nothing but the prior differs. Priors are non-private, or learnt from one report a phone at a total
-ε: through a frequency oracle, or by gradients (`crowd_rounds`).
+Some users are new phones, the others are the crowd. Every new phone predicts each of its launches
+before it sees it, with `nextapp.predictor`, once with each prior from the crowd; only the prior
+differs. Priors are non-private, or learnt from one report per phone with its total ε: the whole
+transition vector (`walsh`), a sample through a frequency oracle, or gradients (`crowd_rounds`).
 
-On synthetic phones the crowd is a fleet of any size and the new phones are those with the next
-numbers.
+With synthetic data the crowd is a fleet of any size and the new phones have the next numbers. Logs
+of people have few phones; ``copies`` of them show what a larger fleet would learn.
 """
 
 from __future__ import annotations
@@ -20,16 +20,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.crowd import crowd_from, learnt_crowd
-from nextapp.data import LaunchLog, collapsed, synthetic
+from nextapp.crowd import crowd_from, crowd_from_reports
+from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
-from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.fleet.clip import public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.frequencies import mean_shares, tally_reports
+from nextapp.fleet.devices import check_device, place_fleet
+from nextapp.fleet.frequencies import mean_shares
+from nextapp.fleet.transition_vectors import draw_copies, draw_estimate, draw_launches
+from nextapp.intervals import bootstrap_means, interval
+from nextapp.learners import CrowdRequests
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, FrequencyMechanism, Mechanism
+from nextapp.privacy.codebook import fewest_bits
+from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies import crowd_rounds
@@ -41,38 +46,56 @@ HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
 CANDIDATES = ("own", "catalogue")
-WAYS = (*FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
-"""How a prior is learnt: through a frequency oracle, or by gradients."""
+WAYS = (Walsh.name, *FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
+"""How a prior is learnt: from transition vectors, through a frequency oracle, or from gradients."""
 
-_AT_ONCE = 20_000  # synthetic phones made at a time
-_REHEARSING = 150  # new phones that stand in when the training of vectors is rehearsed
+LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
+"""Share of the phones that report launches, if the catalogue has more apps than slots."""
+
+ASKED = 400
+"""Number of apps whose transitions are then reported: those with the most estimated launches.
+
+A round number: of 2,000 apps 200 and 1,000 keep up to 5 % less of the gain (decision 13)."""
+
+_AT_ONCE = 20_000  # synthetic phones generated at a time
+_REHEARSING = 150  # public synthetic new phones, for tuning the training of vectors
 
 
 @dataclass(frozen=True)
 class ColdStart:
     """What to measure.
 
-    ``new`` is the share of users held out as new phones, drawn ``draws`` times. Of synthetic phones
-    all are the crowd, and the new ones are those that follow: as many as the share says, but at
-    most ``at_most``, in one draw. ``candidates`` are the apps of the phone's own whole history
-    (``own``, as the preset paper counts) or the whole ``catalogue``.
+    ``new`` is the share of users held out as new phones, in ``draws`` random draws. With synthetic
+    data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
+    share, but at most ``at_most``. ``candidates`` are the apps of the phone's whole history
+    (``own``, as in the preset paper) or the whole ``catalogue``. If ``copies`` > 0, the crowd is a
+    fleet of this size, made of equally many copies of each phone.
     """
 
     data: str
     new: float = 0.3
     draws: int = 5
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.5)
-    way: str = "subset"
+    way: str = Walsh.name
     candidates: str = "own"
     launches: int = 1_000
     at_most: int = 500
+    copies: int = 0
     seed: int = 0
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
+        check_device(self.device)
+        if self.device != "cpu" and self.way not in FREQUENCY_MECHANISMS:
+            raise ValueError(
+                f"a GPU can only simulate reports through {' or '.join(FREQUENCY_MECHANISMS)}; "
+                f"{self.way} runs on the CPU: leave out the device."
+            )
         if self.way not in WAYS:
             if self.way in MECHANISMS:
                 raise ValueError(
-                    f"{self.way} reports gradients; a prior is learnt by the frequency oracles "
+                    f"{self.way} reports gradients; a prior is learnt from transition vectors "
+                    f"through {Walsh.name}, through the frequency oracles "
                     f"{' and '.join(FREQUENCY_MECHANISMS)}, or from the gradients of "
                     f"{' or '.join(crowd_rounds.WAYS)}."
                 )
@@ -82,15 +105,21 @@ class ColdStart:
         for word in ("draws", "launches", "at_most"):
             if getattr(self, word) < 1:
                 raise ValueError(f"{word} must be 1 or more, got {getattr(self, word)!r}.")
+        if self.copies < 0:
+            raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
+        if self.copies and self.way != Walsh.name:
+            raise ValueError(f"copies can only report through {Walsh.name}, got way {self.way}.")
         if self.candidates not in CANDIDATES:
             raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
         for epsilon in self.epsilons:
             self.build_mechanism(epsilon, 2)
 
     def build_mechanism(self, epsilon: float, n_apps: int) -> Mechanism:
-        """The mechanism of a phone's report at this ε; gradients are clipped to 1 here."""
+        """The mechanism of a phone's report with this ε; gradients are clipped to 1 here."""
         if self.way in crowd_rounds.WAYS:
             return replace(crowd_rounds.PLAIN[self.way], clip=1.0).build_mechanism(epsilon, n_apps)
+        if self.way == Walsh.name:
+            return transitions_mechanism(epsilon, min(n_apps, CrowdRequests.most_slots))
         return FREQUENCY_MECHANISMS[self.way](epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
 
     @property
@@ -98,9 +127,17 @@ class ColdStart:
         return self.data.startswith("synthetic:")
 
 
+def transitions_mechanism(epsilon: float, n_apps: int) -> Walsh:
+    """The mechanism for transition vectors: they have length 1, so the clip is 1.
+
+    The number of codewords is that of a server's default (`fewest_bits`).
+    """
+    return Walsh(epsilon=epsilon, n_apps=n_apps, d=n_apps + 1, clip=1.0, b=fewest_bits(epsilon))
+
+
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """A crowd, and the new phones: launches in order, app and second, by user."""
+    """A crowd and the new phones: apps and times (s) of their launches in order, by user."""
 
     crowd: Fleet
     users: tuple[int, ...]
@@ -113,15 +150,15 @@ def run(
     log: LaunchLog | None = None,
     report: Progress = silent,
 ) -> dict[str, Any]:
-    """Measure. `log` is read from ``settings.data``; synthetic phones are made here."""
+    """Run the study. `log` is the log of ``settings.data``; None for synthetic data."""
     if settings.synthetic:
         parameters = synthetic.parse(settings.data)
         draws, about = [_synthetic(settings, parameters, report)], _about_fleet(parameters)
     else:
         if log is None:
             raise ValueError(f"the log of {settings.data} must be given.")
-        whole = collapsed(log)
-        draws, about = list(_held_out(settings, whole)), _about_log(settings, whole)
+        whole = collapse_repeats(log)
+        draws, about = list(_draws_of_log(settings, whole)), _about_log(settings, whole)
     names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
     by_user: dict[int, list[Floats]] = {}
     for number, draw in enumerate(draws):
@@ -131,13 +168,13 @@ def run(
             apps, seconds = draw.apps[place], draw.seconds[place]
             own = settings.candidates == "own"
             candidates = np.unique(apps) if own else np.arange(draw.crowd.n_apps)
-            one = NewPhone(apps, seconds, candidates)
-            marks = [hit_rates(one, prior) for prior in priors]
+            phone = NewPhone(apps, seconds, candidates)
+            marks = [hit_rates(phone, prior) for prior in priors]
             by_user.setdefault(user, []).append(np.array(marks))
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
     return {
         "data": about,
-        "n_crowd": [len(draw.crowd) for draw in draws],
+        "n_crowd": [settings.copies or len(draw.crowd) for draw in draws],
         "n_new": [len(draw.users) for draw in draws],
         "bins": [list(each) for each in (*BINS, HEADLINE)],
         "headline": list(HEADLINE),
@@ -165,13 +202,54 @@ def private(epsilon: float) -> str:
 
 
 def learn_priors(settings: ColdStart, crowd: Fleet, number: int, report: Progress) -> list[Crowd]:
-    """The priors: non-private, then one for each ε, every phone reporting once."""
-    learn = _by_gradients if settings.way in crowd_rounds.WAYS else _by_frequencies
+    """The priors: non-private, then one for each ε; every phone reports once."""
+    if settings.way == Walsh.name:
+        learn = _by_vectors
+    else:
+        learn = _by_gradients if settings.way in crowd_rounds.WAYS else _by_frequencies
     found = []
     for done, epsilon in enumerate((None, *settings.epsilons)):
         report("learning priors", done, 1 + len(settings.epsilons))
         found.append(learn(settings, crowd, epsilon, settings.seed + number))
     return found
+
+
+def _by_vectors(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
+    if epsilon is None:
+        return crowd_from(mean_shares(crowd), 0.0)
+    return learn_from_vectors(crowd, epsilon, seed, settings.copies)
+
+
+def learn_from_vectors(crowd: Fleet, epsilon: float, seed: int, copies: int = 0) -> Crowd:
+    """The prior learnt from one report per phone, as the server of the crowd requests it.
+
+    If the catalogue has more apps than slots, some phones report launches, and the others report
+    transitions between the most launched apps. Apps are known by name here, so no two of them
+    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones.
+    """
+    n_phones, n_apps = copies or len(crowd), crowd.n_apps
+    slots, others = np.arange(n_apps), crowd
+    if n_apps > CrowdRequests.most_slots:
+        n_asked = max(1, round(LAUNCHES_PART * n_phones))
+        asked = crowd if copies else crowd.shard(0, n_asked)
+        others = crowd if copies else crowd.shard(n_asked, len(crowd))
+        n_phones -= n_asked
+        mechanism = Walsh(epsilon=epsilon, n_apps=n_apps, d=1, clip=1.0, b=fewest_bits(epsilon))
+        launches = draw_launches(asked, mechanism, n_asked, seed)
+        slots = np.sort(np.argsort(-launches, kind="stable")[:ASKED])
+        others = others.among(slots)
+    mechanism = transitions_mechanism(epsilon, len(slots))
+    if copies:
+        estimate = draw_copies(others, mechanism, n_phones, seed)
+    else:
+        estimate = draw_estimate(others, mechanism, seed)
+    learnt = crowd_from_reports(mechanism, estimate, n_phones)
+    popularity = np.zeros(n_apps)
+    popularity[slots] = learnt.popularity
+    counts = np.zeros(n_apps, np.int64)
+    counts[slots] = np.diff(learnt.starts)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return Crowd(popularity, starts, slots[learnt.following], learnt.share)
 
 
 def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
@@ -180,8 +258,9 @@ def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, se
     oracle = settings.build_mechanism(epsilon, crowd.n_apps)
     if not isinstance(oracle, FrequencyMechanism):
         raise ValueError(f"{settings.way} reports gradients.")
-    estimate = oracle.estimate(tally_reports(crowd, oracle, seed), len(crowd))
-    return learnt_crowd(oracle, estimate, len(crowd))
+    tally = place_fleet(crowd, settings.device).tally_reports(oracle, seed)
+    estimate = oracle.estimate(tally, len(crowd))
+    return crowd_from_reports(oracle, estimate, len(crowd))
 
 
 def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
@@ -190,8 +269,8 @@ def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed
 
 
 def _plan(settings: ColdStart, crowd: Fleet, epsilon: float | None) -> crowd_rounds.Plan:
-    """Private gradients go by a plan that was rehearsed on synthetic phones which are in no crowd;
-    where the crowd is synthetic, on phones of the same making."""
+    """For private gradients a plan tuned on public synthetic phones, which are not in the crowd;
+    for a synthetic crowd they have the same parameters."""
     if epsilon is None:
         return crowd_rounds.PLAIN[settings.way]
     parameters = synthetic.fleet_parameters(1, crowd.n_apps)
@@ -210,7 +289,7 @@ def _choose_plan(
 
 
 class NewPhone(NamedTuple):
-    """Launches in order, the seconds of those that count, and the apps that compete."""
+    """Launches in order, the times (s) of those that are predicted, and the candidate apps."""
 
     apps: np.ndarray[Any, np.dtype[np.int64]]
     seconds: Floats
@@ -218,8 +297,8 @@ class NewPhone(NamedTuple):
 
 
 def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) -> list[NewPhone]:
-    """Synthetic phones from number `first` on, over the headline's launches if they have them."""
-    log = collapsed(synthetic.make(replace(parameters, phones=first + n), seed, first))
+    """Synthetic phones from number `first` on that have all of the headline's launches."""
+    log = collapse_repeats(synthetic.make(replace(parameters, phones=first + n), seed, first))
     found = []
     for start, end in pairwise(log.starts.tolist()):
         if end - start >= HEADLINE[1]:
@@ -230,20 +309,20 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
 
 
 def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
-    """Of a crowd: the mean of HR@1, HR@3 and HR@5 of these phones over the headline's launches."""
+    """The worth of a crowd: mean of HR@1, 3 and 5 of these phones over the headline's launches."""
     return lambda crowd: float(
-        np.mean([hit_rates(one, crowd)[-len(CUTOFFS) :] for one in phones]) if phones else 0.0
+        np.mean([hit_rates(phone, crowd)[-len(CUTOFFS) :] for phone in phones]) if phones else 0.0
     )
 
 
-def _held_out(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
+def _draws_of_log(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
     starts = log.starts
     there = np.flatnonzero(np.diff(starts) > 0)
     n_new = round(settings.new * len(there))
     if not 0 < n_new < len(there):
         raise ValueError(
-            f"{settings.new:g} of {len(there)} users leaves no new phones or no crowd: give a "
-            f"larger log or another share."
+            f"a share of {settings.new:g} of {len(there)} users leaves no new phones or no crowd: "
+            f"give a larger log or another share."
         )
     bits = KeyedBits(settings.seed, purpose="new").generator()
     for _ in range(settings.draws):
@@ -259,12 +338,12 @@ def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Pr
     shards = []
     for first in range(0, n_crowd, _AT_ONCE):
         report("making synthetic phones", first, n_crowd)
-        some = replace(parameters, phones=min(first + _AT_ONCE, n_crowd))
-        log = collapsed(synthetic.make(some, settings.seed, first))
+        up_to = replace(parameters, phones=min(first + _AT_ONCE, n_crowd))
+        log = collapse_repeats(synthetic.make(up_to, settings.seed, first))
         shard = Fleet.of_histories(log.starts.astype(np.int64), log.app, log.n_apps, first)
         shards.append(shard)
     n_new = min(settings.at_most, max(1, round(settings.new * n_crowd)))
-    log = collapsed(
+    log = collapse_repeats(
         synthetic.make(replace(parameters, phones=n_crowd + n_new), settings.seed, n_crowd)
     )
     there = np.flatnonzero(np.diff(log.starts) > 0)
@@ -282,28 +361,28 @@ def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: in
     )
 
 
-def hit_rates(one: NewPhone, crowd: Crowd | None) -> Floats:
-    """(bins · cutoffs,): mean HR of one phone in each of `BINS` and the `HEADLINE`; nan: none.
+def hit_rates(phone: NewPhone, crowd: Crowd | None) -> Floats:
+    """(bins · cutoffs,): mean HR of a phone in each of `BINS` and in `HEADLINE`; NaN if empty.
 
     Ties count by expectation.
     """
-    scores = online_scores(one.apps, one.seconds, one.candidates, crowd)
-    target = np.searchsorted(one.candidates, one.apps[: len(one.seconds)])
+    scores = online_scores(phone.apps, phone.seconds, phone.candidates, crowd)
+    target = np.searchsorted(phone.candidates, phone.apps[: len(phone.seconds)])
     own = np.take_along_axis(scores, target[:, None], axis=1)
     better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
     found = []
     for first, last in (*BINS, HEADLINE):
-        some = hits[first:last]
-        found.append(some.mean(axis=0) if len(some) else np.full(len(CUTOFFS), np.nan))
+        part = hits[first:last]
+        found.append(part.mean(axis=0) if len(part) else np.full(len(CUTOFFS), np.nan))
     return np.concatenate(found)
 
 
 def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:
-    """For each prior and bin: the mean over users, the gain over `WITHOUT`, and what is kept.
+    """For each prior and bin: the mean over users and the gain over `WITHOUT`.
 
-    ``kept`` is a private prior's share of the gain of the non-private one, over launches
-    `HEADLINE`.
+    ``kept`` is the gain of a private prior divided by that of the non-private one, over the
+    launches of `HEADLINE`.
     """
     n_users, n_priors, n_cells = means.shape
     columns = means.reshape(n_users, n_priors * n_cells)
@@ -330,7 +409,7 @@ def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:
         found[name] = {"bins": bins[:-1], "headline": bins[-1]}
         if number > 1:
             found[name]["kept"] = {
-                f"HR@{cutoff}": _kept(mean, drawn, number, len(BINS) * len(CUTOFFS) + which)
+                f"HR@{cutoff}": _share_kept(mean, drawn, number, len(BINS) * len(CUTOFFS) + which)
                 for which, cutoff in enumerate(CUTOFFS)
             }
     return found
@@ -343,7 +422,7 @@ def _figure(mean: float, drawn: Floats) -> dict[str, float] | None:
     return {"mean": float(mean), "low": float(low), "high": float(high)}
 
 
-def _kept(mean: Floats, drawn: Floats, number: int, cell: int) -> dict[str, float] | None:
+def _share_kept(mean: Floats, drawn: Floats, number: int, cell: int) -> dict[str, float] | None:
     full = drawn[:, 1, cell] - drawn[:, 0, cell]
     if not mean[1, cell] - mean[0, cell] > 0:
         return None
@@ -376,7 +455,7 @@ def _about_fleet(parameters: synthetic.Parameters) -> dict[str, Any]:
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no infinity."""
+    """Values for JSON, which has no infinity: None instead."""
     return {
         name: None if isinstance(value, float) and math.isinf(value) else value
         for name, value in values.items()

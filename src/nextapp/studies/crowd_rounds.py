@@ -1,13 +1,13 @@
-"""A crowd learnt by gradients, in rounds: the rivals of `nextapp.crowd`'s histogram.
+"""A crowd prior learnt from gradients, in rounds: the rivals of `nextapp.crowd`'s counts.
 
     seqmf      gradients of Q, eq. (12);              P(next | last) = softmax β q_iᵀq_j
     directed   gradients of Q and R, nextapp.directed; P(next | last) = softmax β q_iᵀr_j
 
-Every phone reports once in its life, at its whole ε: its clipped gradient, through codebook, in one
-of the rounds. Without ε the gradients are plain, and phones report again and again.
+Every phone reports only once, with its whole ε: its clipped gradient, through codebook, in one of
+the rounds. Without ε the gradients are sent unprotected, and phones report several times.
 
-How to train, a `Plan`, is public: it is rehearsed on synthetic phones of another seed, which stand
-in for those to be learnt from.
+The hyper-parameters of training, a `Plan`, are public: they are tuned on public synthetic phones
+drawn with another seed.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ from nextapp.data import LaunchLog, synthetic
 from nextapp.fleet.clip import gradient_lengths
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import GRADIENTS, sum_reports
+from nextapp.fleet.rounds import RoundSum, play_round
 from nextapp.learners import adam, random_vectors
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.studies.mechanisms import NONE, simulated_mechanism
+from nextapp.studies.mechanisms import NONE, mechanism_for_simulation
 from nextapp.wire import Broadcast, Crowd, Floats, ModelSettings
 
 WAYS = GRADIENTS
 MECHANISM = "codebook"
-SCALE = 0.1  # of the vectors at the start
+SCALE = 0.1  # standard deviation of the initial vectors
 
 MOST_EXACT = 20_000
-"""Phones whose reports are played one by one; of more the sum is drawn from its law."""
+"""Up to so many phones every report is simulated; else the sum is drawn from its distribution."""
 
-STAND_INS = 2_000  # phones of a rehearsal
-# Phones in a round of plain gradients and of a rehearsal, times apps: 500 and 128 for 87 apps, and
-# fewer for longer catalogues, where each takes longer.
+STAND_INS = 2_000  # public synthetic phones for tuning
+# Phones × apps in a round of plain gradients and of tuning: 500 and 128 phones for 87 apps, fewer
+# for larger catalogues, where each phone takes longer.
 _PLAIN_CELLS, _REHEARSAL_CELLS = 43_500, 11_136
-_FEWEST = 16
-_NORMS = 100  # stand-ins whose gradients give the clip
+_FEWEST = 16  # phones per round
+_NORMS = 100  # public phones whose gradients give the clip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a crowd is learnt by gradients: ``sharpness`` is β, ``clip`` None for plain ones."""
+    """Hyper-parameters: ``sharpness`` is β; ``clip`` is None for gradients without privacy."""
 
     way: str
     rounds: int
@@ -73,21 +74,27 @@ class Plan:
         return n_apps * (2 if self.way == "directed" else 1)
 
     def build_mechanism(self, epsilon: float | None, n_apps: int) -> Mechanism:
-        """The mechanism of a phone's one report."""
+        """The mechanism that encodes a phone's only report."""
         name = NONE if epsilon is None else MECHANISM
         clip = self.clip if self.clip is not None else math.nan
-        return simulated_mechanism(name, epsilon, self.n_rows(n_apps), self.dim, clip)
+        return mechanism_for_simulation(name, epsilon, self.n_rows(n_apps), self.dim, clip)
+
+    def slope(self, mean: Floats, n_reports: int, broadcast: Broadcast) -> Floats:
+        """Gradient of the mean loss per phone; for SeqMF with the regulariser of eq. (13)."""
+        if self.way == "directed":
+            return mean
+        return mean + self.model.lam / n_reports * broadcast.app_vectors
 
     def crowd(self, vectors: Floats) -> Crowd:
-        """What trained vectors tell."""
+        """The crowd prior that trained vectors give."""
         if self.way == "directed":
-            coming, before = np.split(vectors, 2)
-            return crowd_of_vectors(coming, before, self.sharpness)
+            following, last = np.split(vectors, 2)
+            return crowd_of_vectors(following, last, self.sharpness)
         return crowd_of_vectors(vectors, vectors, self.sharpness)
 
 
-# By rehearsals: for the directed model λ = 10 did best of 0.1 to 10, and d = 32 of 4 to 32 (64 is a
-# little better at twice the work); for SeqMF nothing beat its usual settings.
+# Chosen by `choose_plan`: for the directed model λ = 10 was the best of 0.1 to 10, and d = 32 of 4
+# to 32 (64 is slightly better at twice the cost); for SeqMF nothing beat the default settings.
 MODELS = {"seqmf": ModelSettings(), "directed": ModelSettings(lam=10.0)}
 DIMS = {"seqmf": 16, "directed": 32}
 SHARPNESSES = {"seqmf": (0.0, 1.0, 3.0, 10.0, 30.0), "directed": (0.0, 0.5, 1.0, 2.0)}
@@ -95,12 +102,13 @@ STEPS = {
     "seqmf": ((20, 0.003), (20, 0.01), (20, 0.03), (20, 0.1), (60, 0.003), (60, 0.01), (60, 0.03)),
     "directed": ((20, 0.03), (60, 0.03), (60, 0.1), (150, 0.03)),
 }
-"""Rounds and learning rates that a rehearsal tries."""
+"""Pairs of rounds and learning rate that `choose_plan` tries."""
 
 PLAIN = {"seqmf": Plan("seqmf", 20, 0.03, 3.0), "directed": Plan("directed", 60, 0.03, 1.0)}
-"""Plans for plain gradients; rehearsals chose them, but for the directed model's sharpness of 1.
+"""Plans for gradients without privacy, chosen by `choose_plan`.
 
-That is the model as it was trained. Synthetic phones would have 2, people on PCs would not.
+Except the directed model's sharpness: 1 is the model as trained. Synthetic phones would choose 2,
+logs of real people on PCs would not.
 """
 
 Worth = Callable[[Crowd], float]
@@ -115,36 +123,34 @@ def train_vectors(
     mode: str | None = None,
     threads: int | None = None,
 ) -> Floats:
-    """The vectors after the rounds of a plan: (n_apps, d), or Q and below it R.
+    """The vectors after the rounds of a plan: (n_apps, d), or Q stacked on R.
 
-    The phones are dealt to the rounds in their order, each to one; `mode` as in `sum_reports`, by
-    default ``exact`` up to `MOST_EXACT` phones.
+    The phones are assigned to the rounds in their order, each to one; `mode` as in `sum_reports`,
+    by default ``exact`` up to `MOST_EXACT` phones.
     """
-    made = plan.build_mechanism(epsilon, fleet.n_apps)
+    encoder = plan.build_mechanism(epsilon, fleet.n_apps)
     mode = mode or ("exact" if epsilon is None or len(fleet) <= MOST_EXACT else "law")
     learner = _Learner(plan, fleet.n_apps, seed)
     for cohort in cohorts(plan, fleet, once=epsilon is not None):
         if len(cohort) == 0:
             continue
-        sums = sum_reports(
-            cohort,
-            learner.broadcast,
-            made,
-            seed,
-            np.zeros((len(cohort), plan.dim)),
-            np.ones(len(cohort), bool),
-            mode=mode,
-            model=plan.way,
-            threads=threads,
-        )
-        learner.step(sums.mean(made), sums.n_reports)
+
+        def phones(broadcast: Broadcast, cohort: Fleet = cohort) -> RoundSum:
+            users, everyone = np.zeros((len(cohort), plan.dim)), np.ones(len(cohort), bool)
+            sums = sum_reports(
+                cohort, broadcast, encoder, seed, users, everyone, mode=mode, model=plan.way,
+                threads=threads,
+            )  # fmt: skip
+            return RoundSum(plan.slope(sums.mean(encoder), sums.n_reports, broadcast))
+
+        play_round(learner, phones)
     return learner.broadcast.app_vectors
 
 
 class _Learner:
-    """Vectors that follow the mean of the reports, not their sum as a `SeqMFLearner` does.
+    """Vectors trained on `Plan.slope`: the mean of the reports, not their sum as in `SeqMFLearner`.
 
-    So one learning rate serves cohorts of any size.
+    So one learning rate fits cohorts of any size.
     """
 
     def __init__(self, plan: Plan, n_apps: int, seed: int) -> None:
@@ -155,14 +161,13 @@ class _Learner:
         self._optimiser = adam(plan.rate)
         self._state = self._optimiser.start(vectors)
 
-    def step(self, mean: Floats, n_reports: int) -> None:
-        """Along the slope of the loss a phone; SeqMF's has a pull to 0, eq. (13)."""
+    def apply_sum(self, slope: Floats) -> None:
         old = self.broadcast
-        slope = mean
-        if self.plan.way != "directed":
-            slope = mean + self.plan.model.lam / n_reports * old.app_vectors
         vectors, self._state = self._optimiser.step(old.app_vectors, slope, self._state)
         self.broadcast = replace(old, round=old.round + 1, app_vectors=vectors)
+
+    def pass_over(self) -> None:
+        self.broadcast = replace(self.broadcast, round=self.broadcast.round + 1)
 
 
 def cohorts(plan: Plan, fleet: Fleet, once: bool) -> Iterator[Fleet]:
@@ -187,13 +192,13 @@ def choose_plan(
     worth: Worth,
     steps: Iterable[tuple[int, float]] | None = None,
 ) -> Plan:
-    """The plan of `STEPS` and `SHARPNESSES` whose crowd is worth most to phones that stand in.
+    """Tune on public synthetic phones: the plan of `STEPS` and `SHARPNESSES` of highest `worth`.
 
-    All phones of a rehearsal are synthetic and of `seed`, which must not be that of the phones to
-    be learnt from; so must be those that `worth` asks. The clip is the median length of stand-ins'
-    first gradients. A round takes the mean of a few stand-ins' clipped gradients and adds noise of
-    the variance that the reports of n_phones/rounds phones have. `steps` are rounds and learning
-    rates to try in place of `STEPS`.
+    The public phones are drawn with `seed`, which must differ from the seed of the phones to learn
+    from; the same holds for the phones behind `worth`. The clip is the median length of the public
+    phones' first gradients. A simulated round takes the mean of a few clipped gradients and adds
+    Gaussian noise with the variance of the mean of n_phones/rounds reports. `steps` replaces
+    `STEPS`.
     """
     stand_ins = synthetic_fleet(replace(parameters, phones=STAND_INS), seed)
     clip = None if epsilon is None else _median_length(way, stand_ins, seed)
@@ -248,13 +253,18 @@ def _rehearsal(
     size = min(in_a_round, max(_FEWEST, _REHEARSAL_CELLS // n_apps), len(stand_ins))
     for number in range(plan.rounds):
         first = number * size % (len(stand_ins) - size + 1)
-        some = stand_ins.shard(first, first + size)
-        mean = _plain_sum(plan, some, learner.broadcast, plain) / size
-        learner.step(mean + noise * draws.normal(size=shape), in_a_round)
+
+        def phones(broadcast: Broadcast, first: int = first) -> RoundSum:
+            cohort = stand_ins.shard(first, first + size)
+            mean = _plain_sum(plan, cohort, broadcast, plain) / size
+            mean = mean + noise * draws.normal(size=shape)
+            return RoundSum(plan.slope(mean, in_a_round, broadcast))
+
+        play_round(learner, phones)
     return learner.broadcast.app_vectors
 
 
 def crowd_of_log(way: str, seed: int, history: LaunchLog) -> Crowd:
-    """What the phones of a log tell by plain gradients, without any privacy."""
+    """The crowd prior learnt from the gradients of all phones of a log, without privacy."""
     plan = PLAIN[way]
     return plan.crowd(train_vectors(plan, Fleet.of_log(history), None, seed))

@@ -1,4 +1,4 @@
-"""The demonstration: synthetic phones, federated rounds, all models, a folder to look at."""
+"""The demonstration: synthetic phones, federated rounds, all models, results in a folder."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from nextapp.evaluation.tables import whole_table
 from nextapp.progress import Progress
 from nextapp.settings import as_toml
 from nextapp.studies import plots, static
-from nextapp.studies.drawing import save, titled
+from nextapp.studies.drawing import save, source_title
 from nextapp.studies.settings import Experiment
 
 SOURCE = "synthetic:lsapp"
 
 
 def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
-    """Measure all models on the LSApp twin; table, plots, settings and JSON go to the folder."""
+    """Measure all models on the LSApp twin; write table, plots, settings and JSON to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     report("making synthetic phones", 0, 0)
     log = read(SOURCE, seed=seed)
     experiment = Experiment(SOURCE, preset="authors", seed=seed)
     result = static.run(experiment, log, report).as_json()
     report("drawing", 0, 0)
-    save(plots.hit_rates(result), folder / "hit-rates")
+    save(plots.hit_rates(result), folder / "hit-rates", plots.hit_rates_in_words(result))
     found = description(log)
     by_day = {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]}
-    save(plots.activity({"day": by_day}, titled(SOURCE)), folder / "activity")
+    save(plots.activity({"day": by_day}, source_title(SOURCE)), folder / "activity")
     (folder / "table.csv").write_text(whole_table(result["models"]).csv(digits=6), encoding="utf-8")
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -12,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import Cycles, Cycling, LaunchLog, collapsed, synthetic
-from nextapp.evaluation import METRICS, preset_named
+from nextapp.data import Cycles, Cycling, LaunchLog, synthetic
+from nextapp.data.cutting import launches_in_window
+from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic import (
     FROZEN,
     REGIMES,
@@ -31,14 +31,13 @@ from nextapp.evaluation.dynamic import (
     start_vectors,
 )
 from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.fleet.reporting import FLEET_MECHANISMS
 from nextapp.learners import OPTIMISERS, random_vectors
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
-from nextapp.privacy import ShorterThan, private_quantile
+from nextapp.privacy import Mechanism, ShorterThan, private_quantile
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.mechanisms import NONE, simulated_mechanism
+from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import (
     KNOWN,
@@ -53,11 +52,13 @@ from nextapp.wire import Broadcast, Floats, Report
 
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
-PRIVATE = tuple(name for name in FLEET_MECHANISMS if name != "identity")
+PRIVATE = tuple(FORMS)
 TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste", "nextapp-seqmf", "nextapp-directed")
-"""Their figures depend on the seed."""
+"""Models whose results depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
+
+Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _STAND_INS = 300
 _QUANTILE_STEPS = 6
@@ -65,33 +66,45 @@ _QUANTILE_STEPS = 6
 
 @dataclass(frozen=True)
 class DynamicExperiment:
-    """What to play on a log.
+    """What to run on a log.
 
     ``cycles``
-        ``cycles:33``, ``switches:9000`` or ``days``. Default: days for App Usage, else 33.
+        ``users:34``, ``cycles:34``, ``switches:9000`` or ``days``; see `Cycling`. The first cycle
+        is not predicted. Default: equal numbers of active users, with 7 cycles predicted for App
+        Usage and 33 otherwise, as in the paper's figures.
     ``q_every``, ``q_rounds``
-        Q moves after every so many cycles asked for, by so many rounds. Default: every 2 for
-        days, else every 10, and one round.
+        Q is trained by ``q_rounds`` rounds after every ``q_every`` predicted cycles. Default: one
+        round every 2 cycles for App Usage and for days, else every 10.
     ``regimes``, ``models``, ``mechanisms``
-        What is played: regimes of SeqMF without privacy; models fitted anew each cycle; mechanisms
-        in the regime Full, beside the controls none, frozen and zero. A mechanism reports with
-        ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is always played.
+        What is run: regimes of SeqMF without privacy; models refitted each cycle; and mechanisms of
+        `FORMS` in the regime Full, together with the controls none, frozen and zero. A mechanism
+        reports with ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is
+        always run.
     ``noise``
-        Each mechanism also fed with zeros, as NAME/zeros: what its noise does by itself.
+        Also run each mechanism on zero gradients, as NAME/zeros: the effect of its noise alone.
     ``clip``
-        ``public``: the median length of the gradients of synthetic stand-ins, for each kind of
-        ball; ``quantile:E``: a private median over the phones of the first cycle, each
-        of which spends E on it; or a number.
+        ``public``: the median length of the gradients of public synthetic phones, for each kind of
+        ball; ``quantile:E``: a private median over the phones of the first cycle, each of which
+        spends ε = E on it; or a number.
     ``pretraining``
-        Q before the stream: trained on the ``first`` cycle; on ``all`` data, as the authors did,
-        which leaks the future (PAPER.md, R20); or ``none``, left at its random start. It is not
-        private.
+        Q before the first prediction: trained on the ``first`` cycle; on ``all`` data, as the
+        authors did, which leaks the future (PAPER.md, R20); or ``none``, left at its random start.
+        Pre-training is not private.
     ``start``
-        User vectors before anything is learnt: ``random``, or ``zero`` (R21).
+        Initial user vectors: ``random``, or ``zero`` (R21).
     ``update_optimiser``, ``update_rate``
-        For the steps on Q in the stream, with a fresh state: by default plain descent, eq. (11).
+        For the steps on Q after pre-training, with a fresh optimiser state. Default: plain gradient
+        descent, eq. (11).
+    ``rates``
+        Learning rates from which one is chosen for every mechanism and control: the users are split
+        into two halves, and each half is measured at the rate that was best on the other half.
+        If empty, all use ``update_rate``.
+    ``window``
+        Each phone learns only from this many days before its last launch: the t of the paper's
+        H_u^(t). 0: all history.
     ``seeds``
-        How many, counted from ``seed``: they change Q's and p's start and all bits, not the log.
+        Number of seeds, counted from ``seed``. They change the initial Q and p and all random bits,
+        not the log.
     """
 
     data: str
@@ -109,6 +122,8 @@ class DynamicExperiment:
     start: str = "random"
     update_optimiser: str = "sgd"
     update_rate: float = 0.003
+    rates: tuple[float, ...] = ()
+    window: float = 0.0
     seeds: int = 1
     seed: int = 0
     metrics: tuple[str, ...] = ("HR@5",)
@@ -117,15 +132,15 @@ class DynamicExperiment:
 
     def __post_init__(self) -> None:
         weekly = is_app_usage(self.data)
-        self._default("cycles", "days" if weekly else "cycles:33")
-        self._default("q_every", 2 if self.cycles == "days" else 10)
+        self._default("cycles", "users:8" if weekly else "users:34")
+        self._default("q_every", 2 if weekly or self.cycles == "days" else 10)
         self._default("epsilon", 1.1 if weekly else 4.5)
         Cycling.parse(self.cycles)
         Schedule(self.q_every, self.q_rounds)
-        preset_named(self.preset)
+        find_preset(self.preset)
         named = tuple(name for name in self.mechanisms if name not in CONTROLS)
         object.__setattr__(self, "mechanisms", named)
-        if not named and "full" not in self.regimes:  # what all others are compared with
+        if not named and "full" not in self.regimes:  # the reference of all other series
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
             ("regime", self.regimes, REGIMES),
@@ -141,7 +156,7 @@ class DynamicExperiment:
                 if name not in all_known:
                     raise ValueError(unknown(kind, name, all_known))
             if len(set(names)) < len(names):
-                raise ValueError(f"a {kind} can be played once, got {', '.join(names)}.")
+                raise ValueError(f"every {kind} may be named once, got {', '.join(names)}.")
         check_ceiling(self.models, self.data)
         if "HR@5" not in self.metrics:
             object.__setattr__(self, "metrics", ("HR@5", *self.metrics))
@@ -152,6 +167,12 @@ class DynamicExperiment:
                 f"seeds must be 1 or more and seed from 0 to 2^64 - 1 - seeds, got "
                 f"{self.seeds!r} and {self.seed!r}."
             )
+        if any(not (math.isfinite(rate) and rate > 0) for rate in self.rates):
+            raise ValueError(f"rates must be finite numbers > 0, got {self.rates!r}.")
+        if len(set(self.rates)) < len(self.rates):
+            raise ValueError(f"every rate may be named once, got {self.rates!r}.")
+        if not (math.isfinite(self.window) and self.window >= 0):
+            raise ValueError(f"window must be a number of days >= 0, got {self.window!r}.")
         self.clip_rule()
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
@@ -174,10 +195,10 @@ class DynamicExperiment:
             )
         return ("quantile" if kind == "quantile" else "constant"), value
 
-    def resolved(self) -> dict[str, Any]:
-        """All settings as plain values, the form a TOML file takes."""
+    def as_plain_values(self) -> dict[str, Any]:
+        """All settings as plain values, as in a TOML file."""
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("regimes", "models", "mechanisms", "metrics"):
+        for name in ("regimes", "models", "mechanisms", "metrics", "rates"):
             values[name] = list(values[name])
         for name in ("seqmf", "mf"):
             values[name] = training_values(values[name])
@@ -185,7 +206,7 @@ class DynamicExperiment:
 
 
 def is_app_usage(source: str) -> bool:
-    """Whether the source is the App Usage trace or its twin, by its name."""
+    """Whether the name of the source is that of the App Usage trace or its twin."""
     return (
         source.startswith("synthetic:app-usage")
         or PurePath(source).name.lower() == "app_usage_trace.txt"
@@ -193,17 +214,18 @@ def is_app_usage(source: str) -> bool:
 
 
 def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
-    """A dynamic experiment from plain values, as a TOML file gives them."""
+    """A dynamic experiment from plain values, as in a TOML file."""
     return settings_on_data(DynamicExperiment, values)
 
 
 @dataclass(frozen=True)
 class Spent:
-    """What the phones gave of their budget: ε a report, times the reports of a phone.
+    """The privacy budget spent by the phones: ε per report times the number of reports.
 
-    ``worst`` is the phone that gave most, ``mean`` that over phones that gave any, over all seeds;
-    None where there is no bound. ``cosine`` is that of the estimated to the true sum of gradients,
-    and ``q_moved`` how far Q came from its pre-trained start, both as means.
+    ``worst`` is the largest total of a phone, ``mean`` the mean over phones that reported, both
+    over all seeds; None where there is no bound. ``cosine`` is the mean cosine between the
+    estimated and the true sum of gradients, ``q_moved`` the mean distance of Q from its pre-trained
+    start.
     """
 
     epsilon: float | None
@@ -219,7 +241,11 @@ class Spent:
 
 @dataclass(frozen=True, eq=False)
 class DynamicResult:
-    """A finished experiment."""
+    """A finished experiment.
+
+    ``chosen`` has, by series, the rates chosen on the first and on the second half of the users;
+    ``at_rate`` has the series of the first seed with the same rate for all.
+    """
 
     experiment: DynamicExperiment
     log: LaunchLog
@@ -227,9 +253,11 @@ class DynamicResult:
     courses: Courses
     spent: Mapping[str, Spent]
     seeds: Mapping[str, tuple[int, ...]]
+    chosen: Mapping[str, tuple[float, float]]
+    at_rate: Mapping[float, Courses]
 
     def reference(self, name: str) -> str:
-        """What a series is compared with: none for mechanisms and controls, else Full."""
+        """The series to compare with: none for mechanisms and controls, else Full."""
         private = name.removesuffix(ZEROS) in (*self.experiment.mechanisms, *CONTROLS)
         return NONE if private or "full" not in self.courses.by_user else "full"
 
@@ -265,32 +293,45 @@ class DynamicResult:
                 if cycle % experiment.q_every == 0
             ],
             "series": {name: self._series(name) for name in names},
-            "differences": {
-                first: {
-                    second: {
-                        metric: _point(courses.overall(first, metric, second))
-                        for metric in courses.wanted
-                    }
-                    for second in names
-                    if second != first
-                }
-                for first in names
-            },
-            "intervals": "95 %, users and seeds drawn with replacement, both at once; paired",
-            "settings": experiment.resolved(),
+            "differences": differences(courses),
+            "rates": self._rates(),
+            "intervals": "95 %, paired bootstrap over users and seeds",
+            "settings": experiment.as_plain_values(),
             "seed": experiment.seed,
             "versions": versions(),
         }
 
+    def _rates(self) -> dict[str, Any] | None:
+        """The rates chosen for each series, and the gain in HR@5 of every rate over frozen Q."""
+        if not self.chosen:
+            return None
+        return {
+            "tried": list(self.at_rate),
+            "series": {
+                name: {
+                    "chosen": list(pair),
+                    "over_frozen": [
+                        point(courses.overall(name, "HR@5", FROZEN))
+                        for courses in self.at_rate.values()
+                    ],
+                }
+                for name, pair in self.chosen.items()
+            },
+        }
+
+    def common_rates(self) -> dict[float, dict[str, Any]]:
+        """The differences with the same rate for all series, by rate."""
+        return {rate: differences(courses) for rate, courses in self.at_rate.items()}
+
     def _series(self, name: str) -> dict[str, Any]:
         courses = self.courses
         reference = self.reference(name)
-        delta = courses.cumulated(name, reference, "HR@5")
+        delta = courses.cumulative_lead(name, reference, "HR@5")
         spent = self.spent.get(name)
         return {
             **{metric: _curve(courses.curve(name, metric)) for metric in courses.wanted},
             "over_cycles": {
-                metric: _point(courses.overall(name, metric)) for metric in courses.wanted
+                metric: point(courses.overall(name, metric)) for metric in courses.wanted
             },
             "delta": {"reference": reference, **_curve(delta)},
             "epsilon_spent": spent.worst if spent else None,
@@ -306,108 +347,246 @@ def run(
     log: LaunchLog,
     report: Progress = silent,
 ) -> DynamicResult:
-    """Play everything the experiment names on the log. `report` hears what is done, and how far."""
-    preset = preset_named(experiment.preset)
-    whole = collapsed(log, inclusive=preset.collapse_inclusive)
+    """Run the experiment on the log. `report` is a progress callback."""
+    preset = find_preset(experiment.preset)
+    whole = preset.collapse_repeats(log)
     cycles = Cycling.parse(experiment.cycles).cut(whole)
-    stream = Stream(cycles, preset)
+    stream = Stream(cycles, preset, experiment.window)
     counting = [name for name in experiment.models if name not in TRAINED]  # one seed is enough
     trained = [name for name in experiment.models if name in TRAINED]
-    players = [(experiment.seed, each) for each in _refitted(experiment, counting, experiment.seed)]
-    clip_of: dict[tuple[str, int], float] = {}
-    answered = np.zeros(whole.n_users, bool)
+    worlds = []
     for number in range(experiment.seeds):
-        seed = experiment.seed + number
         report("pre-training", number, experiment.seeds)
-        app_vectors = _pretrained(experiment, cycles, seed)
-        start = start_vectors(whole.n_users, experiment.seqmf, seed, experiment.start)
-        made = functools.partial(_federation, experiment, app_vectors, start, seed)
-        mechanism_named = functools.partial(
-            simulated_mechanism, epsilon=experiment.epsilon, n_apps=len(app_vectors),
-            d=app_vectors.shape[1],
-        )  # fmt: skip
-        plain = mechanism_named(NONE, clips=1.0)
-        players += [(seed, made(regime, regime, plain)) for regime in experiment.regimes]
+        worlds.append(_World.of(experiment, cycles, experiment.seed + number))
+    rates = experiment.rates or (experiment.update_rate,)
+    first: list[_Player] = []
+    first += [_Player(experiment.seed, each) for each in _refitted_models(experiment, counting)]
+    for world in worlds:
+        first += world.regimes()
+        first += [
+            _Player(world.seed, each) for each in _refitted_models(experiment, trained, world.seed)
+        ]
+        if experiment.mechanisms and (world is worlds[0] or len(rates) == 1):
+            first += [each for rate in rates for each in world.private(rate)]
+    values = play(stream, [each.model for each in first], experiment.metrics, report)
+    played = list(zip(first, values, strict=True))
+    halves = _halves(whole.n_users, experiment.seed)
+    chosen = _choose_rates(experiment, played, halves) if len(rates) > 1 else {}
+    if chosen and len(worlds) > 1:
+        second = [
+            each
+            for world in worlds[1:]
+            for rate in rates
+            for each in world.private(rate)
+            if rate in chosen[each.model.name]
+        ]
+        played += zip(
+            second,
+            play(stream, [each.model for each in second], experiment.metrics, report),
+            strict=True,
+        )
+    for player, found in played:
+        if _has_diverged(player.model):
+            found[~np.isnan(found)] = 0.0  # diverged: its predictions count as misses
+    return _result(experiment, log, cycles, played, worlds, chosen, halves)
+
+
+@dataclass(frozen=True, eq=False)
+class _Player:
+    """A model with its random seed, and its learning rate on Q if it has one."""
+
+    seed: int
+    model: Model
+    rate: float | None = None
+
+
+Played = Sequence[tuple[_Player, Floats]]
+
+
+@dataclass(frozen=True, eq=False)
+class _World:
+    """What a seed determines before the first prediction: Q, initial user vectors, and the clips.
+
+    ``answered`` marks the phones that spent ε on the clip.
+    """
+
+    experiment: DynamicExperiment
+    seed: int
+    app_vectors: Floats
+    start: Floats
+    clips: float | Mapping[str, float]
+    answered: Marked
+
+    @classmethod
+    def of(cls, experiment: DynamicExperiment, cycles: Cycles, seed: int) -> _World:
+        app_vectors = _pretrain(experiment, cycles, seed)
+        n_users = cycles.whole.n_users
+        answered = np.zeros(n_users, bool)
+        clips: float | Mapping[str, float] = 1.0
         if experiment.mechanisms:
             broadcast = Broadcast(0, app_vectors, experiment.seqmf.model)
             clips = _clips(experiment, broadcast, cycles, seed, answered)
-            controls: dict[str, Source] = {NONE: plain, FROZEN: FROZEN, ZERO: ZERO}
-            players += [(seed, made(name, "full", each)) for name, each in controls.items()]
-            for name in experiment.mechanisms:
-                source = mechanism_named(name, clips=clips)
-                clip_of[name, seed] = source.clip
-                players.append((seed, made(name, "full", source)))
-                if experiment.noise:
-                    alone = made(name + ZEROS, "full", source, fed_with_zeros=True)
-                    players.append((seed, alone))
-        players += [(seed, each) for each in _refitted(experiment, trained, seed)]
-    models = [model for _, model in players]
-    values = play(stream, models, experiment.metrics, report)
-    by_name: dict[str, list[int]] = {}
-    for place, model in enumerate(models):
-        by_name.setdefault(model.name, []).append(place)
+        start = start_vectors(n_users, experiment.seqmf, seed, experiment.start)
+        return cls(experiment, seed, app_vectors, start, clips, answered)
+
+    def regimes(self) -> list[_Player]:
+        """The regimes of SeqMF without privacy."""
+        rate, plain = self.experiment.update_rate, self.mechanism(NONE)
+        return [self._federation(regime, regime, plain, rate) for regime in self.experiment.regimes]
+
+    def private(self, rate: float) -> list[_Player]:
+        """The controls, and every mechanism in the regime Full."""
+        controls: dict[str, Source] = {NONE: self.mechanism(NONE), FROZEN: FROZEN, ZERO: ZERO}
+        found = [self._federation(name, "full", each, rate) for name, each in controls.items()]
+        for name in self.experiment.mechanisms:
+            source = self.mechanism(name)
+            found.append(self._federation(name, "full", source, rate))
+            if self.experiment.noise:
+                alone = self._federation(name + ZEROS, "full", source, rate, fed_with_zeros=True)
+                found.append(alone)
+        return found
+
+    def mechanism(self, name: str) -> Mechanism:
+        n_apps, dim = self.app_vectors.shape
+        return mechanism_for_simulation(name, self.experiment.epsilon, n_apps, dim, self.clips)
+
+    def _federation(
+        self,
+        name: str,
+        regime: Regime,
+        source: Source,
+        rate: float,
+        *,
+        fed_with_zeros: bool = False,
+    ) -> _Player:
+        experiment = self.experiment
+        model = Federation(
+            name,
+            experiment.seqmf,
+            self.app_vectors,
+            self.start,
+            regime,
+            Schedule(experiment.q_every, experiment.q_rounds),
+            OPTIMISERS[experiment.update_optimiser](rate),
+            source,
+            self.seed,
+            fed_with_zeros=fed_with_zeros,
+        )
+        return _Player(self.seed, model, rate)
+
+
+def _halves(n_users: int, seed: int) -> Marked:
+    """(n_users,): True for users of the second half; each half chooses rates for the other."""
+    drawn = KeyedBits(seed, purpose="halves").generator().permutation(n_users)
+    return np.asarray(drawn % 2 == 1)
+
+
+def _choose_rates(
+    experiment: DynamicExperiment, played: Played, halves: Marked
+) -> dict[str, tuple[float, float]]:
+    """The best rate of every series of the privacy study on the first and on the second half.
+
+    The best rate has the highest HR@5, mean over users and cycles, with the first seed; of equals
+    the smaller rate.
+    """
+    metric = experiment.metrics.index("HR@5")
+    scores: dict[str, dict[float, list[float]]] = {}
+    for player, values in played:
+        if player.rate is None or player.model.name in experiment.regimes:
+            continue
+        found = np.where(_has_diverged(player.model), 0.0, values[..., metric])
+        means = [_mean(found[:, half]) for half in (~halves, halves)]
+        scores.setdefault(player.model.name, {})[player.rate] = means
+
+    def best(found: Mapping[float, list[float]], half: int) -> float:
+        return max(sorted(found), key=lambda rate: found[rate][half])
+
+    return {name: (best(found, 0), best(found, 1)) for name, found in scores.items()}
+
+
+def _mean(values: Floats) -> float:
+    """Mean of the values that are not NaN; 0 if there are none."""
+    return float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
+
+
+def _has_diverged(model: Model) -> bool:
+    return isinstance(model, Federation) and model.diverged
+
+
+def _result(
+    experiment: DynamicExperiment,
+    log: LaunchLog,
+    cycles: Cycles,
+    played: Played,
+    worlds: Sequence[_World],
+    chosen: Mapping[str, tuple[float, float]],
+    halves: Marked,
+) -> DynamicResult:
+    """Collect the series by name; each half of the users gets the rate chosen on the other half."""
+    by_name: dict[str, dict[int, dict[float | None, Floats]]] = {}
+    models: dict[str, list[Model]] = {}
+    for player, values in played:
+        name = player.model.name
+        by_name.setdefault(name, {}).setdefault(player.seed, {})[player.rate] = values
+        if name not in chosen or player.rate in chosen[name]:
+            models.setdefault(name, []).append(player.model)
+
+    def join(name: str, found: Mapping[float | None, Floats]) -> Floats:
+        if name not in chosen:
+            return next(iter(found.values()))
+        on_first, on_second = (found[rate] for rate in chosen[name])
+        return np.where(halves[:, None], on_first, on_second)
+
+    def courses(by_user: Mapping[str, Floats]) -> Courses:
+        return Courses(by_user, experiment.metrics, experiment.seed)
+
+    series = {
+        name: np.stack([join(name, found) for found in by_seed.values()])
+        for name, by_seed in by_name.items()
+    }
+    at_rate = {
+        rate: courses({name: by_name[name][experiment.seed][rate][None] for name in chosen})
+        for rate in (experiment.rates if chosen else ())
+    }
+    private = (*experiment.mechanisms, *CONTROLS) if experiment.mechanisms else ()
     return DynamicResult(
         experiment,
         log,
         cycles,
-        Courses(
-            {name: values[places] for name, places in by_name.items()},
-            experiment.metrics,
-            experiment.seed,
-        ),
+        courses(series),
         {
-            name: _spent(experiment, [models[place] for place in places], clip_of, answered)
-            for name, places in by_name.items()
-            if experiment.mechanisms and (name in experiment.mechanisms or name in CONTROLS)
+            name: _epsilon_spent(experiment, worlds, name, models[name])
+            for name in by_name
+            if name in private
         },
-        {name: tuple(players[place][0] for place in places) for name, places in by_name.items()},
+        {name: tuple(by_seed) for name, by_seed in by_name.items()},
+        chosen,
+        at_rate,
     )
 
 
-def _refitted(experiment: DynamicExperiment, names: Sequence[str], seed: int) -> list[Model]:
-    """These models of the static environment, fitted anew each cycle."""
+def _refitted_models(
+    experiment: DynamicExperiment, names: Sequence[str], seed: int | None = None
+) -> list[Model]:
+    """These models of the static environment, refitted each cycle."""
     if not names:
         return []
+    seed = experiment.seed if seed is None else seed
     static = Experiment(
         experiment.data, models=tuple(names), seed=seed, seqmf=experiment.seqmf, mf=experiment.mf
     )
     return [Refitted(predictor) for predictor in static.predictors()]
 
 
-def _pretrained(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
+def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
     training = experiment.seqmf
     if experiment.pretraining == "none":
         generator = KeyedBits(seed, purpose="Q").generator()
         return random_vectors(cycles.whole.n_apps, training.dim, training.scale, generator)
     seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
     model = LabSeqMF(training, seed)
-    model.fit(seen)
+    model.fit(launches_in_window(seen, experiment.window))
     return model.app_vectors
-
-
-def _federation(
-    experiment: DynamicExperiment,
-    app_vectors: Floats,
-    start: Floats,
-    seed: int,
-    name: str,
-    regime: Regime,
-    source: Source,
-    *,
-    fed_with_zeros: bool = False,
-) -> Federation:
-    return Federation(
-        name,
-        experiment.seqmf,
-        app_vectors,
-        start,
-        regime,
-        Schedule(experiment.q_every, experiment.q_rounds),
-        OPTIMISERS[experiment.update_optimiser](experiment.update_rate),
-        source,
-        seed,
-        fed_with_zeros=fed_with_zeros,
-    )
 
 
 def _clips(
@@ -415,9 +594,9 @@ def _clips(
     broadcast: Broadcast,
     cycles: Cycles,
     seed: int,
-    answered: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    answered: Marked,
 ) -> float | dict[str, float]:
-    """The clip, or that of each kind of ball, by the experiment's rule; marks who answered."""
+    """One clip, or a clip by ball, by the experiment's rule; marks the phones in `answered`."""
     kind, value = experiment.clip_rule()
     if kind == "constant":
         return value
@@ -432,7 +611,7 @@ def _clips(
 
 
 def _private_median(lengths: Floats, epsilon: float, seed: int) -> float:
-    """docs/privacy/clip.md: every phone answers in one step, so it spends `epsilon` once."""
+    """Every phone answers in only one step, so it spends `epsilon` once; docs/privacy/clip.md."""
     order = KeyedBits(seed, purpose="clip").generator().permutation(len(lengths))
     answer = ShorterThan(epsilon)
 
@@ -447,11 +626,8 @@ def _private_median(lengths: Floats, epsilon: float, seed: int) -> float:
     ).value
 
 
-def _spent(
-    experiment: DynamicExperiment,
-    models: list[Model],
-    clips: Mapping[tuple[str, int], float],
-    answered: np.ndarray[tuple[int], np.dtype[np.bool_]],
+def _epsilon_spent(
+    experiment: DynamicExperiment, worlds: Sequence[_World], name: str, models: Sequence[Model]
 ) -> Spent:
     federations = [model for model in models if isinstance(model, Federation)]
     first = federations[0]
@@ -460,7 +636,7 @@ def _spent(
         epsilon=0.0,
         worst=0.0,
         mean=0.0,
-        n_rounds=int(first.server.broadcast.round),
+        n_rounds=max(int(each.server.broadcast.round) for each in federations),
         clip=None,
         clip_epsilon=0.0,
         cosine=float(np.mean(cosines)) if cosines else None,
@@ -472,14 +648,15 @@ def _spent(
     guarantee = first.source.guarantee
     if not math.isfinite(guarantee.epsilon) or first.source.unsafe:
         clear = ", ".join(guarantee.sent_in_clear) or "the gradient"
-        promise = f"not private: in the clear {clear}"
+        promise = f"not private: {clear} sent in the clear"
         return replace(found, epsilon=None, worst=None, mean=None, promise=promise)
     kind, value = experiment.clip_rule()
     extra = value if kind == "quantile" else 0.0
+    answered = {world.seed: world.answered for world in worlds}
     totals = np.concatenate(
-        [each.n_reports * guarantee.epsilon + extra * answered for each in federations]
+        [each.n_reports * guarantee.epsilon + extra * answered[each.seed] for each in federations]
     )
-    own = [clip for (name, _), clip in clips.items() if name == first.name]
+    own = [world.mechanism(name).clip for world in worlds]
     before = "; Q was pre-trained without privacy" if experiment.pretraining != "none" else ""
     return replace(
         found,
@@ -488,8 +665,23 @@ def _spent(
         mean=float(totals[totals > 0].mean()) if totals.any() else 0.0,
         clip=float(np.mean(own)),
         clip_epsilon=extra,
-        promise=f"{guarantee.epsilon:g}-LDP a report{before}",
+        promise=f"{guarantee.epsilon:g}-LDP per report{before}",
     )
+
+
+def differences(courses: Courses) -> dict[str, Any]:
+    """first − second, mean over the cycles, for all pairs of series and all metrics."""
+    names = list(courses.by_user)
+    return {
+        first: {
+            second: {
+                metric: point(courses.overall(first, metric, second)) for metric in courses.wanted
+            }
+            for second in names
+            if second != first
+        }
+        for first in names
+    }
 
 
 def _curve(curve: Curve) -> dict[str, list[float | None]]:
@@ -499,7 +691,8 @@ def _curve(curve: Curve) -> dict[str, list[float | None]]:
     }
 
 
-def _point(curve: Curve) -> dict[str, float]:
+def point(curve: Curve) -> dict[str, float]:
+    """The only value of a curve of length 1, with its interval."""
     return {key: float(getattr(curve, key)[0]) for key in Curve._fields}
 
 

@@ -1,30 +1,95 @@
-"""The mechanism that an experiment on simulated phones reports through."""
+"""The privacy mechanisms of experiments on simulated phones, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from nextapp.fleet.reporting import FLEET_MECHANISMS
+from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
 
 NONE = "none"
-"""No privacy: the gradients as they are."""
+"""No privacy: the gradients are sent unchanged."""
 
 
-def simulated_mechanism(
+@dataclass(frozen=True)
+class Form:
+    """A mechanism with fixed options, for use under its own name in studies."""
+
+    mechanism: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    clipped: bool = True
+    words: str = ""
+
+    @property
+    def unsafe(self) -> bool:
+        return MECHANISMS[self.mechanism].unsafe
+
+
+PRINTED = "qharmony-printed"
+_PRINTED_K = 9  # the paper: "k should be small, e.g. k < 10"
+FORMS: Mapping[str, Form] = {
+    "laplace": Form("laplace", words="Laplace noise after an ℓ∞ clip, as in the paper"),
+    "laplace-l1": Form(
+        "laplace", {"ball": "l1"}, words="Laplace noise after an ℓ1 clip, at the same ε"
+    ),
+    PRINTED: Form(
+        "qharmony-paper",
+        {"k": _PRINTED_K, "decodes": "sum"},
+        clipped=False,
+        words=f"Algorithms 1 and 2 exactly as printed: no clip, k = {_PRINTED_K} (the largest "
+        f"k < 10), F̄ itself used as the sum of gradients",
+    ),
+    "qharmony-printed-k1": Form(
+        "qharmony-paper",
+        {"k": 1, "decodes": "sum"},
+        clipped=False,
+        words="the same with k = 1",
+    ),
+    "qharmony-printed-mean": Form(
+        "qharmony-paper",
+        {"k": _PRINTED_K},
+        clipped=False,
+        words="the same with F̄ read as a mean, that is, multiplied by the number of reports",
+    ),
+    "qharmony-paper": Form(
+        "qharmony-paper",
+        words="clipped, with the k of least variance, and F̄ multiplied by the number of reports",
+    ),
+    "qharmony": Form("qharmony", words="repaired: public clip, nothing sent in the clear"),
+    **{
+        name: Form(name)
+        for name in FLEET_MECHANISMS
+        if name not in ("identity", "laplace", "qharmony", "qharmony-paper")
+    },
+}
+"""All mechanisms that a study can use."""
+
+
+def mechanism_for_simulation(
     name: str, epsilon: float | None, n_apps: int, d: int, clips: float | Mapping[str, float]
 ) -> Mechanism:
-    """A mechanism by name, with a clip or with that of its ball; simulations may use unsafe ones.
+    """Build one of `FORMS`; `clips` is one clip or a clip by ball. Unsafe mechanisms are allowed.
 
     `NONE` and identity have neither ε nor clip.
     """
     options: dict[str, Any] = {"n_apps": n_apps, "d": d}
     if name in (NONE, "identity"):
         return mechanism("identity", **options)
+    if name not in FORMS:
+        raise ValueError(unknown("mechanism", name, (NONE, *FORMS)))
+    form = FORMS[name]
+    options |= form.options
+    if "k" in options:
+        options["k"] = min(options["k"], n_apps * d)
     if epsilon is not None:
         options["epsilon"] = epsilon
-    if name in MECHANISMS and MECHANISMS[name].unsafe:
+    if form.unsafe:
         options["allow_unsafe"] = True
+    if not form.clipped:
+        return mechanism(form.mechanism, **options)
     if isinstance(clips, Mapping):
-        clips = clips[mechanism(name, clip=1.0, **options).ball]
-    return mechanism(name, clip=clips, **options)
+        clips = clips[mechanism(form.mechanism, clip=1.0, **options).ball]
+    return mechanism(form.mechanism, clip=clips, **options)

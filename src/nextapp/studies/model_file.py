@@ -1,86 +1,255 @@
-"""A trained model as a file: written by `train`, asked by `predict`.
+"""A trained model as a file: written by `train`, read by `predict`.
 
-The file is a Broadcast, exactly what a server publishes, with the settings and versions of its
-training in the header. It holds nothing of any one user.
+A file of the model `nextapp` contains the crowd, the prior of a new phone: how often an app follows
+one app, and two apps, on all phones of a log, counted without privacy. A file of `seqmf` contains
+the app vectors. `predict` also takes the broadcast of a server, with the crowd that it learnt from
+private reports.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import LaunchLog, collapsed
-from nextapp.phone.core import PhoneCore
-from nextapp.predictors import factorised
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.data import LaunchLog, collapse_repeats
+from nextapp.names import unknown
+from nextapp.phone.core import LightReason, PhoneCore
+from nextapp.phone.phone import rows_and_buckets
+from nextapp.predictor import Habits, Reason
+from nextapp.predictors import factorised, pool_phones
+from nextapp.predictors.pooled import OtherPhones
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
 from nextapp.studies.settings import Experiment, training_values, versions
-from nextapp.wire import Broadcast
+from nextapp.wire import Broadcast, WireError, pack, settings_from, unpack
 
-PAUSE = 10.0  # seconds between launches of a history without times
+VERSION = "2"  # of a model file
+KIND = "nextapp model"
+PAUSE = 10.0  # assumed seconds between launches of a history without times
 NAMING = ("app_name", "item_id")  # columns that name the app
 
+Tensors = dict[str, npt.NDArray[Any]]
+Words = dict[str, str]
 
-def train(log: LaunchLog, experiment: Experiment, out: Path, report: Progress) -> dict[str, Any]:
-    """Federated rounds over all phones of the log; the model goes to `out`."""
-    if not out.parent.is_dir():
-        raise ValueError(f"the folder of {out} does not exist: make it first.")
-    devices = factorised.phones(collapsed(log))
-    broadcast = factorised.train(
-        devices,
-        log.n_apps,
-        experiment.seqmf,
-        experiment.seed,
-        log.apps,
-        report,
-    )
-    training = training_values(experiment.seqmf)
-    data = broadcast.to_bytes(
-        training=json.dumps(training),
-        seed=str(experiment.seed),
-        source=experiment.data,
-        versions=json.dumps(versions()),
-    )
+
+def train(
+    log: LaunchLog,
+    experiment: Experiment,
+    out: Path,
+    report: Progress,
+    model: str = "nextapp",
+) -> dict[str, Any]:
+    """Learn a model from all phones of the log and write it to `out`."""
+    if model not in MODELS:
+        raise ValueError(unknown("model to train", model, MODELS))
+    log = collapse_repeats(log)
+    tensors, words, sizes = MODELS[model](log, experiment, report)
+    common = {
+        "kind": KIND,
+        "version": VERSION,
+        "model": model,
+        "apps": json.dumps(log.apps),
+        "seed": str(experiment.seed),
+        "source": experiment.data,
+        "versions": json.dumps(versions()),
+    }
+    data = pack(tensors, {**words, **common})
+    out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, data)
     return {
-        "n_phones": len(devices),
-        "n_apps": broadcast.n_apps,
-        "dim": broadcast.dim,
-        "rounds": broadcast.round,
+        "model": model,
+        "n_phones": log.n_users,
+        "n_apps": log.n_apps,
+        **sizes,
         "n_bytes": len(data),
         "seed": experiment.seed,
-        "settings": experiment.resolved(),
+        "settings": experiment.as_plain_values(),
         "versions": versions(),
     }
 
 
-def predict(model: bytes, history: str, n: int) -> dict[str, Any]:
-    """The n apps most likely next on a phone with this history, by name.
+def _train_nextapp(
+    log: LaunchLog, experiment: Experiment, report: Progress
+) -> tuple[Tensors, Words, dict[str, Any]]:
+    """The counts of all phones of the log together."""
+    del experiment
+    report("counting", 0, 0)
+    crowd = pool_phones(log).others(-1)
+    sizes = {"n_transitions": len(crowd.moves), "n_after_two": len(crowd.pairs)}
+    return {f"crowd.{name}": tensor for name, tensor in crowd._asdict().items()}, {}, sizes
 
-    Apps that the model does not know are said so; they can still be named, as the phone has them.
+
+def _train_seqmf(
+    log: LaunchLog, experiment: Experiment, report: Progress
+) -> tuple[Tensors, Words, dict[str, Any]]:
+    """Federated rounds over all phones of the log."""
+    devices = factorised.phones(log)
+    trained = factorised.train(
+        devices, log.n_apps, experiment.seqmf, experiment.seed, log.apps, report
+    )
+    words = {
+        "round": str(trained.round),
+        "settings": json.dumps(asdict(trained.settings)),
+        "training": json.dumps(training_values(experiment.seqmf)),
+    }
+    sizes = {"dim": trained.dim, "rounds": trained.round}
+    return {"app_vectors": trained.app_vectors}, words, sizes
+
+
+MODELS: dict[
+    str, Callable[[LaunchLog, Experiment, Progress], tuple[Tensors, Words, dict[str, Any]]]
+] = {"nextapp": _train_nextapp, "seqmf": _train_seqmf}
+"""The models that can be saved to a file, with their training functions."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The most likely next apps, best first, each with its reason.
+
+    ``unknown_apps`` are apps of the history that are not in the model's catalogue; they can still
+    be predicted.
     """
-    broadcast = Broadcast.from_bytes(model)
-    if not broadcast.apps:
-        raise ValueError("the model has no catalogue of names; write it with `nextapp train`.")
+
+    model: str
+    told: list[tuple[str, Reason | LightReason]]
+    n_launches: int
+    unknown_apps: list[str]
+
+    @property
+    def notes(self) -> list[str]:
+        if not self.unknown_apps:
+            return []
+        by = "this history" if self.model == "nextapp" else "a score of 0"
+        names = ", ".join(self.unknown_apps)
+        return [f"not in the model's catalogue, so ranked by {by} alone: {names}"]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; ``share`` is None for SeqMF, whose scores are not probabilities."""
+        return {
+            "model": self.model,
+            "predictions": [name for name, _ in self.told],
+            "reasons": [
+                {
+                    **reason._asdict(),
+                    "app": name,
+                    "share": reason.share if isinstance(reason, Reason) else None,
+                }
+                for name, reason in self.told
+            ],
+            "n_launches": self.n_launches,
+            "unknown_apps": self.unknown_apps,
+            "notes": self.notes,
+        }
+
+
+def predict(model: bytes, history: str, n: int, threshold: float | None = None) -> Prediction:
+    """The n most likely next apps on a phone with this history, predicted with a model file; with
+    a threshold, only apps with at least this probability."""
+    name, apps, known = _read(model)
     launches = launches_in(history)
     if not launches:
-        raise ValueError("the history holds no launch: give at least one app name.")
-    numbers = {name: number for number, name in enumerate(broadcast.apps)}
-    device = PhoneCore()
-    for name, when in launches:
-        device.observe(numbers.setdefault(name, len(numbers)), when)
-    device.update(broadcast)
+        raise ValueError("the history has no launch: give at least one app name.")
+    numbers = {app: number for number, app in enumerate(apps)}
+    numbered = [(numbers.setdefault(app, len(numbers)), when) for app, when in launches]
     names = list(numbers)
-    strangers = names[broadcast.n_apps :]
-    notes = [f"not in the model's catalogue: {', '.join(strangers)}"] if strangers else []
-    return {
-        "predictions": [names[app] for app in device.predict(n)],
-        "n_launches": len(launches),
-        "notes": notes,
-    }
+    strangers = names[len(apps) :]
+    if isinstance(known, Broadcast):
+        row_of, _ = rows_and_buckets(known)
+        strangers = [app for app in strangers if row_of(app) < 0]
+        own = Habits() if name == "nextapp" else None
+        device = PhoneCore(habits=own)
+        device.take(known, lambda app: row_of(names[app]))
+        for app, when in numbered:
+            device.observe(app, when)
+        reasons: Sequence[Reason | LightReason] = device.explain()
+    else:
+        own = Habits()
+        own.crowd = known
+        for app, when in numbered:
+            own.observe(app, when)
+        reasons = own.explain(own.apps)
+    if threshold is not None:
+        reasons = _above(threshold, reasons, own)
+    told = [(names[reason.app], reason) for reason in reasons[:n]]
+    return Prediction(name, told, len(launches), strangers)
+
+
+def _above(
+    threshold: float, reasons: Sequence[Reason | LightReason], habits: Habits | None
+) -> list[Reason | LightReason]:
+    """The reasons of apps whose probability is at least the threshold."""
+    if not 0.0 <= threshold <= 1.0:
+        raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
+    if habits is None:
+        raise ValueError(
+            "a threshold needs probabilities, but SeqMF gives only scores: leave it out, or use "
+            "a file of the model nextapp."
+        )
+    apps = [reason.app for reason in reasons]
+    chances = habits.chances(apps)
+    return [each for each, chance in zip(reasons, chances, strict=True) if chance >= threshold]
+
+
+def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:
+    """The model's name, its catalogue, and what it knows."""
+    try:
+        tensors, words = unpack(data)
+    except WireError as error:
+        raise WireError(
+            f"this is no model: expected a file written by nextapp train, or the broadcast of a "
+            f"server ({error})"
+        ) from error
+    if words.get("kind") == "nextapp broadcast" and "training" not in words:
+        return _read_broadcast(data)
+    if words.get("kind") not in (KIND, "nextapp broadcast"):
+        raise WireError(
+            f"expected a model written by nextapp train, or the broadcast of a server, got "
+            f"{words.get('kind')!r}."
+        )
+    if words.get("version", "1") != VERSION:
+        raise WireError(
+            f"the model file has version {words.get('version', '1')}, this program reads version "
+            f"{VERSION}: train it again with nextapp train (--model seqmf for the paper's model)."
+        )
+    try:
+        name, apps = words["model"], tuple(json.loads(words["apps"]))
+        if name == "nextapp":
+            return name, apps, _crowd_from(tensors, len(apps))
+        if name == "seqmf":
+            settings = settings_from(json.loads(words["settings"]))
+            vectors = np.array(tensors["app_vectors"])
+            return name, apps, Broadcast(int(words["round"]), vectors, settings, apps)
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"the model file cannot be read: {error}") from error
+    raise WireError(unknown("model", name, MODELS))
+
+
+def _read_broadcast(data: bytes) -> tuple[str, tuple[str, ...], Broadcast]:
+    """The crowd of a server's broadcast; its catalogue may have hashes instead of app names."""
+    broadcast = Broadcast.from_bytes(data)
+    if broadcast.crowd is None:
+        raise WireError(
+            f"the broadcast of round {broadcast.round} contains no crowd yet, so nothing can be "
+            f"predicted with it: fetch a later one."
+        )
+    return "nextapp", broadcast.apps, broadcast
+
+
+def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
+    crowd = OtherPhones(
+        **{name: np.array(tensors[f"crowd.{name}"]) for name in OtherPhones._fields}
+    )
+    if crowd.n_apps != n_apps or len(crowd.moves) != len(crowd.share):
+        raise ValueError(f"a crowd of {crowd.n_apps} apps does not fit {n_apps} names.")
+    return crowd
 
 
 def launches_in(history: str) -> list[tuple[str, float]]:
@@ -106,13 +275,13 @@ def launches_in(history: str) -> list[tuple[str, float]]:
         found.append((name, when))
     if len(users) > 1:
         raise ValueError(
-            f"a history is that of one phone, got {len(users)} different user_id: keep one."
+            f"a history must be of one phone, got {len(users)} different user_id: keep one."
         )
     return found
 
 
 def has_times(history: str) -> bool:
-    """Whether a history says when its launches were; else `launches_in` makes times up."""
+    """Whether a history has times; if not, `launches_in` assumes them."""
     _, header = _lines_and_header(history)
     return "timestamp" in header and any(word in header for word in NAMING)
 

@@ -1,8 +1,8 @@
-"""A world on Ray: every worker owns some shards, on this machine or another.
+"""A simulated fleet on Ray: every worker has some of the shards, on this machine or another.
 
-A worker holds nothing that cannot be made again: its shards come from recipes, and who has
-reported when is kept by the driver. A worker that dies is replaced and the round is played again
-for its shards, with the same bits and so with the same sums.
+A worker has no state that cannot be rebuilt: its shards come from recipes, and the driver keeps
+each phone's last report. A worker that dies is replaced and repeats the round for its shards, with
+the same random bits and so with the same sums.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ try:
     import ray
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "a fleet on several workers needs Ray: pip install 'nextapp[ray]'", name="ray"
+        "several workers need Ray: pip install 'nextapp[ray]'", name="ray"
     ) from error
 
 TRIES = 5
 
 
 class _Worker:
-    """Runs in a process of its own."""
+    """A Ray actor, in its own process."""
 
     def __init__(self, shards: list[Recipe], n_world: int, keep: bool, empty: bool) -> None:
         self.world = LocalWorld(shards, n_world, keep=keep, empty=empty)
 
     def process(self) -> int:
-        """Its process number, for an operator who looks for it."""
+        """Its process id, for operators and tests."""
         return os.getpid()
 
     def play(
@@ -58,14 +58,14 @@ class _Worker:
 
 
 class RayWorld:
-    """Shards spread over Ray workers. Start Ray (`ray.init`) before."""
+    """Shards spread over Ray workers. Call `ray.init` first."""
 
     def __init__(
         self, shards: list[Recipe], n_world: int, *, keep: bool, empty: bool, workers: int
     ) -> None:
         if not 1 <= workers <= len(shards):
             raise ValueError(
-                f"{len(shards)} shards keep 1 to {len(shards)} workers busy, got {workers}."
+                f"workers must be from 1 to the number of shards, {len(shards)}, got {workers}."
             )
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
         self._groups = [shards[first:last] for first, last in pairwise(cuts)]
@@ -80,14 +80,14 @@ class RayWorld:
         return [attendance for group in self._attendance for attendance in group]
 
     def play(
-        self, broadcast: Broadcast, made: Mechanism, settings: Settings
+        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
     ) -> tuple[Sums, dict[str, int]]:
         data = ray.put(broadcast.to_bytes())
         pending = [
-            self._ask(number, data, made.clip, settings) for number in range(len(self.workers))
+            self._ask(number, data, mechanism.clip, settings) for number in range(len(self.workers))
         ]
         results = [
-            self._answer(number, reference, data, made.clip, settings)
+            self._answer(number, reference, data, mechanism.clip, settings)
             for number, reference in enumerate(pending)
         ]
         counts: dict[str, int] = {}
@@ -121,6 +121,6 @@ class RayWorld:
             else:
                 return answer
         raise RuntimeError(
-            f"worker {number} died {TRIES} times in one round; the checkpoint of the round before "
-            f"is whole. Look at Ray's logs, and at the memory of its machine."
+            f"worker {number} died {TRIES} times in one round. Look at Ray's logs and at the free "
+            f"memory of its machine; then run the command again: it goes on from the last round."
         )

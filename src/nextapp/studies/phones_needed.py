@@ -1,10 +1,10 @@
-"""At which number of phones does a mechanism beat its controls? The paper does not ask.
+"""How many phones does a mechanism need to beat its controls? The paper does not study this.
 
 Fleets of synthetic phones train a common Q through a mechanism, from a random start. Phones outside
-the fleet then solve their user vectors against it and predict their later launches. A mechanism
-has earned its place where their HR@5 is above that with Q frozen at its start, and above that
-with gradients of zero, in both senses: the same steps along a sum of zero, where λQ and the
-optimiser act alone (zero), and the mechanism fed with zeros, where its noise acts too (noise).
+the fleet then solve their user vectors with this Q and predict their later launches. A mechanism
+is useful if their HR@5 is above that of three controls: Q frozen at its start (frozen); the same
+steps with a gradient sum of zero, where only λQ and the optimiser act (zero); and zero gradients
+encoded by the mechanism, where its noise acts too (noise).
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ import numpy as np
 from scipy.stats import t as student
 
 from nextapp.data import Split, synthetic
-from nextapp.evaluation import exam, preset_named
+from nextapp.evaluation import exam, find_preset
 from nextapp.evaluation.dynamic import FROZEN, ZERO
-from nextapp.evaluation.intervals import LEVEL
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
+from nextapp.fleet.devices import check_device
 from nextapp.fleet.rounds import fleet_phones, play_round, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
+from nextapp.intervals import LEVEL
 from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
 from nextapp.names import unknown
 from nextapp.predictors import Training
@@ -32,16 +33,15 @@ from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.dynamic import PRIVATE
-from nextapp.studies.mechanisms import NONE, simulated_mechanism
+from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
 from nextapp.studies.simulation import HeldOutPhones
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
 NOISE = "noise"
 MECHANISMS = (
-    "laplace", "duchi", "harmony", "kashin", "qharmony-paper", "qharmony", "hybrid", "simhash",
-    "privunit", "codebook",
+    "laplace", "laplace-l1", "duchi", "harmony", "kashin", "qharmony-printed", "qharmony",
+    "hybrid", "simhash", "privunit", "codebook",
 )  # fmt: skip
 
 _STAND_INS = 400
@@ -49,14 +49,15 @@ _STAND_INS = 400
 
 @dataclass(frozen=True)
 class PhonesNeeded:
-    """What is tried.
+    """Settings of the study.
 
-    Every mechanism takes ``rounds`` steps, each a report of ``epsilon`` from every phone. Its
-    learning rate is the best of ``rates`` on the ``validation`` phones of a world of its own, with
-    ``seed``; so are those of the controls none and zero. It is chosen for every number of phones up
-    to ``tune_up_to``; beyond, the last one chosen serves, and so does its control of noise. What is
-    measured are ``sample`` phones in each of ``seeds`` other worlds. Mechanisms whose sum of
-    reports has no cheap law are played up to ``exact_up_to`` phones.
+    Every mechanism trains for ``rounds`` rounds; in each, every phone reports with ``epsilon``. A
+    world is one simulated population with its own seed. The learning rate is the best of ``rates``
+    on the ``validation`` phones of a separate world with ``seed``; so are those of the controls
+    none and zero. It is chosen for every number of phones up to ``tune_up_to``; larger fleets use
+    the last choice, and its noise control. HR@5 is measured on ``sample`` phones in each of
+    ``seeds`` other worlds. Mechanisms whose sum of reports has no cheap distribution to draw from
+    are run with at most ``exact_up_to`` phones.
     """
 
     epsilon: float
@@ -80,26 +81,26 @@ class PhonesNeeded:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}.")
         if not self.phones or min(self.phones) < 1 or list(self.phones) != sorted({*self.phones}):
-            raise ValueError(f"phones must be numbers that rise, from 1 on, got {self.phones}.")
+            raise ValueError(f"phones must be increasing numbers >= 1, got {self.phones}.")
         if self.seeds < 2:
             raise ValueError(f"seeds must be 2 or more for an interval, got {self.seeds!r}.")
         if not self.rates:
             raise ValueError("rates must name at least one learning rate.")
         if self.tune_up_to < self.phones[0]:
             raise ValueError(
-                f"tune_up_to must reach the smallest fleet of {self.phones[0]:,} phones, got "
-                f"{self.tune_up_to:,}."
+                f"tune_up_to must be at least the smallest number of phones, {self.phones[0]:,}, "
+                f"got {self.tune_up_to:,}."
             )
         for name in self.mechanisms:
-            if name not in PRIVATE:
-                raise ValueError(unknown("mechanism", name, PRIVATE))
+            if name not in FORMS:
+                raise ValueError(unknown("mechanism", name, FORMS))
 
     def sizes(self, name: str) -> list[int]:
-        """The numbers of phones with which a mechanism is played."""
-        quick = name in (NONE, *LAWS, *CHEAP)
+        """The numbers of phones with which a mechanism is run."""
+        quick = name == NONE or FORMS[name].mechanism in (*LAWS, *CHEAP)
         return [n for n in self.phones if quick or n <= self.exact_up_to]
 
-    def resolved(self) -> dict[str, Any]:
+    def as_plain_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("phones", "mechanisms", "rates"):
             values[name] = list(values[name])
@@ -107,15 +108,15 @@ class PhonesNeeded:
 
 
 class _World:
-    """The phones of one seed: a fleet of any size up to the largest, and phones outside it."""
+    """The phones of one seed: a fleet up to the largest size, and phones outside it."""
 
-    def __init__(self, study: PhonesNeeded, seed: int, n_outside: int) -> None:
+    def __init__(self, study: PhonesNeeded, seed: int, n_outside: int, device: str = "cpu") -> None:
+        self.device = device
         most = max(study.phones)
         parameters = synthetic.fleet_parameters(most + n_outside, study.apps, study.days)
-        starts, apps = synthetic.histories(parameters, seed, 0, most)
-        self.fleet = Fleet.of_histories(starts, apps, study.apps)
+        self.fleet = Fleet.of_synthetic(parameters, seed, 0, most)
         outside = synthetic.make(parameters, seed, first=most)
-        test = exam(outside, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+        test = exam(outside, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
         self.held_out = HeldOutPhones(test, Fleet.of_log(test.history), seed)
         self.seed = seed
         self.study = study
@@ -129,21 +130,25 @@ class _World:
 
     def mechanism(self, name: str) -> Mechanism:
         study = self.study
-        return simulated_mechanism(name, study.epsilon, study.apps, study.training.dim, self._clips)
+        return mechanism_for_simulation(
+            name, study.epsilon, study.apps, study.training.dim, self._clips
+        )
 
     def hit_rates(self, name: str, n_phones: int, rate: float, *, empty: bool = False) -> Floats:
-        """HR@5 of the phones outside after training through a mechanism, or by `ZERO` alone.
+        """HR@5 of the phones outside after training with a mechanism, or with the control `ZERO`.
 
-        With `empty` phones nothing but the mechanism's noise moves Q, and λQ.
+        With `empty` the phones have no launches: only the mechanism's noise and λQ change Q.
         """
         training = self.study.training
         optimiser = OPTIMISERS[training.optimiser](rate)
-        made = self.mechanism(NONE if name == ZERO else name)
-        server = SeqMFLearner(self.begin.app_vectors, training.model, optimiser, made)
+        mechanism = self.mechanism(NONE if name == ZERO else name)
+        server = SeqMFLearner(self.begin.app_vectors, training.model, optimiser, mechanism)
         fleet = self.fleet.shard(0, n_phones)
         if empty:
             fleet = Fleet.without_launches(n_phones, fleet.n_apps)
-        phones = zero_phones if name == ZERO else fleet_phones(fleet, made, self.seed)
+        phones = (
+            zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed, self.device)
+        )
         for _ in range(self.study.rounds):
             play_round(server, phones)
         return self.held_out.hit_rates(server.broadcast)
@@ -151,9 +156,9 @@ class _World:
 
 @dataclass(frozen=True, eq=False)
 class PhonesNeededResult:
-    """HR@5 of the phones outside, by (mechanism, number of phones): one array a world.
+    """HR@5 of the phones outside, by (mechanism, number of phones): one array per world.
 
-    ``noise`` is that of the mechanism fed with zeros, at the numbers for which rates were chosen.
+    ``noise`` has the control noise, for the numbers of phones for which rates were chosen.
     """
 
     study: PhonesNeeded
@@ -164,7 +169,7 @@ class PhonesNeededResult:
     zero: Sequence[Floats]
 
     def figures(self, name: str, n_phones: int) -> dict[str, dict[str, float]]:
-        """HR@5 and its gains, each a mean over worlds with an interval."""
+        """HR@5 and its gains over the controls, each a mean over worlds with an interval."""
         own = self.hit_rates[name, n_phones]
         sizes = [n for each, n in self.noise if each == name and n <= n_phones]
         noise = self.noise[name, max(sizes)] if sizes else self.zero
@@ -176,9 +181,9 @@ class PhonesNeededResult:
         return dict(zip(names, _over_worlds(compared), strict=True))
 
     def answer(self, name: str) -> int | None:
-        """The smallest number from which on the mechanism beats all controls; None if none.
+        """The number of phones from which the mechanism beats all controls, or None.
 
-        It beats a control where the interval of its gain lies above 0.
+        It beats a control if the interval of its gain lies above 0.
         """
         best = None
         for n_phones in reversed(self.study.sizes(name)):
@@ -202,7 +207,7 @@ class PhonesNeededResult:
                 },
                 "rate": [self.rates[name, n] for n in study.sizes(name)],
                 "epsilon_spent": None
-                if name in (NONE, "qharmony-paper")
+                if name == NONE or FORMS[name].unsafe
                 else study.rounds * study.epsilon,
             }
         controls = _over_worlds(
@@ -218,35 +223,37 @@ class PhonesNeededResult:
             "largest_tried": {name: max(study.sizes(name), default=0) for name in names},
             "intervals": "95 %, Student's t over worlds; gains are paired in each world",
             "data": "synthetic phones, not data of people",
-            "settings": study.resolved(),
+            "settings": study.as_plain_values(),
             "seed": study.seed,
             "versions": versions(),
         }
 
 
-def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
-    """Choose the rates in a world of its own, then measure in the others."""
+def run(study: PhonesNeeded, report: Progress = silent, device: str = "cpu") -> PhonesNeededResult:
+    """Choose the learning rates in a separate world, then measure in the others."""
+    check_device(device)
     pairs = [(name, n) for name in (NONE, *study.mechanisms) for n in study.sizes(name)]
     tuned = [(ZERO, 0), *(pair for pair in pairs if pair[1] <= study.tune_up_to)]
     total = study.seeds * (len(pairs) + 1) + len(study.rates) * len(tuned)
     done = 0
 
-    def told(what: str) -> None:
+    def report_step(what: str) -> None:
         nonlocal done
         report(what, done, total)
         done += 1
 
     report("making phones", 0, total)
-    tuning = _World(study, study.seed, study.validation)
+    tuning = _World(study, study.seed, study.validation, device)
     rates: dict[tuple[str, int], float] = {}
     for name, n in tuned:
         found = []
         for rate in study.rates:
-            told(f"rate of {name}, {n:,} phones")
+            report_step(f"rate of {name}, {n:,} phones")
             found.append(float(tuning.hit_rates(name, n, rate).mean()))
         rates[name, n] = study.rates[int(np.argmax(found))]
     for name, n in pairs:
-        rates.setdefault((name, n), rates[name, max(size for each, size in tuned if each == name)])
+        largest = max(size for other, size in tuned if other == name)
+        rates.setdefault((name, n), rates[name, largest])
     del tuning
     hit_rates: dict[tuple[str, int], list[Floats]] = {pair: [] for pair in pairs}
     noise: dict[tuple[str, int], list[Floats]] = {
@@ -254,12 +261,12 @@ def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
     }
     frozen, zero = [], []
     for number in range(study.seeds):
-        world = _World(study, study.seed + 1 + number, study.sample)
+        world = _World(study, study.seed + 1 + number, study.sample, device)
         frozen.append(world.frozen)
-        told(f"{ZERO}, world {number + 1}")
+        report_step(f"{ZERO}, world {number + 1}")
         zero.append(world.hit_rates(ZERO, 0, rates[ZERO, 0]))
         for name, n in pairs:
-            told(f"{name}, {n:,} phones, world {number + 1}")
+            report_step(f"{name}, {n:,} phones, world {number + 1}")
             hit_rates[name, n].append(world.hit_rates(name, n, rates[name, n]))
             if (name, n) in noise:
                 alone = world.hit_rates(name, n, rates[name, n], empty=True)
@@ -270,8 +277,8 @@ def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
 def _over_worlds(by_world: Sequence[Floats]) -> list[dict[str, float]]:
     """For each column the mean over worlds and its 95 % interval by Student's t.
 
-    Worlds differ in their phones, their Q at the start and all draws of the mechanism, and one draw
-    of noise is shared by all phones of a world: so worlds, not phones, are the independent tries.
+    Worlds differ in their phones, their initial Q and all random bits of the mechanism. All phones
+    of a world share the same noise in Q: so worlds, not phones, are the independent samples.
     """
     means = np.array([each.mean(axis=0) for each in by_world])
     n = len(means)

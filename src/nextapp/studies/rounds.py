@@ -1,7 +1,7 @@
-"""Federated rounds over the phones of a log, compiled: what the lab trains with.
+"""Federated rounds over the phones of a log, compiled: used for training in all studies.
 
-The same rounds as `nextapp.predictors.factorised.train`, which plays them by `Device` and
-`SeqMFLearner` as they run on phones; held to it by a test (float64, 1e-9).
+The same rounds as `nextapp.predictors.factorised.train`, which runs them with `PhoneCore` and
+`SeqMFLearner` as on phones; a test checks that both agree (float64, 1e-9).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from nextapp.data import LaunchLog
+from nextapp.data.cutting import launches_in_window
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import play_round, training_phones
 from nextapp.fleet.stepping import solve_user_vectors
@@ -16,6 +17,7 @@ from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
 from nextapp.predictors import SeqMF, Training
 from nextapp.predictors.factorised import ROUND
 from nextapp.privacy import mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Floats
 
@@ -45,27 +47,43 @@ class Rounds:
         play_round(self._server, self._phones)
 
     def user_vectors(self) -> Floats:
-        """Those of all phones, solved against the app vectors in hand."""
+        """The user vectors of all phones, solved with the current app vectors."""
         found = solve_user_vectors(self.fleet, self.broadcast)
         if not np.isfinite(found).all():
             raise FloatingPointError(
-                f"round {self.broadcast.round} gives user vectors that are not finite. Lower the "
+                f"user vectors are not finite after round {self.broadcast.round}: lower the "
                 f"learning rate."
             )
         return found
 
 
 class LabSeqMF(SeqMF):
-    """`SeqMF`, trained by compiled rounds."""
+    """`SeqMF`, trained by compiled rounds.
+
+    With a ``window``, each phone learns only from this many days before its last launch, the t of
+    the paper's H_u^(t).
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        seed: int,
+        name: str = "seqmf",
+        progress: Progress = silent,
+        *,
+        window: float = 0.0,
+    ) -> None:
+        super().__init__(training, seed, name, progress)
+        self.window = window
 
     def fit(self, history: LaunchLog) -> None:
-        rounds = Rounds(history, self.training, self.seed)
+        rounds = Rounds(launches_in_window(history, self.window), self.training, self.seed)
         for done in range(self.training.rounds):
             rounds.play()
             self.progress(ROUND, done + 1, self.training.rounds)
         self.take(rounds)
 
     def take(self, rounds: Rounds) -> None:
-        """Predict with what these rounds have come to."""
+        """Predict with the vectors that these rounds have trained."""
         self.app_vectors = rounds.broadcast.app_vectors
         self.user_vectors = rounds.user_vectors()

@@ -1,7 +1,8 @@
-"""Settings of an experiment: from TOML or options, checked, written beside every result."""
+"""Settings of an experiment: read from TOML or options, checked, and stored with every result."""
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -10,13 +11,15 @@ from importlib.metadata import version
 from typing import Any, TypeVar
 
 from nextapp.data import Split, synthetic
-from nextapp.evaluation import preset_named
+from nextapp.evaluation import find_preset
 from nextapp.names import unknown
 from nextapp.predictor import ABLATIONS, DEFAULT, without
 from nextapp.predictors import (
     MFU,
     MRU,
+    PPM,
     SR,
+    AppUsage2Vec,
     Ceiling,
     NextApp,
     OnlineMFU,
@@ -25,15 +28,17 @@ from nextapp.predictors import (
     OnlineSROnDevice,
     Predictor,
     Random,
+    Ranker,
     SROnDevice,
+    SROnDeviceByS,
     Training,
     frozen,
-    pooled,
-    pooled_without_pairs,
+    pool_phones,
+    pool_phones_without_pairs,
     without_sequence,
 )
 from nextapp.progress import Progress, silent
-from nextapp.settings import check_keys, settings_from, typed
+from nextapp.settings import check_keys, check_type, settings_from
 from nextapp.studies import crowd_rounds
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
@@ -41,32 +46,41 @@ from nextapp.wire import ModelSettings
 T = TypeVar("T")
 
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
-# Forms of nextapp that are measured when named: without the crowd, with SeqMF's score, with a crowd
-# learnt by gradients in place of counts, and with each ingredient switched off.
-ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online")  # learn through the test part
+# Measured only if named: rivals that keep learning in the test part, rivals trained on the given
+# log, and variants of nextapp: without the crowd, with SeqMF's score, with a crowd learnt from
+# gradients instead of counts, and with each ingredient switched off.
+ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online", "ppm")
+TRAINED = ("ranker", "appusage2vec")
 VARIANTS = (
+    "sr-od-su",
     *ONLINE,
+    *TRAINED,
     "nextapp-alone",
     "nextapp-taste",
     "nextapp-no-pairs",
     *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
-CEILING = "ceiling"  # measured when named: what anyone could reach on synthetic data
+CEILING = "ceiling"  # measured only if named: the best possible predictor of synthetic data
 KNOWN = (*MODELS, *VARIANTS, CEILING)
 TASTE = 0.3  # weight of SeqMF's score in nextapp-taste, in standard deviations
 _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
 
 DEFAULT_SPLITS = {"synthetic:lsapp": "days:222,7,14", "synthetic:app-usage": "days:6,1,1"}
+PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # whatever the data
 
-# MF wants a stronger pull to zero than SeqMF: better on each of the four logs tried.
+# MF needs a stronger regularisation than SeqMF: better on each of the four logs tried.
 MF = without_sequence(Training(ModelSettings(lam=1.0)))
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to measure. ``tune`` trials choose the settings of MF and of SeqMF first, if > 0."""
+    """What to measure. If ``tune`` > 0, MF and SeqMF are first tuned with this many trials each.
+
+    ``window``: the phones of MF and SeqMF learn only from this many days before their last launch;
+    0: from all history.
+    """
 
     data: str
     split: str = ""
@@ -74,15 +88,16 @@ class Experiment:
     models: tuple[str, ...] = MODELS
     seed: int = 0
     tune: int = 0
+    window: float = 0.0
     seqmf: Training = Training()
     mf: Training = MF
 
     def __post_init__(self) -> None:
         if not self.split:
             default = DEFAULT_SPLITS.get(self.data.split(",")[0], "fraction:0.8,0,0.2")
-            object.__setattr__(self, "split", default)
+            object.__setattr__(self, "split", PRESET_SPLITS.get(self.preset, default))
         Split.parse(self.split)
-        preset_named(self.preset)
+        find_preset(self.preset)
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
         for name in self.models:
@@ -90,15 +105,17 @@ class Experiment:
                 raise ValueError(unknown("model", name, KNOWN))
         check_ceiling(self.models, self.data)
         if len(set(self.models)) < len(self.models):
-            raise ValueError(f"a model can stand in the table once, got {', '.join(self.models)}.")
+            raise ValueError(f"every model may be named once, got {', '.join(self.models)}.")
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {self.seed!r}.")
         if self.tune < 0:
             raise ValueError(f"tune must be a number of trials >= 0, got {self.tune!r}.")
+        if not (math.isfinite(self.window) and self.window >= 0):
+            raise ValueError(f"window must be a number of days >= 0, got {self.window!r}.")
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
-    def resolved(self) -> dict[str, Any]:
-        """All settings as plain values, the form a TOML file takes."""
+    def as_plain_values(self) -> dict[str, Any]:
+        """All settings as plain values, as in a TOML file."""
         return {
             "data": self.data,
             "split": self.split,
@@ -106,38 +123,45 @@ class Experiment:
             "models": list(self.models),
             "seed": self.seed,
             "tune": self.tune,
+            "window": self.window,
             "seqmf": training_values(self.seqmf),
             "mf": training_values(self.mf),
         }
 
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
-        """The predictors named, not fitted yet."""
+        """New predictors for all models of the experiment, not fitted yet."""
+
+        def lab_model(training: Training, name: str) -> LabSeqMF:
+            return LabSeqMF(training, self.seed, name, progress, window=self.window)
+
         makers: dict[str, Callable[[], Predictor]] = {
             "random": Random,
             "mru": MRU,
             "mfu": MFU,
             "sr": SR,
             "sr-od": SROnDevice,
+            "sr-od-su": SROnDeviceByS,
             "mru-online": OnlineMRU,
             "mfu-online": OnlineMFU,
             "sr-online": OnlineSR,
             "sr-od-online": OnlineSROnDevice,
-            "mf": lambda: LabSeqMF(self.mf, self.seed, "mf", progress),
-            "seqmf": lambda: LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
-            "seqmf-frozen": lambda: LabSeqMF(
-                frozen(self.seqmf), self.seed, "seqmf-frozen", progress
-            ),
+            "ppm": PPM,
+            "ranker": lambda: Ranker(self.seed),
+            "appusage2vec": lambda: AppUsage2Vec(self.seed),
+            "mf": lambda: lab_model(self.mf, "mf"),
+            "seqmf": lambda: lab_model(self.seqmf, "seqmf"),
+            "seqmf-frozen": lambda: lab_model(frozen(self.seqmf), "seqmf-frozen"),
             CEILING: lambda: Ceiling(synthetic.parse(self.data), self.seed),
-            "nextapp": lambda: NextApp(crowd=pooled),
+            "nextapp": lambda: NextApp(crowd=pool_phones),
             "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
             "nextapp-no-pairs": lambda: NextApp(
-                name="nextapp-no-pairs", crowd=pooled_without_pairs
+                name="nextapp-no-pairs", crowd=pool_phones_without_pairs
             ),
             "nextapp-taste": lambda: NextApp(
                 replace(DEFAULT, taste=TASTE),
                 "nextapp-taste",
                 LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
-                pooled,
+                pool_phones,
             ),
         }
         for way in crowd_rounds.WAYS:
@@ -145,15 +169,15 @@ class Experiment:
             makers[f"nextapp-{way}"] = partial(NextApp, name=f"nextapp-{way}", crowd=learnt)
         for ingredient in ABLATIONS:
             name = f"nextapp-no-{ingredient}"
-            makers[name] = partial(NextApp, without(ingredient), name, crowd=pooled)
+            makers[name] = partial(NextApp, without(ingredient), name, crowd=pool_phones)
         return [makers[name]() for name in self.models]
 
 
 def check_ceiling(models: tuple[str, ...], data: str) -> None:
-    """The ceiling knows by which odds synthetic phones draw, and nothing of any other log."""
+    """Refuse the ceiling on real logs: it needs the probabilities behind synthetic data."""
     if CEILING in models and not data.startswith("synthetic:"):
         raise ValueError(
-            f"ceiling knows only synthetic data, such as synthetic:lsapp, got {data!r}."
+            f"the model ceiling needs synthetic data, such as synthetic:lsapp, got {data!r}."
         )
 
 
@@ -163,24 +187,24 @@ def training_values(training: Training) -> dict[str, Any]:
 
 
 def training_from(values: Mapping[str, Any], where: str, base: Training) -> Training:
-    """`base` with these values; the keys of the model and of its training stand side by side."""
+    """`base` with these values; keys of the model and of its training are in one flat table."""
     check_keys(values, [*_MODEL_KEYS, *_TRAINING_KEYS], f"[{where}]: ")
     types = {key: type(default) for key, default in training_values(base).items()}
-    given = {key: typed(value, types[key], f"{where}.{key}") for key, value in values.items()}
+    given = {key: check_type(value, types[key], f"{where}.{key}") for key, value in values.items()}
     model = replace(base.model, **{key: given[key] for key in _MODEL_KEYS if key in given})
     return replace(base, model=model, **{key: given[key] for key in _TRAINING_KEYS if key in given})
 
 
 def experiment_from(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from plain values, as a TOML file gives them."""
+    """An experiment from plain values, as in a TOML file."""
     return settings_on_data(Experiment, values)
 
 
 def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
-    """Settings that name data, and how MF and SeqMF are trained."""
+    """Settings of a study on data, with the training of MF and SeqMF."""
     check_keys(values, [each.name for each in fields(kind)])  # type: ignore[arg-type]
     if "data" not in values:
-        raise ValueError("the settings name no data: a file, or 'synthetic:lsapp'.")
+        raise ValueError("the settings must name data: a file, or for example 'synthetic:lsapp'.")
     trained = {
         key: partial(training_from, where=key, base=base)
         for key, base in (("seqmf", Training()), ("mf", MF))
@@ -189,6 +213,6 @@ def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
 
 
 def versions() -> dict[str, str]:
-    """What a result was made with."""
+    """The versions of Python, nextapp and its libraries."""
     packages = ("nextapp", "numpy", "polars", "numba", "scipy")
     return {"python": platform.python_version()} | {name: version(name) for name in packages}

@@ -1,7 +1,7 @@
-"""A fleet of synthetic phones trains a common Q, round by round, on one machine or many.
+"""A fleet of synthetic phones trains a common Q, round by round, on one machine or several.
 
-Every draw is keyed by (seed, phone, round), so a run that was killed goes on from its last
-checkpoint to the same Q, whatever the threads or shards.
+All random numbers are keyed by (seed, phone, round), so a killed run that resumes from its last
+checkpoint ends with the same Q, for any number of threads or shards.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from typing import Any, Protocol
 import numpy as np
 
 from nextapp.data import Split, synthetic
-from nextapp.evaluation import Exam, exam, preset_named
-from nextapp.evaluation.intervals import bootstrap_means, interval
-from nextapp.evaluation.static import answered, user_means
+from nextapp.evaluation import Exam, exam, find_preset
+from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.participation import Attendance, Participation, outcomes, tally
-from nextapp.fleet.reporting import Sums, sum_reports
-from nextapp.fleet.rounds import ReportSum, estimated_sum, play_round
+from nextapp.fleet.devices import PlacedFleet, check_device, place_fleet
+from nextapp.fleet.participation import REASONS, Attendance, Participation, tally
+from nextapp.fleet.reporting import Sums
+from nextapp.fleet.rounds import ReportSum, estimate_sum, play_round
 from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, random_vectors, read_checkpoint
 from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.storage import write_atomically
-from nextapp.studies.mechanisms import simulated_mechanism
+from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
 from nextapp.wire import Broadcast, Floats, pack, unpack
 
-PUBLIC_PHONES = 400  # synthetic phones of another seed, from which the default clip is taken
+PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip
 REPORT_GRADIENTS = tuple(name for name in MECHANISMS if name not in FREQUENCY_MECHANISMS)
 
 
@@ -47,11 +48,12 @@ REPORT_GRADIENTS = tuple(name for name in MECHANISMS if name not in FREQUENCY_ME
 class Settings:
     """A simulated federation.
 
-    ``mode`` is ``exact``, ``law``, or ``auto``: law where the mechanism has one. ``clip`` None
-    takes the median norm of the gradients of 400 public synthetic phones, drawn with another seed.
-    ``sample`` phones outside the federation measure HR@5: they solve their user vectors from the
-    first four fifths of their launches and predict the rest. ``zero_gradients`` is the control in
-    which every phone reports a gradient of zero.
+    ``mode`` is ``exact`` (simulate every report), ``law`` (draw the sum of the reports from its
+    distribution), or ``auto``: law where the mechanism has one. With ``clip`` None the clip is the
+    median norm of the gradients of 400 public synthetic phones, drawn with another seed. HR@5 is
+    measured on ``sample`` phones outside the federation: they solve their user vectors from the
+    first four fifths of their launches and predict the last fifth. ``zero_gradients`` is the
+    control in which every phone reports a gradient of zero.
     """
 
     phones: int
@@ -86,9 +88,8 @@ class Settings:
             )
         if self.mechanism in FREQUENCY_MECHANISMS:
             raise ValueError(
-                f"{self.mechanism} reports shares of transitions, not gradients, so there is no "
-                f"step on the app vectors to simulate: `nextapp coldstart` says what such reports "
-                f"are worth."
+                f"{self.mechanism} reports shares of transitions, not gradients, so it cannot "
+                f"train app vectors: use `nextapp coldstart` to measure what it is worth."
             )
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, REPORT_GRADIENTS))
@@ -102,7 +103,7 @@ class Settings:
 
     @property
     def parameters(self) -> synthetic.Parameters:
-        """Of the fleet and of the sample, whose phones come after it."""
+        """Parameters of all phones: first the fleet, then the sample outside it."""
         return synthetic.fleet_parameters(self.phones + self.sample, self.apps, self.days)
 
     @property
@@ -112,85 +113,95 @@ class Settings:
         return cheapest_mode(self.mechanism)
 
     def build_mechanism(self, clip: float) -> Mechanism:
-        return simulated_mechanism(self.mechanism, self.epsilon, self.apps, self.dim, clip)
+        return mechanism_for_simulation(self.mechanism, self.epsilon, self.apps, self.dim, clip)
 
 
 class World(Protocol):
     """Where the phones are: in this process, in files, on other machines."""
 
     def play(
-        self, broadcast: Broadcast, made: Mechanism, settings: Settings
+        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
     ) -> tuple[Sums, dict[str, int]]:
-        """One round: the sum of the reports, and what became of the phones."""
+        """One round: the sum of the reports, and the number of phones by outcome."""
         ...
 
     def attendance(self) -> list[Attendance]: ...
 
 
 class LocalWorld:
-    """Shards in this process; kept in memory, or made anew from their recipes each round."""
+    """Shards in this process; kept in memory, or rebuilt from their recipes each round.
 
-    def __init__(self, shards: Iterable[Recipe], n_world: int, *, keep: bool, empty: bool) -> None:
+    They run on a `device` of `nextapp.fleet.devices`.
+    """
+
+    def __init__(
+        self,
+        shards: Iterable[Recipe],
+        n_world: int,
+        *,
+        keep: bool,
+        empty: bool,
+        device: str = "cpu",
+    ) -> None:
+        check_device(device)
+        self.device = device
         self.shards = list(shards)
         self.n_world = n_world
         self.keep = keep
         self.empty = empty
-        self._made: dict[int, Fleet] = {}
+        self._placed: dict[int, PlacedFleet] = {}
         self._attendance = [Attendance.fresh(shard.last - shard.first) for shard in self.shards]
 
     def attendance(self) -> list[Attendance]:
         return self._attendance
 
     def play(
-        self, broadcast: Broadcast, made: Mechanism, settings: Settings
+        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
     ) -> tuple[Sums, dict[str, int]]:
         total: Sums | None = None
         counts: dict[str, int] = {}
         for number, attendance in enumerate(self._attendance):
             fleet = self._fleet(number)
-            found = outcomes(
-                settings.participation,
-                len(fleet),
-                fleet.first_phone,
-                self.n_world,
-                broadcast.round,
-                settings.seed,
-                attendance,
-            )
-            reporting = found == 0
-            attendance.record(reporting, broadcast.round)
-            sums = sum_reports(
-                fleet,
-                broadcast,
-                made,
-                settings.seed,
-                np.zeros((len(fleet), broadcast.dim), np.float32),
-                reporting,
-                mode=settings.played_mode,
-                dtype=np.float32,
+            found, reporting = self._take_part(fleet, attendance, broadcast.round, settings)
+            sums = fleet.sum_reports(
+                broadcast, mechanism, settings.seed, reporting, mode=settings.played_mode
             )
             total = sums if total is None else total + sums
-            for reason, n in tally(found).items():
+            for reason, n in found.items():
                 counts[reason] = counts.get(reason, 0) + n
         if total is None:
             raise ValueError("a world has at least one shard.")
         return total, counts
 
-    def _fleet(self, number: int) -> Fleet:
-        if number in self._made:
-            return self._made[number]
+    def _take_part(
+        self, fleet: PlacedFleet, attendance: Attendance, round_: int, settings: Settings
+    ) -> tuple[dict[str, int], Any]:
+        """The outcomes of a shard's phones, and a mask of those that report (None: all)."""
+        if settings.participation == Participation():  # every phone reports
+            attendance.record(slice(None), round_)
+            return tally(np.zeros(0, np.int8)) | {REASONS[0]: len(fleet)}, None
+        found = fleet.outcomes(
+            settings.participation, self.n_world, round_, settings.seed, attendance
+        )
+        attendance.record(found == 0, round_)
+        return tally(found), found == 0
+
+    def _fleet(self, number: int) -> PlacedFleet:
+        if number in self._placed:
+            return self._placed[number]
         recipe = self.shards[number]
         fleet = recipe.build()
         if self.empty:
             fleet = Fleet.without_launches(len(fleet), fleet.n_apps, fleet.first_phone)
+        placed = place_fleet(fleet, self.device)
         if self.keep:
-            self._made[number] = fleet
-        return fleet
+            self._placed[number] = placed
+        return placed
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPhones:
-    """Phones outside the federation on which a Q is measured."""
+    """Phones outside the federation, used to evaluate Q."""
 
     test: Exam
     fleet: Fleet
@@ -199,7 +210,7 @@ class HeldOutPhones:
     @classmethod
     def of(cls, settings: Settings) -> HeldOutPhones:
         log = synthetic.make(settings.parameters, settings.seed, first=settings.phones)
-        test = exam(log, Split.parse("fraction:0.8,0,0.2"), preset_named("honest"))
+        test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
         return cls(test, Fleet.of_log(test.history), settings.seed)
 
     def hit_rates(self, broadcast: Broadcast) -> Floats:
@@ -207,12 +218,12 @@ class HeldOutPhones:
         user_vectors = solve_user_vectors(self.fleet, broadcast)
         predictor = SeqMF(Training(broadcast.settings, broadcast.dim), self.seed)
         predictor.app_vectors, predictor.user_vectors = broadcast.app_vectors, user_vectors
-        values = answered(self.test, predictor, ["HR@5"])
+        values = score_predictions(self.test, predictor, ["HR@5"])
         return user_means(self.test, values, np.ones(len(values), bool))[:, 0]
 
 
 def public_clip(settings: Settings, broadcast: Broadcast) -> float:
-    """The median norm of F(u) over public synthetic phones, drawn with a seed of their own."""
+    """The median norm of F(u) over public synthetic phones, drawn with another seed."""
     population = synthetic.fleet_parameters(PUBLIC_PHONES, settings.apps, settings.days)
     ball = settings.build_mechanism(1.0).ball
     clips = public_clips(population, public_seed(settings.seed), broadcast)
@@ -227,11 +238,14 @@ def run(
     world: World | None = None,
     folder: Path | None = None,
     on_round: OnRound = lambda record: None,
+    device: str = "cpu",
 ) -> dict[str, Any]:
-    """Play the rounds; with a `folder`, from its last checkpoint if it is of the same settings.
+    """Run the rounds; with a `folder`, save checkpoints there and resume from the last one.
 
-    `on_round` gets each round's record as it is done.
+    `on_round` is called with each round's record. Without a `world` the phones are simulated in
+    this process, on this `device`.
     """
+    check_device(device)
     start_vectors = random_vectors(
         settings.apps,
         settings.dim,
@@ -240,7 +254,7 @@ def run(
     )
     begin = Broadcast(0, start_vectors, settings.training.model)
     clip = settings.clip if settings.clip is not None else public_clip(settings, begin)
-    made = settings.build_mechanism(clip)
+    mechanism = settings.build_mechanism(clip)
     held_out = HeldOutPhones.of(settings)
     frozen = held_out.hit_rates(begin)
     world = world or LocalWorld(
@@ -248,24 +262,25 @@ def run(
         settings.phones,
         keep=settings.keep_shards,
         empty=settings.zero_gradients,
+        device=device,
     )
     optimiser = OPTIMISERS[settings.training.optimiser](settings.training.rate)
     described = as_values(settings)
     saved = _Checkpoint(folder, described) if folder else None
-    server = SeqMFLearner(start_vectors, settings.training.model, optimiser, made)
+    server = SeqMFLearner(start_vectors, settings.training.model, optimiser, mechanism)
     records: list[dict[str, Any]] = []
     if saved and saved.there():
-        server, records = saved.load(optimiser, made, world)
+        server, records = saved.load(optimiser, mechanism, world)
 
     def phones(broadcast: Broadcast) -> ReportSum:
-        sums, outcomes = world.play(broadcast, made, settings)
-        return ReportSum(estimated_sum(sums, made), sums, outcomes)
+        sums, outcomes = world.play(broadcast, mechanism, settings)
+        return ReportSum(estimate_sum(sums, mechanism), sums, outcomes)
 
     while server.broadcast.round < settings.rounds:
         began = time.perf_counter()
         broadcast = server.broadcast
-        told = play_round(server, phones)
-        sums = told.sums
+        played = play_round(server, phones)
+        sums = played.sums
         seconds = time.perf_counter() - began
         rates = held_out.hit_rates(server.broadcast)
         record = {
@@ -274,12 +289,12 @@ def run(
             "seconds": seconds,
             "phones_per_second": settings.phones / seconds,
             "loss": sums.loss / max(1, sums.n_reports),
-            "cosine": told.cosine,
-            **_measured(rates, frozen, settings.seed),
+            "cosine": played.cosine,
+            **_measure(rates, frozen, settings.seed),
             "bytes_up": sums.n_bytes_up,
-            "bytes_down": told.outcomes["reports"] * len(broadcast.to_bytes()),
-            "epsilon_spent": _spent(world, made),
-            "outcomes": told.outcomes,
+            "bytes_down": played.outcomes["reports"] * len(broadcast.to_bytes()),
+            "epsilon_spent": _largest_spent(world, mechanism),
+            "outcomes": played.outcomes,
         }
         records.append(record)
         if saved:
@@ -288,8 +303,8 @@ def run(
     return {
         "settings": described,
         "clip": clip,
-        "guarantee": asdict(made.guarantee),
-        "frozen": _measured(frozen, frozen, settings.seed),
+        "guarantee": asdict(mechanism.guarantee),
+        "frozen": _measure(frozen, frozen, settings.seed),
         "rounds": records,
         "sha256_of_app_vectors": _digest(server.broadcast.app_vectors),
         "seed": settings.seed,
@@ -306,7 +321,7 @@ def as_values(settings: Settings) -> dict[str, Any]:
     return plain
 
 
-def _measured(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:
+def _measure(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:
     low, high = interval(bootstrap_means(np.stack([rates, rates - frozen], axis=1), seed))
     return {
         "hr5": float(rates.mean()),
@@ -316,10 +331,10 @@ def _measured(rates: Floats, frozen: Floats, seed: int) -> dict[str, Any]:
     }
 
 
-def _spent(world: World, made: Mechanism) -> float | str:
-    """The largest sum of ε any phone has spent."""
+def _largest_spent(world: World, mechanism: Mechanism) -> float | str:
+    """The largest total ε spent by any phone."""
     most = max(int(part.n_reports.max(initial=0)) for part in world.attendance())
-    epsilon = made.guarantee.epsilon
+    epsilon = mechanism.guarantee.epsilon
     return most * epsilon if math.isfinite(epsilon) else "no bound"
 
 
@@ -328,7 +343,7 @@ def _digest(vectors: Floats) -> str:
 
 
 class _Checkpoint:
-    """A folder whose `checkpoint.json` names the round that is whole; it is replaced last."""
+    """A folder whose `checkpoint.json` names the last complete round; it is written last."""
 
     def __init__(self, folder: Path, described: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -354,7 +369,7 @@ class _Checkpoint:
             old.unlink(missing_ok=True)
 
     def load(
-        self, optimiser: Optimiser, made: Mechanism, world: World
+        self, optimiser: Optimiser, mechanism: Mechanism, world: World
     ) -> tuple[SeqMFLearner, list[dict[str, Any]]]:
         about = json.loads(self.file.read_text(encoding="utf-8"))
         if about["settings"] != self.described:
@@ -362,15 +377,15 @@ class _Checkpoint:
                 key for key in self.described if about["settings"].get(key) != self.described[key]
             )
             raise ValueError(
-                f"{self.folder} holds a checkpoint of other settings ({', '.join(changed)}): give "
-                f"the same ones to go on, or another folder to start anew."
+                f"{self.folder} has a checkpoint with other settings ({', '.join(changed)}): give "
+                f"the same settings to go on, or another folder to start from the beginning."
             )
         columns, _ = unpack(self._attendance(about["round"]).read_bytes())
         for part, attendance in enumerate(world.attendance()):
             attendance.last_round[:] = columns[f"last_round.{part}"]
             attendance.n_reports[:] = columns[f"n_reports.{part}"]
         state = read_checkpoint(self._server(about["round"]))
-        return SeqMFLearner.restore(state, optimiser, made), about["records"]
+        return SeqMFLearner.restore(state, optimiser, mechanism), about["records"]
 
     def _server(self, number: int) -> Path:
         return self.folder / f"round-{number:06d}.server"

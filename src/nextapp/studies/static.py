@@ -1,4 +1,4 @@
-"""The static experiment: tune if asked to, measure every model, say how it was done."""
+"""The static experiment: tune if wanted, measure every model, record settings and versions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, Split
-from nextapp.evaluation import Evaluation, evaluate, exam, preset_named
+from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.progress import Progress, silent
 from nextapp.studies.settings import CEILING, Experiment, versions
-from nextapp.studies.tuning import TUNED, chosen_settings
+from nextapp.studies.tuning import TUNED, choose_settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class StaticResult:
                 "notes": list(self.evaluation.exam.whole.notes),
             },
             "seed": self.experiment.seed,
-            "settings": self.experiment.resolved(),
+            "settings": self.experiment.as_plain_values(),
             "versions": versions(),
         }
 
@@ -50,16 +50,16 @@ def run(
     report: Progress = silent,
     storage: Path | None = None,
 ) -> StaticResult:
-    """Measure the experiment's models on the log. `report` hears what is done, and how far.
+    """Measure the experiment's models on the log. `report` is a progress callback.
 
-    With a `storage` (an SQLite file) a tuning that was killed goes on where it stood.
+    With a `storage` (an SQLite file) a killed tuning can be resumed.
     """
-    ready = exam(log, Split.parse(experiment.split), preset_named(experiment.preset))
+    ready = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
     if experiment.tune:
         models = tuple(
             model for model in TUNED if any(name.startswith(model) for name in experiment.models)
         )
-        experiment, _ = chosen_settings(log, experiment, report, storage=storage, models=models)
+        experiment, _ = choose_settings(log, experiment, report, storage=storage, models=models)
     current = ""
 
     def announce(name: str) -> None:

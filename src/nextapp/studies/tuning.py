@@ -1,9 +1,9 @@
-"""Choosing the settings of MF and SeqMF by their HR@5 on launches before the test part.
+"""Tuning of MF and SeqMF by their HR@5 on launches before the test part.
 
-A study is a number of slots. Slot s draws its settings with a generator keyed by (seed, s) and by
-what the slots before it found, so one process alone finds the same whenever it is run, and a study
-that was killed goes on as if it had not been. With several processes each slot still has its own
-draws, but what it knows of the others depends on who was done first.
+A study is a number of slots, one trial each. Slot s samples its settings with a generator keyed by
+(seed, s), given the results of the slots before it. So a single process always gives the same
+result, also after it was killed and resumed. With several processes each slot still has its own
+random numbers, but which results it can see depends on timing.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import itertools
 import json
 import multiprocessing
 import os
+import pickle
 import sqlite3
+import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -26,35 +30,36 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from nextapp.data import LaunchLog, Split, collapsed
-from nextapp.evaluation import METRICS, Exam, exam, mark, preset_named
+from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import launches_in_window
+from nextapp.evaluation import METRICS, Exam, exam, find_preset, mark
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.processes import end_with
+from nextapp.studies.processes import deaf_to_ctrl_c, end_with
 from nextapp.studies.rounds import LabSeqMF, Rounds
 from nextapp.studies.settings import Experiment, training_from, training_values
 from nextapp.wire import WireError
 
 HELD_OUT = 1 / 8
-LOOKS = (2, 5, 10, 20)  # rounds after which a trial is looked at, and given up if it lags behind
-STARTUP = 8  # trials that are never given up, for the median to stand on something
+LOOKS = (2, 5, 10, 20)  # rounds after which a trial is measured, and pruned if below the median
+STARTUP = 8  # first trials, which are never pruned, so that there is a median to compare with
 TUNED = ("mf", "seqmf")
-_PATIENCE = 120.0  # seconds to wait for another process to let go of the file
+_PATIENCE = 120.0  # seconds to wait for another process to release the file
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def tuning_exam(log: LaunchLog, experiment: Experiment) -> Exam:
-    """An exam on the launches before the test part only.
+    """An exam that uses only the launches before the test part.
 
-    Where the split has a validation part, it is asked for; else the last eighth of each user's
-    training launches is.
+    It tests on the validation part of the split, or without one on the last eighth of each user's
+    training launches.
     """
-    preset = preset_named(experiment.preset)
+    preset = find_preset(experiment.preset)
     split = Split.parse(experiment.split)
-    parts = split.cut(collapsed(log, inclusive=preset.collapse_inclusive))
+    parts = split.cut(preset.collapse_repeats(log))
     if split.validation == 0:
         return exam(parts.history, Split("fraction", 1 - HELD_OUT, 0, HELD_OUT), preset)
     if split.by == "days":
@@ -64,7 +69,7 @@ def tuning_exam(log: LaunchLog, experiment: Experiment) -> Exam:
 
 
 def wide(trial: optuna.Trial, model: str) -> dict[str, Any]:
-    """The grid of the paper's authors, widened where they left ground open."""
+    """The authors' grid, extended to wider ranges and more settings."""
     optimiser = trial.suggest_categorical("optimiser", ["sgd", "adam"])
     bounds = (1e-4, 1e-1) if optimiser == "adam" else (1e-4, 1.0)
     values = {
@@ -93,7 +98,7 @@ PAPER_GRID: Mapping[str, tuple[Any, ...]] = {
     "rate": (1e-7, 5e-7, 1e-6, 5e-6, 1e-5, 5e-5, 1e-4),
     "optimiser": ("adam", "sgd"),
 }
-# Theirs were not part of the grid: Q from N(0, 0.001²), 4 times all user vectors and 4 steps on Q.
+# Fixed settings of the authors: Q from N(0, 0.001²); 4 times: solve user vectors, 4 steps on Q.
 AS_THE_AUTHORS = {"scale": 0.001, "rounds": 16, "solve_every": 4}
 
 
@@ -112,9 +117,9 @@ GRID_SIZE = int(np.prod([len(values) for values in PAPER_GRID.values()]))
 
 @dataclass(frozen=True)
 class Tuning:
-    """How to choose: ``trials`` of the space ``grid`` for each model, in ``jobs`` processes.
+    """``trials`` of the search space ``grid`` for each model, in ``jobs`` processes.
 
-    0 trials of the paper's grid are all of its points; fewer are drawn from it without repeats.
+    Trials of the paper's grid are sampled without repeats; 0 means all of its points.
     """
 
     trials: int = 100
@@ -147,8 +152,12 @@ class Chosen:
     hit_rate: float
     trials: list[dict[str, Any]]
 
+    def within(self, model: str, trials: int) -> Chosen:
+        """What a tuning with only the first `trials` trials would have chosen."""
+        return _best_of([row for row in self.trials if row["slot"] < trials], model)
 
-def tuned(
+
+def tune(
     log: LaunchLog,
     experiment: Experiment,
     model: str,
@@ -157,15 +166,15 @@ def tuned(
     tuning: Tuning | None = None,
     storage: Path | None = None,
 ) -> Chosen:
-    """The best of the trials for ``model``, 'mf' or 'seqmf'; ``experiment.tune`` unless said.
+    """The best trial for ``model``, 'mf' or 'seqmf'; by default of ``experiment.tune`` trials.
 
-    With a `storage` (an SQLite file) every finished trial is kept, and a study that was killed
-    goes on where it stood. A trial whose training runs to infinity counts as the worst.
+    With a `storage` (an SQLite file) every finished trial is saved, and a killed study can be
+    resumed. A trial whose training diverges gets HR@5 = 0.
     """
     tuning = tuning or Tuning(experiment.tune)
     job = _Job(log, experiment, model, tuning, str(storage) if storage else "")
     if tuning.jobs > 1 and not job.file:
-        raise ValueError("trials in several processes meet in a file: give a storage.")
+        raise ValueError("trials in several processes need a storage file: give a storage.")
     with _quiet():
         study = job.study(create=True)
         _give_up_what_was_running(study)
@@ -175,7 +184,7 @@ def tuned(
         announce()
         for _ in work(job, missing):
             announce()
-        return _chosen(study, model)
+        return _best_trial(study, model)
 
 
 @dataclass(frozen=True)
@@ -193,7 +202,7 @@ class _Announcer:
 
 
 class _Job:
-    """What a process needs to work at a study's slots."""
+    """What a process needs to run the slots of a study."""
 
     def __init__(
         self, log: LaunchLog, experiment: Experiment, model: str, tuning: Tuning, file: str
@@ -210,10 +219,10 @@ class _Job:
 
     def study(self, *, create: bool = False) -> optuna.Study:
         if self._study is None:
-            self._study = self._made() if create else self._loaded()
+            self._study = self._create_study() if create else self._load_study()
         return self._study
 
-    def _made(self) -> optuna.Study:
+    def _create_study(self) -> optuna.Study:
         study = optuna.create_study(
             storage=_storage(self.file) if self.file else None,
             study_name=self.model,
@@ -221,24 +230,24 @@ class _Job:
             pruner=_pruner(),
             load_if_exists=True,
         )
-        mine, found = self._described(), study.user_attrs.get("of")
+        mine, found = self._description(), study.user_attrs.get("of")
         if found is None:
             study.set_user_attr("of", mine)
         elif found != mine:
             names = [name for name in mine if found.get(name) != mine[name]]
             raise ValueError(
-                f"{self.file} holds trials for other {', '.join(names)}: go on with the same, or "
+                f"{self.file} has trials with other {', '.join(names)}: use the same to go on, or "
                 f"give another storage file."
             )
         return study
 
-    def _loaded(self) -> optuna.Study:
+    def _load_study(self) -> optuna.Study:
         return optuna.load_study(
             storage=_storage(self.file), study_name=self.model, pruner=_pruner()
         )
 
-    def _described(self) -> dict[str, Any]:
-        """What makes two studies the same; the number of trials may grow."""
+    def _description(self) -> dict[str, Any]:
+        """What two studies must share to be the same; the number of trials may grow."""
         log = hashlib.sha256()
         for column in (self.log.user, self.log.app, self.log.time):
             log.update(np.ascontiguousarray(column).tobytes())
@@ -250,10 +259,11 @@ class _Job:
             "seed": str(self.experiment.seed),
             "grid": self.tuning.grid,
             "settings": json.dumps(start, sort_keys=True),
+            **({"window": repr(self.experiment.window)} if self.experiment.window else {}),
         }
 
     def play(self, slot: int) -> None:
-        """Draw the settings of a slot, train, look in between, and put the end on record."""
+        """Sample the settings of a slot, train, prune if poor, and record the result."""
         study = self.study()
         seed = int(KeyedBits(self.experiment.seed, slot, purpose="tuning").words(1)[0] >> 32)
         study.sampler = optuna.samplers.TPESampler(
@@ -265,9 +275,9 @@ class _Job:
         )
         start: Training = getattr(self.experiment, self.model)
         if self.tuning.grid == "paper":
-            study.sampler = _fixed(self._grid_point(slot), study.sampler)
+            study.sampler = _fixed_value(self._grid_point(slot), study.sampler)
         elif slot == 0 and start == getattr(Experiment(self.experiment.data), self.model):
-            study.sampler = _fixed(_as_parameters(start), study.sampler)  # the defaults first
+            study.sampler = _fixed_value(_as_parameters(start), study.sampler)  # the defaults first
         trial = study.ask()
         trial.set_user_attr("slot", slot)
         values = SPACES[self.tuning.grid](trial, self.model)
@@ -286,7 +296,7 @@ class _Job:
             study.tell(trial, value)
 
     def _grid_point(self, slot: int) -> dict[str, Any]:
-        """The slot's point of the paper's grid, shuffled by the seed."""
+        """The slot's point of the paper's grid, which is shuffled with the seed."""
         shuffled = KeyedBits(self.experiment.seed, purpose="grid").generator()
         number = shuffled.permutation(GRID_SIZE)[slot]
         points = itertools.product(*PAPER_GRID.values())
@@ -296,17 +306,18 @@ class _Job:
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
         if self._exam is None:
             self._exam = tuning_exam(self.log, self.experiment)
-        rounds = Rounds(self._exam.history, training, self.experiment.seed)
+        known = launches_in_window(self._exam.history, self.experiment.window)
+        rounds = Rounds(known, training, self.experiment.seed)
         predictor = LabSeqMF(training, self.experiment.seed, self.model)
         for done in range(1, training.rounds + 1):
             rounds.play()
             if done in LOOKS and done < training.rounds:
-                trial.report(self._marked(predictor, rounds), done)
+                trial.report(self._mark(predictor, rounds), done)
                 if trial.should_prune():
                     raise optuna.TrialPruned
-        return self._marked(predictor, rounds)
+        return self._mark(predictor, rounds)
 
-    def _marked(self, predictor: LabSeqMF, rounds: Rounds) -> float:
+    def _mark(self, predictor: LabSeqMF, rounds: Rounds) -> float:
         if self._exam is None:
             raise RuntimeError("no exam has been made yet.")
         predictor.take(rounds)
@@ -315,13 +326,13 @@ class _Job:
 
 
 def _as_parameters(training: Training) -> dict[str, Any]:
-    """The names of `wide` for these settings."""
+    """These settings as parameters of `wide`."""
     values = training_values(training)
     values[f"rate of {training.optimiser}"] = values.pop("rate")
     return values
 
 
-def _fixed(values: dict[str, Any], otherwise: Any) -> Any:
+def _fixed_value(values: dict[str, Any], otherwise: Any) -> Any:
     return optuna.samplers.PartialFixedSampler(values, otherwise)
 
 
@@ -330,15 +341,15 @@ def _pruner() -> optuna.pruners.BasePruner:
 
 
 def _storage(file: str) -> optuna.storages.BaseStorage:
-    """Trials in an SQLite file, by a log that survives the death of any process at any moment."""
+    """Trials in an SQLite file; its write-ahead log survives the death of any process."""
 
-    def connected() -> sqlite3.Connection:
+    def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(file, timeout=_PATIENCE)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
 
-    return optuna.storages.RDBStorage("sqlite:///", engine_kwargs={"creator": connected})
+    return optuna.storages.RDBStorage("sqlite:///", engine_kwargs={"creator": connect})
 
 
 def _slots(study: optuna.Study) -> dict[int, FrozenTrial]:
@@ -355,7 +366,7 @@ def _complete(trial: FrozenTrial) -> bool:
 
 
 def _give_up_what_was_running(study: optuna.Study) -> None:
-    """Trials of a process that was killed: their slots are played again."""
+    """Mark the running trials of a killed process as failed, so that their slots run again."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
 
@@ -366,32 +377,68 @@ def _in_turn(job: _Job, missing: list[int]) -> Iterator[None]:
         yield
 
 
-_mine: dict[str, _Job] = {}
-
-
-def _begin(job: _Job, parent: int) -> None:
+def _work(connection: Connection, file: str, parent: int) -> None:
+    """What a process does: play the slots it is handed, until there is none left."""
     end_with(parent)
-    _mine["job"] = job
-
-
-def _play(slot: int) -> None:
+    job: _Job = pickle.loads(Path(file).read_bytes())
     with _quiet():
-        _mine["job"].play(slot)
+        while (slot := connection.recv()) is not None:
+            try:
+                job.play(slot)
+            except Exception:  # whatever it is, the command must say it
+                connection.send(traceback.format_exc())
+            else:
+                connection.send(None)
+
+
+def _hear_of_slot(connection: Connection) -> None:
+    try:
+        failed = connection.recv()
+    except EOFError:
+        failed = "the process was killed; the same command goes on from there"
+    if failed is not None:
+        raise RuntimeError(f"a trial failed: {failed}")
 
 
 def _side_by_side(job: _Job, missing: list[int]) -> Iterator[None]:
-    """Slots handed out one by one, so that no more are played than asked for."""
+    """Slots handed out one by one to processes, so that no more are played than asked for.
+
+    The log goes to the processes by a file: they start at once, and can be ended at once.
+    """
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(job.tuning.jobs, context, _begin, (job, os.getpid())) as pool:
-        waiting = {pool.submit(_play, slot) for slot in missing}
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for one in finished:
-                one.result()
-                yield
+    todo = list(missing)
+    busy: list[Connection] = []
+    processes: list[BaseProcess] = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "job"
+        file.write_bytes(pickle.dumps(job))
+        try:
+            for _ in range(min(job.tuning.jobs, len(todo))):
+                here, there = context.Pipe()
+                processes.append(
+                    context.Process(target=_work, args=(there, str(file), os.getpid()))
+                )
+                with deaf_to_ctrl_c():
+                    processes[-1].start()
+                there.close()
+                here.send(todo.pop(0))
+                busy.append(here)
+            while busy:
+                answered = wait(busy)
+                for ready in [here for here in busy if here in answered]:
+                    _hear_of_slot(ready)
+                    yield
+                    if todo:
+                        ready.send(todo.pop(0))
+                    else:
+                        busy.remove(ready)
+        finally:
+            for process in processes:
+                process.terminate()
+                process.join()
 
 
-def _chosen(study: optuna.Study, model: str) -> Chosen:
+def _best_trial(study: optuna.Study, model: str) -> Chosen:
     done = [trial for _, trial in sorted(_slots(study).items())]
     rows = [
         {
@@ -403,6 +450,11 @@ def _chosen(study: optuna.Study, model: str) -> Chosen:
         for trial in done
     ]
     rows.sort(key=lambda row: (-(row["HR@5"] if row["HR@5"] is not None else -1.0), row["slot"]))
+    return _best_of(rows, model)
+
+
+def _best_of(rows: list[dict[str, Any]], model: str) -> Chosen:
+    """The first of these rows, which are sorted from best to worst."""
     best = rows[0]
     values = {key: best[key] for key in training_values(Training())}
     training = training_from(values, model, Training())
@@ -417,7 +469,7 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def chosen_settings(
+def choose_settings(
     log: LaunchLog,
     experiment: Experiment,
     progress: Progress = silent,
@@ -426,10 +478,10 @@ def chosen_settings(
     storage: Path | None = None,
     models: tuple[str, ...] = TUNED,
 ) -> tuple[Experiment, dict[str, Chosen]]:
-    """The experiment with the settings chosen for each of the models, and how they were."""
+    """The experiment with the settings chosen for each of the models, and the tunings."""
     found = {
-        model: tuned(log, experiment, model, progress, tuning=tuning, storage=storage)
+        model: tune(log, experiment, model, progress, tuning=tuning, storage=storage)
         for model in models
     }
-    settings: dict[str, Any] = {model: one.training for model, one in found.items()}
+    settings: dict[str, Any] = {model: chosen.training for model, chosen in found.items()}
     return replace(experiment, **settings), found

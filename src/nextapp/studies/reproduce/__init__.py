@@ -1,1 +1,1 @@
-"""Every table and figure of the paper anew, a verdict on each of its claims, and one report."""
+"""Reproduces every table and figure of the paper, with a verdict on each claim, in a report."""

@@ -1,4 +1,4 @@
-"""Figures 3 to 6 and the number of phones, drawn to be read without colour."""
+"""Figures 1 and 3 to 6, windows, rates and number of phones; readable without colour."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from nextapp.studies.drawing import (
     ACCENT,
@@ -26,22 +28,31 @@ from nextapp.studies.drawing import (
 
 Result = Mapping[str, Any]
 
-# In tables and means only.
-BESIDE = ("random", "mru", "mfu", "sr", "mf", "seqmf", "seqmf-frozen", "ceiling")
+_MANY = 8
+# Series that are shown only in tables and in the figures of means.
+BESIDE = ("random", "mru", "mfu", "sr", "sr-od-su", "mf", "seqmf", "seqmf-frozen", "ceiling")
 
 
 def in_cycles(result: Result, *, unit: str) -> Figure:
-    """HR@5 cycle by cycle, and its difference to the reference added up; bands: 95 % intervals."""
+    """HR@5 by cycle, and the cumulative difference to the reference; bands: 95 % intervals.
+
+    HR@5 is drawn without bands: users differ far more than series do, so all bands would overlap.
+    With many series the differences have no bands either.
+    """
     names = [name for name in result["series"] if name not in BESIDE]
     look = Look(names)
     cycles = result["evaluated"]
+    many = len(names) > _MANY
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10.5, 4.4), layout="constrained")
+        figure = Figure(figsize=(11.5, 6.2 if many else 4.4), layout="constrained")
         left, right = figure.subplots(1, 2)
-        lines(left, names, look, cycles, lambda name: result["series"][name]["HR@5"])
+        lines(left, names, look, cycles, lambda name: result["series"][name]["HR@5"], bands=False)
         reference = next(iter(result["series"].values()))["delta"]["reference"]
         others = [name for name in names if name != reference]
-        lines(right, others, look, cycles, lambda name: result["series"][name]["delta"])
+        lines(
+            right, others, look, cycles, lambda name: result["series"][name]["delta"],
+            bands=not many,
+        )  # fmt: skip
         right.axhline(0, color=look.of(reference)["color"], lw=1.2)
         left.set_title("HR@5")
         right.set_title(f"cumulative δHR@5 against {label(reference)}")
@@ -49,9 +60,108 @@ def in_cycles(result: Result, *, unit: str) -> Figure:
             for panel in (left, right):
                 panel.axvline(moved + 0.5, color=FAINT, lw=0.6, ls=DASHES[-1], zorder=0)
         for panel in (left, right):
-            panel.set_xlabel(f"{unit}   (thin verticals: Q moves)")
+            panel.set_xlabel(f"{unit}   (thin vertical lines: Q is trained)")
             panel.set_xticks(_whole(cycles))
     return figure
+
+
+def rates(result: Result) -> Figure:
+    """Gain of every series over a frozen Q by learning rate; ○ marks the rates chosen."""
+    found = result["rates"]
+    names = [name for name in found["series"] if name != "frozen"]
+    look = Look(names, faint=("zero",))
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(9.5, 5.6), layout="constrained")
+        panel = figure.subplots()
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=0.01)
+        panel.axhline(0, color=FAINT, lw=1)
+        curves = {
+            name: {
+                key: [point[key] for point in found["series"][name]["over_frozen"]]
+                for key in ("mean", "low", "high")
+            }
+            for name in names
+        }
+        for name in names:
+            chosen = found["series"][name]["chosen"]
+            heights = [curves[name]["mean"][found["tried"].index(rate)] for rate in chosen]
+            panel.plot(chosen, heights, "o", ms=9, mfc="none", mec=look.of(name)["color"])
+        lines(panel, names, look, found["tried"], curves.__getitem__, bands=False)
+        panel.set_xlabel("learning rate of Q   (○ chosen on one half of the users for the other)")
+        panel.set_title("gain in HR@5 over a frozen Q, mean over cycles, first seed", fontsize=10)
+    return figure
+
+
+def windows(result: Result) -> Figure:
+    """Gain of each history window over learning from all history."""
+    rows = [(name, row) for name, row in result["windows"].items() if row["gain"] is not None]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(8.5, 0.4 * len(rows) + 1.3), layout="constrained")
+        panel = figure.subplots()
+        for place, (_, row) in enumerate(rows):
+            gain = row["gain"]
+            sure = gain["low"] > 0 or gain["high"] < 0
+            ends = (gain["mean"], gain["low"], gain["high"])
+            bar_with_dot(panel, -place, ends, ACCENT, filled=sure)
+        panel.axvline(0, color=FAINT, lw=1)
+        panel.set_yticks([-place for place in range(len(rows))], [name for name, _ in rows])
+        panel.set_title("gain in HR@5 over learning from all history", fontsize=10)
+        grid(panel)
+        legend_below(figure, "mean over cycles, bar: 95 % interval; ○ the interval contains 0")
+    return figure
+
+
+def one_round(result: Result) -> Figure:
+    """The phone, the server and the messages between them, with the sizes of real messages."""
+    phone, down = result["phone"], result["down"]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(11.5, 4.6), layout="constrained")
+        panel = figure.subplots()
+        panel.set_xlim(0, 100)
+        panel.set_ylim(0, 50)
+        panel.axis("off")
+        _box(panel, (1, 3, 31, 42), "phone", [
+            f"history: {phone['n_launches']:,} launches of {phone['n_own_apps']} apps",
+            "transitions S_u, confidences c_u",
+            f"user vector p_u: {phone['user_vector_bytes']:,} bytes, eq. (10)",
+            f"gradient F(u): {phone['gradient_bytes']:,} bytes, eq. (12)",
+            "random bits, ledger of ε spent",
+            "",
+            "none of this leaves the phone",
+        ])  # fmt: skip
+        _box(panel, (69, 3, 30, 42), "server", [
+            f"app vectors Q: {down['n_apps']:,} × {down['dim']}",
+            "sum of the reports of a round",
+            "step on Q, eq. (11)",
+            "",
+            "sees individual reports, never F(u)",
+        ])  # fmt: skip
+        _arrow(panel, 69, 33, 40, f"broadcast: Q and its settings, {down['bytes']:,} bytes")
+        height = 30.0
+        for name, row in result["up"].items():
+            clear = ", ".join(row["sent_in_clear"])
+            protection = f"{clear} in the clear" if clear else f"ε = {row['epsilon']:g}"
+            _arrow(panel, 33, 68, height, f"{label(name)}: {row['bytes']} bytes, {protection}")
+            height -= 9
+    return figure
+
+
+def _box(
+    panel: Axes, corner: tuple[float, float, float, float], title: str, words: Sequence[str]
+) -> None:
+    x, y, width, height = corner
+    panel.add_patch(Rectangle((x, y), width, height, fill=False, ec=INK, lw=1.4))
+    panel.text(x + 1.2, y + height - 3, title, weight="bold", va="center")
+    for number, line in enumerate(words):
+        panel.text(x + 1.2, y + height - 8.5 - 5 * number, line, fontsize=8.5, va="center")
+
+
+def _arrow(panel: Axes, start: float, end: float, height: float, words: str) -> None:
+    panel.annotate(
+        "", (end, height), (start, height), arrowprops={"arrowstyle": "->", "color": ACCENT}
+    )
+    panel.text((start + end) / 2, height + 1.2, words, ha="center", fontsize=8.5, color=ACCENT)
 
 
 def contrasts(result: Result, references: Sequence[str]) -> Figure:
@@ -82,13 +192,13 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
             grid(panel)
         legend_below(
             figure,
-            "mean over cycles, bar: 95 % interval over users and seeds; ○ the interval holds 0",
+            "mean over cycles, bar: 95 % interval over users and seeds; ○ the interval contains 0",
         )
     return figure
 
 
 def phones(result: Result) -> Figure:
-    """What each mechanism gains over its controls, by number of phones."""
+    """Gain of each mechanism over its controls, by number of phones."""
     names = list(result["mechanisms"])
     look = Look(names)
     controls = (("frozen", "frozen Q"), ("zero", "zero gradients"), ("noise", "its noise alone"))
@@ -109,7 +219,7 @@ def phones(result: Result) -> Figure:
             panel.axhline(0, color=FAINT, lw=1)
             panel.set_title(f"gain over {word}", fontsize=10)
             panel.set_xlabel("phones")
-        panels[0].set_ylabel("HR@5 gained")
+        panels[0].set_ylabel("gain in HR@5")
     return figure
 
 

@@ -1,4 +1,4 @@
-"""What the paper prints: Tables 1 and 2, row by row, in the order of `METRICS`."""
+"""The values printed in the paper: Tables 1 and 2, row by row, in the order of `METRICS`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TABLES: Mapping[str, Mapping[str, Row]] = {
 # fmt: on
 
 
-def printed(table: str, model: str) -> dict[str, float] | None:
-    """The paper's row of a model by metric, or None where it has none."""
+def row_of_paper(table: str, model: str) -> dict[str, float] | None:
+    """The paper's row of a model by metric, or None if the paper has no such row."""
     row = TABLES.get(table, {}).get(model)
     return None if row is None else dict(zip(METRICS, row, strict=True))

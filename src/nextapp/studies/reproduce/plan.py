@@ -1,14 +1,16 @@
-"""The parts of the report: which there are, their settings files, and how a result is recognised.
+"""The parts of the report, their settings files, and the fingerprint of a finished result.
 
-A part is one table, figure or study. To add one: a settings file in ``experiments/``, a line in
-`PARTS`, its player in `players`, and how it is shown in `showing`.
+A part is one table, figure or study. To add one, write a settings file in ``experiments/``, add a
+line to `PARTS`, and add functions to `players` (run it) and `showing` (present it). A settings file
+with a table ``[log]`` is also run on logs given by ``--log``, with the changes of that table; such
+a part is called for example table1@NAME.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,10 +19,11 @@ from typing import Any
 import nextapp
 from nextapp.names import unknown
 from nextapp.settings import read_toml
-from nextapp.studies.reproduce.sources import NAMES, Source, source
+from nextapp.studies.reproduce.sources import NAMES, Source, log_source, source
 from nextapp.studies.settings import versions
 
 PARTS: Mapping[str, str] = {
+    "fig1": "round",
     "table1": "static",
     "table2": "static",
     "fig2": "activity",
@@ -30,45 +33,41 @@ PARTS: Mapping[str, str] = {
     "fig4-honest": "dynamic",
     "fig5": "dynamic",
     "fig6": "dynamic",
+    "cost": "cost",
+    "window": "windows",
     "phones": "phones",
     "coldstart": "coldstart",
 }
-# The long ones first, so that two at a time end together.
-ORDER = (
-    "phones",
-    "fig6",
-    "fig5",
-    "table2",
-    "coldstart",
-    "fig4",
-    "fig4-honest",
-    "table1",
-    "fig3",
-    "fig3-honest",
-    "fig2",
-)
-_ABOUT_A_PART = ("title", "data", "twin", "quick")
+_ABOUT_A_PART = ("title", "data", "twin", "quick", "log", "seconds")
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part with its settings as they will be played."""
+    """One part with its final settings.
 
-    name: str
+    ``base`` is the name of the settings file, ``seconds`` the approximate time on an idle core.
+    """
+
+    base: str
     title: str
     source: Source
     settings: Mapping[str, Any]
     seed: int
     quick: bool
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.base}@{self.source.name}" if self.source.kind == "log" else self.base
 
     @property
     def kind(self) -> str:
-        return PARTS[self.name]
+        return PARTS[self.base]
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides the result: settings, data, seed, code and libraries."""
-        said = {
+        """Hash of everything that determines the result: settings, data, seed, code, libraries."""
+        inputs = {
             "part": self.name,
             "settings": self.settings,
             "where": self.source.sha256 or self.source.where,
@@ -76,11 +75,11 @@ class Part:
             "code": code_digest(),
             "versions": versions(),
         }
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
 def settings_folder() -> Path:
-    """Where the settings files are: in the package as installed, else in the checkout."""
+    """The folder of the settings files: in the installed package, else in the checkout."""
     packaged = Path(__file__).parent / "settings"
     return packaged if packaged.is_dir() else Path(nextapp.__file__).parents[2] / "experiments"
 
@@ -88,28 +87,79 @@ def settings_folder() -> Path:
 def part(
     name: str, *, quick: bool, seed: int, files: Mapping[str, Path | None], folder: Path | None
 ) -> Part:
-    """A part from its settings file; `files` has the authors' files by name of the data."""
+    """A part from its settings file; `files` has the authors' files by data set name."""
+    values = _values(name, folder)
+    if quick:
+        values |= values.get("quick", {})
+    data = values["data"]
+    return _part(name, values, source(data, values["twin"], files.get(data)), seed, quick=quick)
+
+
+def part_on_log(
+    name: str, log: Source, *, quick: bool, seed: int, folder: Path | None
+) -> Part | None:
+    """The same part on another log; None if it is not defined for other logs."""
+    values = _values(name, folder)
+    if "log" not in values:
+        return None
+    changed = values | values["log"] | (values.get("quick", {}) if quick else {})
+    changed["title"] = f"{changed['title']}, {log.name}"
+    return _part(name, changed, log, seed, quick=quick)
+
+
+def _values(name: str, folder: Path | None) -> dict[str, Any]:
     path = (folder or settings_folder()) / f"{name}.toml"
     values = read_toml(path)
     for key in ("title", "data", "twin"):
         if not isinstance(values.get(key), str):
-            raise ValueError(f"{path}: {key} must be given as a text.")
+            raise ValueError(f"{path}: {key} must be given as a string.")
     if values["data"] not in NAMES:
         raise ValueError(f"{path}: {unknown('data', values['data'], NAMES)}")
-    if quick:
-        values |= values.get("quick", {})
+    return values
+
+
+def _part(name: str, values: Mapping[str, Any], data: Source, seed: int, *, quick: bool) -> Part:
     return Part(
         name,
         values["title"],
-        source(values["data"], values["twin"], files.get(values["data"])),
+        data,
         {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
         seed,
         quick,
+        float(values.get("seconds", 60)),
     )
 
 
-def wanted(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The parts named, in the order of the report; 'all' is all."""
+def parts_of(
+    *,
+    quick: bool,
+    seed: int,
+    files: Mapping[str, Path | None],
+    folder: Path | None,
+    logs: Sequence[Path] = (),
+    quick_logs: bool = False,
+) -> list[Part]:
+    """Every part, followed by the same part on each of the logs, in the order of the report.
+
+    With ``quick_logs`` the parts on logs are quick even if the others are not.
+    """
+    sources = [log_source(path) for path in logs]
+    names = [each.name for each in sources]
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"logs must have different file names, got {', '.join(names)}: rename one."
+        )
+    found: list[Part] = []
+    for name in PARTS:
+        found.append(part(name, quick=quick, seed=seed, files=files, folder=folder))
+        for log in sources:
+            other = part_on_log(name, log, quick=quick or quick_logs, seed=seed, folder=folder)
+            found += [] if other is None else [other]
+    return found
+
+
+def parts_named(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The parts with these names, in the order of the report; 'all' means every part."""
     for name in names:
         if name not in (*PARTS, "all"):
             raise ValueError(unknown("part", name, ("all", *PARTS)))
@@ -118,12 +168,14 @@ def wanted(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @cache
 def code_digest() -> str:
-    """Of the package's source, without the commands and the report itself."""
+    """Hash of the package's source, without commands, servers, audits and the report itself."""
     root = Path(nextapp.__file__).parent
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         inner = path.relative_to(root).as_posix()
-        if inner.startswith(("cli/", "studies/reproduce/")) and inner != _PLAYERS:
+        if inner.startswith(("cli/", "studies/reproduce/", "server/", "audit/")) and (
+            inner != _PLAYERS
+        ):
             continue
         digest.update(inner.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()

@@ -1,42 +1,53 @@
-"""How each kind of part is played: settings and a log in, plain values out."""
+"""How each kind of part is run: from settings and a log to a result of plain values."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import LaunchLog, Split, collapsed
+from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.data.cycles import Cycling
 from nextapp.data.describing import description
-from nextapp.evaluation import evaluate, exam, preset_named
+from nextapp.evaluation.dynamic import FROZEN
 from nextapp.names import unknown
 from nextapp.predictors import Training
 from nextapp.progress import Progress
 from nextapp.studies import coldstart as crowd_study
+from nextapp.studies import cost as cost_study
 from nextapp.studies import dynamic, phones_needed
+from nextapp.studies import one_round as round_study
+from nextapp.studies import windows as window_study
 from nextapp.studies.coldstart import ColdStart
+from nextapp.studies.cost import Cost
+from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
+from nextapp.studies.mechanisms import NONE
+from nextapp.studies.one_round import OneRound
 from nextapp.studies.phones_needed import PhonesNeeded
+from nextapp.studies.repeated_tuning import RepeatedTuning, Tunings
 from nextapp.studies.reproduce.plan import Part
-from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import (
     CEILING,
+    Experiment,
     experiment_from,
     training_from,
     training_values,
 )
-from nextapp.studies.static import StaticResult
-from nextapp.studies.tuning import TUNED, chosen_settings
+from nextapp.studies.tuning import tune
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
-_OURS = ("seqmf", "nextapp")
+TUNED_ON_FIRST = "tuned on the first cycle"
+USUAL = "usual hyper-parameters"
+AUTHORS = "the authors' hyper-parameters"
+COMPARED_IN_VARIANTS = ("sr-od", "sr-od-su")
+HARM = 0.01  # a rate does harm if its whole interval of HR@5 is further than this below frozen Q
 
 
-def played(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
-    """The result of a part; data too small for it give a ``problem`` in words instead.
+def play_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
+    """Run a part. If the data are too small for it, the result is a message under ``problem``.
 
-    A tuning keeps its trials under `scratch`, so that a part killed in the middle goes on.
+    A tuning stores its trials in the folder `scratch`, so that a killed part can be resumed.
     """
     if part.kind in ON_FLEETS:
         try:
@@ -61,12 +72,19 @@ def played(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
 
 
 def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
-    """A table: for each preset, tune on the validation part, then measure every model."""
-    _check(part, {"split", "presets", "models", "tune", "authors"})
+    """A table: for each preset, tune on the validation part, then measure every model.
+
+    ``variants`` has the same for other numbers of trials and for each tuning alone.
+    """
+    _check(part, {"split", "presets", "models", "tune", "tunings", "budgets", "authors"})
     presets = {
         preset: _static(part, preset, log, scratch, report) for preset in part.settings["presets"]
     }
-    return {"presets": presets}
+    variants: dict[str, Any] = {}
+    for preset, found in presets.items():
+        for name, other in found.pop("variants").items():
+            variants.setdefault(name, {"presets": {}})["presets"][preset] = other
+    return {"presets": presets, "variants": variants}
 
 
 def _static(
@@ -83,51 +101,25 @@ def _static(
             "tune": settings["tune"],
         }
     )
-    ready = exam(log, Split.parse(experiment.split), preset_named(preset))
 
-    def heard(what: str, done: int, total: int) -> None:
+    def report_preset(what: str, done: int, total: int) -> None:
         report(f"{preset}: {what}", done, total)
 
-    storage = scratch / f"{part.name}-{preset}.db"
-    experiment, chosen = chosen_settings(log, experiment, heard, storage=storage)
+    tunings = Tunings(settings.get("tunings", 1), tuple(settings.get("budgets", ())))
     authors = training_from(settings["authors"], "authors", Training())
-    predictors = [
-        *experiment.predictors(),
-        LabSeqMF(authors, part.seed, AT_THE_AUTHORS_SETTINGS),
-    ]
-    evaluation = evaluate(
-        ready, predictors, part.seed, lambda name: heard(f"measuring {name}", 0, 0)
-    )
-    result = StaticResult(experiment, log, evaluation).as_json()
-    names = list(result["models"])
-    for figures in result["models"].values():  # how long it took differs from run to run
-        del figures["fit_seconds"], figures["predict_seconds"]
-    del result["data"], result["versions"], result["seqmf_minus"]
+    repeated = RepeatedTuning(log, experiment, tunings, report_preset, scratch)
+    result = repeated.run([(AT_THE_AUTHORS_SETTINGS, authors)])
     result["settings"]["data"] = part.source.as_values()["where"]
-    return {
-        **result,
-        "differences": {
-            first: {
-                second: evaluation.difference(first, second) for second in names if second != first
-            }
-            for first in _OURS
-            if first in names
-        },
-        "tuning": {
-            model: {"HR@5": chosen[model].hit_rate, "trials": len(chosen[model].trials)}
-            for model in TUNED
-        },
-        "authors": training_values(authors),
-    }
+    return {**result, "authors": training_values(authors)}
 
 
 def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
-    """Who is active when: by day, and by cycle of almost equal activity."""
+    """Active users and launches by day, and by cycle of almost equal activity."""
     del scratch
     _check(part, {"cycles"})
     report("counting", 0, 0)
     found = description(log)
-    cycles = Cycling.parse(part.settings["cycles"]).cut(collapsed(log))
+    cycles = Cycling.parse(part.settings["cycles"]).cut(collapse_repeats(log))
     return {
         "by_day": {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]},
         "by_cycle": {
@@ -144,25 +136,134 @@ def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dic
 
 
 def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
-    """A figure of the dynamic environment: regimes, or privacy mechanisms."""
-    del scratch
+    """A figure of the dynamic environment: regimes, or privacy mechanisms.
+
+    ``tune`` is the number of trials on the first cycle that choose the hyper-parameters of SeqMF.
+    The table ``authors`` has the hyper-parameters, initial values and optimiser of the paper's
+    authors. ``variants`` has the differences with other hyper-parameters, or with one learning rate
+    for all mechanisms.
+    """
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
+    trials, authors = values.pop("tune", 0), values.pop("authors", None)
     if "models" in values:
         values["models"] = _models(part)
-    result = dynamic.run(dynamic.experiment_from(values), log, report).as_json()
+    usual = dynamic.experiment_from(values)
+    experiments = {}
+    notes = []
+    if trials:
+        try:
+            seqmf = _tune_on_first_cycle(usual, log, trials, scratch, report)
+            experiments[TUNED_ON_FIRST] = replace(usual, seqmf=seqmf)
+        except ValueError as error:
+            notes.append(f"could not be tuned on the first cycle: {error}")
+    experiments[USUAL] = usual
+    if authors:
+        experiments[AUTHORS] = _as_the_authors(usual, authors)
+    main, *others = experiments
+    found = dynamic.run(experiments[main], log, report)
+    result = found.as_json()
     result["settings"]["data"] = part.source.as_values()["where"]
     del result["versions"]
+    variants: dict[str, Any] = {}
+    rivals = tuple(name for name in usual.models if name in COMPARED_IN_VARIANTS)
+    for name in others:
+
+        def report_variant(what: str, done: int, total: int, name: str = name) -> None:
+            report(f"{name}: {what}", done, total)
+
+        other = replace(experiments[name], models=rivals)
+        variants[name] = _trim(dynamic.run(other, log, report_variant).as_json())
+    if found.chosen:
+        variants |= _common_rates(found, result)
+    return {**result, "hyper_parameters": main, "variants": variants, "notes": notes}
+
+
+def _tune_on_first_cycle(
+    experiment: DynamicExperiment, log: LaunchLog, trials: int, scratch: Path, report: Progress
+) -> Training:
+    """Tune SeqMF on the last launches of the first cycle, which is not used for evaluation."""
+    first = Cycling.parse(experiment.cycles).cut(collapse_repeats(log)).before(1)
+    tuning = Experiment(
+        experiment.data,
+        split="fraction:0.75,0.125,0.125",
+        preset=experiment.preset,
+        models=("seqmf",),
+        seed=experiment.seed,
+        tune=trials,
+    )
+    storage = scratch / "first-cycle.db"
+    return tune(first, tuning, "seqmf", report, storage=storage).training
+
+
+def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> DynamicExperiment:
+    """With the authors' hyper-parameters, start and optimiser (PAPER.md, R16, R20, R21)."""
+    of_experiment = ("start", "pretraining", "update_rate", "update_optimiser")
+    seqmf = {key: value for key, value in authors.items() if key not in of_experiment}
+    return replace(
+        usual,
+        seqmf=training_from(seqmf, "authors", Training()),
+        **{key: authors[key] for key in of_experiment if key in authors},
+    )
+
+
+def _trim(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a variant's result that claims and tables read."""
+    return {
+        "differences": result["differences"],
+        "series": {
+            name: {"over_cycles": row["over_cycles"]} for name, row in result["series"].items()
+        },
+        "cycles": [{"n_users_asked": cycle["n_users_asked"]} for cycle in result["cycles"]],
+        "seqmf": result["settings"]["seqmf"],
+    }
+
+
+def _common_rates(found: DynamicResult, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The differences with one rate for all, for rates that do no harm without privacy."""
+    shared = {
+        "series": {name: {} for name in result["series"]},
+        "cycles": [{"n_users_asked": cycle["n_users_asked"]} for cycle in result["cycles"]],
+    }
+    return {
+        f"rate {rate:g} for all": {**shared, "differences": differences}
+        for rate, differences in found.common_rates().items()
+        if differences[NONE][FROZEN]["HR@5"]["high"] > -HARM
+    }
+
+
+def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """The regime Full with all history and with each history window."""
+    del scratch
+    values = {**part.settings, "data": part.source.where, "seed": part.seed}
+    days = tuple(values.pop("windows"))
+    result = window_study.run(dynamic.experiment_from(values), days, log, report)
+    result["settings"]["data"] = part.source.as_values()["where"]
+    for row in result["windows"].values():
+        row["seconds"] = round(row["seconds"], 2)
     return result
 
 
+def cost(part: Part, report: Progress) -> dict[str, Any]:
+    """Processor time and bytes of a report."""
+    values = _values(part, {each.name for each in fields(Cost)} - {"seed"})
+    return cost_study.run(Cost(**values, seed=part.seed), report)
+
+
+def one_round(part: Part, report: Progress) -> dict[str, Any]:
+    """Figure 1: a phone and the server, with the real messages."""
+    report("one round", 0, 0)
+    values = _values(part, {each.name for each in fields(OneRound)} - {"seed"})
+    return round_study.run(OneRound(**values, seed=part.seed))
+
+
 def _models(part: Part) -> list[str]:
-    """Those of the settings, and on a twin what anyone could reach."""
+    """The models of the settings and, on synthetic data, the ceiling."""
     models: list[str] = list(part.settings["models"])
     return [*models, CEILING] if models and not part.source.real else models
 
 
 def phones(part: Part, report: Progress) -> dict[str, Any]:
-    """Fleets of synthetic phones: from which number on does a mechanism beat its controls?"""
+    """Fleets of synthetic phones: how many phones does a mechanism need to beat its controls?"""
     values = _values(part, {each.name for each in fields(PhonesNeeded)} - {"seed"})
     if "training" in values:
         usual = PhonesNeeded(values["epsilon"]).training
@@ -173,7 +274,7 @@ def phones(part: Part, report: Progress) -> dict[str, Any]:
 
 
 def coldstart(part: Part, report: Progress) -> dict[str, Any]:
-    """New phones from their first launch on: held out of the log, or after a synthetic fleet."""
+    """New phones from their first launch: users held out of a log, or further synthetic phones."""
     values = _values(part, {each.name for each in fields(ColdStart)} - {"data", "seed"})
     settings = ColdStart(part.source.where, **values, seed=part.seed)
     log = part.source.log(part.seed) if part.source.real else None
@@ -202,8 +303,11 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]
     "static": static,
     "activity": activity,
     "dynamic": in_cycles,
+    "windows": windows,
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": phones,
     "coldstart": coldstart,
+    "cost": cost,
+    "round": one_round,
 }

@@ -1,7 +1,7 @@
-"""Parts played one after the other or side by side; a finished part is never played again.
+"""Runs the parts, one by one or in parallel; a finished part is not run again.
 
-Each result is a file of its own, written whole or not at all, with the fingerprint of what decided
-it. A run that was killed therefore goes on part by part.
+Each result is written atomically to its own file, with the fingerprint of its inputs. A killed run
+can therefore be resumed with the parts that are missing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.storage import write_atomically
-from nextapp.studies.processes import end_with
-from nextapp.studies.reproduce.plan import ORDER, Part
-from nextapp.studies.reproduce.players import played
+from nextapp.studies.processes import deaf_to_ctrl_c, end_with
+from nextapp.studies.reproduce.plan import Part
+from nextapp.studies.reproduce.players import play_part
 from nextapp.studies.settings import versions
 
 Heard = Callable[[str, str, int, int], None]
@@ -33,8 +33,8 @@ def result_file(folder: Path, name: str) -> Path:
     return folder / "parts" / f"{name}.json"
 
 
-def finished(folder: Path, part: Part) -> dict[str, Any] | None:
-    """The record of a part that was played with just these settings, data and code."""
+def finished_record(folder: Path, part: Part) -> dict[str, Any] | None:
+    """The record of a part that was run with exactly these settings, data and code, or None."""
     try:
         record = json.loads(result_file(folder, part.name).read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
@@ -48,19 +48,19 @@ def play_missing(
     jobs: int,
     heard: Heard = lambda part, what, done, total: None,
 ) -> dict[str, dict[str, Any]]:
-    """Play the parts that are not finished; the records of all."""
+    """Run the parts that are not finished; return the records of all."""
     (folder / "parts").mkdir(parents=True, exist_ok=True)
-    ordered = sorted(parts, key=lambda part: ORDER.index(part.name))
+    ordered = sorted(parts, key=lambda part: -part.seconds)  # longest first balances the workers
     todo = []
     for part in ordered:
-        if finished(folder, part) is None:
+        if finished_record(folder, part) is None:
             todo.append(part)
         else:
             heard(part.name, "finished before", 1, 1)
     if todo:
         _play(todo, folder, min(jobs, len(todo)), heard)
         shutil.rmtree(folder / "scratch", ignore_errors=True)
-    records = {part.name: finished(folder, part) for part in parts}
+    records = {part.name: finished_record(folder, part) for part in parts}
     return {name: record for name, record in records.items() if record is not None}
 
 
@@ -78,13 +78,14 @@ def _play(todo: list[Part], folder: Path, jobs: int, heard: Heard) -> None:
         for _ in range(jobs):
             here, there = context.Pipe()
             process = context.Process(target=_work, args=(there, str(folder), os.getpid()))
-            process.start()
+            with deaf_to_ctrl_c():
+                process.start()
             there.close()
             workers.append(_Worker(process, here))
             _hand_out(workers[-1], todo, heard)
         while busy := [worker for worker in workers if worker.part is not None]:
             for ready in wait([worker.connection for worker in busy]):
-                worker = next(one for one in busy if one.connection is ready)
+                worker = next(worker for worker in busy if worker.connection is ready)
                 _listen(worker, todo, heard)
     finally:
         for worker in workers:
@@ -107,8 +108,8 @@ def _listen(worker: _Worker, todo: list[Part], heard: Heard) -> None:
     except EOFError:
         worker.process.join()
         raise RuntimeError(
-            f"the process that played {name} ended with code {worker.process.exitcode}; what was "
-            f"finished is kept, so the same command goes on from there."
+            f"the process that ran {name} ended with exit code {worker.process.exitcode}. "
+            f"Finished parts are kept: run the same command again to go on."
         ) from None
     if kind == "heard":
         heard(name, *said)
@@ -122,14 +123,14 @@ def _listen(worker: _Worker, todo: list[Part], heard: Heard) -> None:
 
 
 def _work(connection: Connection, folder: str, parent: int) -> None:
-    """What a worker does: play what it is handed, until there is nothing left."""
+    """The loop of a worker process: run the parts it receives until it receives None."""
     end_with(parent)
     while (part := connection.recv()) is not None:
         try:
             _record(part, Path(folder), connection)
         except (ValueError, OSError) as error:
             connection.send(("refused", str(error)))
-        except Exception:  # whatever it is, the command must say it
+        except Exception:  # the command shows any error to the user
             connection.send(("failed", traceback.format_exc()))
         else:
             connection.send(("done",))
@@ -146,17 +147,20 @@ def _record(part: Part, folder: Path, connection: Connection) -> None:
 
     scratch = folder / "scratch" / part.fingerprint[:16]
     scratch.mkdir(parents=True, exist_ok=True)
-    start = time.perf_counter()
-    result = played(part, scratch, report)
-    record = record_of(part, result, time.perf_counter() - start)
+    start, worked = time.perf_counter(), time.process_time()
+    result = play_part(part, scratch, report)
+    record = record_of(part, result, time.perf_counter() - start, time.process_time() - worked)
     text = json.dumps(record, indent=1, allow_nan=False) + "\n"
     write_atomically(result_file(folder, part.name), text.encode())
     shutil.rmtree(scratch)
 
 
-def record_of(part: Part, result: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+def record_of(
+    part: Part, result: Mapping[str, Any], seconds: float, processor_seconds: float = 0.0
+) -> dict[str, Any]:
     return {
         "part": part.name,
+        "base": part.base,
         "kind": part.kind,
         "title": part.title,
         "fingerprint": part.fingerprint,
@@ -164,13 +168,14 @@ def record_of(part: Part, result: Mapping[str, Any], seconds: float) -> dict[str
         "seed": part.seed,
         "settings": dict(part.settings),
         "seconds": round(seconds, 1),
+        "processor_seconds": round(processor_seconds, 1),
         "versions": versions(),
         "result": finite(result),
     }
 
 
 def finite(value: Any) -> Any:
-    """Plain values as JSON can hold them: what is not a finite number is None."""
+    """The value for JSON: numbers that are not finite become None."""
     if isinstance(value, Mapping):
         return {key: finite(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,41 +1,45 @@
-"""Where the data of a part come from: the authors' files where given, else synthetic twins."""
+"""The data of a part: the authors' files if given, else synthetic twins.
+
+Any other launch log can be given too; it is never presented as the paper's data.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import re
 import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from nextapp.data import LaunchLog, read
 
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
 LSAPP_BYTES = 178_930_494
 _BLOCK = 1 << 20
+Kind = Literal["data", "twin", "log", "made"]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set of the paper as it is at hand.
+    """A data set of the paper, its synthetic twin, or another log.
 
-    ``where`` is a file or ``synthetic:…``; ``sha256`` is that of the launches' text, unpacked where
-    the file is an archive; ``said`` is a sentence for the report.
+    ``where`` is a file or ``synthetic:…``; ``sha256`` is the hash of the launches' text, unpacked
+    if the file is an archive; ``said`` is a sentence for the report. ``kind`` is ``data`` for a
+    file of the paper's data, ``twin`` for its synthetic twin, ``log`` for any other log, and
+    ``made`` for synthetic phones that are not a twin of any data.
     """
 
     name: str
     where: str
     sha256: str
     said: str
+    kind: Kind
 
     @property
     def real(self) -> bool:
-        return not self.where.startswith("synthetic:")
-
-    @property
-    def title(self) -> str:
-        return f"{self.name} ({'the data' if self.real else 'synthetic twin'})"
+        return self.kind in ("data", "log")
 
     def log(self, seed: int) -> LaunchLog:
         return read(self.where, seed=seed)
@@ -45,9 +49,23 @@ class Source:
             "name": self.name,
             "where": Path(self.where).name if self.real else self.where,
             "real": self.real,
+            "kind": self.kind,
             "sha256": self.sha256,
             "said": self.said,
         }
+
+
+def log_source(path: Path) -> Source:
+    """A log that is not the paper's, named after its file."""
+    digest, n_bytes = checksum(path)
+    name = re.sub(r"(\.(csv|tsv|parquet|gz|tar|txt))+$", "", path.name)
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(
+            f"the file name of a log may have only letters, digits, '.', '_' and '-', because it "
+            f"names the log in the report; got {path.name!r}: rename the file."
+        )
+    sentence = f"{path.name}, a log given by --log: {n_bytes:,} bytes, sha256 {digest}."
+    return Source(name, str(path), digest, sentence, "log")
 
 
 NAMES: Mapping[str, str] = {
@@ -58,37 +76,41 @@ NAMES: Mapping[str, str] = {
 
 
 def source(data: str, twin: str, path: Path | None) -> Source:
-    """The file at `path`, checked against what its authors published, or else the twin."""
+    """The file at `path`, compared with the published checksum, or without a file the twin."""
     if data == "fleet":
-        return Source(NAMES[data], f"synthetic:{twin}", "", f"Fleets of any number, made: {twin}.")
+        sentence = f"Simulated fleets of any size: {twin}."
+        return Source(NAMES[data], f"synthetic:{twin}", "", sentence, "made")
     if path is None:
         return Source(
             NAMES[data],
             twin,
             "",
-            f"{NAMES[data]} is not at hand: a synthetic twin, {twin}, stands in for it.",
+            f"{NAMES[data]} file not given: replaced by a synthetic twin, {twin}.",
+            "twin",
         )
     digest, n_bytes = checksum(path)
-    return Source(NAMES[data], str(path), digest, _compared(data, path, digest, n_bytes))
+    return Source(
+        NAMES[data], str(path), digest, _compare_checksum(data, path, digest, n_bytes), "data"
+    )
 
 
-def _compared(data: str, path: Path, digest: str, n_bytes: int) -> str:
+def _compare_checksum(data: str, path: Path, digest: str, n_bytes: int) -> str:
     if data != "lsapp":
         return (
             f"{path.name}: {n_bytes:,} bytes, sha256 {digest}. Its authors publish no checksum "
             f"to compare with."
         )
     if digest == LSAPP_SHA256:
-        return f"{path.name} holds LSApp as published (sha256 as expected)."
+        return f"{path.name} contains LSApp as published (sha256 as expected)."
     return (
-        f"{path.name} is NOT LSApp as published: it holds {n_bytes:,} bytes with sha256 {digest}, "
-        f"the published lsapp.tsv {LSAPP_BYTES:,} bytes with sha256 {LSAPP_SHA256}. Figures are of "
-        f"the file given."
+        f"{path.name} is NOT LSApp as published: it has {n_bytes:,} bytes with sha256 {digest}, "
+        f"the published lsapp.tsv has {LSAPP_BYTES:,} bytes with sha256 {LSAPP_SHA256}. The "
+        f"figures are for the file given."
     )
 
 
 def checksum(path: Path) -> tuple[str, int]:
-    """sha256 and size of a file, or of the one .tsv in it if it is a tar archive."""
+    """sha256 and size of a file; for a tar archive those of the first .tsv file in it."""
     try:
         with tarfile.open(path) as archive:
             for member in archive:

@@ -1,4 +1,4 @@
-"""The report: one HTML page that needs nothing outside itself, beside CSV, JSON and figures."""
+"""The report: one self-contained HTML page, with the same results as CSV, JSON and figures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
 from nextapp import __version__
 from nextapp.settings import as_toml
-from nextapp.storage import write_atomically
+from nextapp.storage import write_public
 from nextapp.studies import drawing
 from nextapp.studies.reproduce import claims
-from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS, CONFIRMED, NOT_CONFIRMED
+from nextapp.studies.reproduce.claims import (
+    CANNOT_TELL,
+    CLAIMS,
+    CONFIRMED,
+    DEPENDS,
+    NOT_CONFIRMED,
+    Claim,
+)
 from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
 from nextapp.studies.reproduce.showing import SHOWN
@@ -23,37 +28,58 @@ from nextapp.table import csv_text
 
 Records = Mapping[str, Mapping[str, Any]]
 
-_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
-_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
+_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", DEPENDS: "±", CANNOT_TELL: "?"}
+_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", DEPENDS: "depends", CANNOT_TELL: "open"}
+ON_THE_TWIN = "on the twin"
+NOT_FITTED = "on the twin, which was not fitted to this"
+ON_PHONES = "on synthetic phones"
 
 
 def verdicts(records: Records) -> list[dict[str, Any]]:
-    """A row for every claim whose part was played."""
-    rows = []
-    for claim in CLAIMS:
-        record = records.get(claim.part)
-        if record is None or not claim.is_put(record["result"]):
-            continue
-        finding = claims.judged(claim, record["result"])
-        rows.append(
-            {
-                "claim": claim.name,
-                "of_paper": claim.of_paper,
-                "words": claim.words,
-                "where": claim.where,
-                "part": claim.part,
-                "rule": claim.rule,
-                "verdict": finding.verdict,
-                "evidence": finding.evidence,
-                "data": "real" if record["result"]["data"]["real"] else "synthetic",
-            }
-        )
-    return rows
+    """One row for every claim and every part that was run for it."""
+    return [
+        _verdict(claim, record)
+        for claim in CLAIMS
+        for record in records.values()
+        if record["base"] == claim.part and claim.is_put(record["result"])
+    ]
+
+
+def _verdict(claim: Claim, record: Mapping[str, Any]) -> dict[str, Any]:
+    finding = claims.judge(claim, record["result"])
+    data = record["result"]["data"]
+    return {
+        "claim": claim.name,
+        "of_paper": claim.of_paper,
+        "words": claim.words,
+        "where": claim.where,
+        "part": record["part"],
+        "rule": claim.rule,
+        "verdict": finding.verdict,
+        "on": _on(data, record["kind"]),
+        "evidence": finding.evidence,
+        "every": list(finding.every),
+        "data": data["name"],
+        "kind_of_data": data["kind"],
+        "quick": record["quick"],
+    }
+
+
+def _on(data: Mapping[str, Any], kind: str) -> str:
+    """The data that the verdict holds for, as shown on its badge."""
+    if data["kind"] == "data":
+        return f"on {data['name']}"
+    if data["kind"] == "log":
+        return f"on the log {data['name']}"
+    if data["kind"] == "made":
+        return ON_PHONES
+    return ON_THE_TWIN if kind in claims.FITTED else NOT_FITTED
 
 
 def write(folder: Path, records: Records) -> Path:
-    """Everything of these parts: report.html, results.json, verdicts.csv, csv/ and figures/."""
-    ordered = {name: records[name] for name in PARTS if name in records}
+    """Write report.html, results.json, verdicts.csv, csv/ and figures/ of these parts."""
+    order = list(PARTS)
+    ordered = dict(sorted(records.items(), key=lambda item: order.index(item[1]["base"])))
     judged = verdicts(ordered)
     (folder / "csv").mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
@@ -63,38 +89,29 @@ def write(folder: Path, records: Records) -> Path:
         if "problem" in record["result"]:
             continue
         shown = SHOWN[record["kind"]]
-        _keep(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
+        write_public(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
         for drawn, figure in shown.figures(record).items():
-            with mpl.rc_context(drawing.DRAWN):
-                drawing.save(figure, folder / "figures" / drawn)
+            drawing.footnote(figure, _small_print(record))
+            drawing.save(figure, folder / "figures" / drawn)
             inline[name].append(drawing.svg(figure))
-    columns = list(judged[0]) if judged else ["claim"]
+    columns = [name for name in judged[0] if name != "every"] if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
-    _keep(folder / "verdicts.csv", csv_text(rows).encode())
+    write_public(folder / "verdicts.csv", csv_text(rows).encode())
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
-    _keep(
+    write_public(
         folder / "results.json", (json.dumps(everything, indent=1, allow_nan=False) + "\n").encode()
     )
     path = folder / "report.html"
-    _keep(path, page(ordered, judged, inline).encode())
+    write_public(path, page(ordered, judged, inline).encode())
     return path
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Written whole or not at all, and readable by all like other files."""
-    write_atomically(path, data)
-    path.chmod(0o644)
 
 
 def page(
     records: Records, judged: Sequence[Mapping[str, Any]], inline: Mapping[str, Sequence[str]]
 ) -> str:
     """The report as HTML."""
-    quick = any(record["quick"] for record in records.values())
-    contents = "".join(
-        f"<li><a href='#{name}'>{escape(record['title'])}</a></li>"
-        for name, record in records.items()
-    )
+    contents = _contents(records)
+    logs = _on_logs(judged)
     parts = "".join(_part(record, judged, inline[name]) for name, record in records.items())
     return f"""<!doctype html>
 <html lang="en">
@@ -108,17 +125,18 @@ def page(
 <main>
 <header>
 <h1>The paper, reproduced and questioned</h1>
-<p class=lead><cite>{escape(TITLE)}</cite>: its tables and figures made anew by nextapp
-{escape(__version__)}, its claims judged by the numbers.</p>
-{_quick(quick)}
+<p class=lead><cite>{escape(TITLE)}</cite>: its tables and figures reproduced with nextapp
+{escape(__version__)}, and a verdict on each of its claims.</p>
+{_quick(records)}
 {_data(records)}
 </header>
-<nav><ol><li><a href="#verdicts">Verdicts</a></li>{contents}
-<li><a href="#how">How this was made</a></li></ol></nav>
+<nav><ul><li><a href="#verdicts">Verdicts</a></li>{contents}
+<li><a href="#how">How this was made</a></li></ul></nav>
 <section id="verdicts">
 <h2>Verdicts</h2>
 {_in_short(judged)}
 {_verdict_table(judged)}
+{logs}
 {_rules()}
 </section>
 {parts}
@@ -129,26 +147,47 @@ def page(
 """
 
 
+def _contents(records: Records) -> str:
+    """A line for every part, with links to the same part on other logs."""
+    by_base: dict[str, list[str]] = {}
+    for name, record in records.items():
+        is_log = record["result"]["data"]["kind"] == "log" and record["base"] in by_base
+        words = record["result"]["data"]["name"] if is_log else record["title"]
+        by_base.setdefault(record["base"], []).append(f"<a href='#{name}'>{escape(words)}</a>")
+    lines = []
+    for first, *others in by_base.values():
+        beside = f" ({', '.join(others)})" if others else ""
+        lines.append(f"<li>{first}{beside}</li>")
+    return "".join(lines)
+
+
 def _style() -> str:
     return (Path(__file__).parent / "report.css").read_text(encoding="utf-8")
 
 
-def _quick(quick: bool) -> str:
+def _quick(records: Records) -> str:
+    """A warning, if some or all of the parts were quick."""
+    quick = [record for record in records.values() if record["quick"]]
     if not quick:
         return ""
+    what, option = "A quick run", "--quick"
+    if len(quick) < len(records) and all(
+        record["result"]["data"]["kind"] == "log" for record in quick
+    ):
+        what, option = "The parts on other logs are from a quick run", "--quick-logs"
     return (
-        "<p class=warning>A quick run: few trials and seeds. For figures to quote, run without "
-        "<code>--quick</code>.</p>"
+        f"<p class=warning>{what}: few trials and seeds. For figures to quote, run without "
+        f"<code>{option}</code>.</p>"
     )
 
 
 def _data(records: Records) -> str:
-    said: dict[str, Any] = {}
+    sources: dict[str, Any] = {}
     for record in records.values():
         data = record["result"]["data"]
-        said.setdefault(data["name"], data)
+        sources.setdefault(data["name"], data)
     lines = []
-    for name, data in said.items():
+    for name, data in sources.items():
         warning = "" if data["real"] else " class=twin"
         size = ", ".join(
             f"{data[key]:,} {key[2:]}" for key in ("n_users", "n_apps", "n_launches") if key in data
@@ -156,12 +195,14 @@ def _data(records: Records) -> str:
         lines.append(
             f"<li{warning}><b>{escape(name)}</b>: {escape(data['said'])} {size and size + '.'}</li>"
         )
-    twins = any(not data["real"] for data in said.values())
+    twins = any(data["kind"] == "twin" for data in sources.values())
     note = (
-        "<p class=warning>A synthetic twin was fitted so that the simple rivals score as the "
-        "paper's tables print them. Agreement of MRU, MFU, SR and SR-od with Tables 1 and 2 "
-        "therefore proves little, and what holds for a twin need not hold for the data. Give the "
-        "authors' files by <code>--lsapp</code> and <code>--app-usage</code>.</p>"
+        "<p class=warning>A synthetic twin was fitted so that the simple rivals score as printed "
+        "in the paper's tables. Agreement of MRU, MFU, SR and SR-od with Tables 1 and 2 is "
+        "therefore no evidence. A twin can replace the data for static hit rates only: verdicts "
+        "on the dynamic environment and on privacy are marked as not fitted. To use the authors' "
+        "files, give <code>--lsapp</code> and <code>--app-usage</code>; for any other launch log, "
+        "<code>--log</code>.</p>"
         if twins
         else ""
     )
@@ -169,53 +210,103 @@ def _data(records: Records) -> str:
 
 
 def _in_short(judged: Sequence[Mapping[str, Any]]) -> str:
-    counts = {
-        verdict: sum(row["verdict"] == verdict and row["of_paper"] for row in judged)
-        for verdict in _MARK
-    }
-    total = sum(counts.values())
+    mine = [row for row in judged if row["of_paper"] and row["kind_of_data"] != "log"]
+    counts = {verdict: sum(row["verdict"] == verdict for row in mine) for verdict in _MARK}
+    total = len(mine)
     cells = "".join(
         f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {count} {verdict}</span> "
         for verdict, count in counts.items()
+        if count
     )
-    return f"<p>Of {total} claims of the paper: {cells}</p>"
+    kinds = {row["kind_of_data"] for row in mine}
+    where = "" if "twin" not in kinds else " (on a synthetic twin where the data were not given)"
+    return f"<p>Of {total} claims of the paper{where}: {cells}</p>"
 
 
 def _verdict_table(judged: Sequence[Mapping[str, Any]]) -> str:
     rows = []
-    for kind, heading in ((True, "Claims of the paper"), (False, "What the paper does not ask")):
-        mine = [row for row in judged if row["of_paper"] == kind]
+    for kind, heading in ((True, "Claims of the paper"), (False, "Our own questions")):
+        mine = [row for row in judged if row["of_paper"] == kind and row["kind_of_data"] != "log"]
         if mine:
             rows.append(f"<tr class=heading><th colspan=3>{heading}</th></tr>")
         for row in mine:
             words = f"“{escape(row['words'])}”" if kind else escape(row["words"])
             rows.append(
                 f"<tr><td>{words}<small>{escape(row['where'])}</small></td>"
-                f"<td>{escape(row['evidence'])}<small>rule: {escape(row['rule'])}; "
-                f"<a href='#{row['part']}'>{row['part']}</a>, {row['data']}</small></td>"
-                f"<td>{_badge(row['verdict'], kind)}</td></tr>"
+                f"<td>{_evidence(row)}</td><td>{_badge(row)}</td></tr>"
             )
     return (
-        "<table class=verdicts><thead><tr><th>claim</th><th>what the numbers say</th>"
+        "<table class=verdicts><thead><tr><th>claim</th><th>result</th>"
         f"<th>verdict</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 
 
-def _badge(verdict: str, of_paper: bool) -> str:
-    word = verdict if of_paper else claims.ANSWERS[verdict]
-    return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {word}</span>"
+def _evidence(row: Mapping[str, Any]) -> str:
+    every = "".join(f"<li>{escape(figure)}</li>" for figure in row["every"])
+    more = f"<details><summary>all figures</summary><ul>{every}</ul></details>" if every else ""
+    quick = " from a quick run," if row["quick"] else ""
+    return (
+        f"{escape(row['evidence'])}{more}<small>rule: {escape(row['rule'])};{quick} "
+        f"<a href='#{row['part']}'>{escape(row['part'])}</a></small>"
+    )
+
+
+def _on_logs(judged: Sequence[Mapping[str, Any]]) -> str:
+    """The same questions on the other logs: one row per question, one column per log."""
+    mine = [row for row in judged if row["kind_of_data"] == "log"]
+    if not mine:
+        return ""
+    logs = list(dict.fromkeys(row["data"] for row in mine))
+    by_claim: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in mine:
+        by_claim.setdefault(row["claim"], {})[row["data"]] = row
+    body = []
+    for found in by_claim.values():
+        first = next(iter(found.values()))
+        words = escape(first["words"])
+        question = f"“{words}”" if first["of_paper"] else words
+        cells = "".join(
+            f"<td>{_badge(found[log], short=True)}<details><summary>figures</summary>"
+            f"{_evidence(found[log])}</details></td>"
+            if log in found
+            else "<td></td>"
+            for log in logs
+        )
+        body.append(f"<tr><td>{question}<small>{escape(first['claim'])}</small></td>{cells}</tr>")
+    heads = "".join(f"<th>{escape(log)}</th>" for log in logs)
+    return (
+        "<h3>The same questions on other logs</h3><p class=note>These logs are not the paper's "
+        "data: a verdict holds for that log only. The questions about App Usage are those about "
+        "LSApp with another ε and another catalogue, so they are not repeated here.</p>"
+        f"<div class=wide><table class='verdicts logs'><thead><tr><th>claim</th>{heads}</tr>"
+        f"</thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _badge(row: Mapping[str, Any], *, short: bool = False) -> str:
+    verdict = row["verdict"]
+    word = verdict if row["of_paper"] else claims.ANSWERS[verdict]
+    on = "" if short else f", {row['on']}"
+    return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {word}{escape(on)}</span>"
 
 
 def _rules() -> str:
-    """The rules, as `claims` states them."""
-    before, after = map(escape, claims.ABOUT_RULES)
+    """The rules of `claims`."""
+    before, *after = map(escape, claims.ABOUT_RULES)
     rules = "".join(
         f"<dt>{escape(rule.name)}</dt><dd>{escape(rule.words)}</dd>" for rule in claims.RULES
     )
     return (
-        f"<details><summary>The rules</summary><p>{before}</p><dl>{rules}</dl><p>{after}</p>"
-        f"</details>"
+        f"<details><summary>The rules</summary><p>{before}</p><dl>{rules}</dl>"
+        f"{''.join(f'<p>{paragraph}</p>' for paragraph in after)}</details>"
     )
+
+
+def _small_print(record: Mapping[str, Any]) -> str:
+    """A note for every figure, which stays with it outside the report."""
+    data = record["result"]["data"]
+    quick = "; quick run, do not quote" if record["quick"] else ""
+    return f"{data['name']}: {_KINDS[data['kind']]}{quick}"
 
 
 def _part(
@@ -224,8 +315,9 @@ def _part(
     name, result = record["part"], record["result"]
     head = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
     data = result["data"]
-    kind = "the data" if data["real"] else "synthetic, not the data"
-    head += f"<p class=note>{escape(data['name'])}: {kind}.</p>"
+    head += f"<p class=note>{escape(data['name'])}: {_KINDS[data['kind']]}.</p>"
+    if record["quick"]:
+        head += f"<p class=quick>{_QUICK}</p>"
     if "problem" in result:
         why = escape(result["problem"])
         return f"{head}<p class=warning>This could not be measured: {why}</p></section>"
@@ -236,39 +328,49 @@ def _part(
     return f"{head}{captioned}{SHOWN[record['kind']].page(record)}</section>"
 
 
+_KINDS = {
+    "data": "the paper's data",
+    "twin": "a synthetic twin, not the paper's data",
+    "log": "a log given by --log, not the paper's data",
+    "made": "synthetic phones, not data of people",
+}
+_QUICK = "Quick run with few trials and seeds: do not quote these figures."
+
+
 def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
-    """The paper's finding and ours."""
+    """The paper's claims about this part, our questions, and the verdicts."""
     mine = [row for row in judged if row["part"] == part]
     lines = "".join(
-        f"<li>{_asked(row)} Here: {escape(row['evidence'])}: "
-        f"<b>{row['verdict'] if row['of_paper'] else claims.ANSWERS[row['verdict']]}</b>.</li>"
+        f"<li>{_question_cell(row)} Here: {escape(row['evidence'])}: {_badge(row)}</li>"
         for row in mine
     )
-    bands = "Bands, where there are any, are 95 % intervals."
-    return f"<figcaption>{bands}<ul>{lines}</ul></figcaption>" if lines else ""
+    quick = f"<b>{_QUICK}</b> " if any(row["quick"] for row in mine) else ""
+    bands = "Bars and bands, if any, are 95 % intervals."
+    return f"<figcaption>{quick}{bands}<ul>{lines}</ul></figcaption>" if lines else ""
 
 
-def _asked(row: Mapping[str, Any]) -> str:
+def _question_cell(row: Mapping[str, Any]) -> str:
     words = escape(row["words"])
-    return f"The paper: “{words}”." if row["of_paper"] else f"Not asked: {words}"
+    return f"The paper: “{words}”." if row["of_paper"] else f"Our question: {words}"
 
 
 def _how(records: Records) -> str:
     rows = [
         f"<details><summary>{escape(record['title'])}: seed {record['seed']}, "
-        f"{record['seconds']:,.0f} s</summary><pre>{escape(as_toml(record['settings']))}</pre>"
-        f"<p class=note>fingerprint {record['fingerprint'][:16]} of settings, data, seed, code "
-        f"and libraries</p></details>"
+        f"{record['seconds']:,.0f} s, {record['processor_seconds']:,.0f} s of processor "
+        f"time</summary><pre>{escape(as_toml(record['settings']))}</pre>"
+        f"<p class=note>fingerprint of settings, data, seed, code and libraries: "
+        f"{record['fingerprint'][:16]}</p></details>"
         for record in records.values()
     ]
     versions: dict[str, str] = {}
     for record in records.values():
         versions |= record["versions"]
     libraries = ", ".join(f"{escape(name)} {escape(text)}" for name, text in versions.items())
-    total = sum(record["seconds"] for record in records.values())
+    total = sum(record["processor_seconds"] for record in records.values())
     return (
         f"<section id=how><h2>How this was made</h2><p><code>nextapp reproduce</code>; "
-        f"{libraries}. The parts took {total / 60:.1f} minutes of work together. The same "
-        f"numbers stand in <code>results.json</code>, <code>csv/</code> and "
-        f"<code>figures/</code> beside this page.</p>{''.join(rows)}</section>"
+        f"{libraries}. All parts together took {total / 60:.1f} minutes of processor time. The "
+        f"same numbers are in <code>results.json</code>, <code>csv/</code> and "
+        f"<code>figures/</code> next to this page.</p>{''.join(rows)}</section>"
     )

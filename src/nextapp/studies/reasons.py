@@ -1,0 +1,60 @@
+"""Explanations of predictions as sentences, for the command `explain` and the page."""
+
+from __future__ import annotations
+
+from nextapp.predictor import Reason
+
+_LEAST = 0.05  # smallest part of a score that is mentioned
+_LEAST_COUNT = 0.5  # smallest number of launches that is mentioned
+_CHOICES = 3  # largest number of statistics that are mentioned
+
+
+def words(reason: Reason, last: str) -> str:
+    """The strongest reasons as a sentence."""
+    texts = {name: _describe(name, reason.evidence, last) for name, _ in reason.strongest}
+    strongest = [
+        (name, part) for name, part in reason.strongest if abs(part) >= _LEAST and texts[name]
+    ]
+    strongest = strongest[:_CHOICES]
+    if not strongest:
+        return "nothing sets it apart."
+    pieces = []
+    for sign, opening in ((1, "for it: "), (-1, "against it: ")):
+        parts = [f"{texts[name]} ({part:+.2f})" for name, part in strongest if part * sign > 0]
+        if parts:
+            pieces.append(opening + ", ".join(parts))
+    return "; ".join(pieces) + "."
+
+
+def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
+    """The evidence of a statistic as text; empty if there is none."""
+    if statistic == "new" or not evidence:
+        return "never launched here before"
+    seen = evidence
+    return {
+        "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
+        "after": _describe_after(seen, last),
+        "place": f"place {seen['place'] + 1:.0f} in the list by last use",
+        "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
+        "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
+        "lesson": "what was predicted wrongly after these apps before",
+        "again": "how often the same app is launched again",
+        "crowd": f"what other phones launch after {last}",
+        "taste": "the shared model's score",
+    }.get(statistic, "")
+
+
+def _describe_after(seen: dict[str, float], last: str) -> str:
+    """How often the app came after the last one, and after the longest matching sequence."""
+    text = f"came {seen['after-1']:.1f} times after {last}"
+    for length, number in ((6, "six"), (3, "three"), (2, "two")):
+        if seen[f"after-{length}"] >= _LEAST_COUNT:
+            return f"{text}, {seen[f'after-{length}']:.1f} times after the last {number} apps"
+    return text
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} seconds"
