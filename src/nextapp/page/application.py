@@ -1,0 +1,287 @@
+"""The page's web application: its static files and its API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from nextapp import __version__
+from nextapp.data.importers import UnreadableLog, list_formats
+from nextapp.page import crowd_room, log_room
+from nextapp.page.crowd_room import CrowdRoom
+from nextapp.page.log_room import PersonLog
+from nextapp.page.phone_room import PhoneSession, person_of_log, synthetic_person
+from nextapp.page.server_room import ServerWatch
+
+Value = TypeVar("Value")
+Handler = Callable[[Request], Awaitable[Response]]
+
+MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
+MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
+_KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
+}
+
+
+class Refused(ValueError):
+    """A request that cannot be answered; the message is shown to the user."""
+
+
+class Page:
+    """The state of the page, and the two threads that compute for it."""
+
+    def __init__(
+        self,
+        log: PersonLog | None = None,
+        crowd: CrowdRoom | None = None,
+        server: ServerWatch | None = None,
+    ) -> None:
+        self._phones: OrderedDict[str, PhoneSession] = OrderedDict()
+        self._log = log
+        self._portrait: dict[str, Any] | None = None
+        self._crowd = crowd or CrowdRoom()
+        self._server = server
+        self._quick = ThreadPoolExecutor(1, "page-phone")
+        self._slow = ThreadPoolExecutor(1, "page-crowd")
+        folder = files("nextapp.page").joinpath("static")
+        self._files = {
+            entry.name: entry.read_bytes()
+            for entry in folder.iterdir()
+            if entry.is_file() and entry.name.endswith(tuple(_KINDS))
+        }
+
+    def application(self) -> Starlette:
+        posts = {
+            "/api/phone/new": self._phone_new,
+            "/api/phone/tap": self._phone_tap,
+            "/api/phone/wait": self._phone_wait,
+            "/api/phone/play": self._phone_play,
+            "/api/phone/report": self._phone_report,
+            "/api/crowd": self._crowd_answer,
+            "/api/log/forget": self._log_forget,
+        }
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> Any:
+            yield
+            await self._in(self._quick, self._close)
+            self._quick.shutdown(cancel_futures=True)
+            self._slow.shutdown(wait=False, cancel_futures=True)
+
+        return Starlette(
+            routes=[
+                Route("/", self._file),
+                Route("/static/{name}", self._file),
+                Route("/api/about", self._answering(self._about)),
+                Route("/api/server", self._server_events),
+                Route("/api/log", self._answering(self._log_shown), methods=["GET"]),
+                Route("/api/log", self._upload, methods=["POST"]),
+                *(
+                    Route(path, self._answering(handler), methods=["POST"])
+                    for path, handler in posts.items()
+                ),
+            ],
+            lifespan=lifespan,
+        )
+
+    # --- files and answers
+
+    async def _file(self, request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        data = self._files.get(name)
+        if data is None:
+            return Response("not found\n", 404, media_type="text/plain")
+        kind = next(kind for end, kind in _KINDS.items() if name.endswith(end))
+        return Response(data, media_type=kind)
+
+    def _answering(self, handler: Callable[[dict[str, Any]], Awaitable[Any]]) -> Handler:
+        async def answer(request: Request) -> Response:
+            try:
+                given = await _read_json(request) if request.method == "POST" else {}
+                return JSONResponse(await handler(given))
+            except (ValueError, TypeError, KeyError) as error:
+                return _refusal(error)
+
+        return answer
+
+    async def _in(self, executor: Executor, work: Callable[..., Value], *given: Any) -> Value:
+        return await asyncio.get_running_loop().run_in_executor(executor, work, *given)
+
+    async def _about(self, _: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "has_log": self._log is not None,
+            "server": None if self._server is None else self._server.url,
+            "phones": list(crowd_room.PHONES),
+            "epsilons": list(crowd_room.EPSILONS),
+            "looked_for": list_formats(),
+            "most_bytes": log_room.MOST_BYTES,
+        }
+
+    # --- phone
+
+    async def _phone_new(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await self._in(
+            self._quick, self._new_phone, given.get("source"), given.get("number", 0)
+        )
+
+    def _new_phone(self, source: object, number: object) -> dict[str, Any]:
+        if source == "log":
+            if self._log is None:
+                raise Refused("there is no log yet: drop one under Your log.")
+            person = person_of_log(self._log.name or "your log", self._log.launches)
+        elif isinstance(number, int) and 0 <= number < 1000:
+            person = synthetic_person(number % 12)
+        else:
+            raise Refused(f"number must be a whole number from 0 to 999, got {number!r:.40}.")
+        session = PhoneSession(person)
+        self._phones[session.id] = session
+        while len(self._phones) > MOST_PHONES:
+            self._phones.popitem(last=False)[1].close()
+        return session.state()
+
+    async def _with_phone(
+        self, given: dict[str, Any], work: Callable[[PhoneSession], str | None]
+    ) -> dict[str, Any]:
+        def done() -> dict[str, Any]:
+            session = self._phones.get(str(given.get("id")))
+            if session is None:
+                raise Refused("this phone was closed: reload the page.")
+            self._phones.move_to_end(session.id)
+            return session.state(work(session) or "")
+
+        return await self._in(self._quick, done)
+
+    async def _phone_tap(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await self._with_phone(given, lambda phone: phone.tap(str(given["app"])))
+
+    async def _phone_wait(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await self._with_phone(given, lambda phone: phone.wait(float(given["hours"])))
+
+    async def _phone_play(self, given: dict[str, Any]) -> dict[str, Any]:
+        def play(phone: PhoneSession) -> str:
+            return "" if phone.play(int(given["n"])) else "The log ends here."
+
+        return await self._with_phone(given, play)
+
+    async def _phone_report(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await self._with_phone(given, lambda phone: phone.report())
+
+    # --- crowd
+
+    async def _crowd_answer(self, given: dict[str, Any]) -> dict[str, Any]:
+        return await self._in(
+            self._slow, self._crowd.answer, int(given["phones"]), float(given["epsilon"])
+        )
+
+    # --- server
+
+    async def _server_events(self, request: Request) -> Response:
+        """Server-sent events: a sample of the watched server every second."""
+        watch = self._server
+        if watch is None:
+            return JSONResponse({"error": "no server is watched: nextapp open --server URL."})
+
+        async def stream() -> AsyncIterator[str]:
+            async for look in watch.events():
+                if await request.is_disconnected():
+                    return
+                yield f"data: {json.dumps(look)}\n\n"
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    # --- log
+
+    async def _upload(self, request: Request) -> Response:
+        """Upload a file into memory, up to a size limit."""
+        words = "a file may have up to {} here; `nextapp data convert` reads up to 256 MiB."
+        try:
+            data = await _read_body(request, log_room.MOST_BYTES, words)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except Refused as error:
+            return _refusal(error)
+        name = request.query_params.get("name", "")[:200]
+        zone, user = request.query_params.get("zone"), request.query_params.get("user")
+        try:
+            return JSONResponse(await self._in(self._quick, self._take_log, data, name, zone, user))
+        except ValueError as error:
+            return _refusal(error)
+
+    def _take_log(self, data: bytes, name: str, zone: str | None, user: str | None) -> Any:
+        log = log_room.read_log(data, name, zone, user)
+        self._portrait = log_room.portrait(log)
+        self._log = log
+        return self._portrait
+
+    async def _log_shown(self, _: dict[str, Any]) -> dict[str, Any] | None:
+        """The current log, or None."""
+        return await self._in(self._quick, self._current_log)
+
+    def _current_log(self) -> dict[str, Any] | None:
+        if self._log is not None and self._portrait is None:
+            self._portrait = log_room.portrait(self._log)
+        return self._portrait
+
+    async def _log_forget(self, _: dict[str, Any]) -> dict[str, Any]:
+        await self._in(self._quick, self._forget_log)
+        return {}
+
+    def _forget_log(self) -> None:
+        self._log = self._portrait = None
+        for key in [key for key, each in self._phones.items() if not each.person.is_synthetic]:
+            self._phones.pop(key).close()
+
+    def _close(self) -> None:
+        for session in self._phones.values():
+            session.close()
+        self._phones.clear()
+
+
+async def _read_body(request: Request, most: int, words: str) -> bytes:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > most:
+            raise Refused(words.format(f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"))
+    return bytes(data)
+
+
+async def _read_json(request: Request) -> dict[str, Any]:
+    data = await _read_body(request, MOST_BODY, "a request may have up to {}.")
+    try:
+        given = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        raise Refused("a request must be JSON.") from None
+    if not isinstance(given, dict):
+        raise Refused("a request must be a JSON object.")
+    return given
+
+
+def _refusal(error: Exception) -> Response:
+    """An error message for the user; it is not an HTTP error."""
+    return JSONResponse({"error": _in_words(error)})
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, UnreadableLog | Refused):
+        return str(error)
+    if isinstance(error, KeyError):
+        return f"a request must have {error}."
+    return f"{error!s:.300}"

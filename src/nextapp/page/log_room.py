@@ -1,0 +1,272 @@
+"""A person's own log: statistics, how predictable it is, and which model predicts it best.
+
+Everything is computed in memory from the uploaded bytes; nothing is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
+from nextapp.evaluation import metrics
+from nextapp.intervals import DRAWS, interval, resample
+from nextapp.page.catalogue import icon_for, short_name
+from nextapp.phone.core import PhoneCore
+from nextapp.predictor import SESSION_GAP, Habits
+from nextapp.predictors import Training, factorised
+from nextapp.randomness import KeyedBits
+from nextapp.wire import Floats
+
+MOST_BYTES = 64 << 20
+MOST_MEASURED = 4_000  # largest number of launches measured: the latest ones
+LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
+SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 12, 8, 40
+REPEAT_SECONDS = 3.0  # the same app again within this time is the same launch
+_TRAINING = Training(dim=16, rounds=20, rate=0.01)
+_DAY = 86_400.0
+MODELS = {
+    "nextapp": "this project's predictor",
+    "mru": "the most recently used apps",
+    "mfu": "the most frequently used apps",
+    "sr-od": "the apps that most often followed the last app",
+    "seqmf": "the paper's SeqMF, trained on this phone only",
+}
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PersonLog:
+    """One person's launches: app and local time (s), oldest first."""
+
+    name: str
+    format: str
+    notes: tuple[str, ...]
+    users: tuple[str, ...]
+    launches: tuple[tuple[str, float], ...]
+
+
+def read_log(data: bytes, name: str, zone: str | None = None, user: str | None = None) -> PersonLog:
+    """The log of one person in these bytes; if there are several, the one with most launches."""
+    found = read_any(Content(data, name or "the file"), zone=zone)
+    return from_import(found, name, user)
+
+
+def from_import(found: Imported, name: str, user: str | None = None) -> PersonLog:
+    counts = Counter(launch.user for launch in found.launches)
+    if user is not None and user not in counts:
+        raise UnreadableLog(f"there is no user {user!r:.60} in this file.")
+    chosen = user if user is not None else counts.most_common(1)[0][0]
+    launches: list[tuple[str, float]] = []
+    for launch in found.launches:
+        if launch.user != chosen:
+            continue
+        when = launch.clock + launch.zone
+        if launches and launches[-1][0] == launch.app and when - launches[-1][1] < REPEAT_SECONDS:
+            continue
+        launches.append((launch.app, when))
+    launches.sort(key=lambda each: each[1])  # local time goes back when summer time ends
+    users = tuple(user for user, _ in counts.most_common(50))
+    return PersonLog(name, found.format, found.notes, users, tuple(launches))
+
+
+def portrait(log: PersonLog) -> dict[str, Any]:
+    """Everything that the page shows of a log."""
+    apps = [app for app, _ in log.launches]
+    seconds = np.array([when for _, when in log.launches])
+    names, codes = np.unique(np.array(apps, dtype=object).astype(str), return_inverse=True)
+    counts = np.bincount(codes)
+    order = np.argsort(-counts, kind="stable")
+    sizes = session_sizes(seconds)
+    return {
+        "name": log.name,
+        "format": log.format,
+        "notes": list(log.notes),
+        "users": list(log.users),
+        "n_launches": len(apps),
+        "n_apps": len(names),
+        "first": _day(seconds[0]),
+        "last": _day(seconds[-1]),
+        "n_days": len(np.unique(seconds // _DAY)),
+        "apps": [
+            {**_app_entry(str(names[i])), "count": int(counts[i])}
+            for i in order[:SHOWN_APPS].tolist()
+        ],
+        "hours": by_hour(seconds).tolist(),
+        "flow": flow(codes, names, order[:SHOWN_FLOW]),
+        "sessions": {
+            "n": len(sizes),
+            "median": float(np.median(sizes)),
+            "sizes": np.bincount(np.minimum(sizes, 21), minlength=22)[1:].tolist(),
+        },
+        "measured": measure(codes, seconds, [str(name) for name in names]),
+    }
+
+
+def _app_entry(app: str) -> dict[str, Any]:
+    return {"app": app, "label": short_name(app), "icon": icon_for(app)}
+
+
+def _day(when: float) -> str:
+    return datetime.fromtimestamp(float(when), UTC).strftime("%Y-%m-%d")
+
+
+def by_hour(seconds: Floats) -> Any:
+    """(7, 24): launches by weekday, Monday first, and hour."""
+    weekday = (seconds // _DAY + 3).astype(np.int64) % 7  # 1970-01-01 was a Thursday
+    hour = (seconds % _DAY // 3600).astype(np.int64)
+    return np.bincount(weekday * 24 + hour, minlength=168).reshape(7, 24)
+
+
+def session_sizes(seconds: Floats) -> Any:
+    """(n_sessions,): the launches of each session; it ends after 15 minutes without a launch."""
+    starts = np.flatnonzero(np.concatenate([[True], np.diff(seconds) > SESSION_GAP]))
+    return np.diff(np.append(starts, len(seconds)))
+
+
+def flow(codes: Any, names: Any, shown: Any) -> dict[str, Any]:
+    """Counts of transitions between the most used apps, without repeats."""
+    place = {int(code): number for number, code in enumerate(shown.tolist())}
+    counts = np.zeros((len(place), len(place)), np.int64)
+    for last, following in zip(codes[:-1].tolist(), codes[1:].tolist(), strict=True):
+        if last in place and following in place and last != following:
+            counts[place[last], place[following]] += 1
+    return {"apps": [_app_entry(str(names[i])) for i in shown.tolist()], "counts": counts.tolist()}
+
+
+def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any] | None:
+    """Measure every model on the second half; each launch is predicted before it is seen.
+
+    Intervals are over days. None if there are too few launches.
+    """
+    first = max(0, len(codes) - MOST_MEASURED)
+    codes, seconds = codes[first:], seconds[first:]
+    if len(codes) < LEAST_LAUNCHES:
+        return None
+    n_learnt = len(codes) // 2
+    hits, places, chances = _hits_of_all(codes, seconds, len(names), n_learnt)
+    days = (seconds[n_learnt:] // _DAY).astype(np.int64)
+    drawn = _by_days(hits, days)
+    models: dict[str, dict[str, Any]] = {}
+    for number, (name, meaning) in enumerate(MODELS.items()):
+        low, high = interval(drawn[:, 3 * number : 3 * number + 3])
+        mean = hits[:, 3 * number : 3 * number + 3].mean(axis=0)
+        models[name] = {
+            "meaning": meaning,
+            **{
+                f"at_{n}": {"mean": float(mean[i]), "low": float(low[i]), "high": float(high[i])}
+                for i, n in enumerate(metrics.CUTOFFS)
+            },
+        }
+    at_5 = {name: figures["at_5"]["mean"] for name, figures in models.items()}
+    ranked = sorted(at_5, key=lambda name: -at_5[name])
+    best, second = (list(MODELS).index(name) for name in ranked[:2])
+    difference = drawn[:, 3 * best + 2] - drawn[:, 3 * second + 2]
+    low, high = interval(difference[:, None])[:, 0]
+    recent = range(max(0, len(places) - SHOWN_LAST), len(places))
+    counts = np.bincount(codes[n_learnt:], minlength=len(names))
+    shares = counts[counts > 0] / counts.sum()
+    return {
+        "n": len(hits),
+        "n_days": len(np.unique(days)),
+        "models": models,
+        "best": ranked[0],
+        "second": ranked[1],
+        "ahead": {
+            "mean": at_5[ranked[0]] - at_5[ranked[1]],
+            "low": float(low),
+            "high": float(high),
+        },
+        "choices": {
+            "apps": int((counts > 0).sum()),
+            "by_frequency": float(2 ** -(shares * np.log2(shares)).sum()),
+            "by_nextapp": float(2 ** -np.mean(np.log2(np.maximum(chances, 1e-6)))),
+        },
+        "lately": [
+            {
+                **_app_entry(names[int(codes[n_learnt + i])]),
+                "place": int(places[i]),
+                "clock": datetime.fromtimestamp(float(seconds[n_learnt + i]), UTC).strftime(
+                    "%a %H:%M"
+                ),
+            }
+            for i in recent
+        ],
+    }
+
+
+def _hits_of_all(
+    codes: Any, seconds: Floats, n_apps: int, n_learnt: int
+) -> tuple[Floats, Any, Floats]:
+    """(n, 3·models) hits at 1, 3 and 5; (n,) nextapp's rank of the app, 0 if it is new; (n,) the
+    probability that nextapp gave the app."""
+    habits, seqmf = Habits(), PhoneCore()
+    apps, times = codes.tolist(), seconds.tolist()
+    n = len(apps)
+    ranks = np.zeros((n, len(MODELS), 2), np.int64)  # better and equal
+    places, chances = np.zeros(n, np.int64), np.zeros(n)
+    last_use, launches = np.full(n_apps, -1.0), np.zeros(n_apps)
+    followers = np.zeros((n_apps, n_apps)) if n_apps <= 2_000 else None
+    after: dict[int, Floats] = {}
+    before, trained, solved = -1, False, -1.0
+    for i, (app, when) in enumerate(zip(apps, times, strict=True)):
+        if i >= n_learnt and not trained:
+            factorised.train([seqmf], n_apps, _TRAINING, 0)
+            trained = True
+        if trained and when // _DAY != solved:
+            solved = when // _DAY
+            seqmf.solve()
+        known = launches > 0
+        if i >= n_learnt and known[app]:
+            scores = habits.scores(seqmf.candidates, when)  # log P
+            own = scores[seqmf.candidates.index(app)]
+            place = int((scores > own).sum())
+            places[i], chances[i] = place + 1, math.exp(own)
+            rows = _following(followers, after, before, n_apps)
+            light = seqmf.predict(n_apps, when)
+            ranks[i] = [
+                _rank(scores, own),
+                _rank(last_use[known], last_use[app]),
+                _rank(launches[known], launches[app]),
+                _rank(rows[known], rows[app]),
+                (light.index(app), 1),
+            ]
+        habits.observe(app, when)
+        seqmf.observe(app, when)
+        last_use[app] = i
+        launches[app] += 1
+        if before >= 0:
+            _following(followers, after, before, n_apps)[app] += 1
+        before = app
+    measured = ranks[n_learnt:].reshape(-1, 2)
+    wanted = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
+    hits = metrics.values(measured[:, 0], measured[:, 1], "expected", wanted)
+    return hits.reshape(n - n_learnt, -1), places[n_learnt:], chances[n_learnt:]
+
+
+def _following(table: Floats | None, rows: dict[int, Floats], before: int, n_apps: int) -> Floats:
+    if table is not None:
+        row: Floats = table[before]
+        return row
+    return rows.setdefault(before, np.zeros(n_apps))
+
+
+def _rank(scores: Floats, own: float) -> tuple[int, int]:
+    return int((scores > own).sum()), int((scores == own).sum())
+
+
+def _by_days(hits: Floats, days: Any) -> Floats:
+    """(draws, columns): bootstrap means over days, with the same resamples for all columns."""
+    _, place = np.unique(days, return_inverse=True)
+    sums = np.zeros((place.max() + 1, hits.shape[1] + 1))
+    np.add.at(sums, place, np.column_stack([hits, np.ones(len(hits))]))
+    drawn = resample(KeyedBits(0, purpose="days").generator(), len(sums), DRAWS) @ sums
+    means: Floats = drawn[:, :-1] / drawn[:, -1:]
+    return means

@@ -1,0 +1,377 @@
+"""A demonstration phone: launches by tapping or from a person's log, suggestions, rivals, reports.
+
+Suggestions come from `PhoneCore` with `Habits`, as on a real phone. Reports use a mechanism that
+the owner's limits allow and are charged to a real ledger; they go to a practice server inside this
+page, so nothing leaves the machine. The ledger is a file without launches.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from nextapp.data import collapse_repeats, synthetic
+from nextapp.evaluation import metrics
+from nextapp.page.catalogue import N_APPS, NAMES, icon_for, short_name
+from nextapp.phone.core import PhoneCore
+from nextapp.phone.store import Store, TooSoon
+from nextapp.predictor import Habits, Reason
+from nextapp.predictors import Training, factorised
+from nextapp.privacy import FrequencyMechanism
+from nextapp.privacy.ledger import BudgetSpent, ClockError
+from nextapp.studies.reasons import words
+from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
+
+SHOWN = 5  # suggestions
+MODELS = ("nextapp", "mru", "sr-od", "seqmf")
+EPSILON = 1.0  # per report: the default limit of a phone's owner
+PRACTICE = "practice server in this page"
+MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at the start
+MOST_APPS = 200  # largest catalogue; rarer apps of a log are left out, as on a real server
+PAUSE = 20.0  # assumed seconds between two taps
+_TRAINING = Training(dim=16, rounds=20, rate=0.01)
+_LEAST_PART = 0.02  # smallest part of a score that gets a bar
+_LEARNT_DAYS = 14
+_DAY = 86_400.0
+
+PERSON = replace(
+    synthetic.APP_USAGE,
+    phones=12,
+    apps=N_APPS,
+    days=21,
+    start="2026-03-02",
+    installed=20.0,
+    installed_spread=0.05,
+    taste=0.9,
+    habit=0.32,
+    own_habit=0.4,
+    returning=0.55,
+    repeat=0.06,
+    repeat_spread=0.5,
+    echo=0.0,
+)
+"""Synthetic people: three weeks, about twenty apps each."""
+
+
+@dataclass(frozen=True)
+class Person:
+    """The owner of a phone; launches are app names and local times (s), oldest first."""
+
+    name: str
+    launches: Sequence[tuple[str, float]]
+    n_learnt: int
+    apps: tuple[str, ...]
+    broadcast: Broadcast
+    is_synthetic: bool
+
+
+@lru_cache(maxsize=8)
+def synthetic_person(number: int) -> Person:
+    """One of the synthetic people; SeqMF is trained on all the others."""
+    log = collapse_repeats(synthetic.make(PERSON, 0))
+    number %= log.n_users
+    starts = log.starts.tolist()
+    rows = slice(starts[number], starts[number + 1])
+    used = np.bincount(log.app[rows], minlength=N_APPS)
+    names = [""] * N_APPS
+    for app, (name, _) in zip(np.argsort(-used, kind="stable").tolist(), NAMES, strict=True):
+        names[app] = name  # this person's most used app gets the most common name
+    seconds = (log.time[rows] / 1000).tolist()
+    launches = [
+        (names[app], when) for app, when in zip(log.app[rows].tolist(), seconds, strict=True)
+    ]
+    phones = factorised.phones(log)
+    del phones[number]
+    broadcast = factorised.train(phones, N_APPS, _TRAINING, 0, tuple(names))
+    first = seconds[0] + _LEARNT_DAYS * _DAY
+    n_learnt = sum(when < first for when in seconds)
+    return Person(
+        f"Synthetic person {number + 1}", launches, n_learnt, tuple(names), broadcast, True
+    )
+
+
+def person_of_log(name: str, launches: Sequence[tuple[str, float]]) -> Person:
+    """A person from a log: the first two thirds are learnt, the last third can be played."""
+    counts: dict[str, int] = {}
+    for app, _ in launches:
+        counts[app] = counts.get(app, 0) + 1
+    apps = tuple(sorted(counts, key=lambda app: -counts[app])[:MOST_APPS])
+    n_learnt = max(1, 2 * len(launches) // 3)
+    recent = launches[max(0, n_learnt - MOST_LEARNT) :]
+    n_learnt = min(n_learnt, MOST_LEARNT)
+    phone = PhoneCore()
+    rows = {app: row for row, app in enumerate(apps)}
+    for app, when in recent[:n_learnt]:
+        if app in rows:
+            phone.observe(rows[app], when)
+    broadcast = factorised.train([phone], len(apps), _TRAINING, 0, apps)
+    return Person(name, recent, n_learnt, apps, broadcast, False)
+
+
+@dataclass
+class _Tally:
+    """Hits at 1 and 5 of one model, and the number of predictions."""
+
+    at_1: float = 0.0
+    at_5: float = 0.0
+    n: int = 0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=200))
+
+    def add(self, at_1: float, at_5: float) -> None:
+        self.at_1 += at_1
+        self.at_5 += at_5
+        self.n += 1
+        self.recent.append(at_5)
+
+    def plain(self) -> dict[str, float]:
+        n = max(self.n, 1)
+        return {"n": self.n, "at_1": self.at_1 / n, "at_5": self.at_5 / n}
+
+
+class PhoneSession:
+    """One phone on the page."""
+
+    def __init__(self, person: Person) -> None:
+        self.id = secrets.token_urlsafe(12)
+        self.person = person
+        self._numbers = {app: number for number, app in enumerate(person.apps)}
+        self._names = list(person.apps)
+        self._phone = PhoneCore(habits=Habits())
+        self._seqmf = PhoneCore()
+        self._followers: dict[int, dict[int, int]] = {}
+        self._last: int | None = None
+        self._solved = -1.0
+        self._clock = 0.0
+        self.tallies = {model: _Tally() for model in MODELS}
+        self._events: deque[dict[str, Any]] = deque(maxlen=40)
+        self._folder: TemporaryDirectory[str] | None = None
+        self._store: Store | None = None
+        self._asked: Broadcast | None = None  # current broadcast of the practice server
+        self._told: list[dict[str, Any]] = []
+        self._place = 0
+        self._seqmf.take(person.broadcast)
+        for app, when in person.launches[: person.n_learnt]:
+            self._observe(self._number(app), when)
+            self._place += 1
+        self._first_shown = list(self._counts())[:20]
+
+    # --- launches
+
+    def _number(self, app: str) -> int:
+        if app not in self._numbers:
+            self._numbers[app] = len(self._names)
+            self._names.append(app)
+        return self._numbers[app]
+
+    def _counts(self) -> list[int]:
+        history = self._phone.history
+        counts = np.bincount(history, minlength=len(self._names))
+        return [app for app in np.argsort(-counts, kind="stable").tolist() if counts[app]]
+
+    def _observe(self, app: int, when: float) -> None:
+        when = max(when, self._clock)
+        self._phone.observe(app, when)
+        self._seqmf.observe(app, when)
+        if self._last is not None:
+            after = self._followers.setdefault(self._last, {})
+            after[app] = after.get(app, 0) + 1
+        self._last, self._clock = app, when
+
+    def _launch(self, app: int, when: float) -> None:
+        """A launch that all models predict first."""
+        when = max(when, self._clock)
+        ranked = self._phone.predict(len(self._names), when)
+        place = ranked.index(app) if app in ranked else -1
+        self._count("nextapp", ranked, app)
+        self._count("mru", self._phone.candidates, app)
+        self._count_sr(app)
+        if when // _DAY != self._solved:
+            self._solved = when // _DAY
+            self._seqmf.solve()
+        self._count("seqmf", self._seqmf.predict(SHOWN, when), app)
+        self._observe(app, when)
+        self._events.append({"app": self._names[app], "place": place + 1, "clock": _clock(when)})
+
+    def _count(self, model: str, ranked: Sequence[int], app: int) -> None:
+        top = list(ranked[:SHOWN])
+        self.tallies[model].add(float(top[:1] == [app]), float(app in top))
+
+    def _count_sr(self, app: int) -> None:
+        """Count a hit of SR-od; ties (apps that never followed) count by expectation."""
+        known = self._phone.candidates
+        after = self._followers.get(-1 if self._last is None else self._last, {})
+        scores = np.array([after.get(each, 0) for each in known])
+        hits = (0.0, 0.0)
+        if app in known:
+            own = after.get(app, 0)
+            better, equal = np.array([(scores > own).sum()]), np.array([(scores == own).sum()])
+            found = metrics.values(better, equal, "expected")[0]
+            hits = float(found[0]), float(found[2])
+        self.tallies["sr-od"].add(*hits)
+
+    def tap(self, app: str) -> None:
+        """The person launches an app, shortly after the last one."""
+        if app not in self._numbers:
+            raise ValueError(f"there is no app {app!r:.80} on this phone.")
+        self._launch(self._numbers[app], self._clock + PAUSE)
+
+    def wait(self, hours: float) -> None:
+        """Let time pass, so that the next launch starts a new session."""
+        if not 0 < hours <= 24 * 30:
+            raise ValueError(f"hours must be from 0 to 720, got {hours!r}.")
+        self._clock += hours * 3600
+
+    def play(self, n: int) -> int:
+        """Play the next n launches of the person's log; returns how many there were."""
+        if not 1 <= n <= 200:
+            raise ValueError(f"n must be from 1 to 200, got {n!r}.")
+        launches = self.person.launches[self._place : self._place + n]
+        for app, when in launches:
+            self._launch(self._number(app), when)
+        self._place += len(launches)
+        return len(launches)
+
+    # --- reports
+
+    def report(self) -> str:
+        """Send the day's report to the practice server; returns a sentence about the result."""
+        store, broadcast = self._open_practice()
+        self._phone.take(broadcast)
+        try:
+            mechanism = store.limits.mechanism_for(broadcast)
+            report = self._phone.draw_report(mechanism, broadcast.round)
+            drawn = store.draw(
+                PRACTICE, report, mechanism.guarantee.epsilon, self._clock, hours=store.limits.hours
+            )
+        except (BudgetSpent, TooSoon, ClockError, WireError) as error:
+            return str(error)
+        finally:
+            self._phone.take(None)
+        data = store.trying(drawn)
+        if data is not None and isinstance(mechanism, FrequencyMechanism):
+            self._told.insert(0, self._about(Report.from_bytes(data), data, mechanism))
+        self._asked = replace(broadcast, round=broadcast.round + 1)
+        store.settle(drawn, "accepted", "", self._clock)
+        return f"{drawn.n_bytes} bytes went to the {PRACTICE}; ε = {drawn.epsilon:g} is spent."
+
+    def _open_practice(self) -> tuple[Store, Broadcast]:
+        """The phone's store, and the practice server's broadcast, which asks for a transition."""
+        if self._store is None or self._asked is None:
+            self._folder = TemporaryDirectory(prefix="nextapp-page-")
+            self._store = Store.create(Path(self._folder.name) / "budget.db")
+            request = ReportRequest("subset", EPSILON, question="transitions")
+            vectors = np.zeros((len(self.person.apps), 0))
+            self._asked = Broadcast(0, vectors, ModelSettings(), self.person.apps, request)
+        return self._store, self._asked
+
+    def _about(self, report: Report, data: bytes, mechanism: FrequencyMechanism) -> dict[str, Any]:
+        """A report as it was sent, and the true values that it makes more likely."""
+        estimate = mechanism.estimate(mechanism.tally([report]), 1)
+        favoured = np.argwhere(estimate >= estimate.max() - 1e-9)
+        apps = self.person.apps
+        examples = []
+        for last, following in favoured[:: max(1, len(favoured) // 3)][:3].tolist():
+            then = "at all" if following == len(apps) else f"then {short_name(apps[following])}"
+            examples.append(f"{short_name(apps[last])} {then}")
+        return {
+            "clock": _clock(self._clock),
+            "round": report.round,
+            "mechanism": mechanism.name,
+            "epsilon": mechanism.epsilon,
+            "odds": math.exp(mechanism.epsilon),
+            "n_bytes": len(data),
+            "payload": report.payload.hex(" "),
+            "hex": data.hex(" "),
+            "speaks_for": len(favoured),
+            "of": mechanism.D,
+            "examples": examples,
+        }
+
+    def _budget(self) -> dict[str, Any]:
+        store, _ = self._open_practice()
+        left = store.ledger.left(self._clock)
+        limits = store.limits
+        return {
+            "lifetime": limits.lifetime,
+            "per_day": limits.per_day,
+            "left_today": left.today,
+            "left": left.lifetime,
+            "spent": limits.lifetime - left.lifetime,
+        }
+
+    # --- what is shown
+
+    def state(self, said: str = "") -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "person": self.person.name,
+            "synthetic": self.person.is_synthetic,
+            "clock": _clock(self._clock),
+            "weekday": datetime.fromtimestamp(self._clock, UTC).strftime("%A"),
+            "n_launches": self._phone.n_launches,
+            "apps": [_app(self._names[app]) for app in self._on_screen()],
+            "suggestions": self.suggestions(),
+            "last": None if self._last is None else self._names[self._last],
+            "played": self._place - self.person.n_learnt,
+            "to_play": len(self.person.launches) - self.person.n_learnt,
+            "rates": {model: tally.plain() for model, tally in self.tallies.items()},
+            "events": list(self._events),
+            "reports": self._told,
+            "budget": self._budget(),
+            "said": said,
+        }
+
+    def suggestions(self) -> list[dict[str, Any]]:
+        """The five most likely apps with their probabilities and reasons."""
+        last = "" if self._last is None else short_name(self._names[self._last])
+        reasons = [each for each in self._phone.explain(self._clock) if isinstance(each, Reason)]
+        return [self._reason_entry(each, last) for each in reasons[:SHOWN]]
+
+    def _reason_entry(self, reason: Reason, last: str) -> dict[str, Any]:
+        parts = [
+            {"name": name, "part": part}
+            for name, part in reason.strongest
+            if abs(part) >= _LEAST_PART
+        ]
+        return {
+            **_app(self._names[reason.app]),
+            "share": reason.share,
+            "words": words(reason, last),
+            "parts": parts[:5],
+        }
+
+    def _on_screen(self) -> list[int]:
+        """The apps on the home screen; they keep their places, and new ones are added."""
+        shown = set(self._first_shown)
+        self._first_shown += [app for app in self._counts() if app not in shown][
+            : max(0, 24 - len(shown))
+        ]
+        return self._first_shown
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._folder is not None:
+            with suppress(OSError):
+                self._folder.cleanup()
+            self._folder = None
+
+
+def _app(name: str) -> dict[str, Any]:
+    return {"app": name, "label": short_name(name), "icon": icon_for(name)}
+
+
+def _clock(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,186 @@
+"""Monitors a running `nextapp serve` on this machine through its operator's listener.
+
+The page shows `/metrics` and `/ready`, and, if the federation's folder is given, the privacy
+accounting. Alarms are those of deploy/alerts.yml that need only the current values.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from nextapp.server.administration import status
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVERY = 1.0  # seconds between two samples
+KEPT = 180  # number of samples kept
+_TIMEOUT = 3.0
+_ACCOUNTED_EVERY = 10.0  # seconds
+_LATE, _LEAST_DISK, _LEAST_DAYS = 120.0, 1e9, 14  # as in deploy/alerts.yml
+_MOST_BYTES = 1 << 20
+_LINE = re.compile(r'^(\w+)(?:\{\w+="([^"]*)"\})? ([-+0-9.eEinfa]+)$', re.MULTILINE)
+_HISTOGRAM = re.compile(r'^nextapp_report_seconds_bucket\{le="([^"]+)"\} (\d+)$', re.MULTILINE)
+_TAKEN = ("accepted", "repeated")
+
+
+class ServerWatch:
+    """Samples a server once per second while somebody watches, and keeps the last minutes.
+
+    ``url`` is the address of the operator's listener; ``folder`` the federation's, for accounting.
+    """
+
+    def __init__(self, url: str, folder: Path | None = None) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme != "http" or parts.hostname not in LOOPBACK:
+            raise ValueError(
+                f"the page can only watch a server on this machine, at the address of its "
+                f"operator's listener (by default http://127.0.0.1:9464); got {url!r:.80}."
+            )
+        self.url = f"http://{parts.netloc}"
+        self._host, self._port = parts.hostname, parts.port
+        self._folder = folder
+        self._privacy: tuple[float, dict[str, Any]] = (0.0, {})
+        self.looks: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._lock = asyncio.Lock()
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        """Samples of the server, without end."""
+        while True:
+            async with self._lock:  # several tabs share the samples
+                last = self.looks[-1] if self.looks else None
+                if last is None or time.time() - last["at"] >= 0.9 * EVERY:
+                    self.looks.append(await asyncio.to_thread(self.look))
+            yield {"server": self.url, "looks": list(self.looks)}
+            await asyncio.sleep(EVERY)
+
+    def look(self) -> dict[str, Any]:
+        """The server's current counts, or the reason why it does not answer."""
+        now = time.time()
+        try:
+            found = summary(self._get("/metrics", (200,)), now)
+            ready = json.loads(self._get("/ready", (200, 503)))
+        except (OSError, HTTPException, ValueError) as error:
+            return {"at": now, "unreachable": f"{error!s:.200}" or type(error).__name__}
+        if isinstance(ready, dict) and ready.get("why"):
+            found["alarms"].insert(0, f"Not ready: {ready['why']!s:.200}")
+        return {"at": now, **found, "privacy": self._accounts(now)}
+
+    def _accounts(self, now: float) -> dict[str, Any]:
+        """Privacy costs from the federation's folder, refreshed every few seconds."""
+        if self._folder is not None and now - self._privacy[0] > _ACCOUNTED_EVERY:
+            try:
+                found = status(self._folder, now)
+                privacy = {"mechanism": found.mechanism, "epsilon": found.epsilon}
+                self._privacy = (now, {**privacy, "accounting": dict(found.accounting)})
+            except (OSError, ValueError, RuntimeError) as error:
+                self._privacy = (now, {"why": f"{error!s:.200}"})
+        return self._privacy[1]
+
+    def _get(self, path: str, expected: tuple[int, ...]) -> str:
+        connection = HTTPConnection(self._host or "", self._port, timeout=_TIMEOUT)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            if answer.status not in expected:
+                raise ValueError(f"it answers {answer.status} to {path}.")
+            return answer.read(_MOST_BYTES).decode("utf-8", "replace")
+        finally:
+            connection.close()
+
+
+def summary(text: str, now: float) -> dict[str, Any]:
+    """The values that the page shows, from the text of `/metrics`."""
+    values: dict[str, float] = {}
+    labelled: dict[str, dict[str, float]] = {}
+    for name, label, number in _LINE.findall(text):
+        try:
+            value = float(number)
+        except ValueError:
+            continue
+        if label:
+            labelled.setdefault(name, {})[label] = value
+        else:
+            values[name] = value
+    if not any(name.startswith("nextapp_") for name in values):
+        raise ValueError("its /metrics are not from nextapp serve.")
+    outcomes = labelled.get("nextapp_reports_total", {})
+    taken = sum(outcomes.get(name, 0) for name in _TAKEN)
+    refused = {name: n for name, n in outcomes.items() if name not in _TAKEN and n}
+    storage = sum(labelled.get("nextapp_storage_errors_total", {}).values())
+    dropped = {n: v for n, v in labelled.get("nextapp_dropped_connections_total", {}).items() if v}
+    rounds = labelled.get("nextapp_rounds_total", {})
+    found: dict[str, Any] = {
+        "accepted": outcomes.get("accepted", 0),
+        "taken": taken,
+        "refused": refused,
+        "dropped": dropped,
+        "storage_errors": storage,
+        "rounds": rounds,
+        "devices": values.get("nextapp_devices"),
+        "connections": values.get("nextapp_open_connections", 0),
+        "waiting": values.get("nextapp_waiting_reports", 0),
+        "slow_seconds": _quantile(text, 0.95),
+        "round": _round(values, now),
+    }
+    found["alarms"] = [*_alarms(found), *_machine_alarms(values, now)]
+    return found
+
+
+def _round(values: Mapping[str, float], now: float) -> dict[str, float] | None:
+    if "nextapp_round_number" not in values:
+        return None
+    names = ("number", "reports", "goal", "minimum", "extensions")
+    found = {name: values.get(f"nextapp_round_{name}", 0.0) for name in names}
+    opened = values.get("nextapp_round_opened_seconds", now)
+    deadline = values.get("nextapp_round_deadline_seconds", now)
+    return {**found, "left": deadline - now, "long": deadline - opened}
+
+
+def _quantile(text: str, part: float) -> float | None:
+    """The upper bound of the histogram bucket with this quantile of the report times."""
+    buckets = [(float(bound), int(count)) for bound, count in _HISTOGRAM.findall(text)]
+    if not buckets or not buckets[-1][1]:
+        return None
+    wanted = part * buckets[-1][1]
+    bound = next(bound for bound, count in buckets if count >= wanted)
+    return None if bound == float("inf") else bound
+
+
+def _alarms(found: Mapping[str, Any]) -> list[str]:
+    alarms = []
+    if found["storage_errors"]:
+        alarms.append(
+            f"Writing to the disk failed {found['storage_errors']:.0f} times: full or locked."
+        )
+    if found["rounds"].get("stuck"):
+        alarms.append("A round could not be closed: see the server's log.")
+    round = found["round"]
+    if round and round["extensions"]:
+        alarms.append(
+            f"This round was extended {round['extensions']:.0f} times, because it has fewer than "
+            f"{round['minimum']:.0f} reports."
+        )
+    if round and round["left"] < -_LATE:
+        alarms.append("The round's deadline has passed, but it was not closed.")
+    if found["dropped"].get("too_many"):
+        alarms.append("Connections were refused because there were too many.")
+    return alarms
+
+
+def _machine_alarms(values: Mapping[str, float], now: float) -> list[str]:
+    alarms = []
+    free = values.get("nextapp_disk_free_bytes")
+    if free is not None and free < max(_LEAST_DISK, 10 * values.get("nextapp_vault_bytes", 0.0)):
+        alarms.append(f"The disk has {free / 1e9:.1f} GB left.")
+    expires = values.get("nextapp_certificate_expiry_seconds")
+    if expires is not None and expires - now < _LEAST_DAYS * 86_400:
+        alarms.append(f"The certificate expires in {max(0, (expires - now) / 86_400):.0f} days.")
+    return alarms

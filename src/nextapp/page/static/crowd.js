@@ -1,0 +1,74 @@
+// The crowd: two sliders, truth and estimate side by side, gain of a new phone.
+import { post } from "./api.js";
+import { gainCurve, heatMap, intervals } from "./charts.js";
+import { $, h, number, percent, speak } from "./dom.js";
+
+let about = null, current = null, abort = null, known = new Map();
+
+export function start(given) {
+  if (about) return;
+  about = given;
+  $("phones").max = about.phones.length - 1; $("epsilon").max = about.epsilons.length - 1;
+  for (const id of ["phones", "epsilon"]) $(id).addEventListener("input", () => { label(); ask(); });
+  label(); ask();
+}
+
+const chosen = () => ({ phones: about.phones[$("phones").value], epsilon: about.epsilons[$("epsilon").value] });
+const key = ({ phones, epsilon }) => `${phones}/${epsilon}`;
+
+function label() {
+  const { phones, epsilon } = chosen();
+  $("phones-value").textContent = number(phones); $("phones").setAttribute("aria-valuetext", `${number(phones)} phones`);
+  $("epsilon-value").textContent = `${epsilon}`; $("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
+}
+
+async function ask() {
+  abort?.abort();
+  abort = new AbortController();
+  const { signal } = abort, want = chosen();
+  document.querySelectorAll("#room-crowd .heat, #room-crowd .chart").forEach((each) => each.classList.add("stale"));
+  try {
+    show(await answer(want, signal));
+    for (const phones of about.phones) { await answer({ ...want, phones }, signal); if (signal.aborted) return; curve(); }
+  } catch (error) { if (error.name !== "AbortError") $("verdict").textContent = error.message; }
+}
+
+async function answer(want, signal) {
+  if (!known.has(key(want))) known.set(key(want), await post("/api/crowd", want, signal));
+  return known.get(key(want));
+}
+
+function show(found) {
+  current = found;
+  document.querySelectorAll("#room-crowd .stale").forEach((each) => each.classList.remove("stale"));
+  const most = Math.max(...found.truth.flat());
+  $("truth").replaceChildren(heatMap(found.apps, found.truth, most, "Which app follows which: the truth"));
+  $("estimate").replaceChildren(heatMap(found.apps, found.estimate, most, "Which app follows which: the server’s estimate"));
+  $("likeness").textContent = found.likeness > 0.3 ? `correlation with the truth: ${percent(found.likeness)}` : "almost only noise";
+  const [first, last] = found.launches;
+  $("newphones").textContent = `How often the launched app is among five suggestions, for launches ${first} to ${last} of ${found.n_new} new phones.`;
+  const all = [found.without, found.private, found.open], least = Math.floor(20 * Math.min(...all.map((each) => each.low))) / 20, top = Math.ceil(20 * Math.max(...all.map((each) => each.high))) / 20;
+  $("newrates").replaceChildren(intervals([
+    { name: "Alone", ...found.without, fill: "fill-muted", stroke: "stroke-muted" },
+    { name: `With this crowd`, ...found.private },
+    { name: "Without privacy", ...found.open, fill: "fill-muted", stroke: "stroke-muted" }], { least, most: top, digits: 1, title: "Hit rate of new phones", ticks: 4, row: 58 }));
+  verdict(found); curve();
+}
+
+function verdict(found) {
+  const odds = Math.exp(found.epsilon), gain = found.gain, open = found.open_gain.mean, kept = Math.max(0, gain.mean / open);
+  const says = gain.low > 0
+    ? [h("b", {}, `The crowd helps. `), `A new phone gains ${(100 * gain.mean).toFixed(1)} points in hit rate, ${percent(Math.min(1, kept))} of what it would gain without privacy. `]
+    : found.likeness <= 0.3
+    ? [h("b", {}, `The crowd does not help yet. `), `The reports are almost only noise, so a new phone starts as if it were alone. More phones or a larger ε would help. `]
+    : [h("b", {}, `The crowd does not help yet. `), `The gain of a new phone is not significantly different from zero: ${gain.mean < 0 ? "−" : "+"}${Math.abs(100 * gain.mean).toFixed(1)} points, from ${(100 * gain.low).toFixed(1)} to ${(100 * gain.high).toFixed(1)}. More phones or a larger ε would help. `];
+  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}.`);
+  speak($("verdict").textContent);
+}
+
+function curve() {
+  if (!current || current.epsilon !== chosen().epsilon) return;
+  const points = about.phones.map((phones) => known.get(key({ phones, epsilon: current.epsilon }))).filter(Boolean).map((each) => ({ phones: each.phones, ...each.gain }));
+  $("curve").classList.remove("stale");
+  $("curve").replaceChildren(gainCurve(points, current.phones, current.open_gain.mean, about.phones));
+}

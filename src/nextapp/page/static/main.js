@@ -1,0 +1,45 @@
+// Which room is shown, light or dark.
+import { get } from "./api.js";
+import { $, icon } from "./dom.js";
+import * as crowd from "./crowd.js";
+import * as log from "./log.js";
+import * as phone from "./phone.js";
+import * as server from "./server.js";
+
+const ROOMS = ["phone", "crowd", "log", "server"], TITLES = { phone: "Phone", crowd: "Crowd", log: "Your log", server: "Server" };
+const dark = matchMedia("(prefers-color-scheme: dark)");
+let about = null;
+
+function theme(name) {
+  document.documentElement.dataset.theme = name;
+  $("theme").replaceChildren(icon(name === "dark" ? "sun" : "moon"));
+  $("theme").setAttribute("aria-label", name === "dark" ? "Light colours" : "Dark colours");
+}
+const kept = () => localStorage.getItem("nextapp-theme");
+theme(kept() ?? (dark.matches ? "dark" : "light"));
+dark.addEventListener("change", () => { if (!kept()) theme(dark.matches ? "dark" : "light"); });
+$("theme").addEventListener("click", () => {
+  const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("nextapp-theme", name);
+  theme(name);
+});
+
+function room() {
+  const name = location.hash.slice(1);
+  return ROOMS.includes(name) ? name : "phone";
+}
+function enter() {
+  const name = room();
+  for (const each of ROOMS) $(`room-${each}`).hidden = each !== name;
+  for (const link of document.querySelectorAll("nav a")) { if (link.dataset.room === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current"); }
+  document.title = `${TITLES[name]} · nextapp`;
+  if (name === "phone") phone.start(); else if (name === "crowd") crowd.start(about); else if (name === "log") log.start(about);
+  if (name === "server") server.start(about); else server.stop();
+}
+
+about = await get("/api/about");
+$("version").textContent = about.version;
+phone.logIsThere(about.has_log);
+addEventListener("hashchange", () => { enter(); scrollTo(0, 0); $("rooms").focus({ preventScroll: true }); });
+if (!location.hash && about.has_log) location.replace("#log");
+enter();

@@ -1,0 +1,309 @@
+"""The page in a real browser: Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from pages import DUMPSYS, operator_listener, served
+
+from nextapp.page.application import Page
+from nextapp.page.phone_room import synthetic_person
+from nextapp.page.server_room import ServerWatch
+from nextapp.predictor import Habits
+
+CHROMIUM = os.environ.get("NEXTAPP_CHROMIUM") or shutil.which("chromium")
+if CHROMIUM is None:
+    pytest.skip("no browser here: apt-get install -y chromium", allow_module_level=True)
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="no Playwright here: pip install 'nextapp[browser]'"
+)
+
+ARGUMENTS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PATIENCE = 240_000  # ms: the first phone and the first crowd compile their loops
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def page():
+    with served() as opened:
+        yield opened
+
+
+@pytest.fixture
+def visit(browser, page):
+    """Opens a tab; afterwards: no error in the console, no request off this machine."""
+    tabs = []
+
+    def opened(room="phone", **settings):
+        context = browser.new_context(**({"viewport": {"width": 1240, "height": 900}} | settings))
+        tab = context.new_page()
+        tab.set_default_timeout(30_000)
+        tab.problems, tab.asked = [], []
+        tab.on(
+            "console",
+            lambda m: tab.problems.append(m.text) if m.type in ("error", "warning") else None,
+        )
+        tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+        tab.on("request", lambda request: tab.asked.append(request.url))
+        tab.goto(page.address)
+        tab.goto(f"http://127.0.0.1:{page.port}/#{room}")
+        tabs.append((context, tab))
+        return tab
+
+    yield opened
+    for context, tab in tabs:
+        problems, asked = tab.problems, tab.asked
+        context.close()
+        assert problems == []
+        assert {urlsplit(url).hostname for url in asked} <= {"127.0.0.1"}
+
+
+def suggestions(tab):
+    return tab.eval_on_selector_all(
+        "#suggestions .app", "all => all.map(e => [e.dataset.app, Number(e.dataset.share)])"
+    )
+
+
+def wait_for_phone(tab):
+    tab.wait_for_selector("#suggestions .app", timeout=PATIENCE)
+
+
+def until(tab, condition):
+    """The policy of the page forbids the driver's own way of waiting, which evaluates strings."""
+    end = time.monotonic() + 120
+    while not tab.evaluate(condition):
+        assert time.monotonic() < end, condition
+        tab.wait_for_timeout(50)
+
+
+def launch(tab, act):
+    """Do something that launches an app, and wait until the phone has answered."""
+    with tab.expect_response(lambda answer: "/api/phone/" in answer.url):
+        act()
+    tab.wait_for_timeout(50)
+
+
+def test_the_token_leaves_the_address_bar(visit):
+    assert "token" not in visit().url
+
+
+def test_tapping_launches_and_suggestions_equal_the_library_s(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    person = synthetic_person(0)
+    habits, numbers = Habits(), {}
+    for app, when in person.launches[: person.n_learnt]:
+        habits.observe(numbers.setdefault(app, len(numbers)), when)
+    last_use = {app: i for i, (app, _) in enumerate(person.launches[: person.n_learnt])}
+    for number, app in enumerate(("Mail", "Music", "Mail", "Browser"), 1):
+        launch(tab, lambda app=app: tab.click(f"#apps .app[data-app={app}]"))
+        when += 20.0
+        habits.observe(numbers[app], when)
+        last_use[app] = 10**6 + number
+        candidates = sorted(numbers, key=lambda name: -last_use[name])
+        scores = habits.scores([numbers[name] for name in candidates], when)
+        best = np.argsort(-scores, kind="stable")[:5]
+        chances = np.exp(scores) / np.exp(scores).sum()
+        shown = suggestions(tab)
+        assert [name for name, _ in shown] == [candidates[i] for i in best]
+        assert [share for _, share in shown] == pytest.approx([chances[i] for i in best], rel=1e-9)
+        percent = tab.inner_text("#suggestions .app .chance")
+        assert percent == f"{round(100 * shown[0][1])} %"
+    assert tab.inner_text("#why .why-words")
+    assert tab.locator("#why .part").count() >= 1
+
+
+def test_a_day_is_played_beside_the_rivals(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    tab.fill("#speed", "5")
+    tab.click("#play")
+    until(tab, "parseInt(document.getElementById('played').textContent) >= 60")
+    tab.click("#play")
+    label = tab.get_attribute("#rates svg", "aria-label")
+    assert all(name in label for name in ("nextapp", "MRU", "SR-od", "SeqMF"))
+    assert tab.locator("#strip .beat").count() == 40
+    tab.wait_for_timeout(500)
+    still = tab.inner_text("#played")
+    tab.wait_for_timeout(600)
+    assert tab.inner_text("#played") == still  # paused
+
+
+def test_what_has_left_the_phone(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    assert tab.is_visible("#nothing")
+    assert "ε 10" in tab.inner_text("#budget")
+    launch(tab, lambda: tab.click("#report"))
+    assert not tab.is_visible("#nothing")
+    said = tab.inner_text("#reports")
+    assert "28 bytes" in said
+    assert "a factor of 2.72" in said
+    assert "ε 9" in tab.inner_text("#budget")
+    launch(tab, lambda: tab.click("#report"))
+    assert "does not fit the privacy budget" in tab.inner_text("#said")
+
+
+def test_the_crowd_s_sliders(visit):
+    tab = visit("crowd")
+    tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
+    tab.wait_for_selector("#curve svg circle >> nth=9", state="attached", timeout=PATIENCE)
+    assert tab.inner_text("#phones-value") == "100,000"
+    tab.focus("#phones")
+    with tab.expect_response("**/api/crowd"):
+        for _ in range(6):
+            tab.keyboard.press("ArrowLeft")
+        tab.focus("#epsilon")
+        for _ in range(5):
+            tab.keyboard.press("ArrowLeft")
+    until(tab, "document.getElementById('verdict').textContent.includes('does not help yet')")
+    assert (tab.inner_text("#phones-value"), tab.inner_text("#epsilon-value")) == ("100", "0.25")
+    assert "almost only noise" in tab.inner_text("#likeness")
+    assert tab.locator("#truth .cell").count() == 144
+
+
+def test_a_dropped_file_is_read_and_shown_and_forgotten(visit):
+    tab = visit("log")
+    tab.fill("#zone", "Europe/Berlin")
+    tab.evaluate(
+        """text => {
+            const data = new DataTransfer();
+            data.items.add(new File([text], "usagestats.txt", {type: "text/plain"}));
+            document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+        }""",
+        DUMPSYS,
+    )
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    words = tab.inner_text("#portrait")
+    assert "dumpsys usagestats" in words
+    assert "Which model predicts you best" in words
+    assert tab.locator("#portrait .lately li").count() == 27
+    tab.click("#play-mine")
+    until(tab, "document.getElementById('person').textContent.includes('usagestats.txt')")
+    assert {app for app, _ in suggestions(tab)} <= {
+        f"com.example.{x}" for x in ("mail", "maps", "chat", "music")
+    }
+    tab.click("nav a[data-room=log]")
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+
+
+def test_a_running_server_is_shown_live(browser):
+    with operator_listener() as url, served(Page(server=ServerWatch(url))) as page:
+        tab = browser.new_page()
+        problems: list[str] = []
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.goto(page.address)
+        tab.goto(f"http://127.0.0.1:{page.port}/#server")
+        tab.wait_for_selector("#server-live .chart path", state="attached")  # after two looks
+        words = tab.inner_text("#server-live")
+        tab.close()
+    assert problems == []
+    assert "Round 4" in words
+    assert "20 of 60 reports" in words
+    assert "for another round" in words
+    assert "was extended 2 times" in words
+
+
+def test_a_bad_file_is_said_so(visit):
+    tab = visit("log")
+    bad = {"name": "diary.txt", "mimeType": "text/plain", "buffer": b"dear diary"}
+    tab.set_input_files("#file", bad)
+    tab.wait_for_selector("#log-error", state="visible")
+    said = tab.inner_text("#log-error")
+    assert "not recognised" in said
+    assert "ActivityWatch" in said
+    assert tab.get_attribute("#log-error", "role") == "alert"
+
+
+def test_names_in_a_file_are_text_and_never_markup(visit):
+    tab = visit("log")
+    name = "<img src=x onerror=window.hit=1>"
+    rows = "".join(f'2026-01-0{d}T1{h}:00:00Z,"{name}"\n' for d in range(1, 9) for h in range(4))
+    file = {
+        "name": f"{name}.csv",
+        "mimeType": "text/csv",
+        "buffer": f"timestamp,app_name\n{rows}".encode(),
+    }
+    tab.set_input_files("#file", file)
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert name in tab.inner_text("#portrait")
+    assert tab.evaluate("window.hit") is None
+    assert tab.locator("#portrait img").count() == 0
+
+
+def test_the_browser_lets_the_page_talk_to_this_machine_only(visit):
+    tab = visit()
+    tab.evaluate(
+        "document.addEventListener('securitypolicyviolation', e => { window.stopped = e.violatedDirective; })"
+    )
+    assert (
+        tab.evaluate("fetch('http://192.0.2.1/').then(() => 'went', () => 'refused')") == "refused"
+    )
+    assert tab.evaluate("window.stopped") == "connect-src"
+    tab.problems.clear()  # the browser reports what it stopped
+    tab.asked[:] = [url for url in tab.asked if "192.0.2.1" not in url]
+
+
+def test_everything_works_by_keyboard(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    first = suggestions(tab)[0][0]
+    launch(tab, lambda: tab.keyboard.press("1"))
+    assert tab.get_attribute("#apps .is-last", "data-app") == first
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        if tab.evaluate("document.activeElement.dataset.app") == "Maps":
+            break
+    launch(tab, lambda: tab.keyboard.press("Enter"))
+    assert tab.get_attribute("#apps .is-last", "data-app") == "Maps"
+    assert tab.evaluate("document.activeElement.dataset.app") == "Maps"  # focus stays
+    assert "Suggestions:" in tab.text_content("#spoken")
+
+
+@pytest.mark.parametrize("room", ["phone", "crowd", "log", "server"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_screen_and_can_be_read(visit, room, scheme):
+    tab = visit(room, viewport={"width": 360, "height": 740}, color_scheme=scheme)
+    ready = {
+        "phone": "#suggestions .app",
+        "crowd": "#estimate svg",
+        "log": "#drop",
+        "server": "#server-how",
+    }[room]
+    tab.wait_for_selector(ready, timeout=PATIENCE)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert tab.evaluate("document.documentElement.dataset.theme") == scheme
+    low = tab.evaluate(CONTRAST)
+    assert low == []
+
+
+CONTRAST = """() => {
+  const luminance = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
+  const solid = (c) => c.startsWith("rgb(") ;
+  const low = [];
+  for (const e of document.querySelectorAll("main h1, main h2, main p, main button, main .label, main .chance, nav a, .foot p")) {
+    if (!e.checkVisibility() || !e.textContent.trim()) continue;
+    let at = e, back = null;
+    while (at && !back) { const style = getComputedStyle(at); if (style.backgroundImage !== "none") break; if (solid(style.backgroundColor)) back = style.backgroundColor; at = at.parentElement; }
+    if (!back) continue;
+    const [a, b] = [luminance(getComputedStyle(e).color), luminance(back)].sort((x, y) => y - x);
+    if ((a + .05) / (b + .05) < 4.5) low.push(e.textContent.trim().slice(0, 40));
+  }
+  return low;
+}"""  # WCAG 2.2, 1.4.3: 4.5 to 1

@@ -1,0 +1,190 @@
+"""What the rooms answer, held against the library and against counting by hand."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from pages import DUMPSYS
+
+from nextapp.page.catalogue import ICONS, NAMES, short_name
+from nextapp.page.crowd_room import CrowdRoom
+from nextapp.page.log_room import by_hour, portrait, read_log, session_sizes
+from nextapp.page.phone_room import MODELS, PhoneSession, person_of_log, synthetic_person
+from nextapp.predictor import Habits
+from nextapp.wire import Report
+
+
+@pytest.fixture
+def session():
+    one = PhoneSession(synthetic_person(1))
+    yield one
+    one.close()
+
+
+def library_phone(launches):
+    """Habits, fed by hand with the same launches."""
+    habits, numbers = Habits(), {}
+    for app, when in launches:
+        habits.observe(numbers.setdefault(app, len(numbers)), when)
+    return habits, numbers
+
+
+def expected_suggestions(launches, when):
+    habits, numbers = library_phone(launches)
+    names = list(numbers)
+    candidates = [numbers[app] for app in dict.fromkeys(app for app, _ in reversed(launches))]
+    scores = habits.scores(candidates, when)
+    chances = np.exp(scores) / np.exp(scores).sum()
+    best = np.argsort(-scores, kind="stable")[:5]
+    return [(names[candidates[i]], chances[i]) for i in best]
+
+
+def test_suggestions_are_those_of_the_library_after_every_tap(session):
+    person = session.person
+    launches = list(person.launches[: person.n_learnt])
+    clock = launches[-1][1]
+    for app in ("Mail", "Maps", "Mail", "Chat"):
+        session.tap(app)
+        clock += 20.0
+        launches.append((app, clock))
+        shown = [(each["app"], each["share"]) for each in session.suggestions()]
+        wanted = expected_suggestions(launches, clock)
+        assert [app for app, _ in shown] == [app for app, _ in wanted]
+        assert [share for _, share in shown] == pytest.approx([share for _, share in wanted])
+
+
+def test_a_tap_takes_less_than_50_ms(session):
+    session.state()
+    took = []
+    for _ in range(20):
+        start = time.thread_time()
+        session.tap("Mail")
+        session.state()
+        took.append(time.thread_time() - start)
+    assert np.median(took) < 0.05
+
+
+def test_playing_counts_hits_of_the_person_s_own_launches(session):
+    person = session.person
+    first = person.n_learnt
+    played = person.launches[first : first + 60]
+    hits = dict.fromkeys(MODELS, 0.0)
+    for place, (app, when) in enumerate(played):
+        before = list(person.launches[: first + place])
+        latest = list(dict.fromkeys(name for name, _ in reversed(before)))
+        hits["mru"] += app in latest[:5]
+        hits["nextapp"] += app in [name for name, _ in expected_suggestions(before, when)]
+        after = Counter(b for (a, _), (b, _) in pairwise(before) if a == before[-1][0])
+        better = sum(after[name] > after[app] for name in latest)
+        equal = sum(after[name] == after[app] for name in latest)
+        hits["sr-od"] += min(max((5 - better) / equal, 0.0), 1.0) if app in latest else 0.0
+    assert session.play(60) == 60
+    rates = session.state()["rates"]
+    for model in ("mru", "nextapp", "sr-od"):
+        assert rates[model]["at_5"] == pytest.approx(hits[model] / 60), model
+    assert {figures["n"] for figures in rates.values()} == {60}
+
+
+def test_a_report_is_charged_shown_as_it_left_and_limited(session):
+    session.report()
+    state = session.state()
+    (report,) = state["reports"]
+    data = bytes.fromhex(report["hex"])
+    assert len(data) == report["n_bytes"]
+    assert Report.from_bytes(data).payload == bytes.fromhex(report["payload"])
+    assert report["odds"] == pytest.approx(math.e)
+    assert (state["budget"]["left"], state["budget"]["left_today"]) == (9.0, 0.0)
+    assert "does not fit" in session.report()  # one a day
+    session.wait(24)
+    session.report()
+    assert len(session.state()["reports"]) == 2
+    assert session.state()["budget"]["left"] == 8.0
+
+
+def test_a_log_can_be_played(tmp_path):
+    log = read_log(DUMPSYS.encode(), "d.txt", "UTC")
+    session = PhoneSession(person_of_log("d.txt", log.launches))
+    try:
+        assert session.state()["to_play"] == 54 - 36
+        assert session.play(200) == 18
+        assert session.state()["rates"]["nextapp"]["n"] == 18
+    finally:
+        session.close()
+
+
+def test_the_portrait_counts_what_is_in_the_log():
+    found = portrait(read_log(DUMPSYS.encode(), "d.txt", "Europe/Berlin"))
+    assert found["n_launches"] == 54
+    assert {each["app"]: each["count"] for each in found["apps"]} == {
+        "com.example.mail": 18,
+        "com.example.chat": 18,
+        "com.example.maps": 9,
+        "com.example.music": 9,
+    }
+    hours = np.array(found["hours"])
+    assert hours.sum() == 54
+    assert hours[0, 8] == hours[1, 12] == hours[2, 19] == 6  # 4 August 2025: a Monday
+    assert (found["sessions"]["n"], found["sessions"]["median"]) == (9, 6.0)
+    names = [each["label"] for each in found["flow"]["apps"]]
+    counts = np.array(found["flow"]["counts"])
+    assert counts[names.index("Mail"), names.index("Maps")] == 9
+    assert counts[names.index("Music"), names.index("Chat")] == 9
+    measured = found["measured"]
+    assert measured["n"] == 27
+    for figures in measured["models"].values():
+        assert 0 <= figures["at_1"]["mean"] <= figures["at_5"]["mean"] <= 1
+        assert figures["at_5"]["low"] <= figures["at_5"]["mean"] <= figures["at_5"]["high"]
+    assert len(measured["lately"]) == 27
+
+
+def test_most_recently_used_and_most_used_are_counted_as_by_hand():
+    log = read_log(DUMPSYS.encode(), "d.txt", "UTC")
+    apps = [app for app, _ in log.launches]
+    hits = {"mru": 0.0, "mfu": 0.0}
+    for place in range(27, 54):
+        before, app = apps[:place], apps[place]
+        latest = list(dict.fromkeys(reversed(before)))
+        hits["mru"] += latest[0] == app
+        counts = Counter(before)
+        best = max(counts.values())
+        tied = [name for name, n in counts.items() if n == best]
+        hits["mfu"] += (app in tied) / len(tied)
+    models = portrait(log)["measured"]["models"]
+    for model, count in hits.items():
+        assert models[model]["at_1"]["mean"] == pytest.approx(count / 27)
+
+
+def test_hours_and_sessions():
+    monday = 4 * 86400.0  # 1970-01-05
+    assert by_hour(np.array([monday + 3600 * 5.5]))[0, 5] == 1
+    assert session_sizes(np.array([0.0, 900.0, 1801.0, 1900.0])).tolist() == [2, 2]
+
+
+def test_the_crowd_room_answers_within_a_second_and_more_phones_tell_more():
+    room = CrowdRoom(n_base=500, n_new=10)
+    room.answer(100, 8.0)  # makes the crowd, and compiles
+    start = time.thread_time()
+    much = room.answer(1_000_000, 8.0)
+    fresh = room.answer(10_000, 4.5)
+    assert time.thread_time() - start < 2
+    assert much["likeness"] > fresh["likeness"] > 0.3
+    assert much["likeness"] > 0.97
+    nothing = room.answer(100, 0.25)
+    assert nothing["gain"]["low"] <= 0 <= nothing["gain"]["high"]
+    assert nothing["likeness"] < 0.3
+    assert much["gain"]["low"] <= much["gain"]["mean"] <= much["gain"]["high"]
+    assert much["private"]["mean"] - much["without"]["mean"] == pytest.approx(much["gain"]["mean"])
+
+
+def test_every_icon_is_in_the_sprite():
+    from importlib.resources import files
+
+    sprite = files("nextapp.page").joinpath("static", "icons.svg").read_text("utf-8")
+    assert all(f'id="{icon}"' in sprite for icon in ICONS)
+    assert len({name for name, _ in NAMES}) == len(NAMES)
+    assert short_name("com.google.android.apps.maps") == "Maps"
