@@ -1,22 +1,23 @@
 """Predict the next app a person will launch, learnt across phones without any phone giving its
 history away.
 
-What a user of the library needs is importable from here, and loaded when it is first used::
+The public API can be imported from here; modules are loaded on first use::
 
-    from nextapp import Client, Limits, Phone, Store     # a phone; NumPy alone
-    from nextapp import mechanism, Broadcast, Report     # what crosses, and how it is protected
-    from nextapp import read_log, Split, evaluate, exam  # measuring; pip install 'nextapp[lab]'
+    from nextapp import Client, Limits, Phone, Store     # a phone; needs only NumPy
+    from nextapp import mechanism, Broadcast, Report     # messages and their privacy
+    from nextapp import read_log, Split, evaluate, exam  # evaluation; pip install 'nextapp[lab]'
 
-The rooms of the package, from the top down::
+The subpackages, from the top down::
 
     cli                         commands
+    page                        a phone, a crowd and your own log in a browser
     studies                     static, dynamic, cold start, fleet size, tuning, reproduction
     server                      gateway, vault, coordinator; flower
-    evaluation | audit          how well; how private
-    predictors | fleet          models and rivals; many phones as columns
+    evaluation | audit          quality of predictions; tests of privacy
+    predictors | fleet          models and rivals; many simulated phones as arrays
     phone | learners            a phone in one file; what a server trains
     privacy | data              mechanisms, ledger; launch logs, synthetic phones
-    model, randomness, wire     the paper's equations; where bits come from; all that crosses
+    model, randomness, wire     the paper's equations; random bits; messages
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from nextapp.evaluation import Evaluation as Evaluation
     from nextapp.evaluation import evaluate as evaluate
     from nextapp.evaluation import exam as exam
-    from nextapp.evaluation import preset_named as preset_named
+    from nextapp.evaluation import find_preset as find_preset
     from nextapp.phone import Client as Client
     from nextapp.phone import Limits as Limits
     from nextapp.phone import Phone as Phone
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from nextapp.wire import Broadcast as Broadcast
     from nextapp.wire import Report as Report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Broadcast": "nextapp.wire",
@@ -57,7 +58,7 @@ _HOMES = {
     "evaluate": "nextapp.evaluation",
     "exam": "nextapp.evaluation",
     "mechanism": "nextapp.privacy",
-    "preset_named": "nextapp.evaluation",
+    "find_preset": "nextapp.evaluation",
     "read_log": "nextapp.data",
 }
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604

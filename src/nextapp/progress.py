@@ -1,4 +1,4 @@
-"""How a long piece of work tells how far it is: what is done, how much of it, of how much."""
+"""Progress callbacks of long computations: what is being done, steps done, total steps."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
+    """The callback that does nothing."""

@@ -1,4 +1,4 @@
-"""One table of results: made once, shown in a terminal, as HTML, CSV or rows for JSON."""
+"""A table of results that can be shown in a terminal, as HTML, as CSV or as rows for JSON."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ if TYPE_CHECKING:
     import rich.table
 
 Kind = Literal["name", "figure", "interval", "text"]
-Form = Literal["share", "plain", "signed", "percent", "general"]
-Mark = Literal["", "best", "second", "unranked"]
+Form = Literal["share", "plain", "signed", "percent", "general", "count"]
+Mark = Literal["", "best", "second", "unranked", "good", "bad", "unsure"]
 
 NOTHING = "–"
-_STYLES: Mapping[Mark, str] = {"best": "bold", "second": "underline", "unranked": "italic", "": ""}
-_TAGS: Mapping[Mark, str] = {"best": "b", "second": "u", "unranked": "i", "": "span"}
+_STYLES: Mapping[Mark, str] = {
+    "": "",
+    "best": "bold",
+    "second": "underline",
+    "unranked": "italic",
+    "good": "green",
+    "bad": "bold red",
+    "unsure": "yellow",
+}
+_TAGS: Mapping[Mark, str] = {"best": "b", "second": "u", "unranked": "i"}
 
 
 class Measured(NamedTuple):
-    """A number with its 95 % interval, and a few words that HTML puts below it."""
+    """A number with its 95 % interval, and a note that is shown below it in HTML."""
 
     mean: float | None
     low: float | None = None
@@ -30,10 +38,17 @@ class Measured(NamedTuple):
     note: str = ""
 
 
-def ranks(values: Sequence[float | None], rivals: Sequence[bool]) -> list[Mark]:
-    """Which is best and which second best; the highest is the best, and equals share a mark.
+class Marked(NamedTuple):
+    """Text with a style in a terminal: ``Marked("fails", "bad")`` is bold and red."""
 
-    Controls and the ceiling are no rivals: they are shown, and are above nobody.
+    words: str
+    mark: Mark
+
+
+def ranks(values: Sequence[float | None], rivals: Sequence[bool]) -> list[Mark]:
+    """Marks of the best (highest) and second best values; equal values share a mark.
+
+    Controls and the ceiling are not rivals: they are shown, but not ranked.
 
     >>> ranks([0.5, 0.7, 0.7, 0.6, 0.9], [True, True, True, True, False])
     ['', 'best', 'best', 'second', 'unranked']
@@ -45,12 +60,12 @@ def ranks(values: Sequence[float | None], rivals: Sequence[bool]) -> list[Mark]:
 
 
 def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
-    """A number as it is shown; a share has no leading zero, as in the paper.
+    """A number as text; a share has no leading zero, as in the paper.
 
     >>> number(0.5), number(-0.5), number(1.0), number(None), number(0.5, 0, "percent")
     ('.500', '-.500', '1.000', '–', '50%')
-    >>> number(0.5, 2, "signed"), number(0.5, 2, "plain")
-    ('+0.50', '0.50')
+    >>> number(0.5, 2, "signed"), number(0.5, 2, "plain"), number(12345, form="count")
+    ('+0.50', '0.50', '12,345')
     """
     if value is None:
         return NOTHING
@@ -58,6 +73,8 @@ def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
         return f"{value:.{digits}%}"
     if form == "general":
         return f"{value:g}"
+    if form == "count":
+        return f"{value:,.0f}"
     if form == "signed":
         return f"{value:+.{digits}f}"
     text = f"{value:.{digits}f}"
@@ -66,11 +83,11 @@ def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A heading and how its values are shown.
+    """A heading and the format of its values.
 
-    A ``name`` says what a row is about. A ``figure`` shows a number, an ``interval`` also its ends;
-    both take a number, a `Measured` or None. A ``text`` is shown as it is. The best and the second
-    best of a ``ranked`` column are marked.
+    Kinds: a ``name`` names the row; a ``figure`` shows a number, an ``interval`` also its interval
+    (both take a number, a `Measured` or None); a ``text`` is shown unchanged. The best and second
+    best values of a ``ranked`` column are marked; other cells can be marked with `Marked`.
     """
 
     heading: str
@@ -84,12 +101,14 @@ class Column:
         return number(value, self.digits, self.form)
 
     def ends(self, figure: Measured) -> str:
-        """The interval in words, or nothing."""
+        """The interval as text; empty if there is none."""
         if self.kind != "interval" or figure.low is None:
             return ""
         return f"{self.show(figure.low)}{self.between}{self.show(figure.high)}"
 
     def text(self, value: Any) -> str:
+        if isinstance(value, Marked):
+            return value.words
         if not self.is_number(value):
             return "" if value is None else str(value)
         figure = as_measured(value)
@@ -103,36 +122,38 @@ class Column:
         figure = as_measured(value)
         shown = self.show(figure.mean)
         if self.ranked:
-            shown = f"<{_TAGS[mark]}>{shown}</{_TAGS[mark]}>"
+            tag = _TAGS.get(mark, "span")
+            shown = f"<{tag}>{shown}</{tag}>"
         ends = self.ends(figure)
         below = f"<small>{ends}</small>" if ends else ""
         note = f"<small class=beside>{escape(figure.note)}</small>" if figure.note else ""
         return f"<td>{shown}{below}{note}</td>"
 
     def is_number(self, value: Any) -> bool:
-        """Else it is shown as it is; words may stand in a column of numbers."""
-        return self.kind in ("figure", "interval") and not isinstance(value, str)
+        """Whether to format the value as a number; a column of numbers may also contain text."""
+        return self.kind in ("figure", "interval") and not isinstance(value, str | Marked)
 
     def flat_names(self) -> list[str]:
-        """Its columns in a CSV file: an interval has three."""
+        """The names of its CSV columns: an interval has three."""
         ends = (" low", " high") if self.kind == "interval" else ()
         return [f"{self.heading}{end}" for end in ("", *ends)]
 
     def flat(self, value: Any) -> list[Any]:
-        """The value in these columns."""
-        cells = list(as_measured(value)[:3]) if self.is_number(value) else [value, None, None]
+        """The values of its CSV columns."""
+        words = value.words if isinstance(value, Marked) else value
+        cells = list(as_measured(value)[:3]) if self.is_number(value) else [words, None, None]
         return cells[: len(self.flat_names())]
 
 
-def as_measured(value: float | str | Measured | None) -> Measured:
-    """A cell as a number with its ends; words are none."""
-    if isinstance(value, str):
+def as_measured(value: float | str | Measured | Marked | None) -> Measured:
+    """A cell as a number with its interval; None for text."""
+    if isinstance(value, str | Marked):
         return Measured(None)
     return value if isinstance(value, Measured) else Measured(value)
 
 
 def measured_from(found: Mapping[str, float] | None, note: str = "") -> Measured | None:
-    """From a result's {mean, low, high}."""
+    """A `Measured` from {mean, low, high} of a result."""
     return None if found is None else Measured(found["mean"], found["low"], found["high"], note)
 
 
@@ -153,17 +174,30 @@ class Table:
                     f"a row must have a value for each of {len(self.columns)} columns, got {row!r}."
                 )
 
+    @classmethod
+    def of_text(
+        cls, headings: Sequence[str], rows: Sequence[Sequence[Any]], title: str = ""
+    ) -> Table:
+        """A table whose cells are texts."""
+        return cls([Column(heading, "text") for heading in headings], rows, title)
+
     def marks(self, place: int) -> list[Mark]:
-        """The marks of a column, a row each."""
+        """The marks of a column, one per row."""
         if not self.columns[place].ranked:
-            return [""] * len(self.rows)
+            cells = [row[place] for row in self.rows]
+            return [cell.mark if isinstance(cell, Marked) else "" for cell in cells]
         return ranks(
             [as_measured(row[place]).mean for row in self.rows],
             [row[0] not in self.unranked for row in self.rows],
         )
 
-    def terminal(self, *, header: bool = True, tight: bool = False) -> rich.table.Table:
-        """For a terminal; where it is too narrow, words and intervals wrap, numbers never."""
+    def terminal(
+        self, *, header: bool = True, tight: bool = False, left: bool = False
+    ) -> rich.table.Table:
+        """For a terminal; if it is too narrow, texts and intervals wrap, but numbers never.
+
+        ``left``: align all columns to the left, for columns of sentences.
+        """
         from rich.table import Table as RichTable
         from rich.text import Text
 
@@ -181,7 +215,7 @@ class Table:
         for place, column in enumerate(self.columns):
             table.add_column(
                 Text(column.heading),
-                justify="right" if place and header else "left",
+                justify="right" if place and header and not left else "left",
                 no_wrap=column.kind == "figure",
                 overflow="fold",
             )
@@ -196,7 +230,7 @@ class Table:
         return table
 
     def html(self, css: str = "") -> str:
-        """A table of HTML, every word escaped."""
+        """The table as HTML, with all text escaped."""
         head = "".join(f"<th>{escape(column.heading)}</th>" for column in self.columns)
         marks = [self.marks(place) for place in range(len(self.columns))]
         rows = []
@@ -213,7 +247,7 @@ class Table:
         )
 
     def flat(self) -> list[list[Any]]:
-        """The headings and the values; an interval takes three places."""
+        """The headings and the values; an interval takes three columns."""
         return [
             [name for column in self.columns for name in column.flat_names()],
             *(
@@ -224,12 +258,12 @@ class Table:
         ]  # fmt: skip
 
     def records(self) -> list[dict[str, Any]]:
-        """A plain dict a row, for JSON."""
+        """One plain dict per row, for JSON."""
         names, *rows = self.flat()
         return [dict(zip(names, row, strict=True)) for row in rows]
 
     def csv(self, digits: int | None = None) -> str:
-        """As CSV, numbers rounded to so many digits."""
+        """The table as CSV, with numbers rounded to `digits` decimals."""
         if digits is None:
             return csv_text(self.flat())
         return csv_text(

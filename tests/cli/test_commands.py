@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from nextapp import __version__
+from nextapp import model as equations
 from nextapp.cli.commands import app
 from nextapp.evaluation import METRICS
+from nextapp.wire import Broadcast, Buckets, Crowd, ModelSettings, unpack
 
 SMALL = "synthetic:phones=12,apps=30,days=20"
 QUICK = "[seqmf]\nrounds = 2\ndim = 4\n[mf]\nrounds = 2\ndim = 4\n"
@@ -39,7 +42,8 @@ def test_version(run):
     [["evaluate"], ["demo"], ["train"], ["predict"], ["data", "describe"], ["data", "make"]],
 )
 def test_every_command_has_an_example(run, command):
-    assert "Example: nextapp" in run(*command, "--help") or "| nextapp" in run(*command, "--help")
+    text = run(*command, "--help")
+    assert "Example: nextapp" in text or "Examples: nextapp" in text
 
 
 def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
@@ -49,7 +53,8 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
     )  # fmt: skip
     assert "all predictions" in text
     assert "without exact repeats" in text
-    assert "seqmf is" in text
+    assert "difference in HR@5" in text
+    assert "nextapp less it seqmf less it" in text
     result = json.loads((tmp_path / "out" / "r.json").read_text())
     assert (result["preset"], result["seed"]) == ("paper", 3)
     assert result["split"] == "fraction:0.8,0,0.2"
@@ -104,15 +109,15 @@ def test_options_override_the_settings_file(run, tmp_path):
         (["evaluate", "no-such.csv"], "no-such.csv"),
         (["evaluate", SMALL, "--models", "seqfm"], "did you mean 'seqmf'"),
         (["evaluate", SMALL, "--preset", "fair"], "preset must be one of"),
-        (["evaluate", "log.csv", "--models", "ceiling"], "ceiling knows only synthetic data"),
-        (["dynamic", "log.csv", "--models", "ceiling"], "ceiling knows only synthetic data"),
+        (["evaluate", "log.csv", "--models", "ceiling"], "ceiling needs synthetic data"),
+        (["dynamic", "log.csv", "--models", "ceiling"], "ceiling needs synthetic data"),
         (["evaluate", SMALL, "--split", "days:400,1,1,1"], "a split is written"),
         (["evaluate", "synthetic:phone=3"], "phones"),
         (["evaluate", SMALL, "--settings", "none.toml"], "none.toml"),
         (["evaluate", SMALL, "--time-unit", "h"], "--time-unit must be s or ms"),
         (["data", "make", "log.csv", "--out", "x.csv"], "make writes synthetic phones"),
         (["data", "make", SMALL, "--out", "x.xls"], "must end in .csv or .parquet"),
-        (["train", SMALL, "--out", "no/such/folder/m"], "does not exist"),
+        (["train", SMALL, "--out", "quick.toml/m"], "cannot write quick.toml/m"),
         (["predict", "no-model", "--history", "-"], "no-model"),
     ],
 )
@@ -175,36 +180,124 @@ def test_made_phones_measure_the_same_from_the_file(run, tmp_path, ending):
         ]
 
 
-def test_train_then_predict(run, tmp_path):
-    run("train", SMALL, "--out", "m.safetensors", "--settings", "quick.toml")
-    plain = run("predict", "m.safetensors", "--history", "-", "-n", 2,
+UNKNOWN = """user_id,timestamp,app_name
+u,2024-01-01 10:00:00,app-0001
+u,2024-01-01T10:00:20Z,Chess
+"""
+
+
+@pytest.mark.parametrize("name", ["nextapp", "seqmf"])
+def test_train_then_predict(run, tmp_path, name):
+    run("train", SMALL, "--out", "m", "--settings", "quick.toml", "--model", name)
+    plain = run("predict", "m", "--history", "-", "-n", 2,
                 stdin="app-0001\napp-0002\napp-0001\n")  # fmt: skip
     assert "1. app-000" in plain
     assert "3." not in plain
-    (tmp_path / "h.csv").write_text(
-        "user_id,timestamp,app_name\nu,2024-01-01 10:00:00,app-0001\nu,2024-01-01T10:00:20Z,Chess\n"
-    )
-    known = run("predict", "m.safetensors", "--history", "h.csv", "--json", "p.json")
-    assert "not in the model's catalogue: Chess" in known
+    (tmp_path / "h.csv").write_text(UNKNOWN)
+    known = run("predict", "m", "--history", "h.csv", "--json", "p.json")
+    assert "not in the model's catalogue" in known
+    assert "alone: Chess" in known
     result = json.loads((tmp_path / "p.json").read_text())
+    assert result["model"] == name
+    assert result["unknown_apps"] == ["Chess"]
     assert sorted(result["predictions"]) == ["Chess", "app-0001"]
+    shares = [reason["share"] for reason in result["reasons"]]
+    assert shares == [None, None] if name == "seqmf" else sum(shares) == pytest.approx(1)
 
 
-def test_the_model_file_is_safetensors_with_the_settings_inside(run, tmp_path):
+def test_a_model_of_nextapp_predicts_as_habits_that_start_from_the_phones_of_the_log(run, tmp_path):
+    """On the log b always follows a. A phone on which b, c, a were launched once each is told b,
+    and so is one of c, b, a: to a phone alone b and c are the same with their places exchanged."""
+    rows = [f"u{user},{60 * n},{'ab'[n % 2]}" for user in range(5) for n in range(200)]
+    (tmp_path / "log.csv").write_text("user_id,timestamp,app_name\n" + "\n".join(rows) + "\n")
+    run("train", "log.csv", "--out", "m")
+    for history in ("b\nc\na\n", "c\nb\na\n"):
+        told = run("predict", "m", "--history", "-", "--why", "--json", "p.json", stdin=history)
+        result = json.loads((tmp_path / "p.json").read_text())
+        assert result["predictions"][0] == "b"
+        assert result["reasons"][0]["speaks"]["crowd"] > 0.2
+        assert f"1. b {result['reasons'][0]['share']:.0%}" in told
+        assert "crowd +" in told.partition("2.")[0]
+
+
+def test_predict_names_only_apps_above_a_threshold(run, tmp_path):
+    rows = [f"u{user},{60 * n},{'ab'[n % 2]}" for user in range(5) for n in range(200)]
+    (tmp_path / "log.csv").write_text("user_id,timestamp,app_name\n" + "\n".join(rows) + "\n")
+    run("train", "log.csv", "--out", "m")
+    history = "a\nb\n" * 20
+    asked = ("predict", "m", "--history", "-", "--json", "p.json", "--threshold")
+    run(*asked, 0.5, stdin=history)
+    assert json.loads((tmp_path / "p.json").read_text())["predictions"] == ["a"]
+    assert "No app is likelier than 100% next." in run(*asked, 1, stdin=history)
+    assert "threshold must be a probability" in run(*asked, 3, stdin=history, code=1)
+
+
+def test_a_model_of_seqmf_predicts_by_the_light_scores(run, tmp_path):
+    """q_i^T (p + Σ q_j), eq. (8), with p solved by the equations as printed."""
+    run("train", SMALL, "--out", "m", "--settings", "quick.toml", "--model", "seqmf")
+    tensors, words = unpack((tmp_path / "m").read_bytes())
+    Q, apps = np.array(tensors["app_vectors"]), json.loads(words["apps"])
+    settings = ModelSettings(**json.loads(words["settings"]))
+    history = [3, 5, 3, 8, 5]
+    stdin = "".join(f"{apps[app]}\n" for app in history)
+    told = run("predict", "m", "--history", "-", "--why", "--json", "p.json", stdin=stdin)
+    result = json.loads((tmp_path / "p.json").read_text())
+    counts = np.bincount(history, minlength=len(apps))
+    c = equations.confidence(counts, settings.alpha, settings.gamma)
+    h = equations.short_term(equations.transitions(history, len(apps), settings.reading), Q)
+    p = equations.user_vector(Q, c, (counts > 0) * 1.0, h, settings.lam)
+    for reason in result["reasons"]:
+        q = Q[apps.index(reason["app"])]
+        assert reason["score"] == pytest.approx(q @ (p + Q[history].sum(axis=0)))
+    assert "score" in told
+    assert "user vector" in told
+
+
+def test_a_model_file_is_safetensors_with_the_settings_inside(run, tmp_path):
     safetensors = pytest.importorskip("safetensors")
-    run("train", SMALL, "--out", "m.safetensors", "--settings", "quick.toml", "--seed", 9)
-    with safetensors.safe_open(tmp_path / "m.safetensors", framework="numpy") as file:
+    run("train", SMALL, "--out", "q", "--settings", "quick.toml", "--seed", 9, "--model", "seqmf")
+    with safetensors.safe_open(tmp_path / "q", framework="numpy") as file:
         words = file.metadata()
         assert file.get_tensor("app_vectors").shape == (30, 4)
     assert json.loads(words["training"])["dim"] == 4
     assert words["seed"] == "9"
+    run("train", SMALL, "--out", "m")
+    with safetensors.safe_open(tmp_path / "m", framework="numpy") as file:
+        words = file.metadata()
+        assert file.get_tensor("crowd.popularity").sum() == pytest.approx(1)
     assert len(json.loads(words["apps"])) == 30
+
+
+def test_a_model_file_of_an_earlier_version_says_what_to_do(run, tmp_path):
+    """Before there was the model nextapp, train wrote a broadcast with the training's settings."""
+    old = Broadcast(20, np.ones((1, 2)), ModelSettings(), ("mail",)).to_bytes(training="{}")
+    (tmp_path / "m").write_bytes(old)
+    says = run("predict", "m", "--history", "-", stdin="mail\n", code=1)
+    assert "version 1" in says
+    assert "train it again" in says
+
+
+def test_predict_takes_the_broadcast_of_a_server_that_learnt_a_crowd(run, tmp_path):
+    """Of a catalogue of names, and of one that knows apps by hash."""
+    crowd = Crowd(np.array([0.5, 0.5]), np.array([0, 1, 1]), np.array([1]), np.array([0.9]))
+    named = Broadcast(3, np.zeros((2, 1)), ModelSettings(), ("mail", "maps"), crowd=crowd)
+    hashes = Buckets(1 << 16, "", np.zeros(0, np.int64))
+    slots = np.array([hashes.bucket("mail"), hashes.bucket("maps")])
+    hashed = replace(named, apps=(), buckets=replace(hashes, slots=slots))
+    for broadcast in (named, hashed):
+        (tmp_path / "m").write_bytes(broadcast.to_bytes())
+        for stdin in ("maps\nchat\nmail\n", "chat\nmaps\nmail\n"):
+            told = run("predict", "m", "--history", "-", stdin=stdin)
+            assert "1. maps" in told
+            assert "by this history alone: chat" in told
+    (tmp_path / "m").write_bytes(replace(named, crowd=None).to_bytes())
+    assert "no crowd yet" in run("predict", "m", "--history", "-", stdin=stdin, code=1)
 
 
 @pytest.mark.parametrize(
     ("history", "says"),
     [
-        ("", "holds no launch"),
+        ("", "has no launch"),
         ("timestamp,app_name\nnoon,app-0001\n", "row 2, column timestamp"),
         ("timestamp,app_name\n5,\n", "row 2, column app_name"),
         ("user_id,app_name\na,x\nb,y\n", "2 different user_id"),
@@ -230,14 +323,17 @@ def test_a_damaged_model_is_refused(run, tmp_path):
         ("coldstart synthetic:phones=10 --way codebook", "codebook reports gradients"),
         (
             "coldstart synthetic:phones=10 --way foo",
-            "unknown way to learn a prior 'foo'. Known: subset",
+            "unknown way to learn a prior 'foo'. Known: walsh",
         ),
         ("simulate --phones 10 --mechanism subset --epsilon 1", "subset reports shares"),
         ("simulate --phones 10 --mechanism foo", "unknown mechanism 'foo'. Known: identity"),
-        ("serve --data new --apps 9", "give --mechanism"),
-        ("serve --data new --mechanism codebook --epsilon 1 --clip 1", "needs a catalogue"),
+        ("serve --data new --learn seqmf --apps 9", "give --mechanism"),
+        (
+            "serve --data new --learn seqmf --mechanism codebook --epsilon 1 --clip 1",
+            "need a catalogue",
+        ),
         ("serve --data new --mechanism codebook --apps gone.txt", "there is no file 'gone.txt'"),
-        ("serve --data new --apps 9 --mechanism subset --epsilon 1 --clip 1", "Known: epsilon, q"),
+        ("serve --data new --apps 9 --mechanism subset --epsilon 1 --clip 1", "needs no clip"),
         ("serve --data new --mechanism subset --epsilon 1 --start gone", "gone/settings.json"),
     ],
 )
@@ -248,9 +344,8 @@ def test_what_is_refused_is_one_clear_line_and_leaves_nothing_behind(run, tmp_pa
     assert {file.name for file in tmp_path.iterdir()} == {"quick.toml"}
 
 
-@pytest.mark.parametrize("command", ["evaluate", "dynamic"])
-def test_the_help_names_every_model(run, command):
-    text = run(command, "--help").replace("│", " ")
+def test_the_help_of_evaluate_names_every_model(run):
+    text = run("evaluate", "--help")
     for name in ("seqmf-frozen", "nextapp"):
         assert f" {name}" in text
 
@@ -272,3 +367,14 @@ def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, m
     second = json.loads((tmp_path / "r.json").read_text())
     for model, figures in first["models"].items():
         assert [figures[m] for m in METRICS] == [second["models"][model][m] for m in METRICS]
+
+
+def test_evaluate_tells_calibration_and_draws_it(run, tmp_path):
+    text = run(
+        "evaluate", SMALL, "--models", "mru-online,ppm", "--plot", "out/c", "--json", "r.json"
+    )
+    assert "ECE of the first" in text
+    assert "prewarms per launch" in text
+    found = json.loads((tmp_path / "r.json").read_text())["models"]
+    assert f"{found['ppm']['prewarm']['above']['prewarms'][0]:.2f}" in text
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"c.svg", "c.png"}

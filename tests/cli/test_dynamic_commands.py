@@ -25,7 +25,7 @@ def test_dynamic_prints_a_row_a_series_and_writes_what_it_found(tmp_path):
     assert list(result["series"]) == names
     for name in names:
         assert name in found.output
-    assert result["settings"]["cycles"] == "cycles:5"
+    assert result["settings"]["cycles"] == "users:5"
     assert len(result["settings"]["metrics"]) == 9
     assert "qharmony-paper is not private" in " ".join(found.output.split())
     assert result["series"]["harmony"]["epsilon_spent"] == 2.0  # Q moves once, after cycle 3
@@ -63,15 +63,15 @@ def test_settings_of_a_file_are_overridden_by_options(tmp_path):
     )
     assert found.exit_code == 0, found.output
     settings = json.loads(out.read_text())["settings"]
-    assert (settings["cycles"], settings["seeds"], settings["seqmf"]["dim"]) == ("cycles:4", 2, 3)
+    assert (settings["cycles"], settings["seeds"], settings["seqmf"]["dim"]) == ("users:4", 2, 3)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--cycles", "none"], "cycles are written"),
+        (["--cycles", "none"], "cycles must be 'users:34'"),
         (["--mechanisms", "harmonie"], "did you mean"),
-        (["--cycles", "100000"], "Ask for fewer"),
+        (["--cycles", "100000"], "give fewer cycles"),
     ],
 )
 def test_a_wrong_option_is_one_clear_line(options, message):

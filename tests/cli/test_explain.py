@@ -92,7 +92,7 @@ def test_of_launches_without_times_no_time_is_told(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "give either a log or --history"),
+        ((), "give either a log (DATA) or --history FILE"),
         (("synthetic:phones=3,apps=20,days=5", "--user", "phone-1"), "unknown user"),
         (("synthetic:phones=3,apps=20,days=5", "--launch", "1"), "launch must be from 2"),
     ],

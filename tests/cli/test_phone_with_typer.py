@@ -41,7 +41,7 @@ def test_one_persons_launches_are_imported_from_any_log(phone, tmp_path):
     several = phone("import", "log.csv")
     assert several.exit_code == 1
     assert "--user ann" in several.output
-    assert "2 launches taken over" in phone("import", "log.csv", "--user", "ann").output
+    assert "2 launches imported" in phone("import", "log.csv", "--user", "ann").output
     assert phone("import", "log.csv", "--user", "nobody").exit_code == 1
     assert sorted(line[3:] for line in phone("predict").output.splitlines()) == ["chat", "maps"]
 

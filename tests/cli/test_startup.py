@@ -62,7 +62,8 @@ def test_version_and_help_import_no_numpy(tmp_path, words):
         "nextapp.settings",
         "nextapp.cli",
         *(f"nextapp.cli.{name}" for name in
-          ("commands", "errors", "lazy", "options", "dataclass_options", "phone", "plain_values")),
+          ("commands", "errors", "help_text", "lazy", "options", "dataclass_options", "phone",
+           "plain_values", "stopping")),
     }  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_the_list_of_commands_tells_what_a_commands_own_help_tells(name):
 def test_help_lists_all_commands_in_order():
     text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
     lines = [line.split() for line in text.splitlines()]
-    listed = [words[1] for words in lines if len(words) > 2 and words[1] in COMMANDS]
+    listed = [words[0] for words in lines if len(words) > 2 and words[0] in COMMANDS]
     assert listed == list(COMMANDS)
     assert "Print the version and exit." in text
 
@@ -108,7 +109,7 @@ def test_help_lists_all_commands_in_order():
 def test_help_of_a_command_has_its_options_and_its_example():
     text = CliRunner().invoke(app, ["enrol-code", "--help"], env={"COLUMNS": "200"}).output
     assert "--uses" in text
-    assert "Example: nextapp enrol-code federation --uses 10" in text
+    assert "Example:\n  nextapp enrol-code federation --uses 10\n" in text
 
 
 @pytest.mark.skipif(not hasattr(app, "suggest_commands"), reason="this Typer suggests nothing")
@@ -121,8 +122,10 @@ def test_a_mistyped_command_is_corrected():
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("nextapp e", ["evaluate", "explain", "enrol-code"]),
+        ("nextapp e", ["explain", "evaluate", "enrol-code"]),
         ("nextapp serve --dead", ["--deadline"]),
+        ("nextapp phone s", ["sync", "status"]),
+        ("nextapp phone init --per", ["--per-day", "--per-report"]),
     ],
 )
 def test_the_shell_completes_commands_and_options(typed, completed):

@@ -8,11 +8,20 @@ import sys
 def main() -> None:
     """Run the command; without Typer, say which pip line brings it."""
     try:
-        from nextapp.cli.commands import app
-    except ModuleNotFoundError as error:
-        sys.exit(
-            f"The command needs {error.name}, which is not installed. The base install is what a "
-            f"phone carries (python -m nextapp.phone); for the commands: pip install "
-            f"'nextapp[lab]', for a server alone: pip install 'nextapp[serve]'"
-        )
-    app()
+        from nextapp.cli import stopping
+
+        stopping.answer_ctrl_c()
+        try:
+            from nextapp.cli.commands import app
+        except ModuleNotFoundError as error:
+            sys.exit(
+                f"The command needs {error.name}, which is not installed. The base install is what "
+                f"a phone carries (python -m nextapp.phone); for all commands: pip install "
+                f"'nextapp[lab]', for a server alone: pip install 'nextapp[serve]'"
+            )
+        app()
+    except KeyboardInterrupt:
+        from nextapp.cli import stopping
+
+        stopping.say_stopped()
+        sys.exit(stopping.CODE)

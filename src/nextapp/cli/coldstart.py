@@ -26,81 +26,108 @@ def coldstart(
     source: options.Source,
     *,
     new: Annotated[
-        float, typer.Option(help="Share of the users held out as new phones.")
+        float, typer.Option(metavar="SHARE", help="Share of the users that are new phones.")
     ] = DEFAULT.new,
     draws: Annotated[
-        int, typer.Option(help="Random draws of new phones from a log.")
+        int, typer.Option(min=1, help="Random draws of new phones from a log.")
     ] = DEFAULT.draws,
     epsilon: Annotated[
-        str, typer.Option(help="Total ε of a phone for private priors, separated by commas.")
+        str, typer.Option(metavar="NUMBERS", help="Total ε of a phone, one prior each.")
     ] = EPSILONS,
     way: Annotated[
         str,
         typer.Option(
-            help="How the prior is learnt: by reports of shares (subset, hadamard) or of gradients "
-            "(seqmf, directed)."
+            metavar="NAME",
+            help="How the crowd is learnt: by reports of all transitions (walsh), of one "
+            "(subset, hadamard) or of gradients (seqmf, directed).",
         ),
     ] = DEFAULT.way,
     candidates: Annotated[
         str,
         typer.Option(
-            help="Which apps compete: own (all of the phone's whole history, as the preset paper "
-            "counts) or catalogue."
+            metavar="WHICH",
+            help="Apps that compete: own (those of the phone's whole history) or catalogue.",
         ),
     ] = DEFAULT.candidates,
     launches: Annotated[
-        int, typer.Option(help="Launches of a new phone that are evaluated.")
+        int, typer.Option(min=1, help="Launches of a new phone that are measured.")
     ] = DEFAULT.launches,
     at_most: Annotated[
-        int, typer.Option(help="Maximum number of new phones in a draw.")
+        int, typer.Option(min=1, help="New phones in a draw, at most.")
     ] = DEFAULT.at_most,
+    copies: Annotated[
+        int,
+        typer.Option(help="Phones in a fleet of copies of the crowd; 0: the crowd itself."),
+    ] = DEFAULT.copies,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Plot HR@5 against launches seen, as FILE.svg and FILE.png."),
+        typer.Option(
+            help="Plot HR@5 against launches seen, as FILE.svg and FILE.png.",
+            callback=options.check_output,
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = None,
+    device: options.Device = "cpu",
     seed: options.Seed = 0,
     json: options.JsonFile = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Measure new phones from their first launch on, with and without what the crowd knows.
+    """Measure new phones with and without what the crowd knows.
 
-    Of a log a part of the users is held out as new phones. Of synthetic phones all are the crowd,
-    and the new phones are those with the next numbers.
+    New phones are held out from a log, or are further phones of a synthetic fleet; each is measured
+    from its first launch on.
     """
     with clear_errors():
         settings = experiment.ColdStart(
-            source, new, draws, _numbers(epsilon), way, candidates, launches, at_most, seed
+            source,
+            new,
+            draws,
+            _numbers(epsilon),
+            way,
+            candidates,
+            launches,
+            at_most,
+            copies,
+            seed,
+            device,
         )
+        if settings.synthetic:
+            screen.say_how_long(25)
         with screen.progress() as report:
             log = None
             if not settings.synthetic:
                 report("reading", 0, 0)
                 log = log_options.read(source, seed)
+                screen.say_how_long(10 + draws * len(log) / 20_000)
             result = experiment.run(settings, log, report)
         show(result)
         if plot is not None:
             plot.parent.mkdir(parents=True, exist_ok=True)
-            save(plots.cold_start(result), plot)
-            screen.out.print(
-                f"Plot: [bold]{plot.with_suffix('.svg')}[/], {plot.with_suffix('.png')}"
-            )
+            save(plots.cold_start(result), plot, plots.cold_start_in_words(result))
+            screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
         screen.write_json(json, result)
+        screen.say_next(
+            "nextapp serve --data federation --dev-tls   (a server that learns a crowd)"
+        )
 
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
+        found = tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(
             f"--epsilon takes numbers separated by commas, such as 1,4.5; got {text!r}."
         ) from None
+    for epsilon in found:
+        options.check_epsilon(epsilon)
+    return found
 
 
 def show(result: Mapping[str, Any]) -> None:
     """The headline with intervals, HR@5 by launches seen, and how much privacy leaves."""
     about = result["data"]
     screen.out.print(
-        f"[bold]{screen.escaped(about['source'])}[/] ({about['kind']}): "
+        f"[bold]{screen.escape_markup(about['source'])}[/] ({about['kind']}): "
         f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
         f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}; candidates: "
         f"{result['candidates']}",

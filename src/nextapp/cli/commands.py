@@ -9,104 +9,140 @@ import typer
 from nextapp import __version__
 from nextapp.cli.lazy import LazyCommand, LazyGroup
 
+_TRY, _PREDICT, _MEASURE, _SERVE = "To begin with", "Predict", "Measure", "Servers"
+
 COMMANDS = {
     "demo": LazyCommand(
         "nextapp.cli.demo",
         "demo",
-        "Train SeqMF on synthetic phones by federated rounds and measure all models.",
+        "Measure all models on synthetic phones; write tables and plots.",
         "nextapp demo --out demo",
+        _TRY,
     ),
-    "evaluate": LazyCommand(
-        "nextapp.cli.evaluate",
-        "evaluate",
-        "Measure models on a launch log: HR, MRR and NDCG @1, 3, 5 by iterative revealing.",
-        "nextapp evaluate synthetic:lsapp --preset authors --models mru,sr-od,seqmf",
+    "open": LazyCommand(
+        "nextapp.cli.open_page",
+        "open_page",
+        "Show a phone, a crowd and your own log in a browser.",
+        "nextapp open --data usagestats.txt",
+        _TRY,
+    ),
+    "data": LazyCommand(
+        "nextapp.cli.data",
+        "app",
+        "Describe a launch log, convert one, or make a synthetic one.",
+        group=_TRY,
     ),
     "train": LazyCommand(
         "nextapp.cli.train",
         "train",
-        "Train SeqMF by federated rounds over all phones of a log and write the app vectors.",
+        "Train a model on all phones of a log and write it to a file.",
         "nextapp train synthetic:lsapp --out lsapp.safetensors",
+        _PREDICT,
     ),
     "predict": LazyCommand(
         "nextapp.cli.train",
         "predict",
-        "Name the apps a phone with this history will most likely launch next, by SeqMF.",
-        "echo app-0003 | nextapp predict lsapp.safetensors --history -",
+        "Predict the next apps of one phone with a model file.",
+        "nextapp predict lsapp.safetensors --history launches.csv --why",
+        _PREDICT,
     ),
     "explain": LazyCommand(
         "nextapp.cli.explain",
         "explain",
-        "Tell for one prediction which statistic of the phone spoke for which app.",
-        "nextapp explain synthetic:lsapp --user phone-0000007 -n 3",
-    ),
-    "dynamic": LazyCommand(
-        "nextapp.cli.dynamic",
-        "dynamic",
-        "Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms.",
-        "nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms all --seeds 5",
-    ),
-    "coldstart": LazyCommand(
-        "nextapp.cli.coldstart",
-        "coldstart",
-        "Measure new phones from their first launch on, with and without what the crowd knows.",
-        "nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5",
-    ),
-    "tune": LazyCommand(
-        "nextapp.cli.tune",
-        "tune",
-        "Choose dimension, rates, λ, α, γ, optimiser and inference by HR@5 before the test part.",
-        "nextapp tune synthetic:lsapp --trials 60 --out tuned.toml",
-    ),
-    "simulate": LazyCommand(
-        "nextapp.cli.simulate",
-        "simulate",
-        "Train a common Q on a fleet of synthetic phones and see what a mechanism leaves of it.",
-        "nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5",
-    ),
-    "reproduce": LazyCommand(
-        "nextapp.cli.reproduce",
-        "reproduce",
-        "Play the tables and figures of the paper anew, judge its claims, write one HTML report.",
-        "nextapp reproduce all --quick --out reproduction",
-    ),
-    "data": LazyCommand(
-        "nextapp.cli.data", "app", "Look at a launch log, or make a synthetic one."
-    ),
-    "privacy": LazyCommand(
-        "nextapp.cli.privacy",
-        "app",
-        "Mechanisms by which a phone protects its report: compare, audit, account, attack.",
+        "Explain one prediction: what speaks for which app.",
+        "nextapp explain synthetic:lsapp --user phone-0007 -n 3",
+        _PREDICT,
     ),
     "phone": LazyCommand(
         "nextapp.cli.phone",
         "phone",
-        "A phone to try by hand: log launches, predict, take part in training.",
+        "Try a phone by hand: log launches, predict, take part in training.",
+        group=_PREDICT,
         has_own_parser=True,
+        completing="commands_for_shell",
+    ),
+    "evaluate": LazyCommand(
+        "nextapp.cli.evaluate",
+        "evaluate",
+        "Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.",
+        "nextapp evaluate synthetic:lsapp --preset authors --models mru,sr-od,nextapp\n"
+        "nextapp evaluate launches.csv --json result.json",
+        _MEASURE,
+    ),
+    "tune": LazyCommand(
+        "nextapp.cli.tune",
+        "tune",
+        "Choose the settings of mf and seqmf on launches before the test.",
+        "nextapp tune synthetic:lsapp --trials 60 --out tuned.toml",
+        _MEASURE,
+    ),
+    "dynamic": LazyCommand(
+        "nextapp.cli.dynamic",
+        "dynamic",
+        "Predict a log cycle by cycle, and learn after each cycle.",
+        "nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms harmony --seeds 2",
+        _MEASURE,
+    ),
+    "coldstart": LazyCommand(
+        "nextapp.cli.coldstart",
+        "coldstart",
+        "Measure new phones with and without what the crowd knows.",
+        "nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5",
+        _MEASURE,
+    ),
+    "simulate": LazyCommand(
+        "nextapp.cli.simulate",
+        "simulate",
+        "Train app vectors on many synthetic phones, with privacy.",
+        "nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5",
+        _MEASURE,
+    ),
+    "privacy": LazyCommand(
+        "nextapp.cli.privacy",
+        "app",
+        "Compare, audit, add up and attack privacy mechanisms.",
+        group=_MEASURE,
+    ),
+    "reproduce": LazyCommand(
+        "nextapp.cli.reproduce",
+        "reproduce",
+        "Reproduce the paper: tables, figures, a verdict on each claim.",
+        "nextapp reproduce table2 --quick --out reproduction",
+        _MEASURE,
     ),
     "serve": LazyCommand(
         "nextapp.cli.serve",
         "serve",
-        "Take reports from phones over HTTP and train the common model, all in one process.",
-        "nextapp serve --data federation --apps 500 --mechanism codebook --epsilon 4 --clip 1 "
-        "--goal 200 --deadline 600",
+        "Run a server that learns from the reports of phones.",
+        "nextapp serve --data federation --dev-tls",
+        _SERVE,
     ),
     "enrol-code": LazyCommand(
         "nextapp.cli.serve",
         "enrol_code",
-        "Issue an enrolment code; the server keeps only its hash. Works while the server runs.",
+        "Issue an enrolment code for phones.",
         "nextapp enrol-code federation --uses 10",
+        _SERVE,
+    ),
+    "admin": LazyCommand(
+        "nextapp.cli.admin",
+        "app",
+        "Look after a server: status, rounds, devices, codes, backup.",
+        group=_SERVE,
     ),
     "play-phones": LazyCommand(
         "nextapp.cli.play_phones",
         "play_phones",
-        "Play phones with synthetic launches against a server: enrol, fetch, learn, report.",
-        "nextapp play-phones --server http://127.0.0.1:8443 --data federation --phones 200",
+        "Play synthetic phones against a server; show what they gain.",
+        "nextapp play-phones --server https://127.0.0.1:8443 --ca federation/tls/ca.pem "
+        "--data federation --phones 200",
+        _SERVE,
     ),
     "flower": LazyCommand(
         "nextapp.cli.flower",
         "app",
-        "Gateways in several regions, joined by Flower; docs/federation-flower.md.",
+        "Run gateways in several regions, joined by Flower.",
+        group=_SERVE,
     ),
 }
 
@@ -122,8 +158,9 @@ app = typer.Typer(
     cls=Commands,
     help="Predict the next app a person will launch, learnt across phones without any phone giving "
     "its history away.",
+    epilog="nextapp demo\nnextapp COMMAND --help",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
 

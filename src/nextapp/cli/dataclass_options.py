@@ -8,7 +8,8 @@
     def describe(source: Source, log: LogOptions) -> None: ...
 
 The command has the option --user-column and is called with one `LogOptions`. A bool is a flag
-without a --no- form; a field without a default is an option that must be given.
+without a --no- form; a field without a default is an option that must be given. In the help the
+options stand under the ``HEADING`` of the dataclass, where it has one.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def _option_parameter(kind: type, field: Field[Any], hint: Any) -> inspect.Param
     needed = field.default is MISSING
     names = [f"--{field.name.replace('_', '-')}"] if base is bool else []
     show = not needed and field.default is not None
-    option = typer.Option(*names, help=help_text, show_default=show)
+    heading = getattr(kind, "HEADING", None)
+    option = typer.Option(*names, help=help_text, show_default=show, rich_help_panel=heading)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

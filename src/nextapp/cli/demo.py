@@ -15,22 +15,34 @@ from nextapp.studies import demo as demonstration
 
 def demo(
     out: Annotated[
-        Path, typer.Option(help="Folder for the table, the plots and the settings.")
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for tables, plots and settings.",
+            callback=options.check_output,
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = Path("demo"),
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """Train SeqMF on synthetic phones by federated rounds and measure all models.
+    """Measure all models on synthetic phones; write tables and plots.
 
-    Writes a folder with the table, the plots and the settings.
+    SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
     with clear_errors():
         start = time.perf_counter()
+        screen.say_how_long(20)
         with screen.progress() as report:
             result = demonstration.run(out, seed, report)
         tables.show_result(result)
         screen.out.print(
-            f"\nTable, plots and settings are in [bold]{out}[/] "
-            f"({time.perf_counter() - start:.0f} s)."
+            f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
+            f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s).",
+            highlight=False,
         )
         screen.write_json(json, result)
+        screen.say_next(
+            "nextapp open                    (a phone that guesses, in a browser)",
+            "nextapp evaluate YOUR-LOG.csv   (the same table for your own log)",
+        )

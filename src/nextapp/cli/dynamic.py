@@ -17,6 +17,8 @@ from nextapp.studies import dynamic as experiments
 from nextapp.studies.settings import MODELS
 from nextapp.table import Column, Measured, Table, measured_from
 
+_COMPARED, _UPDATES = "What is compared", "Updates of the app vectors Q"
+
 
 @expand_options
 def dynamic(
@@ -25,104 +27,150 @@ def dynamic(
     cycles: Annotated[
         str | None,
         typer.Option(
-            help="A number of cycles of almost equal activity, switches:9000 for a cycle "
-            "every 9,000 session switches, or days. Default: days for App Usage, else 33.",
-            show_default=False,
-        ),
-    ] = None,
-    q_every: Annotated[
-        int | None,
-        typer.Option(
-            help="Cycles between two updates of Q. Default: 2 for days, else 10.",
-            show_default=False,
-        ),
-    ] = None,
-    q_rounds: Annotated[
-        int | None, typer.Option(help="Rounds in an update of Q. Default: 1.", show_default=False)
-    ] = None,
-    regimes: Annotated[
-        str | None,
-        typer.Option(
-            help="Update regimes among full, rare and global; '' for none. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
-    models: Annotated[
-        str | None,
-        typer.Option(
-            help=f"Models fitted again in each cycle, among {', '.join(MODELS)}, "
-            "and ceiling on synthetic data. Default: sr-od.",
-            show_default=False,
-        ),
-    ] = None,
-    mechanisms: Annotated[
-        str | None,
-        typer.Option(
-            help="Mechanisms to compare with the controls none, frozen and zero: "
-            f"{', '.join(experiments.PRIVATE)}, or all. Default: no mechanism.",
-            show_default=False,
-        ),
-    ] = None,
-    noise: Annotated[
-        bool,
-        typer.Option("--noise", help="Also run each mechanism on zero gradients: its noise alone."),
-    ] = False,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            help="Privacy budget ε of one report. Default: 1.1 for App Usage, else 4.5.",
-            show_default=False,
-        ),
-    ] = None,
-    clip: Annotated[
-        str | None,
-        typer.Option(
-            help="public (from synthetic stand-ins), quantile:EPSILON or a number. "
-            "Default: public.",
+            metavar="HOW",
+            help="N cycles of equally many users, cycles:N of equally many sessions, switches:N or "
+            "days. Default: 34; 8 for App Usage.",
             show_default=False,
         ),
     ] = None,
     pretraining: Annotated[
         str | None,
         typer.Option(
-            help="Q before the stream is trained on the first cycle, on all data (leaks the "
-            "future, as the authors did) or not at all: first, all, none.",
+            metavar="ON",
+            help="Q is trained before on first (cycle), all (as the authors did) or none.",
             show_default=False,
         ),
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
-            help="User vectors before anything is learnt: random or zero. Default: random.",
+            metavar="HOW",
+            help="First user vectors: random or zero. Default: random.",
+            show_default=False,
+        ),
+    ] = None,
+    window: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Learn from the last DAYS of a phone. Default: all.",
             show_default=False,
         ),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Number of seeds, counted from --seed. Default: 1.", show_default=False),
-    ] = None,
-    metrics: Annotated[
-        str | None,
         typer.Option(
-            help="Metrics, such as HR@1,NDCG@5, or all. Default: HR@5.", show_default=False
+            min=1, help="Number of seeds, from --seed on. Default: 1.", show_default=False
         ),
     ] = None,
     preset: Annotated[
         str | None,
         typer.Option(
-            help="How to count: authors, paper or honest. Default: honest.", show_default=False
+            metavar="NAME",
+            help="How to count: authors, paper or honest. Default: honest.",
+            show_default=False,
+        ),
+    ] = None,
+    regimes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Of full, rare and global; '' for none. Default: all.",
+            show_default=False,
+            rich_help_panel=_COMPARED,
+        ),
+    ] = None,
+    models: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Models, as in evaluate. Default: sr-od.",
+            show_default=False,
+            rich_help_panel=_COMPARED,
+        ),
+    ] = None,
+    mechanisms: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Such as harmony,codebook,walsh, or all. Default: none.",
+            show_default=False,
+            rich_help_panel=_COMPARED,
+        ),
+    ] = None,
+    noise: Annotated[
+        bool,
+        typer.Option(
+            "--noise",
+            help="Also each mechanism's noise alone.",
+            rich_help_panel=_COMPARED,
+        ),
+    ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Such as HR@1,NDCG@5, or all. Default: HR@5.",
+            show_default=False,
+            rich_help_panel=_COMPARED,
+        ),
+    ] = None,
+    q_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Cycles between updates. Default: 10; 2 for App Usage and days.",
+            show_default=False,
+            rich_help_panel=_UPDATES,
+        ),
+    ] = None,
+    q_rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds in an update. Default: 1.",
+            show_default=False,
+            rich_help_panel=_UPDATES,
+        ),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="ε of one report. Default: 4.5; 1.1 for App Usage.",
+            show_default=False,
+            callback=options.check_epsilon,
+            rich_help_panel=_UPDATES,
+        ),
+    ] = None,
+    clip: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="public (the default), quantile:EPSILON or a number.",
+            show_default=False,
+            rich_help_panel=_UPDATES,
+        ),
+    ] = None,
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATES",
+            help="Several: each mechanism takes its best. Default: 0.003.",
+            show_default=False,
+            rich_help_panel=_UPDATES,
         ),
     ] = None,
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
+    track: options.Track = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Cut a log in cycles; predict each one, then update from it: regimes, models, mechanisms."""
+    """Predict a log cycle by cycle, and learn after each cycle."""
     with clear_errors():
         given = {
             "data": source,
-            "cycles": f"cycles:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
+            "cycles": f"users:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
             "q_every": q_every,
             "q_rounds": q_rounds,
             "regimes": _names(regimes, REGIMES),
@@ -133,6 +181,8 @@ def dynamic(
             "clip": clip,
             "pretraining": pretraining,
             "start": start,
+            "rates": _numbers(rates),
+            "window": window,
             "seeds": seeds,
             "metrics": _names(metrics, METRICS),
             "preset": preset,
@@ -143,10 +193,14 @@ def dynamic(
         with screen.progress() as report:
             report("reading", 0, 0)
             log = log_options.read(source, experiment.seed)
+            series = len(experiment.regimes) + len(experiment.models)
+            series += (3 + len(experiment.mechanisms)) * bool(experiment.mechanisms)
+            screen.say_how_long(10 + 4 * series * experiment.seeds * len(log) / 370_000)
             result = experiments.run(experiment, log, report).as_json()
         show(result)
-        screen.out.print(f"{time.perf_counter() - began:.1f} s", style="dim")
+        screen.err.print(f"{time.perf_counter() - began:.1f} s", style="dim")
         screen.write_json(json, result)
+        options.track(track, result)
 
 
 def _names(text: str | None, known: tuple[str, ...]) -> list[str] | None:
@@ -161,7 +215,7 @@ def show(result: Mapping[str, Any]) -> None:
     """A dynamic experiment: the cycles, and a row for each series."""
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
-        f"[bold]{screen.escaped(about['source'])}[/]  {about['n_users']:,} users, "
+        f"[bold]{screen.escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; {len(parts)} cycles "
         f"({settings['cycles']}), preset [bold]{settings['preset']}[/], seeds "
         f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}",
@@ -200,6 +254,15 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 _PRETRAINED = {"first": "the first cycle", "all": "all data", "none": "nothing"}
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise ValueError(f"--rates takes numbers separated by commas, got {text!r}.") from None
 
 
 def _series_table(result: Mapping[str, Any]) -> Table:

@@ -22,18 +22,21 @@ EXTRAS = {
     "optuna": "lab",
     "dp_accounting": "lab",
     "ray": "ray",
+    "lightgbm": "ranker",
     "starlette": "serve",
     "uvicorn": "serve",
     "httptools": "serve",
     "uvloop": "serve",
     "cryptography": "serve",
     "flwr": "flower",
+    "tensorboardX": "tracking",
+    "mlflow": "tracking",
 }
 
 
 @contextmanager
 def clear_errors(extra: str | None = None) -> Iterator[None]:
-    """Bad input or a missing library is one clear line and exit code 1; Ctrl-C is exit code 130.
+    """Bad input or a missing library is one clear line and exit code 1.
 
     ``extra`` is the extra that brings all a command needs, where that is more than one.
     """
@@ -43,9 +46,6 @@ def clear_errors(extra: str | None = None) -> Iterator[None]:
     except (ValueError, OSError, FloatingPointError) as error:
         show_error(_in_words(error))
         raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        typer.echo("stopped", err=True)
-        raise typer.Exit(130) from None
 
 
 @contextmanager

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.data import LaunchLog, collapsed
+from nextapp.cli.train import history_text
+from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.names import unknown
 from nextapp.predictor import CrowdView, Habits, Reason
-from nextapp.predictors import pooled
+from nextapp.predictors import pool_phones
 from nextapp.studies.model_file import has_times, launches_in
+from nextapp.studies.reasons import words
+from nextapp.table import Marked, Table
 
-_LEAST = 0.05  # of a score: less is not worth a word
-_LEAST_COUNT = 0.5  # launches: fewer are not worth a word
-_CHOICES = 3  # statistics that a sentence names
+_LEAST = 0.05  # of a score: less is not worth a row
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
@@ -33,6 +30,7 @@ def explain(
     source: Annotated[
         str | None,
         typer.Argument(
+            metavar="DATA",
             help="A log file or a synthetic log, as for evaluate; or give --history.",
             show_default=False,
         ),
@@ -41,47 +39,48 @@ def explain(
     history: Annotated[
         str | None,
         typer.Option(
-            help="Launches of one phone instead of a log, as for predict; - reads standard input.",
+            metavar="FILE",
+            help="Launches of one phone instead of a log, as for predict.",
             show_default=False,
         ),
     ] = None,
     user: Annotated[
         str | None,
-        typer.Option(help="User of the log. Default: the first.", show_default=False),
+        typer.Option(
+            metavar="NAME", help="User of the log. Default: the first.", show_default=False
+        ),
     ] = None,
     launch: Annotated[
         int | None,
         typer.Option(
-            help="Explain the prediction of this launch of the user, counted from 1, and show "
-            "what was launched. Default: the one after the last.",
+            help="Explain the prediction of launch number N, and show what was launched. "
+            "Default: the one after the last.",
             show_default=False,
         ),
     ] = None,
     alone: Annotated[
         bool,
-        typer.Option(
-            "--alone", help="Leave out what the phones of the log know together (nextapp-alone)."
-        ),
+        typer.Option("--alone", help="Without what the other phones know (nextapp-alone)."),
     ] = False,
-    n: Annotated[int, typer.Option("-n", min=1, help="How many apps to explain.")] = 5,
+    n: Annotated[int, typer.Option("-n", min=1, help="Number of apps to explain.")] = 5,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Tell for one prediction which statistic of the phone spoke for which app.
+    """Explain one prediction: what speaks for which app.
 
-    It is that of the model nextapp: of a log, with what all its phones knew together before.
+    The model is nextapp. On a log it starts from what all phones knew before that launch.
     """
     with clear_errors():
         if (source is None) == (history is None):
-            raise ValueError("give either a log or --history.")
+            raise ValueError("give either a log (DATA) or --history FILE.")
         if history is not None:
-            text = sys.stdin.read() if history == "-" else Path(history).read_text("utf-8")
+            text = history_text(history)
             asked = Asked("this phone", launches_in(text), timed=has_times(text))
         else:
             log = log_options.read(str(source), seed)
-            asked = _asked_of(log, user, alone=alone)
-        result = explained(asked, launch, n)
+            asked = _launches_of_user(log, user, alone=alone)
+        result = explain_prediction(asked, launch, n)
         _show(asked.name, result)
         screen.write_json(json, result)
 
@@ -100,13 +99,13 @@ class Asked(NamedTuple):
     crowd: Callable[[float], CrowdView] | None = None
 
 
-def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
+def _launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
     """One user of a log, without 3-second repeats."""
     if user is None:
         user = log.users[int(log.user[0])] if len(log) else ""
     if user not in log.users:
         raise ValueError(unknown("user", user, log.users[:20]))
-    log = collapsed(log)
+    log = collapse_repeats(log)
     code = log.users.index(user)
     rows = slice(*log.starts[code : code + 2].tolist())
     launches = zip(log.app[rows].tolist(), (log.time[rows] / 1000).tolist(), strict=True)
@@ -116,11 +115,11 @@ def _asked_of(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
         catalogue=log.apps,
         crowd=None
         if alone
-        else lambda moment: pooled(log.where(log.time / 1000 < moment)).others(code),
+        else lambda moment: pool_phones(log.where(log.time / 1000 < moment)).others(code),
     )
 
 
-def explained(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
+def explain_prediction(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
     """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
     launches, target, when = asked.launches, None, math.inf
     if launch is not None:
@@ -172,57 +171,6 @@ def _without_times(reason: Reason) -> Reason:
     return reason._replace(evidence=evidence)
 
 
-def words(reason: Reason, last: str) -> str:
-    """The strongest reasons as a sentence."""
-    told = {name: _told(name, reason.evidence, last) for name, _ in reason.strongest}
-    speaking = [
-        (name, part) for name, part in reason.strongest if abs(part) >= _LEAST and told[name]
-    ]
-    speaking = speaking[:_CHOICES]
-    if not speaking:
-        return "nothing sets it apart."
-    pieces = []
-    for sign, opening in ((1, "for it: "), (-1, "against it: ")):
-        found = [f"{told[name]} ({part:+.2f})" for name, part in speaking if part * sign > 0]
-        if found:
-            pieces.append(opening + ", ".join(found))
-    return "; ".join(pieces) + "."
-
-
-def _told(statistic: str, evidence: dict[str, float], last: str) -> str:
-    """What a statistic saw, in words; empty where there is nothing to say."""
-    if statistic == "new" or not evidence:
-        return "never launched here before"
-    seen = evidence
-    return {
-        "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
-        "after": _told_after(seen, last),
-        "place": f"place {seen['place'] + 1:.0f} in the list by last use",
-        "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
-        "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
-        "lesson": "what was predicted wrongly after these apps before",
-        "again": "how often the same app is launched again",
-        "crowd": f"what other phones launch after {last}",
-        "taste": "the shared model's score",
-    }.get(statistic, "")
-
-
-def _told_after(seen: dict[str, float], last: str) -> str:
-    """How often the app came after the last one, and after the longest row of apps it followed."""
-    told = f"came {seen['after-1']:.1f} times after {last}"
-    for length, number in ((6, "six"), (3, "three"), (2, "two")):
-        if seen[f"after-{length}"] >= _LEAST_COUNT:
-            return f"{told}, {seen[f'after-{length}']:.1f} times after the last {number} apps"
-    return told
-
-
-def _span(seconds: float) -> str:
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} seconds"
-
-
 def _show(name: str, result: dict[str, Any]) -> None:
     screen.out.print(
         f"[bold]{name}[/]: {result['n_launches']:,} launches, the last of them {result['last']}"
@@ -238,17 +186,13 @@ def _show(name: str, result: dict[str, Any]) -> None:
         for statistic in result["apps"][0]["speaks"]
         if any(abs(app["speaks"][statistic]) >= _LEAST for app in result["apps"])
     ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("statistic")
-    for app in result["apps"]:
-        table.add_column(Text(f"{app['app']}\n{100 * app['share']:.0f} %"), justify="right")
+    rows = []
     for statistic in spoken:
         parts = [app["speaks"][statistic] for app in result["apps"]]
-        table.add_row(
-            statistic,
-            *(Text(f"{part:+.2f}", "bold" if part == max(parts) else "") for part in parts),
-        )
-    screen.out.print(table)
+        cells = [Marked(f"{part:+.2f}", "best" if part == max(parts) else "") for part in parts]
+        rows.append([statistic, *cells])
+    headings = [f"{app['app']}\n{100 * app['share']:.0f} %" for app in result["apps"]]
+    screen.out.print(Table.of_text(["statistic", *headings], rows).terminal())
     screen.out.print("Each number: part of the score, above or below that of the average app.\n")
     for place, app in enumerate(result["apps"], 1):
         screen.out.print(

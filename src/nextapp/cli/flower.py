@@ -13,58 +13,64 @@ from typing import Annotated
 
 import typer
 
-from nextapp.cli import screen
+from nextapp.cli import screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.server_options import FederationOptions, ListenOptions
 
 app = typer.Typer(
-    help="Gateways in several regions, joined by Flower; docs/federation-flower.md.",
+    epilog="nextapp flower up --data regions --gateways 2 --goal 200",
+    help="Run gateways in several regions, joined by Flower.",
     no_args_is_help=True,
 )
 
-Superlink = Annotated[str, typer.Option(help="Address of the SuperLink, host:port.")]
+Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="The SuperLink.")]
 Authority = Annotated[
     Path | None,
     typer.Option(
         "--ca",
-        help="CA certificate that the SuperLink's certificate is checked with.",
+        help="CA certificate of the SuperLink, PEM.",
         show_default=False,
     ),
 ]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
 ]
-OperatorHome = Annotated[Path, typer.Option(help="Folder for Flower's own settings.")]
-Rounds = Annotated[
-    int, typer.Option(help="Total number of rounds, from the federation's first; 0 for no end.")
+OperatorHome = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder for Flower's own settings.")
 ]
-SkipTo = Annotated[int, typer.Option(help="After a restore: skip the rounds before this one.")]
+Rounds = Annotated[
+    int, typer.Option(min=0, help="Rounds in all, from the very first; 0 for no end.")
+]
+SkipTo = Annotated[int, typer.Option(help="After a restore: skip the rounds before N.")]
 
 
 @app.command(
-    epilog="Example: nextapp flower up --data regions --gateways 2 --apps 500 --mechanism "
-    "codebook --epsilon 4 --clip 1 --goal 200 --deadline 600 --rounds 5"
+    epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5"
 )
 @expand_options
 def up(
     *,
-    data: Annotated[Path, typer.Option(help="Folder for all files; created if it does not exist.")],
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Folder for all files; created if it is not there."),
+    ],
     gateways: Annotated[int, typer.Option(min=1, help="Number of gateways.")] = 2,
     tls: Annotated[
-        bool, typer.Option("--tls", help="TLS and node authentication, with keys created here.")
+        bool, typer.Option("--tls", help="TLS and node authentication, with keys made here.")
     ] = False,
     port: Annotated[
-        int, typer.Option(help="Port of the first gateway, the others follow; 0 takes free ones.")
+        int, typer.Option(help="Port of the first gateway; the others follow. 0: free ones.")
     ] = 8443,
     rounds: Rounds = 0,
     federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
-    """Start a SuperLink, gateways and a run on this machine, over loopback, and tend them.
+    """Start a SuperLink, gateways and a run on this machine, over loopback.
 
     The same command again continues from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
     """
+    stopping.end_by_itself()
     with clear_errors("flower"), _stopping():
         from nextapp.server.flower.loopback import Loopback
         from nextapp.server.single_process import create_or_resume
@@ -92,9 +98,9 @@ def up(
         _say(f"{loopback.run.round} rounds have been played.")
 
 
-@app.command()
+@app.command(epilog="nextapp flower superlink --data link --insecure")
 def superlink(
-    data: Annotated[Path, typer.Option(help="Folder for Flower's state.")],
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for Flower's state.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
     ca: Authority = None,
@@ -104,9 +110,9 @@ def superlink(
     key: Annotated[Path | None, typer.Option(help="Private key of the certificate, PEM.")] = None,
     insecure: Insecure = False,
 ) -> None:
-    """Run a SuperLink that calls nobody; with TLS, nodes must prove themselves by their keys.
+    """Run a SuperLink that connects to nobody; with TLS, nodes authenticate by their keys.
 
-    Keep its port private: whoever reaches it can start runs. docs/federation-flower.md has the
+    Keep its port private: whoever reaches it can start runs. docs/federation-flower.md shows a
     proxy that lets nodes through and nothing else.
     """
     with clear_errors("flower"):
@@ -122,11 +128,11 @@ def superlink(
     os.execve(command[0], command, environment)
 
 
-@app.command()
+@app.command(epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure")
 @expand_options
 def gateway(
     *,
-    data: Annotated[Path, typer.Option(help="Folder of this gateway's vault.")],
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of this gateway's vault.")],
     superlink: Superlink,
     listen: ListenOptions,
     ca: Authority = None,
@@ -134,56 +140,68 @@ def gateway(
         Path | None,
         typer.Option(help="Private key that authenticates this node.", show_default=False),
     ] = None,
+    token_letter: Annotated[
+        str,
+        typer.Option(
+            help="First letter of the tokens given out here, by which a proxy in front of several "
+            "gateways finds the one of a phone; docs/operating.md."
+        ),
+    ] = "",
     insecure: Insecure = False,
 ) -> None:
-    """Run a gateway for phones and, beside it, the SuperNode that joins it to the federation."""
+    """Run a gateway for phones, and the SuperNode that joins it to the others."""
+    stopping.end_by_itself()
     with clear_errors("flower"):
-        from nextapp.server import single_process
+        from nextapp.server import listening, single_process
+        from nextapp.server.flower.identity import keep_letter
         from nextapp.server.flower.launching import Link, free_port
         from nextapp.server.flower.supernode import supernode
         from nextapp.server.gateway import Gateway
+        from nextapp.server.logs import start_log
         from nextapp.server.vault import Vault
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        listening = single_process.open_socket(listen.host, listen.port)
+        opened = listening.inherited_socket()
+        opened = opened or listening.open_socket(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True)
-        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+        start_log(listen.log)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         with single_process.lock_folder(data):
-            vault = Vault(data / "vault.sqlite")
-            bound = listening.getsockname()[1]
+            letter = keep_letter(data, token_letter)
+            vault = Vault(data / "vault.sqlite", token_letter=letter)
+            bound = opened.getsockname()[1]
             _say(f"{listen.url(bound)}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
-                single_process.serve(None, Gateway(vault), listening, **listen.uvicorn())
+                gateway = Gateway(vault, one_of_many=True)
+                operator = listen.operator(gateway)
+                listening.serve(None, gateway, opened, operator=operator, **listen.server())
             vault.close()
 
 
-@app.command()
+@app.command(epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure")
 @expand_options
 def run(
     *,
     data: Annotated[
-        Path, typer.Option(help="Folder of the coordinator; created if it does not exist.")
+        Path,
+        typer.Option(metavar="FOLDER", help="The coordinator; created if it is not there."),
     ],
     superlink: Superlink,
     ca: Authority = None,
     insecure: Insecure = False,
-    gateways: Annotated[int, typer.Option(min=1, help="Gateways that a round needs to open.")] = 1,
-    poll: Annotated[
-        float, typer.Option(help="Seconds between two requests for a gateway's number of reports.")
-    ] = 30.0,
+    gateways: Annotated[int, typer.Option(min=1, help="Gateways that a round needs.")] = 1,
+    poll: Annotated[float, typer.Option(help="Seconds between two questions to a gateway.")] = 30.0,
     patience: Annotated[
         float,
-        typer.Option(
-            help="Seconds without an answer after which a round continues without a gateway."
-        ),
+        typer.Option(help="Seconds after which a round goes on without a silent gateway."),
     ] = 120.0,
     rounds: Rounds = 0,
     federation: FederationOptions,
     skip_to: SkipTo = 0,
 ) -> None:
-    """Run the coordinator at a SuperLink on this machine; the same command again resumes it."""
+    """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
+    stopping.end_by_itself()
     with clear_errors("flower"), _stopping():
         from nextapp.server.flower.launching import Link
         from nextapp.server.flower.processes import Processes, end_members
@@ -206,11 +224,11 @@ def run(
         _say(f"{coordinator.round} rounds have been played.")
 
 
-@app.command(name="node-key")
+@app.command(name="node-key", epilog="nextapp flower node-key node")
 def node_key_files(
-    path: Annotated[Path, typer.Argument(help="The private key file to write.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="The private key file to write.")],
 ) -> None:
-    """Make the key by which a node proves itself; register the .pub beside it."""
+    """Make the key pair of a node; register the .pub file."""
     with clear_errors("flower"):
         from nextapp.server.flower.identity import node_key
 
@@ -218,15 +236,19 @@ def node_key_files(
         _say(f"{private} stays on the node; register {public}")
 
 
-@app.command()
+@app.command(
+    epilog="nextapp flower register node.pub gateway-1 --superlink 127.0.0.1:9092 --ca ca.pem"
+)
 def register(
-    public_key: Annotated[Path, typer.Argument(help="A node's .pub file.", show_default=False)],
+    public_key: Annotated[
+        Path, typer.Argument(metavar="PUB", help="A node's .pub file.", show_default=False)
+    ],
     name: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)],
     superlink: Superlink,
     ca: Authority = None,
     data: OperatorHome = Path("operator"),
 ) -> None:
-    """Make a node's key known at a SuperLink, over its control API."""
+    """Register a node's public key at a SuperLink."""
     with clear_errors("flower"):
         from nextapp.server.flower import launching
 
@@ -238,7 +260,7 @@ def register(
 
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    epilog="Example: nextapp flower flwr --superlink 127.0.0.1:9092 --ca ca.pem supernode list",
+    epilog="nextapp flower flwr --superlink 127.0.0.1:9092 --ca ca.pem supernode list",
 )
 def flwr(
     context: typer.Context,
@@ -246,7 +268,7 @@ def flwr(
     ca: Authority = None,
     data: OperatorHome = Path("operator"),
 ) -> None:
-    """Run Flower's own command line against a SuperLink, in the environment that calls nobody."""
+    """Run Flower's own command line against a SuperLink, without telemetry."""
     with clear_errors("flower"):
         from nextapp.server.flower import launching
 
@@ -256,15 +278,17 @@ def flwr(
     os.execve(command[0], command, environment)
 
 
-@app.command()
+@app.command(epilog="nextapp flower certificate tls example.org")
 def certificate(
-    data: Annotated[Path, typer.Argument(help="Folder to write to.", show_default=False)],
+    data: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to write to.", show_default=False)
+    ],
     names: Annotated[
         list[str],
         typer.Argument(help="Host names and addresses that the certificate is valid for."),
     ],
 ) -> None:
-    """Make a certificate of an authority of its own: ca.pem, cert.pem, key.pem."""
+    """Make a certificate and its own authority: ca.pem, cert.pem, key.pem."""
     with clear_errors("flower"):
         from nextapp.server.certificates import development
 

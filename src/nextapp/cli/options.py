@@ -5,31 +5,126 @@ The phone's commands import this module too: what reads logs is imported when a 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from nextapp.cli.errors import clear_errors
 from nextapp.settings import read_toml
 
 if TYPE_CHECKING:
     from nextapp.data import LaunchLog
     from nextapp.studies.settings import Experiment
 
+LARGEST_EPSILON = 100.0
+"""Above this an ε is a typing error: it would promise nothing."""
+
+
+def check_output(path: Path | None) -> Path | None:
+    """Refuse a file or folder that cannot be written, before any work is done for it."""
+    with clear_errors():
+        if path is not None:
+            _check_writable(path)
+    return path
+
+
+def check_output_file(path: Path | None) -> Path | None:
+    """`check_output` of a file: a folder is refused too."""
+    with clear_errors():
+        if path is not None and path.is_dir():
+            raise ValueError(f"cannot write {path}: it is a folder. Give the name of a file.")
+    return check_output(path)
+
+
+def _check_writable(path: Path) -> None:
+    """By writing: what a folder allows is best known to the system."""
+    try:
+        if path.is_file():
+            with path.open("ab"):
+                return
+        there = path
+        while not there.exists():
+            there = there.parent
+        with tempfile.TemporaryFile(dir=there):
+            return
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ValueError(f"cannot write {path}: {reason}. Give another path.") from None
+
+
+def check_track(where: str | None) -> str | None:
+    """Refuse a tracker that is not known or not installed, before any work is done for it."""
+    with clear_errors("tracking"):
+        if where is not None:
+            from nextapp.studies.tracking import check_where
+
+            kind, place = check_where(where)
+            import_module("tensorboardX" if kind == "tensorboard" else "mlflow")
+            if "://" not in place:
+                _check_writable(Path(place))
+    return where
+
+
+def track(where: str | None, result: Mapping[str, Any]) -> None:
+    """Send a result to the tracker that `check_track` has let pass."""
+    if where is not None:
+        from nextapp.studies.tracking import open_tracker, track_result
+
+        with open_tracker(where) as tracker:
+            track_result(tracker, result)
+
+
+def check_epsilon(epsilon: float | None) -> float | None:
+    """Refuse what is no privacy budget."""
+    with clear_errors():
+        if epsilon is not None and not 0 < epsilon <= LARGEST_EPSILON:
+            raise ValueError(
+                f"--epsilon must be a number > 0 and at most {LARGEST_EPSILON:g}, got {epsilon:g}: "
+                f"an ε above 10 or so protects nobody. For no privacy at all name the mechanism "
+                f"identity, where a command takes it."
+            )
+    return epsilon
+
+
+OUTPUT = "Output"  # a heading in the help of commands
+
 Source = Annotated[
     str,
     typer.Argument(
-        help="A log file (LSApp, App Usage, CSV, Parquet), or synthetic:lsapp, "
+        metavar="DATA",
+        help="A log file (CSV, Parquet, a phone's export), or synthetic:lsapp, "
         "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
         show_default=False,
     ),
 ]
 JsonFile = Annotated[
-    Path | None, typer.Option("--json", help="Write the result to this file.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--json",
+        help="Also write the result as JSON.",
+        show_default=False,
+        callback=check_output_file,
+        rich_help_panel=OUTPUT,
+    ),
+]
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="WHERE",
+        help="Also send figures to tensorboard:FOLDER or mlflow:FOLDER.",
+        show_default=False,
+        callback=check_track,
+        rich_help_panel=OUTPUT,
+    ),
 ]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
+Device = Annotated[str, typer.Option(help="cpu, or gpu (needs pip install 'nextapp[gpu]').")]
 OverridingSeed = Annotated[
     int | None, typer.Option(help="Random seed. Default: 0.", show_default=False)
 ]  # where a settings file may name one
@@ -43,11 +138,14 @@ SettingsFile = Annotated[
 class LogOptions:
     """How a log file is read."""
 
-    user_column: Annotated[str | None, "Name of the user column."] = None
-    time_column: Annotated[str | None, "Name of the time column."] = None
-    app_column: Annotated[str | None, "Name of the app column."] = None
+    HEADING: ClassVar[str] = "Reading the log"
+    user_column: Annotated[str | None, "Name of the column of users."] = None
+    time_column: Annotated[str | None, "Name of the column of times."] = None
+    app_column: Annotated[str | None, "Name of the column of apps."] = None
     time_unit: Annotated[str, "Unit of numeric times: s or ms."] = "s"
-    skip_bad_rows: Annotated[bool, "Skip bad rows and report how many there were."] = False
+    skip_bad_rows: Annotated[bool, "Skip bad rows and say how many there were."] = False
+    zone: Annotated[str | None, "Time zone of local times. Default: this machine's."] = None
+    leave_out: Annotated[Path | None, "List of what is no app (see nextapp data left-out)."] = None
 
     def __post_init__(self) -> None:
         if self.time_unit not in ("s", "ms"):
@@ -55,7 +153,7 @@ class LogOptions:
 
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
-        from nextapp.data import Columns, read
+        from nextapp.data import Columns, Importing, read
 
         return read(
             source,
@@ -63,6 +161,7 @@ class LogOptions:
             columns=Columns(self.user_column, self.time_column, self.app_column),
             time_unit="ms" if self.time_unit == "ms" else "s",
             skip_bad_rows=self.skip_bad_rows,
+            importing=Importing(self.zone, self.leave_out),
         )
 
 
@@ -70,15 +169,16 @@ class LogOptions:
 class ExperimentOptions:
     """Settings of an experiment that stand in a file or are given one by one."""
 
+    HEADING: ClassVar[str] = "Experiment"
     split: Annotated[
         str | None,
-        "days:TRAIN,VALIDATION,TEST or fraction:TRAIN,VALIDATION,TEST. Default: the paper's days "
-        "for the synthetic twins, else fraction:0.8,0,0.2.",
+        "Train, validation and test part, as days:222,7,14 or fraction:0.8,0,0.2. Default: the "
+        "first for synthetic:lsapp, the second for logs.",
     ] = None
     preset: Annotated[
         str | None,
-        "How to count: authors (to compare with the paper's tables), paper (its text), honest "
-        "(what a phone would see; the default).",
+        "How to count: honest (as a phone would see it; the default), paper (as its text says), "
+        "authors (as its tables), neural (as papers on neural networks).",
     ] = None
     settings: Annotated[Path | None, "TOML settings file; options override it."] = None
     seed: Annotated[int | None, "Random seed. Default: 0."] = None

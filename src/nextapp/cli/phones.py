@@ -8,22 +8,27 @@ from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.studies.phones_needed import MECHANISMS, PhonesNeeded, run
+from nextapp.table import Table
 
 
 def phones_needed(
     epsilon: Annotated[
-        float, typer.Option(help="Privacy budget ε of one whole report.", show_default=False)
+        float,
+        typer.Option(
+            help="Privacy budget ε of one report.",
+            show_default=False,
+            callback=options.check_epsilon,
+        ),
     ],
     phones: Annotated[
-        str, typer.Option(help="Numbers of phones that train, in increasing order.")
+        str, typer.Option(metavar="NUMBERS", help="Phones that train, in increasing order.")
     ] = "300,1000,3000,10000,100000",
     mechanisms: Annotated[
-        str, typer.Option(help="Names, separated by commas; none is always included.")
+        str, typer.Option(metavar="NAMES", help="Mechanisms; none is always included.")
     ] = ",".join(MECHANISMS),
     apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 87,
     dim: Annotated[int, typer.Option(help="Length of an app vector.")] = 16,
@@ -33,7 +38,8 @@ def phones_needed(
     rates: Annotated[
         str,
         typer.Option(
-            help="Learning rates of Adam; the best is chosen on a separate synthetic population."
+            metavar="NUMBERS",
+            help="Learning rates of Adam; the best is chosen on another population.",
         ),
     ] = "0.003,0.01,0.03",
     seeds: Annotated[int, typer.Option(help="Synthetic populations to measure on.")] = 5,
@@ -41,21 +47,19 @@ def phones_needed(
         int, typer.Option(help="Phones in each that do not train and are measured.")
     ] = 500,
     tune_up_to: Annotated[
-        int, typer.Option(help="Largest number of phones to tune at; larger fleets use its rate.")
+        int, typer.Option(help="Most phones to tune at; larger fleets take that rate.")
     ] = 10_000,
     exact_up_to: Annotated[
         int,
-        typer.Option(
-            help="Largest number of phones for mechanisms that must be simulated phone by phone."
-        ),
+        typer.Option(help="Most phones for mechanisms simulated phone by phone."),
     ] = 3_000,
+    device: options.Device = "cpu",
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """At which number of phones does each mechanism beat a frozen Q and zero gradients?
+    """Find from how many phones on a mechanism beats a frozen Q and zero gradients.
 
-    Synthetic phones train Q from a random start; phones outside solve their user vectors against it
-    and predict their later launches.
+    Synthetic phones train Q from a random start; further phones predict with it.
     """
     with clear_errors():
         study = PhonesNeeded(
@@ -73,10 +77,12 @@ def phones_needed(
         )
         study = replace(study, training=replace(study.training, dim=dim))
         began = time.perf_counter()
+        work = sum(study.phones) * seeds * rounds * len(study.mechanisms)
+        screen.say_how_long(20 + work / 300_000)
         with screen.progress() as report:
-            result = run(study, report).as_json()
+            result = run(study, report, device).as_json()
         show(result)
-        screen.out.print(f"{time.perf_counter() - began:.0f} s", style="dim")
+        screen.err.print(f"{time.perf_counter() - began:.0f} s", style="dim")
         screen.write_json(json, result)
 
 
@@ -98,21 +104,19 @@ def show(result: Mapping[str, Any]) -> None:
         f"{controls['zero']['HR@5']['mean']:.3f}.\n",
         highlight=False,
     )
-    table = Table(header_style="bold", box=None, pad_edge=False)
-    for column in ("", "phones", "HR@5", "over frozen", "over zero", "over noise"):
-        table.add_column(column, justify="right" if column else "left", no_wrap=True)
-    for name, row in result["mechanisms"].items():
-        for place, n in enumerate(row["phones"]):
-            table.add_row(
-                "" if place else name,
-                f"{n:,}",
-                f"{row['HR@5']['mean'][place]:.3f}",
-                *(
-                    f"{row[key]['mean'][place]:+.3f}≥{row[key]['low'][place]:+.3f}"
-                    for key in ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
-                ),
-            )
-    screen.out.print(table)
+    gains = ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
+    rows = [
+        [
+            "" if place else name,
+            f"{n:,}",
+            f"{row['HR@5']['mean'][place]:.3f}",
+            *(f"{row[key]['mean'][place]:+.3f}≥{row[key]['low'][place]:+.3f}" for key in gains),
+        ]
+        for name, row in result["mechanisms"].items()
+        for place, n in enumerate(row["phones"])
+    ]
+    headings = ["", "phones", "HR@5", "over frozen", "over zero", "over noise"]
+    screen.out.print(Table.of_text(headings, rows).terminal())
     screen.out.print("≥: lower end of the 95 % interval over worlds\n", style="dim")
     for name, n in result["answer"].items():
         found = f"from {n:,} phones on" if n else "at no number tried"

@@ -9,42 +9,46 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table as RichTable
 
 from nextapp.audit import accounting, attacks, replay, verdict
 from nextapp.audit.bit_source import audit_bits
-from nextapp.audit.comparing import LABELS, Compared, made
+from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compared
 from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import curves, options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed
+from nextapp.names import unknown
 from nextapp.studies.drawing import save
 from nextapp.studies.settings import versions
-from nextapp.table import Column, Table, number
+from nextapp.table import Marked, Table, number
 
 app = typer.Typer(
-    help="Mechanisms by which a phone protects its report: compare, audit, account, attack.",
+    epilog="nextapp privacy account --epsilon 1 --reports 30 --phones 1000",
+    help="Compare, audit, add up and attack privacy mechanisms.",
     no_args_is_help=True,
 )
 
 Epsilon = Annotated[
-    float, typer.Option(help="Privacy budget ε of one whole report.", show_default=False)
+    float,
+    typer.Option(
+        help="Privacy budget ε of one report.", show_default=False, callback=options.check_epsilon
+    ),
 ]
 NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
 Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
 Twin = Annotated[
-    str, typer.Option(help="Data set that the synthetic phones imitate: lsapp or app-usage.")
+    str, typer.Option(metavar="NAME", help="What synthetic phones imitate: lsapp or app-usage.")
 ]
 Mechanisms = Annotated[
     str | None,
-    typer.Option(help="Names, separated by commas. Default: all.", show_default=False),
+    typer.Option(
+        metavar="NAMES", help="Names, separated by commas. Default: all.", show_default=False
+    ),
 ]
 
 
-@app.command(
-    epilog="Example: nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5"
-)
+@app.command(epilog="nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5")
 def compare(
     epsilon: Epsilon,
     apps: NumberOfApps = 87,
@@ -55,23 +59,34 @@ def compare(
     rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
     seconds: Annotated[
         float,
-        typer.Option(min=0, help="Time limit, in seconds, for simulating one point of the plot."),
+        typer.Option(min=0, help="Seconds at most to simulate one point of the plot."),
     ] = 2.0,
-    out: Annotated[Path, typer.Option(help="Folder for the plot.")] = Path("privacy-compare"),
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the plot.",
+            callback=options.check_output,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = Path("privacy-compare"),
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """Every mechanism on SeqMF gradients of the same synthetic phones.
+    """Compare mechanisms on the same SeqMF gradients of synthetic phones.
 
-    How well the mean report fits the mean gradient, what a phone pays, and what leaks. Writes a
-    plot of the cosine against the number of phones.
+    Shows how well the mean report fits the mean gradient, what a report costs, and what leaks.
     """
     with clear_errors():
         names = _names(mechanisms, LABELS)
+        for name in names:
+            if name not in LABELS:
+                raise ValueError(unknown("mechanism", name, LABELS))
+        screen.say_how_long(20 + 5 * seconds * len(names))
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
             fleet = synthetic_phones(phones, apps, dim, seed, twin)
-            all_made = made(names, apps, dim, epsilon, seed, twin)
+            all_made = build_mechanisms(names, apps, dim, epsilon, seed, twin)
             found = compared(
                 all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
             )
@@ -80,7 +95,7 @@ def compare(
         save(curves.cosine_curves(found, title), out / "cosine")
         screen.out.print(_comparison(found).terminal(tight=True))
         _say_what_it_means(found)
-        screen.out.print(f"Plot: [bold]{out / 'cosine.svg'}[/], {out / 'cosine.png'}")
+        screen.err.print(f"Wrote {out / 'cosine.svg'} and .png", highlight=False)
         screen.write_json(
             json,
             {
@@ -100,15 +115,20 @@ def compare(
         )
 
 
-@app.command(epilog="Example: nextapp privacy audit harmony codebook --reports 200000")
+@app.command(epilog="nextapp privacy audit harmony codebook --reports 200000")
 def audit(
     mechanisms: Annotated[
         list[str] | None,
-        typer.Argument(help="Names. Default: all that claim an ε.", show_default=False),
+        typer.Argument(
+            metavar="NAMES", help="Mechanisms. Default: all that claim an ε.", show_default=False
+        ),
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="Privacy budget ε of the mechanisms.")] = 4.5,
+    epsilon: Annotated[
+        float,
+        typer.Option(help="Privacy budget ε of a report.", callback=options.check_epsilon),
+    ] = 4.5,
     reports: Annotated[
-        int, typer.Option(min=1000, help="Reports drawn for each of two gradients.")
+        int, typer.Option(min=1000, help="Reports drawn for each of two inputs.")
     ] = 20_000,
     everything: Annotated[
         bool,
@@ -120,11 +140,10 @@ def audit(
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """Look for a mechanism that gives away more than its ε; exit code 1 if there is one.
+    """Test whether a mechanism gives away more than its ε; exit code 1 if one does.
 
-    Chosen words are replayed through every report at the sizes of a deployment; then, on small
-    instances: the stated law exactly, the sampler against that law, and reports seen from outside.
-    The phone's own bits are tested too.
+    Replays chosen random words at the sizes of a deployment; checks on small instances the exact
+    law, the sampler against it, and reports as seen from outside; tests the phone's random bits.
     """
     with clear_errors():
         names = list(mechanisms or [])
@@ -132,8 +151,9 @@ def audit(
             names = [
                 name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
             ]
-        cases = {name: verdict.case_named(name) for name in names}
+        cases = {name: verdict.find_case(name) for name in names}
         n_reports = reports // 5 if quick else reports
+        screen.say_how_long((10 if quick else 40) * len(names))
         bits = audit_bits(seed)
         answers = replay.replay_answers(seed, epsilon)
         found = []
@@ -150,15 +170,14 @@ def audit(
                         progress=functools.partial(report, name),
                     )
                 )
-        screen.out.print(_audit_table(found))
+        screen.out.print(_audit_table(found).terminal(tight=True))
         screen.out.print(
             f"The phone's bits ({bits.source}, {bits.n_words:,} words): "
             + ("hold." if bits.holds else "[bold red]fail[/]."),
             highlight=False,
         )
-        screen.out.print(
-            f"Answers for a private clip (shorter-than): {_replayed(answers)}.", highlight=False
-        )
+        said = f"{answers.n_reports:,} ok" if answers.holds else "[bold red]fails[/]"
+        screen.out.print(f"Answers for a private clip (shorter-than): {said}.", highlight=False)
         screen.out.print(
             f"False-alarm rate: a mechanism that is right fails at most once in "
             f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
@@ -197,7 +216,7 @@ def audit(
             raise typer.Exit(1)
 
 
-@app.command(epilog="Example: nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
+@app.command(epilog="nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
 def account(
     epsilon: Epsilon,
     reports: Annotated[int, typer.Option(min=1, help="Reports of one phone.", show_default=False)],
@@ -205,11 +224,11 @@ def account(
         int, typer.Option(min=1, help="Phones that report in every round.", show_default=False)
     ],
     delta: Annotated[
-        float, typer.Option(help="Probability δ with which the totals other than the sum may fail.")
+        float, typer.Option(help="Probability δ that a total other than the sum fails.")
     ] = 1e-6,
     json: options.JsonFile = None,
 ) -> None:
-    """What many reports of one phone add up to, and what a shuffler would change."""
+    """Add up the ε of many reports of one phone, and with a shuffler."""
     with clear_errors():
         try:
             with screen.progress() as report:
@@ -218,7 +237,7 @@ def account(
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
         but = f"but for {delta:g}"
-        table = _table(
+        table = Table.of_text(
             ["", f"ε of {reports:,} reports", "holds"],
             [
                 ["sum", f"{plan.total_by_sum:.4g}", "always"],
@@ -234,21 +253,21 @@ def account(
         screen.write_json(json, {"plan": asdict(plan), "versions": versions()})
 
 
-@app.command(epilog="Example: nextapp privacy attack --epsilon 4.5 --reports 10")
+@app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")
 def attack(
     epsilon: Epsilon,
     apps: NumberOfApps = 87,
     dim: Dim = 16,
     phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
     reports: Annotated[
-        int, typer.Option(min=1, help="Reports of each phone; one report is always attacked too.")
+        int, typer.Option(min=1, help="Reports of each phone; one report is attacked too.")
     ] = 10,
     twin: Twin = "lsapp",
     mechanisms: Mechanisms = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
 ) -> None:
-    """What a curious server learns about one phone: its apps, and which it uses most.
+    """Attack mechanisms: which apps a phone has, and which it uses most.
 
     An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
     answer. Figures are AUC: .5 is guessing, 1 is certainty.
@@ -259,13 +278,13 @@ def attack(
         with screen.progress() as report:
             report("making synthetic phones", 0, 0)
             fleet = synthetic_phones(phones, apps, dim, seed, twin)
-            for name, each in made(names, apps, dim, epsilon, seed, twin).items():
+            for name, each in build_mechanisms(names, apps, dim, epsilon, seed, twin).items():
                 found[name] = [
                     leak
                     for n_reports in sorted({1, reports})
-                    for leak in attacks.uninformed(each, fleet, n_reports, seed)
+                    for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
                 ]
-                found[name] += attacks.informed(
+                found[name] += attacks.informed_attack(
                     each,
                     fleet,
                     reports,
@@ -303,7 +322,7 @@ def attack(
 
 
 app.command(
-    "phones-needed", epilog="Example: nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
+    "phones-needed", epilog="nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
 )(phones_needed)
 
 
@@ -311,14 +330,10 @@ def _names(given: str | None, known: Iterable[str]) -> list[str]:
     return list(known) if given is None else [name.strip() for name in given.split(",")]
 
 
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> Table:
-    return Table([Column(heading, "text") for heading in headings], rows, title)
-
-
-def _rounded(count: int) -> str:
+def _round_count(count: int) -> str:
     """A count in three digits at most.
 
-    >>> _rounded(292), _rounded(23_512), _rounded(1_799_906_360)
+    >>> _round_count(292), _round_count(23_512), _round_count(1_799_906_360)
     ('292', '23.5k', '1.8G')
     """
     for size, letter in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
@@ -328,7 +343,7 @@ def _rounded(count: int) -> str:
 
 
 def _comparison(found: Sequence[Compared]) -> Table:
-    return _table(
+    return Table.of_text(
         ["mechanism", "NMSE", "cosine", "forecast", ".71 at", "signs", "bytes", "µs", "AUC"],
         [
             [
@@ -336,7 +351,7 @@ def _comparison(found: Sequence[Compared]) -> Table:
                 f"{each.nmse:.2g}",
                 f"{number(each.cosine)}±{number(each.cosine_error)}",
                 number(each.forecast.cosine),
-                _rounded(each.forecast.phones_needed),
+                _round_count(each.forecast.phones_needed),
                 number(each.signs),
                 f"{each.n_bytes}",
                 f"{each.microseconds:.0f}",
@@ -364,31 +379,27 @@ def _say_what_it_means(found: Sequence[Compared]) -> None:
         )
 
 
-def _audit_table(found: Sequence[verdict.Audit]) -> RichTable:
-    """Of Rich itself, as what fails is red."""
-    table = RichTable(header_style="bold", box=None, pad_edge=False, collapse_padding=True)
-    headings = ("mechanism", "ε", "replayed", "exact", "fit p", "from outside", "verdict")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if place else "left", no_wrap=True)
-    for each in found:
-        style = "" if each.holds else "bold red"
-        equal = "=" if each.exact.tight else ""
-        table.add_row(
+def _audit_table(found: Sequence[verdict.Audit]) -> Table:
+    rows = [
+        [
             each.mechanism,
             f"{each.epsilon:g}",
-            _replayed(each.replay),
-            f"{equal} {each.exact.worst:.4f}".strip(),
+            _replay_cell(each.replay),
+            f"{'=' if each.exact.tight else ''} {each.exact.worst:.4f}".strip(),
             f"{each.fit.p_value:.3f}" if each.fit.n_cells else "–",
             f"≥ {each.black_box.epsilon_low:.3f}",
-            f"[{style}]{each.verdict}[/]" if style else each.verdict,
-        )
-    return table
+            Marked(each.verdict, "" if each.holds else "bad"),
+        ]
+        for each in found
+    ]
+    headings = ["mechanism", "ε", "replayed", "exact", "fit p", "from outside", "verdict"]
+    return Table.of_text(headings, rows)
 
 
-def _replayed(found: replay.Replay | None) -> str:
+def _replay_cell(found: replay.Replay | None) -> str | Marked:
     if found is None:
         return "–"
-    return f"{found.n_reports:,} ok" if found.holds else "[bold red]fails[/]"
+    return f"{found.n_reports:,} ok" if found.holds else Marked("fails", "bad")
 
 
 def _replay_faults(found: verdict.Audit) -> list[str]:
@@ -415,7 +426,7 @@ def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table
                 *(_auc(at["informed", question]) for question in attacks.QUESTIONS),
             ]
         )
-    return _table(
+    return Table.of_text(
         ["mechanism", "apps", "favourite", "hits", "informed: apps", "favourite", "order"],
         rows,
         "one report" if n_reports == 1 else f"{n_reports:,} reports of each phone",

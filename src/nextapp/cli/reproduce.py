@@ -4,121 +4,218 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, stopping
 from nextapp.cli.errors import clear_errors
+from nextapp.studies.reproduce import docs as result_tables
 from nextapp.studies.reproduce import plan, running, writing
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED
+from nextapp.table import Mark, Marked, Table
 
 
 def reproduce(
     parts: Annotated[
         list[str] | None,
-        typer.Argument(help=f"all, or some of {', '.join(plan.PARTS)}.", show_default="all"),
+        typer.Argument(
+            metavar="PARTS", help=f"all, or of {', '.join(plan.PARTS)}.", show_default="all"
+        ),
     ] = None,
     lsapp: Annotated[
         Path | None,
         typer.Option(
-            help="lsapp.tsv, or the archive as published. Without it, a synthetic twin.",
+            help="LSApp as published. Without it: a synthetic twin.",
             show_default=False,
         ),
     ] = None,
     app_usage: Annotated[
         Path | None,
         typer.Option(
-            help="App_usage_trace.txt as published. Without it, a synthetic twin.",
+            help="App_usage_trace.txt. Without it: a synthetic twin.",
+            show_default=False,
+        ),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Another launch log to run all parts on; may be given several times.",
             show_default=False,
         ),
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Few trials and seeds: a quick check, not figures to quote."),
+        typer.Option("--quick", help="Few trials and seeds: a first look, not figures to quote."),
     ] = False,
-    out: Annotated[Path, typer.Option(help="Folder for the report and all numbers.")] = Path(
-        "reproduction"
-    ),
+    quick_logs: Annotated[
+        bool, typer.Option("--quick-logs", help="The same for the logs of --log only.")
+    ] = False,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for the report and all numbers.",
+            callback=options.check_output,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ] = Path("reproduction"),
     seed: options.Seed = 0,
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Parts that run at the same time; the numbers do not depend on it. Default: the "
-            "number of processor cores.",
+            help="Parts that run at the same time. Default: one per processor core.",
             show_default=False,
             min=1,
+        ),
+    ] = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="A checkout of nextapp: also write the tables of its docs.",
+            show_default=False,
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     settings: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with a settings file for each part, instead of the built-in ones.",
+            metavar="FOLDER",
+            help="A settings file for each part, instead of the built-in ones.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Play the tables and figures of the paper anew, judge its claims, write one HTML report.
+    """Reproduce the paper: tables, figures, a verdict on each claim.
 
-    A killed run continues where it stopped: what is finished with the same settings, data
-    and code is not run again. The report holds all finished parts of its folder.
+    Writes one HTML report of all finished parts. A stopped run continues where it was: a part that
+    is finished with the same settings, data and code is not run again.
     """
     with clear_errors():
         start = time.perf_counter()
         files = {"lsapp": lsapp, "app-usage": app_usage}
-        every = {
-            name: plan.part(name, quick=quick, seed=seed, files=files, folder=settings)
-            for name in plan.PARTS
-        }
-        wanted = [every[name] for name in plan.wanted(tuple(parts or ["all"]))]
+        every = plan.parts_of(
+            quick=quick,
+            seed=seed,
+            files=files,
+            folder=settings,
+            logs=tuple(log or ()),
+            quick_logs=quick_logs,
+        )
+        names = plan.parts_named(tuple(parts or ["all"]))
+        wanted = [part for part in every if part.base in names]
         for said in dict.fromkeys(part.source.said for part in wanted):
             screen.err.print(said, highlight=False, markup=False, soft_wrap=True)
-        with _progress() as heard:
-            running.play_missing(wanted, out, jobs or os.cpu_count() or 1, heard)
-        found = {name: running.finished(out, part) for name, part in every.items()}
+        plan.code_digest()  # of the code that runs, before anybody changes the files under it
+        n_jobs = jobs or os.cpu_count() or 1
+        stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
+        missing = [part.seconds for part in wanted if running.finished_record(out, part) is None]
+        if missing:
+            screen.say_how_long(max(*missing, sum(missing) / min(n_jobs, 2)))
+        with _OneLine(wanted, n_jobs) as heard:
+            running.play_missing(wanted, out, n_jobs, heard)
+        found = {part.name: running.finished_record(out, part) for part in every}
         records = {name: record for name, record in found.items() if record is not None}
         path = writing.write(out, records)
-        screen.out.print(_verdicts(writing.verdicts(records)))
+        judged = writing.verdicts(records)
+        screen.out.print(_verdicts(judged).terminal(left=True))
+        if docs is not None:
+            changed = result_tables.write(docs, records, judged)
+            screen.out.print(f"\n{len(changed)} pages of {docs} written anew.", highlight=False)
         screen.out.print(
-            f"\nThe report is [bold]{path}[/] ({time.perf_counter() - start:.0f} s).",
+            f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser.",
             highlight=False,
         )
 
 
-class _progress:  # noqa: N801
-    """A line for every part that is being played."""
+class _OneLine:
+    """One line for all parts: how much is done, what is going on, and about how long it will take.
+
+    A part weighs the seconds that its settings say, which are of an idle core; how much slower this
+    machine is shows in the parts that are done. Where nobody watches, a line for every part that
+    begins or ends.
+    """
+
+    def __init__(self, parts: Sequence[plan.Part], jobs: int) -> None:
+        self.weight = {part.name: part.seconds for part in parts}
+        self.jobs = min(jobs, max(len(parts), 1))
+        self.began: dict[str, float] = {}
+        self.doing: dict[str, str] = {}
+        self.played: set[str] = set()
+        self.todo = set(self.weight)
 
     def __enter__(self) -> running.Heard:
+        self.start = time.monotonic()
         self.bar = Progress(
-            TextColumn("[bold]{task.fields[part]}[/] {task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            BarColumn(20),
+            TaskProgressColumn(),
             TimeElapsedColumn(),
+            TextColumn(
+                "{task.fields[left]}  {task.description}", table_column=Column(no_wrap=True)
+            ),
             console=screen.err,
         )
+        self.task = self.bar.add_task("", total=1.0, left="")
         self.bar.start()
-        tasks = {}
-
-        def heard(part: str, what: str, done: int, total: int) -> None:
-            if part not in tasks:
-                tasks[part] = self.bar.add_task("", part=part, total=None)
-            self.bar.update(tasks[part], description=what, completed=done, total=total or None)
-
-        return heard
+        return self.hear
 
     def __exit__(self, *raised: object) -> None:
         self.bar.stop()
 
+    def hear(self, part: str, what: str, done: int, total: int) -> None:
+        """How far a part is, as `running.play_missing` tells it."""
+        if what in ("done", "finished before"):
+            self.todo.discard(part)
+            self.doing.pop(part, None)
+            self.played |= {part} if what == "done" else set()
+        else:
+            self.began.setdefault(part, time.monotonic())
+            self.doing[part] = f"{part} {what} {done}/{total}" if total else f"{part} {what}"
+        share, left = self.estimate(time.monotonic())
+        self.bar.update(
+            self.task, completed=share, description=" · ".join(self.doing.values()), left=left
+        )
+        if what in ("starting", "done") and not screen.err.is_terminal:
+            screen.err.print(f"{part} {what}; {share:.0%}, {left}", highlight=False)
+
+    def estimate(self, now: float) -> tuple[float, str]:
+        """The share of the work that is done, and in words how long the rest will take."""
+        done = sum(self.weight[name] for name in self.played)
+        slowness = 1.0
+        if done:
+            slowness = max(1.0, (now - self.start) * self.jobs / done)
+        left = {
+            name: max(0.05 * self.weight[name],
+                      self.weight[name] - (now - self.began.get(name, now)) / slowness)
+            for name in self.todo
+        }  # fmt: skip
+        total = sum(self.weight.values())
+        rest = sum(left.values())
+        seconds = max(rest / self.jobs, max(left.values(), default=0.0)) * slowness
+        words = f"about {max(1, round(seconds / 60))} min left" if left else "done"
+        return (1.0 - rest / total if total else 1.0), words
+
 
 def _verdicts(rows: list[dict[str, object]]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("claim", "verdict", "what the numbers say"):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        verdict = str(row["verdict"])
-        style = {CONFIRMED: "green", NOT_CONFIRMED: "red"}.get(verdict, "yellow")
-        table.add_row(str(row["claim"]), f"[{style}]{verdict}[/]", str(row["evidence"]))
-    return table
+    marks: dict[str, Mark] = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}
+    cells = [
+        [
+            row["claim"],
+            Marked(f"{verdict}, {row['on']}", marks.get(verdict, "unsure")),
+            row["evidence"],
+        ]
+        for row in rows
+        for verdict in [str(row["verdict"])]
+    ]
+    return Table.of_text(["claim", "verdict", "what the numbers say"], cells)

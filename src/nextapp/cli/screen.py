@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,32 +16,87 @@ out = Console()
 err = Console(stderr=True)
 
 
-def escaped(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Text that Rich prints as it is, brackets and all."""
     return text.replace("[", "\\[")
 
 
 @contextmanager
 def progress() -> Iterator[Any]:
-    """A line that shows what is being done, gone at the end. Yields report(what, done, total)."""
+    """A line that shows what is being done, gone at the end. Yields report(what, done, total).
+
+    The clock is that of the whole command. How long the present step will still take is told by how
+    long its parts took so far, and not before one of them is done.
+    """
     with Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
         console=err,
         transient=True,
     ) as bar:
-        task = bar.add_task("", total=None)
+        task = bar.add_task("", total=None, left="")
+        steps = StepClock(time.monotonic)
 
         def report(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total or None)
+            left = steps.left(what, done, total)
+            bar.update(task, description=what, completed=done, total=total or None, left=left)
 
         yield report
+
+
+class StepClock:
+    """How long a step will still take, in words."""
+
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self._step: tuple[str, int] | None = None
+        self._begin = (0.0, 0)
+
+    def left(self, what: str, done: int, total: int) -> str:
+        """Told that so much of a step is done; "" where nothing can be known yet."""
+        if (what, total) != self._step:
+            self._step, self._begin = (what, total), (self._clock(), done)
+        began, before = self._begin
+        if not total or done <= before:
+            return ""
+        each = (self._clock() - began) / (done - before)
+        return f"about {duration(each * (total - done))} left" if done < total else ""
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(0.3), duration(42), duration(200), duration(7500)
+    ('1 s', '42 s', '3 min', '2.1 h')
+    """
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def say_how_long(seconds: float) -> None:
+    """At the start of a long command: about how long it takes on two idle cores."""
+    from nextapp.compiled import CACHE_FOLDER
+
+    cold = CACHE_FOLDER is None or not any(CACHE_FOLDER.iterdir())
+    first = "; the first run compiles, a minute or two more" if cold else ""
+    if seconds > 5 or cold:
+        err.print(
+            f"This takes about {duration(seconds)} on two idle cores{first}. Ctrl-C stops it.",
+            style="dim",
+            highlight=False,
+        )
+
+
+def say_next(*commands: str) -> None:
+    """At the end of a command: what to try after it."""
+    err.print("Next: " + "\n      ".join(commands), highlight=False, markup=False, soft_wrap=True)
 
 
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        err.print(f"wrote {path}")
+        err.print(f"Wrote {path}", highlight=False, markup=False)

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-import logging
+import math
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextapp.cli import screen
+from nextapp.cli import screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
+from nextapp.cli.options import check_output
 from nextapp.cli.server_options import ListenOptions, ServerOptions
+
+_FEW = 200  # phones that are soon played
+_CONTINUE = "Continuing"
+
+if TYPE_CHECKING:
+    from nextapp.phone.limits import Limits
+    from nextapp.server.experiments import Experiment
+    from nextapp.server.experiments_http import Experiments
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.limits import Limits as RequestLimits
+    from nextapp.server.settings import FederationSettings
+    from nextapp.server.single_process import SingleProcess
 
 
 @expand_options
@@ -22,68 +37,251 @@ def serve(
     data: Annotated[
         Path,
         typer.Option(
-            help="Folder of the federation; created if it does not exist.", show_default=False
+            metavar="FOLDER",
+            help="Folder of the server; created if it is not there.",
+            show_default=False,
+            callback=check_output,
         ),
     ],
     listen: ListenOptions,
     dev_tls: Annotated[
         bool,
-        typer.Option("--dev-tls", help="TLS with a certificate created here, valid for loopback."),
+        typer.Option(
+            "--dev-tls",
+            help="TLS with a certificate made here, for loopback.",
+            rich_help_panel=ListenOptions.HEADING,
+        ),
     ] = False,
     server: ServerOptions,
     skip_to: Annotated[
         int | None,
-        typer.Option(help="After a restore: skip the rounds before this one.", show_default=False),
+        typer.Option(
+            help="After a restore: skip the rounds before N.",
+            show_default=False,
+            rich_help_panel=_CONTINUE,
+        ),
     ] = None,
     start: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of another federation, stopped, to continue with other settings: its "
-            "catalogue (--apps may add to it), app vectors, crowd, devices and round number.",
+            metavar="FOLDER",
+            help="Take over a stopped server, with other settings.",
+            show_default=False,
+            rich_help_panel=_CONTINUE,
+        ),
+    ] = None,
+    experiments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file of experiments that share the phones.",
             show_default=False,
         ),
     ] = None,
+    token_days: Annotated[
+        float | None,
+        typer.Option(
+            metavar="DAYS",
+            help="Days for which a device token is valid. Default: all.",
+            show_default=False,
+        ),
+    ] = None,
+    new_vault: Annotated[
+        bool,
+        typer.Option(
+            "--new-vault",
+            help="The vault is lost: begin one without devices.",
+            rich_help_panel=_CONTINUE,
+        ),
+    ] = False,
+    leave_damaged: Annotated[
+        bool,
+        typer.Option(
+            "--leave-damaged",
+            help="Go on without reports damaged on disk.",
+            rich_help_panel=_CONTINUE,
+        ),
+    ] = False,
 ) -> None:
-    """Take reports from phones over HTTP and train the common model, all in one process.
+    """Run a server that learns from the reports of phones.
 
-    The first start creates the folder from the settings; the next ones continue where it stopped.
-    Stop it by SIGTERM or Ctrl-C; a kill loses nothing that was acknowledged.
+    The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
     with clear_errors():
-        from nextapp.server import certificates, single_process
+        from nextapp.server import listening, single_process
+        from nextapp.server.experiments import has_experiments
         from nextapp.server.gateway import Gateway
+        from nextapp.server.limits import Limits
+        from nextapp.server.logs import start_log
 
+        stopping.end_by_itself()
+        valid = math.inf if token_days is None else 86_400 * token_days
+        limits = Limits(token_valid_seconds=valid)
+        if experiments is not None or has_experiments(data):
+            if start is not None or skip_to is not None:
+                raise ValueError(
+                    "--start and --skip-to are for one federation: with several experiments give "
+                    "the folder of one of them as --data, once."
+                )
+            start_log(listen.log)
+            with _serving_experiments(
+                data, experiments, server, limits, new_vault=new_vault, leave_damaged=leave_damaged
+            ) as (several, going):
+                listen, _ = _with_tls(listen, data, dev_tls)
+                opened = listening.inherited_socket()
+                opened = opened or listening.open_socket(listen.host, listen.port)
+                operator = listen.operator(several)
+                _welcome_experiments(listen.url(opened.getsockname()[1]), data, several)
+                listening.serve(
+                    None, several, opened, experiments=going, operator=operator, **listen.server()
+                )
+                screen.out.print("stopped; start again to continue.")
+            return
         given, catalogue = server.resolve(data)
         single_process.settings_for(
             data, given, catalogue, start
         )  # refused: no folder is left behind
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with single_process.lock_folder(data):
             federation, made = single_process.open_federation(
-                data, given, catalogue, now=time.time(), skip_to=skip_to, start=start
+                data,
+                given,
+                catalogue,
+                now=time.time(),
+                skip_to=skip_to,
+                start=start,
+                new_vault=new_vault,
+                leave_damaged=leave_damaged,
+                catalogue=server.list_reader(),
             )
-            authority = None
-            if dev_tls:
-                authority, cert, key = certificates.development(data / "tls")
-                listen = replace(listen, cert=cert, key=key)
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-            listening = single_process.open_socket(listen.host, listen.port)
-            address = listen.url(listening.getsockname()[1])
+            listen, authority = _with_tls(listen, data, dev_tls)
+            start_log(listen.log)
+            opened = listening.inherited_socket()
+            opened = opened or listening.open_socket(listen.host, listen.port)
+            gateway = Gateway(federation.vault, limits)
+            operator = listen.operator(gateway)
+            address = listen.url(opened.getsockname()[1])
             _welcome(address, data, federation, made, authority)
-            single_process.serve(
-                federation, Gateway(federation.vault), listening, **listen.uvicorn()
-            )
+            listening.serve(federation, gateway, opened, operator=operator, **listen.server())
             screen.out.print(
                 f"stopped at round {federation.coordinator.round}; start again to continue."
             )
 
 
+def _with_tls(
+    listen: ListenOptions, data: Path, dev_tls: bool
+) -> tuple[ListenOptions, Path | None]:
+    """The options with a certificate made here, and its authority, if that was asked for."""
+    from nextapp.server import certificates
+
+    if not dev_tls:
+        return listen, None
+    authority, cert, key = certificates.development(data / "tls")
+    return replace(listen, cert=cert, key=key), authority
+
+
+@contextmanager
+def _serving_experiments(
+    data: Path,
+    file: Path | None,
+    options: ServerOptions,
+    limits: RequestLimits,
+    *,
+    new_vault: bool,
+    leave_damaged: bool,
+) -> Iterator[tuple[Experiments, list[tuple[SingleProcess, Gateway]]]]:
+    """The experiments of a folder, opened and locked."""
+    from nextapp.server import experiments, single_process
+    from nextapp.server.experiments_http import Experiments
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.vault import Vault
+    from nextapp.settings import read_toml
+
+    if file is None:
+        planned = experiments.experiments_of(data)
+        sections: dict[str, dict[str, Any]] = {each.name: {} for each in planned}
+        for each in planned:
+            if not (each.folder(data) / "settings.json").exists():
+                raise ValueError(
+                    f"the experiment {each.name} has no settings yet: give the file again by "
+                    f"--experiments."
+                )
+    else:
+        sections = {name: dict(values) for name, values in _sections(read_toml(file))}
+        shares = {name: values.pop("share", None) for name, values in sections.items()}
+        planned = experiments.plan_experiments(data, shares)
+    wanted = {}
+    for each in planned:
+        own = sections[each.name]
+        given, catalogue = options.resolve(each.folder(data), own)
+        wanted[each.name] = experiments.Wanted(given, catalogue, options.list_reader(own))
+        single_process.settings_for(each.folder(data), given, catalogue, None)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with ExitStack() as stack:
+        stack.enter_context(single_process.lock_folder(data))
+        for each in planned:
+            each.folder(data).mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(single_process.lock_folder(each.folder(data)))
+        vault = Vault(data / "vault.sqlite")
+        found = experiments.open_experiments(
+            data,
+            planned,
+            wanted,
+            now=time.time(),
+            new_vault=new_vault,
+            leave_damaged=leave_damaged,
+        )
+        parts: list[tuple[Experiment, Gateway | None]] = []
+        going = []
+        for one in found:
+            gateway = None
+            if one.federation is not None:
+                name = one.experiment.name
+                gateway = Gateway(one.federation.vault, limits, experiment=name)
+                going.append((one.federation, gateway))
+            parts.append((one.experiment, gateway))
+        yield Experiments(vault, parts, limits), going
+
+
+def _sections(values: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The sections of an experiments file, one an experiment."""
+    for name, section in values.items():
+        if not isinstance(section, Mapping):
+            raise ValueError(
+                f"the experiments file has a section [NAME] for each experiment; {name} stands in "
+                f"none. What holds for all is given by --settings or options."
+            )
+        if "share" not in section:
+            raise ValueError(f"the experiment {name} needs a share of the phones, like share = 0.5")
+    return list(values.items())
+
+
+def _welcome_experiments(address: str, data: Path, several: Experiments) -> None:
+    from nextapp.server import administration
+
+    screen.out.print(f"[bold]{address}[/]  {len(several.experiments)} experiments", highlight=False)
+    screen.out.print(administration.comparison(data, time.time()).terminal())
+    screen.out.print(
+        f"  a code for phones:  nextapp enrol-code {data} --uses 10",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
 def enrol_code(
-    data: Annotated[Path, typer.Argument(help="Folder of the federation.", show_default=False)],
-    uses: Annotated[int, typer.Option(min=1, help="Phones that may enrol with the code.")] = 1,
-    hours: Annotated[float, typer.Option(help="Hours for which the code is valid.")] = 72.0,
+    data: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the server.", show_default=False)
+    ],
+    uses: Annotated[int, typer.Option(min=1, help="Phones that may use it.")] = 1,
+    hours: Annotated[float, typer.Option(help="Hours for which it is valid.")] = 72.0,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Name of the code, to revoke its devices later.")
+    ] = "",
 ) -> None:
-    """Issue an enrolment code; the server keeps only its hash. Works while the server runs."""
+    """Issue an enrolment code for phones.
+
+    The server keeps only a hash of it. This works while the server runs.
+    """
     with clear_errors():
         from nextapp.server.vault import Vault
 
@@ -93,23 +291,70 @@ def enrol_code(
         if not hours > 0:
             raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
         vault = Vault(path, busy_seconds=10.0)
-        code = vault.issue_code(uses=uses, expires=time.time() + 3600 * hours)
+        code = vault.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
         vault.close()
         screen.out.print(code, markup=False, highlight=False)
         screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 
-def _welcome(address: str, data: Path, federation: Any, made: Any, authority: Path | None) -> None:
-    broadcast = federation.coordinator.learner.broadcast
+def _welcome(
+    address: str,
+    data: Path,
+    federation: SingleProcess,
+    made: FederationSettings,
+    authority: Path | None,
+) -> None:
+    from nextapp.phone.limits import Limits
+
     trust = f" --ca {authority}" if authority else ""
     screen.out.print(
-        f"[bold]{address}[/]  round {broadcast.round}, {broadcast.n_apps:,} apps, d = "
-        f"{broadcast.dim}\n"
-        f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; a round closes at "
-        f"{made.goal:,} reports, or after {made.deadline:g} s with {made.minimum:,} or more\n"
+        f"[bold]{address}[/]  round {federation.coordinator.round}, "
+        f"{_what_is_learnt(federation, made)}\n"
+        f"{what_phones_are_asked(made, Limits())}\n"
+        f"a round closes at {made.goal:,} reports, or after {made.deadline:g} s with "
+        f"{made.minimum:,} or more\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds 5 --data {data}",
+        f"--rounds 5 --data {data}{_hint(made)}",
         highlight=False,
         soft_wrap=True,
+    )
+
+
+def _hint(made: FederationSettings) -> str:
+    few = made.goal <= _FEW
+    return "" if few else "  (start with --goal 200 to see rounds of so few phones close)"
+
+
+def _what_is_learnt(federation: SingleProcess, made: FederationSettings) -> str:
+    broadcast = federation.coordinator.learner.broadcast
+    if made.learn == "seqmf":
+        return f"app vectors of {broadcast.n_apps:,} apps, d = {broadcast.dim} (seqmf)"
+    if broadcast.buckets is None:
+        return f"the crowd of {broadcast.n_apps:,} apps"
+    return (
+        f"the crowd; apps are known by {broadcast.buckets.n_buckets:,} hashes of their names, "
+        f"{broadcast.n_apps:,} of at most {made.slots:,} in the catalogue so far"
+    )
+
+
+def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
+    """What a report is, and what it costs a phone for life, by the limits phones ship with."""
+    if made.learn == "seqmf":
+        asked = "phones that joined for app vectors are asked for a gradient"
+    else:
+        asked = (
+            f"phones are asked which app follows which on them (and, without a short list, which "
+            f"apps they use, in one of {made.launches_every} rounds)"
+        )
+    cost = f"{asked}: one report by {made.mechanism} in a round, ε = {made.epsilon:g} each"
+    if made.epsilon > limits.per_report:
+        return (
+            f"{cost}\nphones as they ship refuse that: their limit is ε = {limits.per_report:g} a "
+            f"report. Their owners can raise it."
+        )
+    n_for_life = math.floor(limits.lifetime / made.epsilon + 1e-9)
+    return (
+        f"{cost}\nfor life: a phone as it ships sends at most {n_for_life:,} reports, one in "
+        f"{limits.hours:g} hours, ε = {n_for_life * made.epsilon:g} in all; then it only listens"
     )

@@ -1,50 +1,74 @@
-"""Options of servers: what `nextapp serve` and `nextapp federation` share."""
+"""Options of servers: what `nextapp serve` and `nextapp flower` share."""
 
 from __future__ import annotations
 
+import logging
+import socket
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from nextapp.cli.options import overridden
+from nextapp.cli.options import check_epsilon, overridden
+
+if TYPE_CHECKING:
+    from nextapp.server.experiments_http import Experiments
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.operator_http import Operator
+
+Form = Literal["plain", "json"]
+_OPERATOR_AT = "127.0.0.1:9464"
 
 
 @dataclass(frozen=True)
 class FederationOptions:
     """Settings of a federation that stand in a file or are given one by one."""
 
-    settings: Annotated[
-        Path | None,
-        "TOML file with the settings of a federation: apps, mechanism, epsilon, clip, goal, "
-        "minimum, deadline, dim, optimiser, rate, seed. Options override it.",
-    ] = None
+    HEADING: ClassVar[str] = "What is learnt"
+    settings: Annotated[Path | None, "TOML settings file; options override it."] = None
     apps: Annotated[
         str | None,
-        "Catalogue of a new federation: a file with one app name per line, or a number of apps, "
-        "which are then named app-0000, app-0001, …",
+        "File of app names, one per line, or a number of apps. Default: none; apps are known by "
+        "a hash of their names.",
     ] = None
-    mechanism: Annotated[
-        str | None, "Privacy mechanism of the reports: codebook, harmony, …; there is no default."
+    learn: Annotated[
+        str | None, "crowd (which app follows which; the default) or seqmf (app vectors)."
     ] = None
-    epsilon: Annotated[
-        float | None, "Privacy budget ε of one whole report; there is no default."
-    ] = None
-    clip: Annotated[float | None, "Public bound on the norm of a gradient."] = None
-    goal: Annotated[int | None, "Reports at which a round closes, at all gateways together."] = None
-    minimum: Annotated[int | None, "Reports below which a round changes nothing."] = None
+    mechanism: Annotated[str | None, "Privacy mechanism. Default: walsh; none for seqmf."] = None
+    epsilon: Annotated[float | None, "ε of one report. Default: 1; none for seqmf."] = None
+    clip: Annotated[float | None, "Bound on the norm of a gradient, for seqmf."] = None
+    slots: Annotated[int | None, "Most apps that the crowd is asked about."] = None
+    launches_every: Annotated[int | None, "Ask for the apps in use every N rounds."] = None
+    goal: Annotated[int | None, "Reports at which a round closes."] = None
+    minimum: Annotated[int | None, "Reports that a round needs to count."] = None
     deadline: Annotated[float | None, "Seconds after which a round closes."] = None
 
-    def resolve(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+
+    def resolve(
+        self, folder: Path, own: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], tuple[str, ...] | None]:
         """The settings that were given, those of the file among them, and the catalogue if any.
 
         ``folder`` is that of the federation: a new one has by default half its goal as minimum.
+        ``own`` are those of one experiment, which override the others.
         """
         given = asdict(self)
-        values = overridden(given.pop("settings"), given)
+        values = {**overridden(given.pop("settings"), given), **(own or {})}
         catalogue = _catalogue(values.pop("apps", None))
         if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
             values["minimum"] = max(1, values["goal"] // 2)
         return values, catalogue
+
+    def list_reader(
+        self, own: Mapping[str, Any] | None = None
+    ) -> Callable[[], tuple[str, ...]] | None:
+        """Reads the list of apps again, where it is a file, which may have grown."""
+        path = (own or {}).get("apps", self.apps)
+        if path is None or not Path(str(path)).is_file():
+            return None
+        return lambda: _catalogue(path) or ()
 
 
 @dataclass(frozen=True)
@@ -61,14 +85,16 @@ class ServerOptions(FederationOptions):
 class ListenOptions:
     """Where phones reach a server."""
 
+    HEADING: ClassVar[str] = "Listening"
     host: Annotated[str, "Address to listen on for phones."] = "127.0.0.1"
-    port: Annotated[int, "Port to listen on for phones; 0 takes a free one."] = 8443
+    port: Annotated[int, "Port for phones; 0 takes a free one."] = 8443
     cert: Annotated[Path | None, "TLS certificate chain, PEM."] = None
     key: Annotated[Path | None, "Private key of the certificate, PEM."] = None
-    trust_proxy: Annotated[
-        str | None,
-        "Address of a proxy whose X-Forwarded-For header is trusted (enrolment limits).",
+    trust_proxy: Annotated[str | None, "Proxies whose X-Forwarded-For is trusted."] = None
+    operator_at: Annotated[
+        str | None, "HOST:PORT for metrics and health, or off. Default: 127.0.0.1:9464."
     ] = None
+    log: Annotated[Form, "Form of the log: plain or json."] = "plain"
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):
@@ -79,14 +105,38 @@ class ListenOptions:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
 
-    def uvicorn(self) -> dict[str, Any]:
-        """As uvicorn names them."""
+    def server(self) -> dict[str, Any]:
+        """As `listening.serve` names them."""
         named: dict[str, Any] = {}
         if self.cert is not None:
             named |= {"ssl_certfile": self.cert, "ssl_keyfile": self.key}
         if self.trust_proxy is not None:
-            named |= {"proxy_headers": True, "forwarded_allow_ips": self.trust_proxy}
+            named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
         return named
+
+    def operator(self, server: Gateway | Experiments) -> tuple[Operator, socket.socket] | None:
+        """The operator's application and its socket; where that is, is logged."""
+        if self.operator_at == "off":
+            return None
+        from nextapp.server.listening import open_socket
+        from nextapp.server.operator_http import Operator
+
+        host, _, port = (self.operator_at or _OPERATOR_AT).rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"--operator-at takes HOST:PORT, for example {_OPERATOR_AT}, or 'off', got "
+                f"{self.operator_at!r}."
+            )
+        try:
+            opened = open_socket(host.strip("[]"), int(port))
+        except ValueError:
+            if self.operator_at is not None:
+                raise
+            opened = open_socket(host, 0)
+        logging.getLogger("nextapp.operator").info(
+            "metrics and health at http://%s:%d", host, opened.getsockname()[1]
+        )
+        return Operator(server, self.cert), opened
 
 
 def _catalogue(apps: Any) -> tuple[str, ...] | None:

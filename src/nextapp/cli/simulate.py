@@ -2,98 +2,147 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, stopping
 from nextapp.cli.errors import clear_errors
+from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
 from nextapp.predictors import Training
 from nextapp.studies import plots, simulation
 from nextapp.studies.drawing import save
+from nextapp.table import Column, Measured, Table
 from nextapp.wire import ModelSettings
+
+_TRAINING, _WORLD, _RUNNING = "Training", "Participation", "Running"
 
 
 def simulate(
-    phones: Annotated[int, typer.Option(help="Phones in the federation.", show_default=False)],
+    phones: Annotated[int, typer.Option(min=1, help="Number of phones.", show_default=False)],
     mechanism: Annotated[
-        str, typer.Option(help="identity, harmony, codebook, …; several with --curve.")
+        str,
+        typer.Option(metavar="NAME", help="identity, harmony, codebook, …; several with --curve."),
     ] = "identity",
     epsilon: Annotated[
-        float | None, typer.Option(help="Privacy budget ε of one report.", show_default=False)
-    ] = None,
-    apps: Annotated[int, typer.Option(help="Apps in the catalogue.")] = 2_000,
-    dim: Annotated[int, typer.Option(help="Length of an app vector.")] = 16,
-    rounds: Annotated[int, typer.Option(help="Steps on the app vectors.")] = 10,
-    clip: Annotated[
         float | None,
         typer.Option(
-            help="Bound on a gradient. Default: the median norm over 400 public synthetic phones.",
+            help="Privacy budget ε of one report.",
+            show_default=False,
+            callback=options.check_epsilon,
+        ),
+    ] = None,
+    apps: Annotated[int, typer.Option(min=2, help="Apps in the catalogue.")] = 2_000,
+    days: Annotated[int, typer.Option(min=1, help="Days of history on a phone.")] = 3,
+    sample: Annotated[
+        int, typer.Option(min=2, help="Further phones, on which HR@5 is measured.")
+    ] = 1_000,
+    curve: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Numbers of phones, such as 1000,10000: plot what each mechanism gains.",
             show_default=False,
         ),
     ] = None,
-    mode: Annotated[
-        str,
+    device: options.Device = "cpu",
+    dim: Annotated[
+        int, typer.Option(min=1, help="Length of an app vector.", rich_help_panel=_TRAINING)
+    ] = 16,
+    rounds: Annotated[
+        int, typer.Option(min=1, help="Steps on the app vectors.", rich_help_panel=_TRAINING)
+    ] = 10,
+    clip: Annotated[
+        float | None,
         typer.Option(
-            help="exact simulates every phone's random bits; law draws the sum from its "
-            "distribution; auto uses law where there is one."
+            help="Bound on a gradient. Default: from public synthetic phones.",
+            show_default=False,
+            rich_help_panel=_TRAINING,
         ),
-    ] = "auto",
-    cohort: Annotated[int, typer.Option(help="Phones invited to a round; 0 for all.")] = 0,
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(help="Learning rate of Adam.", rich_help_panel=_TRAINING)
+    ] = 0.01,
+    lam: Annotated[
+        float,
+        typer.Option(help="λ, the regularisation of user vectors.", rich_help_panel=_TRAINING),
+    ] = 0.3,
+    alpha: Annotated[
+        float,
+        typer.Option(help="α, added to every app's confidence.", rich_help_panel=_TRAINING),
+    ] = 0.0,
+    gamma: Annotated[
+        float,
+        typer.Option(help="γ, power of counts in the confidence.", rich_help_panel=_TRAINING),
+    ] = 1.0,
+    cohort: Annotated[
+        int,
+        typer.Option(min=0, help="Phones invited to a round; 0 for all.", rich_help_panel=_WORLD),
+    ] = 0,
     real_world: Annotated[
         bool,
         typer.Option(
             "--real-world",
-            help="Phones are available by time of day, drop out, come late and rest a day.",
+            help="Phones sleep, drop out, come late and rest a day.",
+            rich_help_panel=_WORLD,
         ),
     ] = False,
-    lifetime_reports: Annotated[int, typer.Option(help="Reports a phone's ledger allows.")] = 0,
-    rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 0.01,
-    lam: Annotated[float, typer.Option(help="λ, the regularisation of user vectors.")] = 0.3,
-    alpha: Annotated[
-        float, typer.Option(help="α, added to every app's weight in the confidence.")
-    ] = 0.0,
-    gamma: Annotated[
-        float, typer.Option(help="γ, the power of launch counts in the confidence.")
-    ] = 1.0,
-    days: Annotated[int, typer.Option(help="Days of history on a phone.")] = 3,
-    sample: Annotated[int, typer.Option(help="Phones that do not train and measure HR@5.")] = 1_000,
-    shards: Annotated[int, typer.Option(help="Parts in which the fleet is created.")] = 1,
+    lifetime_reports: Annotated[
+        int,
+        typer.Option(min=0, help="Reports of a phone at most; 0: any.", rich_help_panel=_WORLD),
+    ] = 0,
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="exact (every phone's bits), law (draws the sum) or auto.",
+            rich_help_panel=_RUNNING,
+        ),
+    ] = "auto",
+    shards: Annotated[
+        int,
+        typer.Option(min=1, help="Parts in which the fleet is made.", rich_help_panel=_RUNNING),
+    ] = 1,
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Create shards again in every round: uses little memory."),
+        typer.Option(
+            "--stream",
+            help="Make shards again in every round, to save memory.",
+            rich_help_panel=_RUNNING,
+        ),
     ] = False,
     fleet: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of Parquet shards to stream the phones from; written if it has none.",
+            metavar="FOLDER",
+            help="Parquet shards of the phones; written if there are none.",
             show_default=False,
+            callback=options.check_output,
+            rich_help_panel=_RUNNING,
         ),
     ] = None,
     ray_workers: Annotated[
-        int, typer.Option(help="Distribute the shards over this many Ray workers; 0 for none.")
+        int, typer.Option(min=0, help="Ray workers; 0 for none.", rich_help_panel=_RUNNING)
     ] = 0,
-    curve: Annotated[
-        str | None,
-        typer.Option(
-            help="Numbers of phones, 1000,10000,100000: draw what each mechanism gains over a "
-            "frozen Q, beside zero gradients.",
-            show_default=False,
-        ),
-    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for checkpoints; a killed run continues from it."),
+        typer.Option(
+            metavar="FOLDER",
+            help="Checkpoints; the same command continues from them.",
+            callback=options.check_output,
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
+    track: options.Track = None,
 ) -> None:
-    """Train a common Q on a fleet of synthetic phones and see what a mechanism leaves of it."""
+    """Train app vectors on many synthetic phones, with privacy."""
     with clear_errors():
         world = Participation(cohort=cohort, lifetime_reports=lifetime_reports)
         if real_world:
@@ -127,28 +176,26 @@ def simulate(
             ),
             participation=world,
         )
+        if out is not None and curve is None:
+            stopping.go_on_by(f"Finished rounds are in {out}: the same command goes on from there.")
+        sizes = phones if curve is None else 2 * len(names) * sum(_sizes(curve))
+        screen.say_how_long(10 + rounds * sizes / 200_000)
         if curve is not None:
-            result = _curve(settings, names, epsilon, curve, out or Path("curve"))
+            result = _curve(settings, names, epsilon, curve, out or Path("curve"), device)
         else:
-            result = _run(settings, out, fleet, ray_workers)
+            result = _run(settings, out, fleet, ray_workers, device)
         screen.write_json(json, result)
+        options.track(track, result)
 
 
 def _run(
-    settings: simulation.Settings, out: Path | None, fleet: Path | None, ray_workers: int
+    settings: simulation.Settings,
+    out: Path | None,
+    fleet: Path | None,
+    ray_workers: int,
+    device: str,
 ) -> dict[str, Any]:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in (
-        "round",
-        "phones",
-        "phones/s",
-        "loss",
-        "cosine",
-        "HR@5",
-        "gain over frozen Q",
-        "ε",
-    ):
-        table.add_column(name, justify="right")
+    check_device(device)
     with screen.progress() as report:
         report("making phones", 0, 0)
         done = [0]
@@ -165,21 +212,8 @@ def _run(
         shards = recipes(settings.phones, settings.shards, settings.parameters, settings.seed)
         if fleet is not None:
             shards = _in_files(settings, shards, fleet, report)
-        world = _world(settings, shards, ray_workers)
+        world = _world(settings, shards, ray_workers, device)
         result = simulation.run(settings, world, out, heard)
-    for record in result["rounds"]:
-        low, high = record["hr5_gain_ci95"]
-        similarity = record["cosine"]
-        table.add_row(
-            str(record["round"] + 1),
-            f"{record['phones']:,}",
-            f"{record['phones_per_second']:,.0f}",
-            f"{record['loss']:.4f}",
-            "–" if similarity is None else f"{similarity:.3f}",
-            f"{record['hr5']:.3f}",
-            f"{record['hr5_gain']:+.4f} ({low:+.4f} to {high:+.4f})",
-            str(record["epsilon_spent"]),
-        )
     screen.out.print(
         f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
         f"{settings.dim}, {settings.mechanism}"
@@ -187,13 +221,41 @@ def _run(
         + f", clip {result['clip']:.4g}, seed {settings.seed}",
         highlight=False,
     )
-    screen.out.print(table)
+    screen.out.print(_rounds_table(result["rounds"]).terminal())
     frozen = result["frozen"]
     screen.out.print(
         f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation",
         highlight=False,
     )
     return result
+
+
+def _rounds_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    columns = [
+        Column("round", "name"),
+        Column("phones", form="count"),
+        Column("phones/s", form="count"),
+        Column("loss", digits=4, form="plain"),
+        Column("cosine", form="plain"),
+        Column("HR@5", form="plain"),
+        Column("gain over frozen Q", "interval", digits=4, form="signed"),
+        Column("ε", "text"),
+    ]
+    keys = ("phones", "phones_per_second", "loss", "cosine", "hr5")
+    rows = [
+        [
+            record["round"] + 1,
+            *(record[key] for key in keys),
+            _gain(record),
+            record["epsilon_spent"],
+        ]
+        for record in records
+    ]
+    return Table(columns, rows)
+
+
+def _gain(record: Mapping[str, Any]) -> Measured:
+    return Measured(record["hr5_gain"], *record["hr5_gain_ci95"])
 
 
 def _in_files(
@@ -216,11 +278,15 @@ def _in_files(
 
 
 def _world(
-    settings: simulation.Settings, shards: list[Recipe], ray_workers: int
+    settings: simulation.Settings, shards: list[Recipe], ray_workers: int, device: str
 ) -> simulation.World:
     kept = {"keep": settings.keep_shards, "empty": settings.zero_gradients}
     if not ray_workers:
-        return simulation.LocalWorld(shards, settings.phones, **kept)
+        return simulation.LocalWorld(shards, settings.phones, device=device, **kept)
+    if device != "cpu":
+        raise ValueError(
+            "Ray workers play on processors: give --ray-workers or --device, not both."
+        )
     try:
         import ray
 
@@ -232,19 +298,24 @@ def _world(
     return RayWorld(shards, settings.phones, workers=ray_workers, **kept)
 
 
+def _sizes(curve: str) -> list[int]:
+    try:
+        return [int(word) for word in curve.split(",")]
+    except ValueError:
+        raise ValueError(
+            f"--curve takes numbers of phones, for example 1000,10000, got {curve!r}."
+        ) from None
+
+
 def _curve(
     settings: simulation.Settings,
     mechanisms: list[str],
     epsilon: float | None,
     curve: str,
     out: Path,
+    device: str,
 ) -> dict[str, Any]:
-    try:
-        sizes = [int(word) for word in curve.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"--curve takes numbers of phones, for example 1000,10000, got {curve!r}."
-        ) from None
+    sizes = _sizes(curve)
     points = []
     with screen.progress() as report:
         for name in mechanisms:
@@ -258,7 +329,7 @@ def _curve(
                         phones=size,
                         zero_gradients=zero,
                     )
-                    last = simulation.run(one)["rounds"][-1]
+                    last = simulation.run(one, device=device)["rounds"][-1]
                     points.append(
                         {
                             "mechanism": name,
@@ -270,14 +341,20 @@ def _curve(
                         }
                     )
         out.mkdir(parents=True, exist_ok=True)
-        save(plots.gains(points, epsilon), out / "gains")
-    table = Table("mechanism", "phones", "gain in HR@5 over frozen Q", box=None, pad_edge=False)
-    for point in points:
-        low, high = point["hr5_gain_ci95"]
-        name = point["mechanism"] + (", zero gradients" if point["zero_gradients"] else "")
-        table.add_row(
-            name, f"{point['phones']:,}", f"{point['hr5_gain']:+.4f} ({low:+.4f} to {high:+.4f})"
-        )
-    screen.out.print(table)
-    screen.out.print(f"drawn in {out}")
+        save(plots.gains(points, epsilon), out / "gains", plots.gains_in_words(points))
+    columns = [
+        Column("mechanism", "name"),
+        Column("phones", form="count"),
+        Column("gain in HR@5 over frozen Q", "interval", digits=4, form="signed"),
+    ]
+    rows = [
+        [
+            point["mechanism"] + ", zero gradients" * point["zero_gradients"],
+            point["phones"],
+            _gain(point),
+        ]
+        for point in points
+    ]
+    screen.out.print(Table(columns, rows).terminal())
+    screen.err.print(f"Wrote {out / 'gains.svg'} and .png", highlight=False)
     return {"points": points, "epsilon": epsilon, "settings": simulation.as_values(settings)}

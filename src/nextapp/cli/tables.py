@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from rich.table import Table as RichTable
 
-from nextapp.cli.screen import escaped, out
-from nextapp.evaluation.tables import figures_table
-from nextapp.table import Column, Table
+from nextapp.cli.screen import escape_markup, out
+from nextapp.evaluation.tables import calibration_table, figures_table, prewarm_table
+from nextapp.table import Column, Mark, Marked, Table
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -40,18 +39,32 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
     )
 
 
-def standing(result: Mapping[str, Any], metric: str = "HR@5") -> list[str]:
-    """How SeqMF and nextapp stand to the others; level where the difference's interval holds 0."""
-    lines = []
-    for model in ("seqmf", "nextapp"):
-        for name, differences in result.get(f"{model}_minus", {}).items():
-            gap = differences[metric]
-            verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level with"
-            lines.append(
-                f"{model} is {verdict} {name} in {metric}: {gap['difference']:+.3f} "
-                f"({gap['low']:+.3f} to {gap['high']:+.3f})"
-            )
-    return lines
+def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | None:
+    """nextapp and SeqMF less every other model, with the interval; level where that holds 0."""
+    columns = {
+        model: result[f"{model}_minus"]
+        for model in ("nextapp", "seqmf")
+        if result.get(f"{model}_minus")
+    }
+    others = [name for name in result["models"] if any(name in found for found in columns.values())]
+    if not others:
+        return None
+    rows = [
+        [name, *(_standing(found.get(name, {}).get(metric)) for found in columns.values())]
+        for name in others
+    ]
+    headings = ["model", *(f"{model} less it" for model in columns)]
+    title = f"difference in {metric}, 95 % interval over users"
+    return Table.of_text(headings, rows, title)
+
+
+def _standing(gap: Mapping[str, float] | None) -> str | Marked:
+    if gap is None:
+        return ""
+    verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level"
+    marks: dict[str, Mark] = {"above": "good", "below": "bad", "level": ""}
+    words = f"{verdict} {gap['difference']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
+    return Marked(words, marks[verdict])
 
 
 def sparkline(values: npt.ArrayLike) -> str:
@@ -72,7 +85,7 @@ def show_result(result: Mapping[str, Any]) -> None:
     """A static experiment: what was measured on, the tables, and how SeqMF stands."""
     about = result["data"]
     out.print(
-        f"[bold]{escaped(about['source'])}[/]  {about['n_users']:,} users, "
+        f"[bold]{escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
         f"preset [bold]{result['preset']}[/], split "
         f"{result['split']}, seed {result['seed']}",
@@ -91,34 +104,46 @@ def show_result(result: Mapping[str, Any]) -> None:
     out.print(figures_table(result["models"], without_repeats=True).terminal())
     out.print()
     out.print(intervals_table(result).terminal(header=False))
-    for line in standing(result):
-        out.print(line, highlight=False)
+    differences = standing_table(result)
+    if differences is not None:
+        out.print()
+        out.print(differences.terminal())
+    chances = {
+        name: row for name, row in result["models"].items() if row["calibration"] is not None
+    }
+    if chances:
+        out.print()
+        out.print(calibration_table(chances).terminal())
+        out.print()
+        beside = {name: row for name, row in result["models"].items() if name.startswith("mru")}
+        out.print(prewarm_table(chances | beside).terminal())
 
 
 def show_description(source: str, found: Mapping[str, Any]) -> None:
-    table = RichTable(box=None, show_header=False, pad_edge=False)
-    table.add_row("users", f"{found['n_users']:,}")
-    table.add_row("apps", f"{found['n_apps']:,}")
-    table.add_row(
-        "launches",
-        f"{found['n_launches']:,}, {found['n_launches_collapsed']:,} without 3-second repeats",
+    launches = (
+        f"{found['n_launches']:,}, {found['n_launches_collapsed']:,} without 3-second repeats"
     )
-    table.add_row("time", f"{found['from']} to {found['to']}, {found['n_days']:,} days")
-    table.add_row("sessions", f"{found['n_sessions']:,} (15-minute gap)")
-    table.add_row("exact repeats", f"{found['repeat_share']:.1%} of launches within sessions")
+    rows = [
+        ["users", f"{found['n_users']:,}"],
+        ["apps", f"{found['n_apps']:,}"],
+        ["launches", launches],
+        ["time", f"{found['from']} to {found['to']}, {found['n_days']:,} days"],
+        ["sessions", f"{found['n_sessions']:,} (15-minute gap)"],
+        ["exact repeats", f"{found['repeat_share']:.1%} of launches within sessions"],
+    ]
     for key in ("sessions_per_user", "launches_per_session", "apps_per_user", "launches_per_user"):
         spread = found[key]
-        table.add_row(
-            key.replace("_", " "),
+        words = (
             f"mean {spread['mean']:,.1f}, median {spread['median']:,.0f}, "
-            f"largest {spread['largest']:,.0f}",
+            f"largest {spread['largest']:,.0f}"
         )
+        rows.append([key.replace("_", " "), words])
     for key in ("launches_by_day", "users_by_day", "launches_by_hour"):
         counts = np.asarray(found[key])
         pieces = np.array_split(counts, min(72, len(counts)))
         line = sparkline([piece.mean() for piece in pieces])
-        table.add_row(key.replace("_", " "), f"|{line}| at most {counts.max():,}")
-    out.print(f"[bold]{escaped(source)}[/]")
-    out.print(table)
+        rows.append([key.replace("_", " "), f"|{line}| at most {counts.max():,}"])
+    out.print(f"[bold]{escape_markup(source)}[/]")
+    out.print(Table.of_text(["", ""], rows).terminal(header=False))
     for note in found["notes"]:
         out.print(f"  {note}", style="dim", highlight=False, markup=False)

@@ -11,57 +11,120 @@ import typer
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
+from nextapp.data.importers import check_not_foreign
+from nextapp.phone.commands import reason_lines
 from nextapp.studies import model_file
+from nextapp.wire import WireError
 
 
 @expand_options
 def train(
     source: options.Source,
     *,
-    out: Annotated[Path, typer.Option(help="The model file, safetensors.", show_default=False)],
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="Model file to write, safetensors.",
+            show_default=False,
+            callback=options.check_output_file,
+            rich_help_panel=options.OUTPUT,
+        ),
+    ],
     settings: options.SettingsFile = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="nextapp (habits that start from what all phones know) or seqmf (the paper's app "
+            "vectors, by federated rounds).",
+        ),
+    ] = "nextapp",
     seed: options.Seed = 0,
     json: options.JsonFile = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Train SeqMF by federated rounds over all phones of a log and write the app vectors.
+    """Train a model on all phones of a log and write it to a file.
 
-    The file holds the app vectors, the catalogue and the settings, and nothing of any one user.
+    The file of the model nextapp holds counts of all phones without privacy: what few phones did
+    can be read from it. To learn from private reports instead, run nextapp serve.
     """
     with clear_errors():
         experiment = options.experiment(settings, data=source, seed=seed)
         with screen.progress() as report:
             report("reading", 0, 0)
             log = log_options.read(source, seed)
-            result = model_file.train(log, experiment, out, report)
-        screen.out.print(
-            f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
-            f"{result['rounds']} rounds of {result['n_phones']} phones: [bold]{out}[/] "
-            f"({result['n_bytes']:,} bytes)"
+            result = model_file.train(log, experiment, out, report, model)
+        what = (
+            f"{result['n_transitions']:,} transitions between {result['n_apps']:,} apps and "
+            f"{result['n_after_two']:,} after two apps, counted on {result['n_phones']:,} phones"
+            if model == "nextapp"
+            else f"{result['n_apps']} app vectors of {result['dim']} numbers, trained by "
+            f"{result['rounds']} rounds of {result['n_phones']} phones"
         )
+        screen.out.print(f"{what}: [bold]{out}[/] ({result['n_bytes']:,} bytes)", soft_wrap=True)
         screen.write_json(json, result)
+        screen.say_next(f"nextapp predict {out} --history LAUNCHES.csv --why")
+
+
+def history_text(history: str) -> str:
+    """The text of a history file, or of standard input for -."""
+    if history == "-":
+        return sys.stdin.read()
+    path = Path(history)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: give the file with the launches.")
+    data = path.read_bytes()
+    check_not_foreign(data, str(path))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"{path}: not text in UTF-8. Give a CSV file, or app names, one per line."
+        ) from None
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A file written by train.", show_default=False)],
-    history: Annotated[
-        str,
-        typer.Option(
-            help="Launches of one phone, oldest first: a CSV file with a header naming timestamp "
-            "and app_name, or plain app names, one per line; - reads standard input.",
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="A file written by train, or the broadcast of a server (GET /v1/broadcast).",
             show_default=False,
         ),
     ],
-    n: Annotated[int, typer.Option("-n", min=1, help="How many apps to name.")] = 5,
+    history: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Launches of one phone, oldest first: CSV with the columns timestamp and "
+            "app_name, or one app name per line; - reads standard input.",
+            show_default=False,
+        ),
+    ],
+    n: Annotated[int, typer.Option("-n", min=1, help="Number of apps to name.")] = 5,
+    why: Annotated[bool, typer.Option("--why", help="Show what speaks for each app.")] = False,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Only apps with at least this probability.", show_default=False),
+    ] = None,
     json: options.JsonFile = None,
 ) -> None:
-    """Name the apps a phone with this history will most likely launch next, by SeqMF."""
+    """Predict the next apps of one phone with a model file.
+
+    The model nextapp gives probabilities; seqmf gives the light scores of eq. (8).
+    """
     with clear_errors():
-        file = Path(history)
-        text = sys.stdin.read() if history == "-" else file.read_text(encoding="utf-8")
-        result = model_file.predict(model.read_bytes(), text, n)
-        for place, name in enumerate(result["predictions"], 1):
-            screen.out.print(f"{place}. {name}", highlight=False, markup=False)
-        for note in result["notes"]:
-            screen.err.print(note, highlight=False, markup=False)
-        screen.write_json(json, result)
+        text = history_text(history)
+        if model.is_dir():
+            raise ValueError(f"{model} is a folder: give the model file in it.")
+        try:
+            result = model_file.predict(model.read_bytes(), text, n, threshold)
+        except WireError as error:
+            raise ValueError(f"{model}: {error}") from error
+        if not result.told and threshold is not None:
+            screen.out.print(f"No app is likelier than {threshold:.0%} next.", highlight=False)
+        for line in reason_lines(result.told, why=why) if result.told else ():
+            screen.out.print(line, highlight=False, markup=False, soft_wrap=True)
+        for note in result.notes:
+            screen.err.print(note, highlight=False, markup=False, soft_wrap=True)
+        screen.write_json(json, result.as_json())

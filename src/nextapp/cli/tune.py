@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from nextapp.cli import options, screen
+from nextapp.cli import options, screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.settings import as_toml
@@ -20,8 +19,9 @@ from nextapp.studies.tuning import (
     TUNED,
     Chosen,
     Tuning,
-    chosen_settings,
+    choose_settings,
 )
+from nextapp.table import Marked, Table
 
 _SHOWN = 6
 
@@ -31,48 +31,55 @@ def tune(
     source: options.Source,
     *,
     out: Annotated[
-        Path, typer.Option(help="The best settings, as a TOML file that evaluate and train take.")
+        Path,
+        typer.Option(
+            help="TOML file for the best settings; evaluate and train take it by --settings.",
+            callback=options.check_output_file,
+            rich_help_panel=options.OUTPUT,
+        ),
     ] = Path("tuned.toml"),
     trials: Annotated[
         int | None,
         typer.Option(
-            help=f"Trials for each model. Default: 100; all {GRID_SIZE:,} points of the paper's "
-            f"grid.",
+            min=1,
+            help=f"Trials for each model. Default: 100; {GRID_SIZE:,} for --grid paper.",
             show_default=False,
         ),
     ] = None,
     grid: Annotated[
         str,
         typer.Option(
-            help="wide (random draws of all settings) or paper (the grid of the paper's authors)."
+            metavar="NAME", help="wide (all settings) or paper (the grid of its authors)."
         ),
     ] = "wide",
-    models: Annotated[str, typer.Option(help="Which models to tune.")] = ",".join(TUNED),
+    models: Annotated[str, typer.Option(metavar="NAMES", help="Models to tune.")] = ",".join(TUNED),
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="Processes. With 1, the same seed gives the same result; with more, what a trial "
-            "knows of the others depends on their speed. Default: the number of processor cores.",
+            min=1,
+            help="Processes; only with 1 does the same seed give the same result. Default: one per "
+            "processor core.",
             show_default=False,
         ),
     ] = None,
     storage: Annotated[
         Path | None,
         typer.Option(
-            help="SQLite file that keeps every finished trial; a killed run continues from it. "
-            "Default: beside --out.",
+            help="SQLite file that keeps all trials; the same command continues from it. Default: "
+            "beside --out.",
             show_default=False,
+            callback=options.check_output_file,
+            rich_help_panel=options.OUTPUT,
         ),
     ] = None,
     experiment_options: options.ExperimentOptions,
     json: options.JsonFile = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Choose dimension, rates, λ, α, γ, optimiser and inference by HR@5 before the test part.
+    """Choose the settings of mf and seqmf on launches before the test.
 
-    Where the split has a validation part that is what is predicted, else the last eighth of each
-    user's training launches. The test part is never looked at. Trials that lag behind the median of
-    the others are given up early.
+    Dimension, rates, λ, α, γ, optimiser and inference are chosen by HR@5 on the validation part, or
+    without one on the last eighth of each user's training launches. The test part is never used.
     """
     with clear_errors():
         wanted = tuple(name.strip() for name in models.split(","))
@@ -81,22 +88,25 @@ def tune(
         experiment = experiment_options.experiment(data=source, tune=0)
         out.parent.mkdir(parents=True, exist_ok=True)
         file = storage or out.with_suffix(".db")
+        stopping.go_on_by(f"Finished trials are in {file}: the same command goes on from there.")
         with screen.progress() as report:
             report("reading", 0, 0)
             log = log_options.read(source, experiment.seed)
-            best, found = chosen_settings(
+            trials = len(wanted) * tuning.n_slots
+            screen.say_how_long(10 + trials * 0.6 * len(log) / 370_000 / min(tuning.jobs, 2))
+            best, found = choose_settings(
                 log, experiment, report, tuning=tuning, storage=file, models=wanted
             )
         for model, chosen in found.items():
-            screen.out.print(_table(model, chosen))
+            screen.out.print(_table(model, chosen).terminal())
             screen.out.print()
-        write_atomically(out, as_toml(best.resolved()).encode())
+        write_atomically(out, as_toml(best.as_plain_values()).encode())
         screen.out.print(
-            f"Best settings: [bold]{out}[/]; all trials: [bold]{file}[/]. Next: "
-            f"nextapp evaluate {source} --settings {out}",
+            f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].",
             highlight=False,
         )
-        screen.write_json(json, _result(best.resolved(), tuning, found))
+        screen.write_json(json, _result(best.as_plain_values(), tuning, found))
+        screen.say_next(f"nextapp evaluate {source} --settings {out}")
 
 
 def _result(resolved: dict[str, Any], tuning: Tuning, found: dict[str, Chosen]) -> dict[str, Any]:
@@ -115,22 +125,14 @@ def _result(resolved: dict[str, Any], tuning: Tuning, found: dict[str, Chosen]) 
 
 def _table(model: str, chosen: Chosen) -> Table:
     given_up = sum(row["HR@5"] is None for row in chosen.trials)
-    table = Table(
-        title=f"{model}: best of {len(chosen.trials)} trials, {given_up} given up early",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-        header_style="bold",
-    )
     best = [row for row in chosen.trials if row["HR@5"] is not None][:_SHOWN]
-    table.add_column("trial")
-    for row in best:
-        table.add_column(str(row["slot"]), justify="right")
-    for name in best[0]:
-        if name not in ("slot", "given_up_after"):
-            style = "bold" if name == "HR@5" else ""
-            table.add_row(name, *(_cell(row[name]) for row in best), style=style)
-    return table
+    rows = [
+        [name, *(Marked(_cell(row[name]), "best" if name == "HR@5" else "") for row in best)]
+        for name in best[0]
+        if name not in ("slot", "given_up_after")
+    ]
+    title = f"{model}: best of {len(chosen.trials)} trials, {given_up} given up early"
+    return Table.of_text(["trial", *(str(row["slot"]) for row in best)], rows, title)
 
 
 def _cell(value: Any) -> str:

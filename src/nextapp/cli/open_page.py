@@ -1,0 +1,80 @@
+"""`nextapp open`: the page in a browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nextapp.cli import screen, stopping
+from nextapp.cli.errors import clear_errors
+
+
+def open_page(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A log to begin with, such as an export of your phone.",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose launches, if the log has several people.",
+            show_default=False,
+        ),
+    ] = None,
+    zone: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Time zone of local times. Default: this machine's.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Operator's address of a running nextapp serve to watch, such as 127.0.0.1:9464.",
+            show_default=False,
+        ),
+    ] = None,
+    federation: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder of that server, for its accounting.", show_default=False
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
+    browser: Annotated[
+        bool, typer.Option(help="Open the browser, or only print the address.")
+    ] = True,
+) -> None:
+    """Show a phone, a crowd and your own log in a browser.
+
+    Only this machine can reach the page, and it loads nothing from elsewhere. Stop it by Ctrl-C.
+    """
+    with clear_errors("lab,serve"):
+        from nextapp.page import serving
+        from nextapp.page.application import Page
+        from nextapp.page.server_room import ServerWatch
+
+        watch = None if server is None else ServerWatch(server, federation)
+        log = None if data is None else serving.read_log_file(data, zone, user)
+        stopping.end_by_itself()
+        with serving.open_page(port, Page(log, server=watch)) as page:
+            screen.out.print(
+                f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "
+                f"address. Stop it by Ctrl-C.",
+                highlight=False,
+                soft_wrap=True,
+            )
+            if browser:
+                page.show()
+            page.run()

@@ -1,0 +1,68 @@
+"""Ctrl-C: answered within two seconds by one line that says how to go on, never a traceback.
+
+Python raises KeyboardInterrupt between two of its own steps. While a loop runs in machine code,
+or is being compiled, that can take minutes; so a thread hears of the signal too, and ends the
+process where it has not ended by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+CODE = 130  # what shells give for Ctrl-C
+_PATIENCE = 0.8  # seconds before the answer
+_FOR_CHILDREN = 4.0  # further seconds in which processes of its own may end without a word
+_FROM_THE_START = "Nothing was kept: run the command again from the start."
+_told = threading.Event()
+_how_to_go_on = [_FROM_THE_START]
+
+
+def go_on_by(words: str) -> None:
+    """What to tell a person who stops the command from here on."""
+    _how_to_go_on[0] = words
+
+
+def end_by_itself() -> None:
+    """For a command that ends in its own time after Ctrl-C, as a server does."""
+    signal.set_wakeup_fd(-1)
+
+
+def answer_ctrl_c() -> None:
+    """Watch for Ctrl-C from now on. To be called once, by the main thread."""
+    go_on_by(_FROM_THE_START)
+    _told.clear()
+    heard, tell = os.pipe()
+    os.set_blocking(tell, False)
+    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(heard,), daemon=True).start()
+    shown = sys.unraisablehook
+
+    def without_interrupts(raised: Any) -> None:
+        if not isinstance(raised.exc_value, KeyboardInterrupt):
+            shown(raised)
+
+    sys.unraisablehook = without_interrupts
+
+
+def say_stopped() -> None:
+    """One line on standard error, once."""
+    if _told.is_set():
+        return
+    _told.set()
+    show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress line hides it
+    print(f"{show_cursor}\nstopped. {_how_to_go_on[0]}", file=sys.stderr, flush=True)
+
+
+def _watch(heard: int) -> None:
+    while True:
+        if os.read(heard, 1) == bytes([signal.SIGINT]):
+            time.sleep(_PATIENCE)
+            say_stopped()
+            if "multiprocessing.popen_spawn_posix" in sys.modules:
+                time.sleep(_FOR_CHILDREN)
+            os._exit(CODE)

@@ -1,0 +1,279 @@
+"""Manners of the command line: refused before the work, answered at once, told how to go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from nextapp.cli import screen
+from nextapp.cli.commands import app
+from nextapp.data.importers.content import UnreadableLog, check_not_foreign
+
+SMALL = "synthetic:phones=8,apps=12,days=6"
+ROWS = [f"u,{1_600_000_000 + 60 * k},app{k % 3}" for k in range(6)]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    runner = CliRunner()
+
+    def call(*arguments, code=0, stdin=None):
+        result = runner.invoke(app, [str(word) for word in arguments], input=stdin)
+        assert result.exit_code == code, result.output + repr(result.exception)
+        return result.output
+
+    return call
+
+
+def log(name: str, rows: list[str]) -> None:
+    Path(name).write_text("user_id,timestamp,app_name\n" + "\n".join(rows) + "\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "no-such.csv", "--json", "file/r.json"],
+        ["evaluate", "no-such.csv", "--plot", "file/r"],
+        ["train", "no-such.csv", "--out", "file/m"],
+        ["tune", "no-such.csv", "--out", "file/t.toml"],
+        ["coldstart", "no-such.csv", "--plot", "file/r"],
+        ["data", "make", "no-such.csv", "--out", "file/l.csv"],
+        ["data", "convert", "no-such.csv", "file/l.csv"],
+        ["simulate", "--phones", "0", "--out", "file/r"],
+        ["reproduce", "no-such", "--out", "file/r"],
+        ["demo", "--out", "file/demo"],
+        ["privacy", "compare", "--epsilon", "1", "--mechanisms", "no-such", "--out", "file/p"],
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_an_output_that_cannot_be_written_is_refused_before_anything_else(run, words):
+    """Everything else about these commands is wrong too: it must not be noticed first."""
+    Path("file").write_text("")
+    if words[0] == "simulate":
+        words = ["simulate", "--phones", "10", *words[3:]]
+    text = " ".join(run(*words, code=1).split())
+    assert text.startswith(f"error cannot write {words[-1]}: ")
+    assert "Not a directory" in text
+    assert "no-such" not in text
+
+
+def test_a_folder_is_no_file(run):
+    Path("there").mkdir()
+    assert "it is a folder" in run("evaluate", SMALL, "--json", "there", code=1)
+
+
+def test_a_writable_output_is_left_as_it_was(run):
+    Path("r.json").write_text("mine")
+    run("evaluate", "no-such.csv", "--json", "r.json", code=1)
+    run("evaluate", "no-such.csv", "--json", "new/r.json", code=1)
+    assert Path("r.json").read_text() == "mine"
+    assert not Path("new").exists()
+
+
+def test_an_excel_file_is_recognised(run):
+    with zipfile.ZipFile("book.xlsx", "w", zipfile.ZIP_DEFLATED) as book:
+        for part in ("[Content_Types].xml", "_rels/.rels", "xl/workbook.xml"):
+            book.writestr(part, "<xml/>" * 1000)
+    for words in (
+        ["data", "describe", "book.xlsx"],
+        ["evaluate", "book.xlsx", "--user-column", "who"],
+        ["predict", "no-model", "--history", "book.xlsx"],
+    ):
+        text = " ".join(run(*words, code=1).split())
+        assert "book.xlsx: this is an Excel file: save it as CSV" in text, words
+
+
+@pytest.mark.parametrize(
+    ("head", "says"),
+    [
+        (bytes.fromhex("d0cf11e0a1b11ae1"), "an Excel file"),
+        (b"%PDF-1.7\n", "a PDF file"),
+        (b"\x89PNG\r\n\x1a\n", "a picture"),
+        (b"7z\xbc\xaf\x27\x1c", "a 7-Zip archive"),
+        (b"BZh91AY", "a bzip2 file"),
+        (b"ARROW1\0\0", "an Arrow or Feather file"),
+    ],
+)
+def test_other_foreign_files_are_recognised_by_their_first_bytes(head, says):
+    with pytest.raises(UnreadableLog, match=says):
+        check_not_foreign(head + bytes(100), "f")
+
+
+def test_logs_are_not_foreign():
+    for head in (
+        b"user_id,timestamp,app_name\n",
+        b"PAR1",
+        b"\x1f\x8b\x08",
+        b"",
+        b"PK\x03\x04x.json",
+    ):
+        check_not_foreign(head, "f")
+
+
+def test_predict_says_what_is_no_model(run):
+    log("log.csv", ROWS)
+    text = " ".join(run("predict", "log.csv", "--history", "log.csv", code=1).split())
+    assert "log.csv: this is no model: expected a file written by nextapp train" in text
+    Path("folder").mkdir()
+    assert "is a folder" in run("predict", "folder", "--history", "log.csv", code=1)
+
+
+@pytest.mark.parametrize("split", ["days:3,1,1", "fraction:0.999,0,0.001"])
+def test_a_log_too_small_for_its_split_is_told_one_that_fits(run, split):
+    log("log.csv", ROWS)
+    text = " ".join(run("evaluate", "log.csv", "--models", "mru", "--split", split, code=1).split())
+    fits = text.partition("This split fits: ")[2].removesuffix(".")
+    assert fits.startswith("fraction:")
+    run("evaluate", "log.csv", "--models", "mru", "--split", fits)
+
+
+def test_a_log_that_no_split_fits_is_told_why(run):
+    log("log.csv", [f"u,{1_600_000_000 + 4000 * k},app{k}" for k in range(6)])
+    assert "No split fits this log" in run("evaluate", "log.csv", "--models", "mru", code=1)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["privacy", "account", "--epsilon", "1e9", "--reports", "1", "--phones", "9"], 1),
+        (["privacy", "account", "--epsilon", "-1", "--reports", "1", "--phones", "9"], 1),
+        (["simulate", "--phones", "10", "--epsilon", "1e9"], 1),
+        (["coldstart", SMALL, "--epsilon", "1,1e9"], 1),
+        (["dynamic", SMALL, "--epsilon", "1e9"], 1),
+        (["serve", "--data", "federation", "--epsilon", "1e9"], 1),
+        (["evaluate", SMALL, "--tune", "0"], 2),
+        (["tune", SMALL, "--trials", "0"], 2),
+        (["tune", SMALL, "--jobs", "0"], 2),
+        (["simulate", "--phones", "0"], 2),
+    ],
+)
+def test_silly_values_are_refused(run, words, code):
+    text = " ".join(run(*words, code=code).split())
+    says = {1: "--epsilon must be a number > 0 and at most 100", 2: "Invalid value for"}
+    assert says[code] in text
+    assert not Path("federation").exists()
+
+
+def test_data_is_not_overwritten_untold(run):
+    run("data", "make", SMALL, "--out", "log.csv")
+    made = Path("log.csv").read_bytes()
+    assert "give another name, or --overwrite" in run(
+        "data", "make", SMALL, "--out", "log.csv", "--seed", 1, code=1
+    )
+    assert "--overwrite" in run("data", "convert", "log.csv", "log.csv", code=1)
+    assert Path("log.csv").read_bytes() == made
+    run("data", "make", SMALL, "--out", "log.csv", "--seed", 1, "--overwrite")
+    assert Path("log.csv").read_bytes() != made
+
+
+def test_the_end_says_what_to_try_next(run):
+    text = run("data", "make", SMALL, "--out", "log.csv")
+    assert "Next: nextapp data describe log.csv" in text
+    text = run("evaluate", "log.csv", "--models", "mru", "--json", "r.json")
+    assert "Wrote r.json" in text
+    assert "Next: nextapp explain log.csv" in text
+
+
+def test_tables_fit_80_columns(run):
+    run("data", "make", SMALL, "--out", "log.csv")
+    text = run("evaluate", "log.csv", "--models", "mru,sr-od-online,nextapp,nextapp-alone")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "nextapp less it" in text
+
+
+def test_estimates_rest_on_what_was_seen():
+    now = [0.0]
+    clock = screen.StepClock(lambda: now[0])
+    assert clock.left("rounds", 0, 10) == ""  # nothing is known yet
+    now[0] = 6.0
+    assert clock.left("rounds", 2, 10) == "about 24 s left"
+    now[0] = 100.0
+    assert clock.left("other", 3, 6) == ""  # a new step begins at 3
+    now[0] = 400.0
+    assert clock.left("other", 4, 6) == "about 10 min left"
+    assert clock.left("other", 6, 6) == ""
+
+
+SLEEP = "import time; time.sleep(60)"
+BUSY = """
+import ctypes
+ctypes.CDLL(None).sleep(60)  # in a function of C: Python cannot raise anything
+"""
+STARTED = """
+import sys, threading
+from nextapp.cli import stopping
+stopping.answer_ctrl_c()
+stopping.go_on_by("Try again.")
+print("ready", flush=True)
+try:
+    exec(sys.argv[1])
+except KeyboardInterrupt:
+    stopping.say_stopped()
+    sys.exit(stopping.CODE)
+"""
+
+
+READY = "from nextapp.cli import main; print('ready', flush=True); main()"
+
+
+def interrupted(process: subprocess.Popen[str], within: float) -> str:
+    """Send Ctrl-C, as a terminal does, and wait; what standard error said."""
+    start = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - start < within
+    assert "Traceback" not in said, said
+    assert process.returncode == 130
+    return said
+
+
+@pytest.mark.parametrize("work", [SLEEP, BUSY], ids=["python", "machine code"])
+def test_ctrl_c_is_answered_within_two_seconds(work):
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTED, work],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.2)
+    assert interrupted(process, 2.0) == "\nstopped. Try again.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.3, 0.8, 2.0])
+def test_ctrl_c_while_a_command_is_imported_or_works(tmp_path, after):
+    words = ["data", "make", "synthetic:phones=200000,apps=50,days=90", "--out", "log.csv"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", READY, *words], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(after)
+    assert "stopped. Nothing was kept" in interrupted(process, 10.0)  # a busy machine is slow
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_tuning_and_its_processes_without_a_traceback(tmp_path):
+    words = ["tune", SMALL, "--trials", "500", "--jobs", "2", "--out", "t.toml"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nextapp", *words], cwd=tmp_path,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    while not (tmp_path / "t.db").exists():
+        time.sleep(0.1)
+        assert process.poll() is None
+    time.sleep(1.0)
+    said = interrupted(process, 15.0)
+    assert "Finished trials are in t.db: the same command goes on from there." in said
