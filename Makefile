@@ -7,18 +7,27 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
-.PHONY: demo test quick sweeps check light flower bench bench-crowd bench-serve bench-peers peers lowest clean
+.PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps check light package flower docs bench bench-crowd bench-serve bench-gateways bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
 
+# All but the page, whose tests need a browser: make page.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not sweep"
+	$(BIN)/python -m pytest -n 2 -m "not sweep" --ignore tests/page
 
 # The inner loop: equations, mechanisms, wire, phone; no compiling, no processes of their own.
 quick: $(READY)
 	$(BIN)/python -m pytest -n 2 -m "not sweep and not slow" tests/paper tests/model tests/wire tests/randomness \
 	  tests/privacy tests/learners tests/crowd tests/phone
+
+# The fleet's kernels on this machine's card, and how fast they are; needs pip install 'nextapp[gpu]'.
+# make test runs the same tests with the kernels compiled for the processor.
+gpu-test: $(READY)
+	NEXTAPP_TEST_DEVICE=gpu $(BIN)/python -m pytest tests/fleet/test_gpu_fleet.py
+
+bench-gpu: $(READY)
+	$(BIN)/python benchmarks/gpu_speed.py
 
 # Slow statistical tests.
 sweeps: $(READY)
@@ -38,6 +47,32 @@ light:
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
 	  tests/privacy tests/learners tests/crowd tests/predictor tests/phone
 
+# Source archive, and from it the wheel; installed where nothing else is, and tried from another folder.
+package:
+	rm -rf dist .venv-package
+	$(PYTHON) -m venv .venv-package
+	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt build
+	.venv-package/bin/python -m build --outdir dist
+	$(PYTHON) -m venv --clear .venv-package
+	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[lab]"
+	cd .venv-package && unset PYTHONPATH && bin/nextapp --version && \
+	  bin/nextapp data make synthetic:phones=8,apps=12,days=6 --out log.csv && \
+	  bin/nextapp evaluate log.csv --models mru,sr --json result.json && test -s result.json
+
+# The page in a real browser: Chromium from the system's packages, driven by Playwright.
+page: $(VENV)/.browser
+	$(BIN)/python -m pytest -rs tests/page
+
+# The pictures of the page in README and docs, from the running page.
+screenshots: $(VENV)/.browser
+	$(BIN)/python docs/make_screenshots.py
+
+$(VENV)/.browser: $(READY)
+	@command -v chromium >/dev/null || { apt-get update -qq && apt-get install -y -qq chromium; } || \
+	  echo "no browser here: apt-get install -y chromium"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e '.[browser]'
+	@touch $@
+
 # Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
 flower: $(FLOWER)/.ready
 	$(FLOWER)/bin/python -m pytest -n 3 --dist loadfile -rs tests/flower
@@ -47,6 +82,12 @@ $(FLOWER)/.ready: pyproject.toml constraints-flower.txt
 	$(FLOWER)/bin/python -m pip install --quiet --constraint constraints-flower.txt -e '.[flower]' \
 	  pytest pytest-xdist
 	@touch $@
+
+# The docs site, in site/: built from the repository, offline, every link checked.
+docs: $(READY)
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --constraint constraints.txt -e '.[lab,serve,docs]'
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
 
 # The oldest versions that pyproject.toml allows.
 lowest:
@@ -61,6 +102,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check
+	$(BIN)/python benchmarks/walsh_speed.py --check
 	$(BIN)/python benchmarks/startup.py --check
 
 # What a crowd is worth to new phones, by the way it is learnt; long.
@@ -72,6 +114,11 @@ bench-serve: $(READY)
 	$(BIN)/python benchmarks/gateway_load.py
 	$(BIN)/python benchmarks/kill_test.py
 	$(BIN)/python benchmarks/fuzz_gateway.py
+	$(BIN)/python benchmarks/flood_gateway.py
+
+# One server beside 1, 2 and 4 gateways joined by Flower, directly and behind nginx, and a kill; fifteen minutes.
+bench-gateways: $(FLOWER)/.ready
+	$(FLOWER)/bin/python benchmarks/gateways_load.py
 
 # Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
 bench-peers: $(READY)
@@ -95,4 +142,4 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 clean:
-	rm -rf $(VENV) $(LIGHT) $(FLOWER) .venv-lowest demo
+	rm -rf $(VENV) $(LIGHT) $(FLOWER) .venv-lowest .venv-package dist demo

@@ -20,11 +20,11 @@ from functools import partial
 
 import numpy as np
 
-from nextapp.data import Cycling, Split, collapsed, read
-from nextapp.evaluation import Exam, evaluate, exam, preset_named
+from nextapp.data import Cycling, Split, collapse_repeats, read
+from nextapp.evaluation import Exam, evaluate, exam, find_preset
 from nextapp.evaluation.dynamic import Courses, Refitted, Stream, play
-from nextapp.evaluation.intervals import bootstrap_means, interval
 from nextapp.evaluation.static import user_means
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.settings import CEILING, Experiment
@@ -39,7 +39,7 @@ def static(
     pooled: dict[str, list[np.ndarray]] = {}
     for seed in seeds:
         log = read(experiment.data, seed=seed)
-        ready = exam(log, Split.parse(experiment.split), preset_named(experiment.preset))
+        ready = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
         if by_chance:
             for name, means in expected(ready, predictors).items():
@@ -84,8 +84,10 @@ def expected(ready: Exam, predictors: Sequence[Predictor]) -> dict[str, np.ndarr
 def dynamic(experiment: Experiment, seeds: list[int]) -> tuple[int, Callable[..., Figures]]:
     pooled = []
     for seed in seeds:
-        preset = preset_named(experiment.preset)
-        whole = collapsed(read(experiment.data, seed=seed), inclusive=preset.collapse_inclusive)
+        preset = find_preset(experiment.preset)
+        whole = collapse_repeats(
+            read(experiment.data, seed=seed), inclusive=preset.collapse_inclusive
+        )
         cycles = Cycling.parse(DynamicExperiment(experiment.data).cycles).cut(whole)
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
         players = [Refitted(predictor) for predictor in predictors]

@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 
 from nextapp import directed
-from nextapp.crowd import crowd_from, crowd_of_vectors, learnt_crowd
-from nextapp.data import collapsed, synthetic
-from nextapp.evaluation.intervals import bootstrap_means, interval
+from nextapp.crowd import crowd_from, crowd_from_reports, crowd_of_vectors
+from nextapp.data import collapse_repeats, synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares, tally_reports
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.privacy import mechanism
 from nextapp.studies import crowd_rounds
 from nextapp.studies.coldstart import CUTOFFS, hit_rates, new_phones, worth_to
@@ -117,7 +117,7 @@ class Learnt:
         if epsilon is None:
             return crowd_from(values, 0.0)
         oracle = self.oracle(way, epsilon)
-        return learnt_crowd(oracle, oracle.estimate(values, size), size)
+        return crowd_from_reports(oracle, oracle.estimate(values, size), size)
 
     def own_crowds(self, size, epsilon, seed, phones):
         """The directed model's crowds with each phone's own p, from its first launches."""
@@ -144,7 +144,7 @@ def made(parameters, seed, size):
     shards = []
     for first in range(0, size, AT_ONCE):
         some = replace(parameters, phones=min(size, first + AT_ONCE))
-        log = collapsed(synthetic.make(some, seed, first))
+        log = collapse_repeats(synthetic.make(some, seed, first))
         starts = log.starts.astype(np.int64)
         shards.append(Fleet.of_histories(starts, log.app, log.n_apps, first))
     return Fleet.join(shards)

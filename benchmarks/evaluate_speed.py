@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nextapp.data import Split, read
-from nextapp.evaluation import Exam, exam, mark, preset_named
+from nextapp.evaluation import Exam, exam, find_preset, mark
 from nextapp.predictors import MFU, MRU, SR, Predictor, Question, SeqMF, Training, frozen
 
 RUNS = 5
@@ -121,7 +121,7 @@ def main() -> None:
 
     phones = math.ceil(options.launches / 1_350)
     log = read(f"synthetic:lsapp,phones={phones}", seed=0)
-    test = exam(log, Split.parse("fraction:0.2,0,0.8"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.2,0,0.8"), find_preset("paper"))
     seqmf = SeqMF(frozen(Training(dim=32)), seed=0)
     predictors: list[Predictor] = [MRU(), MFU(), SR(), seqmf]
     for predictor in predictors:

@@ -19,16 +19,18 @@ little it matters. It compiles anew for each, so it takes an hour.
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 
 import numpy as np
 
-from nextapp import compiled, predictor
-from nextapp.data import LaunchLog, Split, collapsed, read
-from nextapp.evaluation import Exam, exam, preset_named
+from nextapp import predictor
+from nextapp.data import LaunchLog, Split, collapse_repeats, read
+from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.revealing import ranks
 from nextapp.predictor import DEFAULT, Weights
 
@@ -37,27 +39,29 @@ SETS = ("changed", "opening", "repeated")
 SEED = 101  # of synthetic logs; figures are taken from other seeds
 PRIORS = (
     "FREQUENCY_PRIOR", "AFTER_PRIOR", "LONGER_PRIOR", "HOUR_PRIOR", "SINCE_PRIOR", "AGAIN_PRIOR",
-    "PLACE_PRIOR", "OWN_PRIOR", "OWN_PAIR_PRIOR", "LESSON_STEPS",
+    "PLACE_PRIOR", "OWN_PRIOR", "OWN_PAIR_PRIOR", "LESSON_STEPS", "TRUST_START",
+    "FIRST_TRUST_START", "MOST_GAIN",
 )  # fmt: skip
 FADES = (
     "FREQUENCY_FADE", "AFTER_FADE", "LONGER_FADE", "HOUR_FADE", "PLACE_FADE", "LESSON_FADE",
+    "TRUST_FADE",
 )  # fmt: skip
 
 
 def training_part(source: str) -> LaunchLog:
-    return Split.parse("fraction:0.8,0,0.2").cut(collapsed(read(source, seed=SEED))).history
+    return Split.parse("fraction:0.8,0,0.2").cut(collapse_repeats(read(source, seed=SEED))).history
 
 
 class Log:
     """The last quarter of a training part as an exam, ready to be taken many times."""
 
     def __init__(self, source: str) -> None:
-        from nextapp.predictors import NextApp, pooled
+        from nextapp.predictors import NextApp, pool_phones
         from nextapp.predictors.nextapp import crowd_cells, launch_streams
 
         split = Split.parse("fraction:0.75,0,0.25")
-        self.test: Exam = exam(training_part(source), split, preset_named("paper"))
-        model = NextApp(crowd=pooled)
+        self.test: Exam = exam(training_part(source), split, find_preset("paper"))
+        model = NextApp(crowd=pool_phones)
         model.fit(self.test.history)
         self.parts = []
         for chunk in self.test.chunks:
@@ -148,8 +152,8 @@ def fit(logs: list[Log], seconds: float) -> Weights:
 
 
 def with_constant(name: str, factor: float) -> None:
-    """Change a constant before anything is compiled; nothing of it is kept on disk."""
-    compiled.CACHE_FOLDER = None
+    """Change a constant before anything is compiled. The machine code on disk knows the old one, so
+    this needs a cache of its own: `constants` gives each run one (NUMBA_CACHE_DIR)."""
     old = getattr(predictor, name)
     new = 1.0 - (1.0 - old) * factor if name in FADES else old * factor
     setattr(predictor, name, new)
@@ -182,7 +186,9 @@ def main() -> None:
                 print(name, factor, flush=True)
                 command = [sys.executable, __file__, "one", *given.logs]
                 command += ["--constant", name, "--factor", str(factor)]
-                subprocess.run(command, check=True)
+                with tempfile.TemporaryDirectory() as cache:
+                    apart = {**os.environ, "NUMBA_CACHE_DIR": cache, "NUMBA_OPT": "1"}
+                    subprocess.run(command, check=True, env=apart)
 
 
 if __name__ == "__main__":

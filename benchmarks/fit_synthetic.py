@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 from nextapp.compiled import compiled
-from nextapp.data.cutting import Split, collapsed, session_starts
+from nextapp.data.cutting import Split, collapse_repeats, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import PRESETS, Parameters, make
 from nextapp.randomness import KeyedBits
@@ -71,7 +71,7 @@ HELD_OUT_SEEDS = range(3_000, 3_025)
 
 def rival_scores(log: LaunchLog, split: str) -> np.ndarray:
     """(5, 3): HR@1, HR@3, HR@5 of the rivals under the preset `authors`."""
-    parts = Split.parse(split).cut(collapsed(log, inclusive=True))
+    parts = Split.parse(split).cut(collapse_repeats(log, inclusive=True))
     past = parts.history
     known_user = np.bincount(past.user, minlength=log.n_users) > 0
     known_app = np.bincount(past.app, minlength=log.n_apps) > 0

@@ -4,13 +4,17 @@
     python benchmarks/fleet_speed.py step         # h, p and F against implicit's p, one thread
     python benchmarks/fleet_speed.py rounds       # 10^4 to 10^6 phones; one and two threads
     python benchmarks/fleet_speed.py peers        # a round of harmony against pfl and Flower
+    python benchmarks/fleet_speed.py make         # a million synthetic phones, and what they cost
+    python benchmarks/fleet_speed.py ray          # rounds on two Ray workers beside one process
 
-Best of several runs. The peers run in the same minute on the same machine, on the same fleet.
+Best of several runs; steps, on one thread, in seconds of the processor. The peers run in the same
+minute on the same machine, on the same fleet.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -33,12 +37,14 @@ HERE = Path(__file__).parent
 console = Console()
 
 
-def best_seconds(work: Callable[[], object], runs: int) -> float:
+def best_seconds(
+    work: Callable[[], object], runs: int, clock: Callable[[], float] = time.perf_counter
+) -> float:
     times = []
     for _ in range(runs):
-        start = time.perf_counter()
+        start = clock()
         work()
-        times.append(time.perf_counter() - start)
+        times.append(clock() - start)
     return min(times)
 
 
@@ -49,8 +55,7 @@ def broadcast_of(n_apps: int, d: int, alpha: float = 0.0) -> Broadcast:
 
 def fleet_of(n_phones: int, n_apps: int) -> Fleet:
     parameters = synthetic.fleet_parameters(n_phones, n_apps)
-    starts, apps = synthetic.histories(parameters, 0, 0, n_phones)
-    return Fleet.of_histories(starts, apps, n_apps)
+    return Fleet.of_synthetic(parameters, 0, 0, n_phones)
 
 
 def twenty_apps(n_phones: int, n_apps: int) -> Fleet:
@@ -96,10 +101,12 @@ def step() -> None:
                 app_vectors=broadcast.app_vectors,
             )
             for _ in range(3):
-                ours = max(ours, n_phones / best_seconds(work, 5))
+                ours = max(ours, n_phones / best_seconds(work, 7, time.process_time))
                 theirs = max(theirs, asked(peer, "implicit_users.py", file)["users_per_second"])
         table.add_row(str(d), f"{ours:,.0f}", f"{theirs:,.0f}", f"{ours / theirs:.2f}", f"{wanted}")
-    console.print("One thread, float32, 20 apps and 90 transitions a phone, α = .001")
+    console.print(
+        "One thread, processor time, float32, 20 apps and 90 transitions a phone, α = .001"
+    )
     console.print(table)
 
 
@@ -143,6 +150,63 @@ def rounds() -> None:
                 name, f"{n_phones:,}", str(threads), f"{seconds:.2f}",
                 f"{seconds / n_phones * 1e6:.2f}",
             )  # fmt: skip
+    console.print(table)
+
+
+def make() -> None:
+    fleet_of(2_001, 2_000)  # compiles
+    for n_phones in (100_000, 1_000_000):
+        wall, processor = time.perf_counter(), time.process_time()
+        fleet_of(n_phones, 2_000)
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        console.print(
+            f"{n_phones:,} phones made in {wall:.1f} s, {processor:.1f} s of a processor, on "
+            f"{os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}"
+        )
+
+
+def ray() -> None:
+    """Best of five rounds each, in turn; written to results/ray-two-workers.json."""
+    import ray as library
+
+    from nextapp.fleet.sharding import recipes
+    from nextapp.studies.on_ray import RayWorld
+    from nextapp.studies.simulation import LocalWorld, Settings
+
+    library.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    broadcast, results = broadcast_of(2_000, 16), {}
+    load = os.getloadavg()[0]
+    table = Table("phones", "one process, ms", "two Ray workers, ms", "ratio", box=None)
+    for n_phones in (1_000, 10_000, 100_000):
+        settings = Settings(
+            phones=n_phones, apps=2_000, dim=16, rounds=1, mechanism="harmony", seed=0,
+            epsilon=1.0, clip=0.05, shards=2,
+        )  # fmt: skip
+        shards = recipes(n_phones, 2, settings.parameters, 0)
+        made = settings.build_mechanism(0.05)
+        worlds = {
+            "process": LocalWorld(shards, n_phones, keep=True, empty=False),
+            "ray": RayWorld(shards, n_phones, keep=True, empty=False, workers=2),
+        }
+        best = dict.fromkeys(worlds, float("inf"))
+        for world in worlds.values():
+            world.play(broadcast, made, settings)  # makes the phones
+        for _ in range(5):
+            for name, world in worlds.items():
+                start = time.perf_counter()
+                world.play(broadcast, made, settings)
+                best[name] = min(best[name], time.perf_counter() - start)
+        for worker in worlds["ray"].workers:
+            library.kill(worker)
+        results[str(n_phones)] = {name: 1e3 * seconds for name, seconds in best.items()}
+        table.add_row(
+            f"{n_phones:,}", f"{1e3 * best['process']:.1f}", f"{1e3 * best['ray']:.1f}",
+            f"{best['process'] / best['ray']:.2f}",
+        )  # fmt: skip
+    library.shutdown()
+    found = {"cores": os.cpu_count(), "load": load, "harmony": results}
+    file = HERE / "results" / "ray-two-workers.json"
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     console.print(table)
 
 
@@ -213,7 +277,7 @@ def asked(python: Path, script: str, *arguments: object) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    parts = {"step": step, "rounds": rounds, "peers": peers}
+    parts = {"step": step, "rounds": rounds, "peers": peers, "make": make, "ray": ray}
     if len(sys.argv) != 2 or sys.argv[1] not in parts:
         sys.exit(__doc__)
     parts[sys.argv[1]]()

@@ -33,12 +33,13 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import single_process
+from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import Limits
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
+    "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**9, "minimum": 1,
     "deadline": 1e6, "dim": DIM,
 }  # fmt: skip
@@ -49,9 +50,9 @@ HEALTHY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 def serve(folder: Path) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     federation, _ = single_process.open_federation(folder, SETTINGS, apps, now=time.time())
-    opened = single_process.open_socket("127.0.0.1", 0)
+    opened = listening.open_socket("127.0.0.1", 0)
     print(opened.getsockname()[1], federation.vault.issue_code(uses=10, expires=1e12), flush=True)
-    single_process.serve(federation, Gateway(federation.vault, LIMITS), opened)
+    listening.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 
 def requests_of(token: str, report: bytes) -> list[bytes]:

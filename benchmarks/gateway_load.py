@@ -32,13 +32,14 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from nextapp.randomness import DeviceCoins
-from nextapp.server import single_process
+from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
 from nextapp.server.vault import Vault, token_hash
 from nextapp.wire import Report
 
 CONNECTIONS = 256
 SETTINGS = {
+    "learn": "seqmf",
     "mechanism": "codebook", "epsilon": 4.0, "clip": 1.0, "goal": 10**9, "minimum": 1,
     "deadline": 1e6,
 }  # fmt: skip
@@ -110,12 +111,12 @@ class Load:
         else:
             self.free.append(connection)
 
-    async def play(self, port: int, seconds: float) -> float:
+    async def play(self, port: int, seconds: float, n_connections: int = CONNECTIONS) -> float:
         """The seconds it took until everything was answered."""
         loop = asyncio.get_running_loop()
         self.going = True
         connections = []
-        for _ in range(CONNECTIONS):
+        for _ in range(n_connections):
             _, connection = await loop.create_connection(
                 lambda: Connection(self), "127.0.0.1", port
             )
@@ -124,7 +125,8 @@ class Load:
         if self.rate is None:
             for connection in connections:
                 self.idle(connection)
-            await asyncio.sleep(seconds)
+            while time.perf_counter() - start < seconds and any(each.busy for each in connections):
+                await asyncio.sleep(0.005)
             self.going = False
         else:
             self.free.extend(connections)
@@ -150,7 +152,7 @@ class Load:
 
 def run_gateway(folder: str, opened: socket.socket) -> None:
     federation, _ = single_process.open_federation(Path(folder), SETTINGS, None, now=time.time())
-    single_process.serve(federation, Gateway(federation.vault), opened)
+    listening.serve(federation, Gateway(federation.vault), opened)
 
 
 def run_bare(opened: socket.socket) -> None:
@@ -182,7 +184,7 @@ def measured(port: int, requests: list[bytes], rate: float | None, seconds: floa
 def enrolled(vault: Vault, tokens: list[bytes]) -> None:
     with vault._transaction() as write:
         write.executemany(
-            "INSERT INTO devices VALUES (?)", [(token_hash(token),) for token in tokens]
+            "INSERT INTO devices (hash) VALUES (?)", [(token_hash(token),) for token in tokens]
         )
 
 
@@ -206,7 +208,7 @@ def main() -> None:
         federation.vault.close()
         acknowledged = 0
         for name, target in (("gateway", run_gateway), ("bare", run_bare)):
-            opened = single_process.open_socket("127.0.0.1", 0)
+            opened = listening.open_socket("127.0.0.1", 0)
             arguments = (folder, opened) if name == "gateway" else (opened,)
             process = multiprocessing.get_context("fork").Process(
                 target=target, args=arguments, daemon=True

@@ -119,7 +119,7 @@ class Coalition:
             else:
                 first = TARGET * DIM
                 positions = sorted(first + (number * k + place) % DIM for place in range(k))
-            payload = self.made._fields.packed(positions, [int(signs[at]) for at in positions])
+            payload = self.made._fields.pack(positions, [int(signs[at]) for at in positions])
             reports.append(Report(self.made.name, round, payload))
         return reports
 
@@ -132,7 +132,7 @@ class Outcome:
 
 def length(core: PhoneCore, broadcast: Broadcast, made: Mechanism) -> float:
     core.update(broadcast)
-    return float(np.linalg.norm(made.clipped(core.gradient())))
+    return float(np.linalg.norm(made.apply_clip(core.gradient())))
 
 
 def clip_of(name: str, some: list[PhoneCore], broadcast: Broadcast) -> float:

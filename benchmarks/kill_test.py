@@ -27,7 +27,7 @@ import numpy as np
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
-from nextapp.server import single_process
+from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import Limits
 from nextapp.server.vault import Vault
@@ -36,6 +36,7 @@ from nextapp.wire import Report, unpack
 N_APPS, DIM, RATE, LAM = 30, 4, 0.01, 0.3
 PHONES = 30  # of each process
 SETTINGS = {
+    "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": PHONES, "minimum": 5,
     "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
@@ -50,9 +51,9 @@ def serve(folder: Path, port: int) -> None:
         federation, _ = single_process.open_federation(
             folder, SETTINGS, apps if new else None, now=time.time()
         )
-        opened = single_process.open_socket("127.0.0.1", port)
+        opened = listening.open_socket("127.0.0.1", port)
         print(opened.getsockname()[1], flush=True)
-        single_process.serve(federation, Gateway(federation.vault, LIMITS), opened)
+        listening.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 
 class Recorded(Client):

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 from nextapp.data import Split, read
-from nextapp.evaluation import exam, preset_named
+from nextapp.evaluation import exam, find_preset
 from nextapp.predictor import Habits
 from nextapp.predictors import NextApp
 from nextapp.wire import Crowd
@@ -104,7 +104,7 @@ def main() -> None:
         f"read in {1e3 * (end - middle):.1f} ms"
     )
     log = read("synthetic:phones=40,apps=30,days=30,installed=30", seed=0)
-    test = exam(log, Split.parse("fraction:0.5,0,0.5"), preset_named("paper"))
+    test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
     predictor = NextApp()
     predictor.fit(test.history)
     questions = [chunk.questions for chunk in test.chunks]

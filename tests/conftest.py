@@ -8,6 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+try:
+    from hypothesis import settings
+except ModuleNotFoundError:  # the light tests have NumPy alone
+    pass
+else:
+    settings.register_profile("nextapp", deadline=None)  # a busy machine is no fault of the code
+    settings.load_profile("nextapp")
+
 SWEEPS = (  # statistical tests of minutes: make sweeps
     "audit/test_planted_bugs.py",
     "audit/test_replay.py",

@@ -23,6 +23,7 @@ PHONE = (
     "nextapp.predictor",
     "nextapp.randomness",
     "nextapp.privacy",
+    "nextapp.data.importers",
     "nextapp.phone.core",
     "nextapp.learners",
     "nextapp.crowd",

@@ -1,0 +1,130 @@
+"""For whom the predictor is worse: HR@1 by number of launches, number of apps, share of repeats.
+
+    python benchmarks/for_whom.py FOLDER            # android-a, epm, reality-a, schonlau .csv.gz
+    python benchmarks/for_whom.py my-log.csv --groups 2
+
+Users of a log are cut into groups of equal size by a number of the part that is learnt from:
+launches, apps, or the share of launches that repeat the one before. For every group: HR@1 of
+nextapp and of the best simple rival of the whole log, and how far nextapp is ahead, means over
+users with 95 % intervals over users. Preset honest, split fraction:0.8,0,0.2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nextapp.data import LaunchLog, Split, read
+from nextapp.evaluation import evaluate, exam, find_preset
+from nextapp.intervals import bootstrap_means, interval
+from nextapp.studies.settings import Experiment
+
+RIVALS = ("mru", "mfu", "sr", "sr-od")
+SPLIT = "fraction:0.8,0,0.2"
+
+
+def traits(history: LaunchLog, users: np.ndarray) -> dict[str, np.ndarray]:
+    """What the groups are cut by, one value per test user."""
+    launches: list[float] = []
+    apps: list[float] = []
+    again: list[float] = []
+    starts = history.starts
+    for user in users.tolist():
+        own = history.app[starts[user] : starts[user + 1]]
+        launches.append(len(own))
+        apps.append(len(np.unique(own)))
+        again.append(float((own[1:] == own[:-1]).mean()) if len(own) > 1 else 0.0)
+    return {
+        "launches learnt from": np.array(launches),
+        "apps": np.array(apps),
+        "share of repeats": np.array(again),
+    }
+
+
+def measured(values: np.ndarray, seed: int) -> list[float]:
+    low, high = interval(bootstrap_means(values[:, None], seed))
+    return [float(values.mean()), float(low[0]), float(high[0])]
+
+
+def last_less_first(
+    values: np.ndarray, first: np.ndarray, last: np.ndarray, seed: int
+) -> list[float]:
+    """The mean of the last group less that of the first; the groups are drawn independently."""
+    drawn = [
+        bootstrap_means(values[part][:, None], seed + number)[:, 0]
+        for number, part in enumerate((first, last))
+    ]
+    low, high = interval(drawn[1] - drawn[0])
+    return [float(values[last].mean() - values[first].mean()), float(low), float(high)]
+
+
+def groups(source: str, n_groups: int, seed: int) -> dict[str, Any]:
+    log = read(source, seed=seed)
+    asked = exam(log, Split.parse(SPLIT), find_preset("honest"))
+    names = (*RIVALS, "nextapp", "nextapp-alone")
+    found = evaluate(asked, Experiment(source, models=names).predictors(), seed=seed)
+    hits = {mark.name: mark.by_user[:, 0] for mark in found.marks}  # HR@1
+    rival = max(RIVALS, key=lambda name: hits[name].mean())
+    rows = []
+    gaps = {}
+    for trait, values in traits(asked.history, asked.users).items():
+        order = np.argsort(values, kind="stable")
+        parts = np.array_split(order, n_groups)
+        gaps[trait] = last_less_first(hits["nextapp"], parts[0], parts[-1], seed)
+        for number, part in enumerate(parts):
+            rows.append(
+                {
+                    "trait": trait,
+                    "group": number + 1,
+                    "from": float(values[part].min()),
+                    "to": float(values[part].max()),
+                    "n_users": len(part),
+                    "nextapp": measured(hits["nextapp"][part], seed),
+                    "alone": measured(hits["nextapp-alone"][part], seed),
+                    "rival": measured(hits[rival][part], seed),
+                    "ahead": measured((hits["nextapp"] - hits[rival])[part], seed),
+                }
+            )
+    worse = {
+        name: float((hits["nextapp"] < hits[name]).mean()) for name in (rival, "nextapp-alone")
+    }
+    spread = np.quantile(hits["nextapp"], [0.0, 0.1, 0.5, 0.9, 1.0]).tolist()
+    return {"n_users": len(asked.users), "rival": rival, "rows": rows,
+            "last_less_first": gaps, "worse_than": worse,
+            "quantiles": spread}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--groups", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    files = sorted(given.data.glob("*.csv*")) if given.data.is_dir() else [given.data]
+    everything = {}
+    for file in files:
+        name = file.name.split(".")[0]
+        result = groups(str(file), given.groups, given.seed)
+        everything[name] = result
+        print(f"\n{name}: {result['n_users']} users; best simple rival in HR@1: {result['rival']}")
+        print(f"users for whom nextapp is below: {result['worse_than']}")
+        print(f"HR@1 of single users, quantiles 0 .1 .5 .9 1: {result['quantiles']}")
+        for trait, (mean, low, high) in result["last_less_first"].items():
+            print(f"{trait}, last group less first: {mean:+.3f} ({low:+.3f} to {high:+.3f})")
+        for row in result["rows"]:
+            cells = " ".join(
+                f"{key} {row[key][0]:.3f} ({row[key][1]:.3f} to {row[key][2]:.3f})"
+                for key in ("nextapp", "alone", "rival", "ahead")
+            )
+            print(f"{row['trait']} {row['from']:g}-{row['to']:g} ({row['n_users']}) {cells}")
+    if given.json:
+        given.json.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
