@@ -6,6 +6,7 @@ which `make gpu-test` sets, the same tests run on a card.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -452,3 +453,22 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
         check_device("gpu")
     with pytest.raises(ValueError, match="unknown device 'tpu'"):
         check_device("tpu")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--phones", "1000000"],
+        ["simulate", "--phones", "1000", "--curve", "1000,1000000"],
+        ["privacy", "phones-needed", "--epsilon", "1"],
+        ["coldstart", "synthetic:fleet,phones=1000000", "--mode", "exact"],
+    ],
+)
+def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):
+    testing = pytest.importorskip("typer.testing")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    first_card.cache_clear()
+    app = importlib.import_module("nextapp.cli.commands").app
+    out = testing.CliRunner().invoke(app, [*arguments, "--device", "gpu"])
+    assert out.exit_code == 1
+    assert out.output == "error device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"
