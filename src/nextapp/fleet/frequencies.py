@@ -1,4 +1,4 @@
-"""Reports of shares by a whole fleet, as `Device.report` draws them, and the true mean of shares.
+"""Reports of shares by a whole fleet, as `PhoneCore.draw_report` draws them; their true mean.
 
 Every phone plays its own bits, ``KeyedBits(seed, phone, round, "report")``, so a report is that of
 the phone alone, in a shard, in any order. A report costs a walk over the phone's transitions: no
@@ -187,7 +187,7 @@ def _cell(
 
 @compiled
 def _even(point: int, place: int) -> int:
-    """`Hadamard._favoured`."""
+    """`Hadamard._favoured_output`."""
     row = point + 1
     top = 0
     while row >> (top + 1):
@@ -202,7 +202,7 @@ def _even(point: int, place: int) -> int:
 
 @compiled
 def _orthogonal(point: int, place: int, q: int, v: Longs, u: Longs) -> int:
-    """`Subset._favoured`; v and u have room for a vector."""
+    """`Subset._favoured_output`; v and u have room for a vector."""
     t = len(v)
     lead = _vector(point, q, v)
     _vector(place, q, u[1:])

@@ -81,7 +81,7 @@ class Batch:
         return len(self.phones)
 
     def reports(self) -> list[Report]:
-        """One `Report` a phone, as a `Device` sends it; ``phones`` has their numbers."""
+        """One `Report` a phone, as a phone sends it; ``phones`` has their numbers."""
         return [
             Report(self.mechanism, self.round, payload)
             for block in self.blocks
@@ -129,7 +129,7 @@ def encode_reports(
 ) -> Batch:
     """The reports of the phones in `reporting`, each drawn with the phone's own bits.
 
-    They are those of ``Device.report`` with ``KeyedBits(seed, phone, round, "report")``.
+    They are those of `PhoneCore.draw_report` with ``KeyedBits(seed, phone, round, "report")``.
 
     Parameters
     ----------

@@ -391,7 +391,7 @@ class CrowdLearner(Learner):
         if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):
             raise ValueError(
                 f"the learner was saved with the requests {words['requests']}, not "
-                f"{json.dumps(asdict(requests))}: give the same ones, or `continued` by others."
+                f"{json.dumps(asdict(requests))}: give the same ones, and `continue_with` others."
             )
         catalogue: Sequence[str] | Buckets = tuple(json.loads(words["apps"]))
         if "slots" in tensors:

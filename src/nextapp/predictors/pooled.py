@@ -97,7 +97,7 @@ class OtherPhones(NamedTuple):
 class Pooled:
     """The counts of all phones of a log; `others` is what one of them is told.
 
-    The counterpart of what `nextapp.crowd.CrowdLearner` learns from private reports: each phone
+    The counterpart of what `nextapp.learners.CrowdLearner` learns from private reports: each phone
     counts the same, by the share of its transitions that are j→i and of its launches that are of i.
     What comes after two apps is counted by launches; without ``pairs`` it is left out.
     """
