@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -167,7 +166,7 @@ def audit(
                         name=name,
                         epsilon=epsilon,
                         effort=replay.QUICK if quick else replay.DEFAULT,
-                        progress=functools.partial(report, name),
+                        progress=report,
                     )
                 )
         screen.out.print(_audit_table(found).terminal(tight=True))
@@ -284,13 +283,7 @@ def attack(
                     for n_reports in sorted({1, reports})
                     for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
                 ]
-                found[name] += attacks.informed_attack(
-                    each,
-                    fleet,
-                    reports,
-                    seed,
-                    progress=functools.partial(report, name),
-                )
+                found[name] += attacks.informed_attack(each, fleet, reports, seed, progress=report)
         for n_reports in sorted({1, reports}):
             screen.out.print(_leaks(found, n_reports).terminal(tight=True))
             screen.out.print()

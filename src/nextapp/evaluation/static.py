@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
@@ -18,6 +18,7 @@ from nextapp.evaluation.revealing import Chunk, Exam, ranks
 from nextapp.evaluation.tables import figures_table
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
+from nextapp.progress import Progress, silent
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
@@ -163,15 +164,15 @@ def evaluate(
     exam: Exam,
     predictors: Sequence[Predictor],
     seed: int,
-    announce: Callable[[str], None] = lambda name: None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Fit each predictor on the exam's history and measure its predictions.
 
-    `announce` is called with the name of each predictor before it is fitted.
+    `progress` is told of each predictor before it is fitted.
     """
     marks = []
     for predictor in predictors:
-        announce(predictor.name)
+        progress(predictor.name, 0, 0)
         start = time.perf_counter()
         predictor.fit(exam.history)
         middle = time.perf_counter()
