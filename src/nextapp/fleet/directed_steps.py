@@ -17,9 +17,9 @@ import numpy as np
 
 from nextapp.compiled import fast
 from nextapp.directed import NEWTON_STEPS
-from nextapp.fleet.columns import Ints, Mask
+from nextapp.fleet.columns import Columns, Ints, Mask
 from nextapp.fleet.gradients import Gradients
-from nextapp.fleet.stepping import Columns, most_apps
+from nextapp.fleet.stepping import most_apps
 from nextapp.wire import Broadcast, Floats
 
 _STEPS = NEWTON_STEPS

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, stream, word
-from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT
 from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.frequency import GRID
@@ -23,8 +23,6 @@ from nextapp.privacy.packing import pack_fields, width
 from nextapp.privacy.subset import Subset
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
-
-Columns = tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints]
 
 
 def tally_reports(
@@ -67,7 +65,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
     if len(fleet) == 0:
         raise ValueError("a mean needs at least one phone.")
     total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(share_columns(fleet), popularity, total)
+    _add_shares(fleet.columns, popularity, total)
     return total / len(fleet)
 
 
@@ -95,7 +93,7 @@ def _draw_outputs(
         [oracle.n_apps, oracle.D, oracle.scattering, oracle.n_blocks, oracle.block,
          oracle.n_favoured, oracle.n_outputs, *geometry], np.int64,
     )  # fmt: skip
-    columns = share_columns(fleet)
+    columns = fleet.columns
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     threshold = np.uint64(oracle.threshold)
 
@@ -112,14 +110,6 @@ def check_shares_of(fleet: Fleet, mechanism: Mechanism) -> None:
             f"{mechanism.name} was made for shares of {(mechanism.n_apps, mechanism.d)}, those of "
             f"the fleet are {(fleet.n_apps, fleet.n_apps + 1)}: make one for the catalogue at hand."
         )
-
-
-def share_columns(fleet: Fleet) -> Columns:
-    """What `nextapp.shares` counts, as compiled loops take it."""
-    return (
-        fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts, fleet.previous,
-        fleet.following, fleet.times,
-    )  # fmt: skip
 
 
 _GRID = float(GRID)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nextapp.compiled import fast
-from nextapp.fleet.columns import Ints, Longs, Mask
-from nextapp.fleet.stepping import Columns, Desk, Terms, desk, most_apps, prepare, slope, solve
+from nextapp.fleet.columns import Columns, Ints, Longs, Mask
+from nextapp.fleet.stepping import Desk, Terms, desk, most_apps, prepare, slope, solve
 from nextapp.wire import Floats
 
 BALLS = {"none": 0, "linf": 1, "l1": 2, "l2": 3}

@@ -36,7 +36,7 @@ from nextapp.fleet.piecewise import PiecewiseEncoder
 from nextapp.fleet.privunit import PrivUnitEncoder, PrivUnitSeedEncoder
 from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
 from nextapp.fleet.simhash import SimHashEncoder
-from nextapp.fleet.stepping import columns, terms
+from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import sum_law
 from nextapp.fleet.walsh import WalshEncoder
 from nextapp.privacy import FrequencyMechanism, Mechanism
@@ -158,8 +158,8 @@ def encode_reports(
     ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
     blocks = [block for blocks in ranges or [work(0, 0)] for block in blocks]
     phones = np.concatenate([numbers for numbers, _ in blocks]) + fleet.first_phone
-    columns_ = [arrays for _, arrays in blocks]
-    return Batch(phones, columns_, encoder, mechanism.name, broadcast.round)
+    arrays = [arrays for _, arrays in blocks]
+    return Batch(phones, arrays, encoder, mechanism.name, broadcast.round)
 
 
 def sum_reports(
@@ -224,9 +224,9 @@ def _block_gradients(
     dtype: npt.DTypeLike,
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
-    columns_ = columns(fleet)
     step: Any
     terms_: Any
+    columns = fleet.columns
     if model == "directed":
         step, terms_ = directed_gradients, directed_terms(broadcast)
     else:
@@ -235,7 +235,7 @@ def _block_gradients(
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 
     def work(first: int, last: int) -> tuple[Gradients, float]:
-        x, loss = step(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
+        x, loss = step(first, last, columns, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
             raise ValueError(

@@ -18,8 +18,8 @@ import numpy as np
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, normal, stream
 from nextapp.fleet.codewords import whole_table
-from nextapp.fleet.columns import Fleet, Ints, Longs, Mask
-from nextapp.fleet.frequencies import Columns, check_shares_of, share_columns
+from nextapp.fleet.columns import Columns, Fleet, Ints, Longs, Mask
+from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean_of
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import check_clip
@@ -35,7 +35,7 @@ def mean_vector(fleet: Fleet, clip: float = 1.0, *, reporting: Mask | None = Non
     """(n_apps, n_apps + 1): the mean of the phones' clipped vectors, with no privacy at all."""
     mask = _mask(fleet, reporting)
     total = np.zeros(fleet.n_apps * (fleet.n_apps + 1))
-    _add_vectors(share_columns(fleet), mask, check_clip(clip), fleet.n_apps + 1, total)
+    _add_vectors(fleet.columns, mask, check_clip(clip), fleet.n_apps + 1, total)
     return clip / _count(mask) * total.reshape(fleet.n_apps, -1)
 
 
@@ -59,9 +59,8 @@ def draw_estimate(
     law, scale = lean_of(mechanism)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     _draw_own_cells(
-        share_columns(fleet), mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total,
-        owners,
-    )  # fmt: skip
+        fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total, owners
+    )
     rest = KeyedBits(seed, round=round, purpose=REST).generator().standard_normal(mechanism.D)
     rest *= np.sqrt(n_reports - owners)
     total += rest

@@ -16,9 +16,9 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, philox, stream, word
 from nextapp.fleet.codebook import among_best
 from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
-from nextapp.fleet.columns import Fleet, Longs, Mask, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
-from nextapp.fleet.frequencies import Columns, check_shares_of, share_columns
+from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
 from nextapp.fleet.transition_vectors import transition_vector
 from nextapp.privacy.mechanism import Tally
@@ -108,7 +108,7 @@ def _draw_transitions(
     m = mechanism
     mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
     seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
-    columns, at = share_columns(fleet), scatter_table(m)
+    columns, at = fleet.columns, scatter_table(m)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
 
     def work(first: int, last: int) -> None:
