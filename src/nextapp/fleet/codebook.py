@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import below, stream, word
+from nextapp.compiled_bits import below, word
 from nextapp.fleet.codewords import SeededEncoder, add_vectors, align, clear, fill, room
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State
+from nextapp.fleet.encoder import Arrays, Round, State, report_bits
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codebook import Codebook
 from nextapp.randomness import Words, purpose_word
@@ -39,8 +39,7 @@ def _indices(
     seeds, chosen = np.empty(n, np.uint64), np.empty(n, np.int64)
     grid, groups, s = room(r.Q.size, m)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         seeds[i], coin = word(bits), word(bits)
         if coin < threshold:
             n_groups_in = fill(x, i, r.Q, grid, groups)

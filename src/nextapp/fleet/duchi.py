@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import Arrays, Round, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
@@ -56,8 +56,7 @@ def _corners(x: Gradients, r: Round, threshold: Any) -> Words:
     dense = np.zeros(size)
     last = ~np.uint64(0) >> np.uint64(n_words * _SIGNS - size)  # the signs of the last word
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         spread_out(x, i, r.Q, dense)
         v[:] = 0
         for j in range(size):

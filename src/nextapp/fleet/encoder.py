@@ -10,10 +10,12 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
-from nextapp.randomness import purpose_word
+from nextapp.randomness import Words, purpose_word
 from nextapp.wire import Floats
 
 Arrays = Sequence[Any]
@@ -69,6 +71,12 @@ def _join(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDA
         return mine
     joined: npt.NDArray[Any] = np.maximum(mine, other) if name == LARGEST else mine + other
     return joined
+
+
+@compiled
+def report_bits(x: Gradients, i: int, r: Round) -> Words:
+    """``KeyedBits(seed, phone, round, "report")`` of the phone in row i of a block."""
+    return stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
 
 
 class Side(Protocol):

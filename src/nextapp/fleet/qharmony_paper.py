@@ -10,10 +10,10 @@ import math
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct
-from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import LARGEST, Arrays, Encoder, Round, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, background, entry, taste
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.packing import SignedPositions
@@ -67,8 +67,7 @@ def _signs_as_printed(
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     largest = np.empty(n)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         f_max = unit * _largest_entry(x, i, r.Q)
         largest[i] = f_max
         distinct(bits, r.Q.size, positions[i])

@@ -17,7 +17,7 @@ from nextapp.compiled_bits import Key, below, philox, stream, word
 from nextapp.fleet.codebook import among_best
 from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
 from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder, report_bits
 from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
 from nextapp.fleet.transition_vectors import transition_vector
@@ -139,7 +139,7 @@ def _of_gradients(
     s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
     entries = np.zeros(r.Q.size)
     for i in range(n_reports):
-        bits = stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
+        bits = report_bits(x, i, r)
         seeds[i], coin = word(bits), word(bits)
         if coin >= threshold:
             chosen[i] = below(bits, m)
