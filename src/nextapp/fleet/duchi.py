@@ -12,7 +12,7 @@ import numpy as np
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs
-from nextapp.fleet.encoder import Arrays, Round, State, TallyEncoder, report_bits
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
@@ -31,7 +31,7 @@ class DuchiEncoder(TallyEncoder[Duchi]):
         self.mechanism = mechanism
         self.payload_bytes = (mechanism.D + 7) // 8
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_corners(x, r, np.uint64(W - self.mechanism.floor))]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
@@ -48,7 +48,7 @@ class DuchiEncoder(TallyEncoder[Duchi]):
 
 
 @compiled
-def _corners(x: Gradients, r: Round, threshold: Any) -> Words:
+def _corners(x: Gradients, r: ShardRound, threshold: Any) -> Words:
     n, size = len(x.phones), r.Q.size
     n_words = (size + _SIGNS - 1) // _SIGNS
     corners = np.empty((n, n_words), np.uint64)

@@ -13,7 +13,7 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import Arrays, Round, State, TallyEncoder, report_bits
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.mechanism import Tally
@@ -29,7 +29,7 @@ class HarmonyEncoder(TallyEncoder[Harmony]):
         self._fields = SignedPositions(mechanism.k, mechanism.D)
         self.payload_bytes = self._fields.n_bytes
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
 
     def empty(self) -> State:
@@ -74,7 +74,7 @@ def count_signs(positions: Any, positive: Any, n_positive: Any, n_negative: Any)
 
 
 @compiled
-def _signs_of_entries(x: Gradients, r: Round, k: int, floor: Any) -> tuple[Longs, Mask]:
+def _signs_of_entries(x: Gradients, r: ShardRound, k: int, floor: Any) -> tuple[Longs, Mask]:
     n = len(x.phones)
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     for i in range(n):

@@ -14,7 +14,7 @@ from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import Arrays, Round, State, TallyEncoder, report_bits
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
@@ -33,7 +33,7 @@ class KashinEncoder(TallyEncoder[Kashin]):
         self._fields = SignedPositions(mechanism.b, mechanism.N)
         self.payload_bytes = self._fields.n_bytes
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         rows, signs = m._rows.astype(np.int64), m._signs
         return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
@@ -54,7 +54,7 @@ class KashinEncoder(TallyEncoder[Kashin]):
 @compiled
 def _signs_of_coefficients(
     x: Gradients,
-    r: Round,
+    r: ShardRound,
     rows: Longs,
     signs: Floats,
     N: int,

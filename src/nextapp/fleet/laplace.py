@@ -10,7 +10,7 @@ import numpy as np
 from nextapp.compiled import compiled
 from nextapp.fleet.dense_reports import DenseEncoder
 from nextapp.fleet.draws import inside
-from nextapp.fleet.encoder import Arrays, Round, Totals, report_bits
+from nextapp.fleet.encoder import Arrays, ShardRound, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.laplace import Laplace
 from nextapp.wire import Floats
@@ -22,7 +22,7 @@ class LaplaceEncoder(DenseEncoder[Laplace]):
     def __init__(self, mechanism: Laplace) -> None:
         super().__init__(mechanism, mechanism.D)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_noisy_entries(x, r, self.mechanism.scale)]
 
     def mean(self, totals: Totals) -> Floats:
@@ -31,7 +31,7 @@ class LaplaceEncoder(DenseEncoder[Laplace]):
 
 
 @compiled
-def _noisy_entries(x: Gradients, r: Round, scale: float) -> Any:
+def _noisy_entries(x: Gradients, r: ShardRound, scale: float) -> Any:
     n, size = len(x.phones), r.Q.size
     noisy = np.empty((n, size), np.float32)
     dense = np.zeros(size)

@@ -10,7 +10,7 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import inside, is_positive
-from nextapp.fleet.encoder import Arrays, Encoder, Round, State, Totals, report_bits
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.packing import n_bytes, pack_fields, width
@@ -28,7 +28,7 @@ class PiecewiseEncoder(Encoder):
         self._widths = [width(mechanism.D)] + [1] * self.marks
         self.payload_bytes = n_bytes(self._widths) + 4
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         law = self.mechanism.law
         return one_value(x, r, law.A, law.inside, law.largest, False, np.uint64(0), np.uint64(0))
 
@@ -55,7 +55,7 @@ class PiecewiseEncoder(Encoder):
 @compiled
 def one_value(
     x: Gradients,
-    r: Round,
+    r: ShardRound,
     A: float,
     share: float,
     largest: float,

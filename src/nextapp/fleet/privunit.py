@@ -16,7 +16,7 @@ from nextapp.fleet.codewords import VectorEncoder, add_vectors, align, clear, fi
 from nextapp.fleet.columns import Ints
 from nextapp.fleet.dense_reports import DenseEncoder
 from nextapp.fleet.draws import inside, normal_quantile
-from nextapp.fleet.encoder import Arrays, Round, State, Totals, report_bits
+from nextapp.fleet.encoder import Arrays, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.randomness import Words
@@ -31,7 +31,7 @@ class PrivUnitEncoder(DenseEncoder[PrivUnit]):
     def __init__(self, mechanism: PrivUnit) -> None:
         super().__init__(mechanism, mechanism.D + 1)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_leaning_vectors(x, r, self.mechanism.q, self.mechanism._Z)]
 
     def mean(self, totals: Totals) -> Floats:
@@ -45,7 +45,7 @@ class PrivUnitSeedEncoder(VectorEncoder[PrivUnit]):
 
     payload_bytes = 16
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         least = m.gamma * _SCORE_UNIT
         return _seeds(x, r, self._table, least, np.uint64(m._elsewhere))
@@ -59,7 +59,7 @@ class PrivUnitSeedEncoder(VectorEncoder[PrivUnit]):
 
 
 @compiled
-def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
+def _leaning_vectors(x: Gradients, r: ShardRound, q: float, Z: float) -> Any:
     n, size = len(x.phones), r.Q.size + 1
     half = (size + 1) // 2
     leaning = np.empty((n, size), np.float32)
@@ -86,7 +86,7 @@ def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
 
 @compiled
 def _seeds(
-    x: Gradients, r: Round, entries: Ints, least: float, elsewhere: Any
+    x: Gradients, r: ShardRound, entries: Ints, least: float, elsewhere: Any
 ) -> tuple[Words, Words]:
     n = len(x.phones)
     low, high = np.empty(n, np.uint64), np.empty(n, np.uint64)

@@ -25,7 +25,7 @@ from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.fleet.directed_steps import directed_gradients
 from nextapp.fleet.directed_steps import terms as directed_terms
 from nextapp.fleet.duchi import DuchiEncoder
-from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
 from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
 from nextapp.fleet.harmony import HarmonyEncoder
 from nextapp.fleet.hybrid import HybridEncoder
@@ -272,10 +272,10 @@ def cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     return pairwise([first, *range(first + size, last, size), last])
 
 
-def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> Round:
+def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
-    return Round(
+    return ShardRound(
         np.ascontiguousarray(broadcast.app_vectors),
         np.ascontiguousarray(broadcast.gram),
         np.uint64(seed),

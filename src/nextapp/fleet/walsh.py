@@ -17,7 +17,7 @@ from nextapp.compiled_bits import Key, below, philox, stream, word
 from nextapp.fleet.codebook import among_best
 from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
 from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder, report_bits
+from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
 from nextapp.fleet.transition_vectors import transition_vector
@@ -43,7 +43,7 @@ class WalshEncoder(TallyEncoder[Walsh]):
         self.payload_bytes = 8 + (mechanism.b + 7) // 8
         self._places = scatter_table(mechanism)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         return _of_gradients(x, r, self._places, m.n, m.m, m.k, np.uint64(m.threshold))
 
@@ -130,7 +130,7 @@ def scatter_table(mechanism: Walsh) -> Longs:
 
 @compiled
 def _of_gradients(
-    x: Gradients, r: Round, at: Longs, n: int, m: int, k: int, threshold: Any
+    x: Gradients, r: ShardRound, at: Longs, n: int, m: int, k: int, threshold: Any
 ) -> tuple[Words, Longs]:
     n_apps, d = r.Q.shape
     n_reports = len(x.phones)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
-from nextapp.fleet.encoder import REPORT, Round, Side, State
+from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
 from nextapp.fleet.gradients import BALLS, Gradients
@@ -503,7 +503,7 @@ def _true_sum(
 
 
 def _draw_positions(
-    fleet: ResidentFleet, order: Order, mechanism: Harmony, r: Round
+    fleet: ResidentFleet, order: Order, mechanism: Harmony, r: ShardRound
 ) -> tuple[Any, Any]:
     """Positions (n, k) and the words of their signs."""
     xp, n, k = fleet.card.xp, order.n, mechanism.k
@@ -539,7 +539,7 @@ def _lean(
     order: Order,
     step: Step,
     side: SumOfLeaning,
-    r: Round,
+    r: ShardRound,
     kind: np.dtype[Any],
 ) -> State:
     """`nextapp.fleet.sum_law.Drawn` for α = 0: what is drawn phone by phone."""
@@ -566,7 +566,7 @@ def _on_processor(
     broadcast: Broadcast,
     mechanism: Mechanism,
     side: Side,
-    r: Round,
+    r: ShardRound,
     mode: str,
 ) -> Sums:
     """The reports of gradients that were made on the card."""
