@@ -29,7 +29,7 @@ class DuchiEncoder(TallyEncoder[Duchi]):
 
     def __init__(self, mechanism: Duchi) -> None:
         self.mechanism = mechanism
-        self.payload_bytes = (mechanism.D + 7) // 8
+        self.payload_bytes = mechanism.payload_bytes
 
     def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_corners(x, r, np.uint64(W - self.mechanism.floor))]

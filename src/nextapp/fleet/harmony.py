@@ -27,7 +27,7 @@ class HarmonyEncoder(TallyEncoder[Harmony]):
     def __init__(self, mechanism: Harmony) -> None:
         self.mechanism = mechanism
         self._fields = SignedPositions(mechanism.k, mechanism.D)
-        self.payload_bytes = self._fields.n_bytes
+        self.payload_bytes = mechanism.payload_bytes
 
     def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))

@@ -31,7 +31,7 @@ class KashinEncoder(TallyEncoder[Kashin]):
     def __init__(self, mechanism: Kashin) -> None:
         self.mechanism = mechanism
         self._fields = SignedPositions(mechanism.b, mechanism.N)
-        self.payload_bytes = self._fields.n_bytes
+        self.payload_bytes = mechanism.payload_bytes
 
     def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism

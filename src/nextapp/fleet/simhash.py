@@ -33,7 +33,9 @@ class SimHashEncoder(SeededEncoder[SimHash]):
 
 
 @compiled
-def _hashes(x: Gradients, r: ShardRound, entries: Ints, b: int, threshold: Any) -> tuple[Words, Longs]:
+def _hashes(
+    x: Gradients, r: ShardRound, entries: Ints, b: int, threshold: Any
+) -> tuple[Words, Longs]:
     n = len(x.phones)
     seeds, values = np.empty(n, np.uint64), np.zeros(n, np.int64)
     grid, groups, s = room(r.Q.size, b)

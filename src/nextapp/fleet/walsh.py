@@ -40,7 +40,7 @@ class WalshEncoder(TallyEncoder[Walsh]):
 
     def __init__(self, mechanism: Walsh) -> None:
         self.mechanism = mechanism
-        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self.payload_bytes = mechanism.payload_bytes
         self._places = scatter_table(mechanism)
 
     def encode(self, x: Gradients, r: ShardRound) -> Arrays:
@@ -58,7 +58,7 @@ class WalshEncoder(TallyEncoder[Walsh]):
         return state["counts"]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism.b)
+        return seeded_payloads(reports, self.mechanism)
 
 
 def tally_transitions(
@@ -91,7 +91,7 @@ def encode_transitions(
     They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
     """
     drawn = _draw_transitions(fleet, mechanism, seed, round, reporting, threads)
-    payloads = seeded_payloads(drawn, mechanism.b)
+    payloads = seeded_payloads(drawn, mechanism)
     return [Report(mechanism.name, round, payload) for payload in payloads]
 
 

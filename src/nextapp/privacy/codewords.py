@@ -50,6 +50,11 @@ def table() -> Floats:
     return entries
 
 
+def check_size(D: int) -> None:
+    if D > LARGEST_D:
+        raise ValueError(f"n_apps·d must be at most 2^24 for exact inner products, got {D}.")
+
+
 def n_groups(D: int) -> int:
     """Number of groups of 16 for D entries and the one that completes the norm."""
     return D // GROUP + 1

@@ -13,12 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
+from nextapp.privacy.codewords import (
+    UNIT,
+    Stream,
+    alignments,
+    check_size,
+    sum_of_vectors,
+    unit_vector,
+)
 from nextapp.privacy.exact import W, check_epsilon, exp_from_below
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Mechanism, Tally, check_tally
 from nextapp.privacy.reals import as_floats, uniform
-from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report
 
