@@ -171,7 +171,7 @@ class PhoneCore:
         """The latest launches that the habits do not know yet."""
         return len(self._unlearnt)
 
-    def learn(self) -> None:
+    def teach_habits(self) -> None:
         """Let the habits learn from the launches that they do not know yet."""
         if self.habits is None:
             return
@@ -203,7 +203,7 @@ class PhoneCore:
         if threshold is not None:
             return self._above(threshold, n, when)
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         scores = self._light_scores(candidates, when) if self._needs_light_scores else None
         if self.habits is not None:
             scores = self.habits.scores(candidates, when, scores)
@@ -220,7 +220,7 @@ class PhoneCore:
                 "predict by habits."
             )
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         if not candidates:
             return []
         taste = self._light_scores(candidates, when) if self._needs_light_scores else None
@@ -233,7 +233,7 @@ class PhoneCore:
         Without habits and without a broadcast nothing is known to speak for any app.
         """
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         if self.habits is not None:
             taste = self._light_scores(candidates, when) if self._needs_light_scores else None
             return self.habits.explain(candidates, when, taste)
