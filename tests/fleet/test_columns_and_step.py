@@ -7,7 +7,7 @@ from nextapp import model
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.stepping import solve_user_vectors, sum_gradients, terms
-from nextapp.predictors.factorised import phones
+from nextapp.predictors.factorised import phones_of_log
 from nextapp.wire import Broadcast, ModelSettings
 
 READINGS = ["example", "equation", "authors", "none"]
@@ -54,7 +54,7 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
 
     expected_total, expected_loss = np.zeros_like(total), 0.0
     Q = broadcast.app_vectors
-    for user, device in enumerate(phones(log)):
+    for user, device in enumerate(phones_of_log(log)):
         device.update(broadcast)
         np.testing.assert_allclose(user_vectors[user], device.user_vector, rtol=1e-10, atol=1e-12)
         apps = log.app[log.user == user]

@@ -91,7 +91,7 @@ def synthetic_person(number: int) -> Person:
     launches = [
         (names[app], when) for app, when in zip(log.app[rows].tolist(), seconds, strict=True)
     ]
-    phones = factorised.phones(log)
+    phones = factorised.phones_of_log(log)
     del phones[number]
     broadcast = factorised.train(phones, N_APPS, _TRAINING, 0, tuple(names))
     first = seconds[0] + _LEARNT_DAYS * _DAY

@@ -1,4 +1,4 @@
-"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts."""
+"""MF and SeqMF: phones and a server play federated rounds, then each phone predicts."""
 
 from __future__ import annotations
 
@@ -48,23 +48,23 @@ class Training:
             )
 
 
-def phones(history: LaunchLog) -> list[PhoneCore]:
+def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
     """One phone for each user of the log, with its own launches."""
     starts = history.starts
-    devices = []
+    phones = []
     for user in range(history.n_users):
-        device = PhoneCore()
+        phone = PhoneCore()
         rows = slice(starts[user], starts[user + 1])
         for app, time in zip(
             history.app[rows].tolist(), (history.time[rows] / 1000).tolist(), strict=True
         ):
-            device.observe(app, time)
-        devices.append(device)
-    return devices
+            phone.observe(app, time)
+        phones.append(phone)
+    return phones
 
 
 def train(
-    devices: list[PhoneCore],
+    phones: list[PhoneCore],
     n_apps: int,
     training: Training,
     seed: int,
@@ -80,16 +80,16 @@ def train(
     server = SeqMFLearner(start, training.model, optimiser, plain, apps)
     for done in range(training.rounds):
         broadcast = server.broadcast
-        for number, device in enumerate(devices):
-            device.take(broadcast, keep_vector=True)
+        for number, phone in enumerate(phones):
+            phone.take(broadcast, keep_vector=True)
             if done % training.solve_every == 0:
-                device.solve()
+                phone.solve()
             bits = KeyedBits(seed, number, done, "report")
-            server.collect(plain.encode(device.gradient(), bits, broadcast.round))
+            server.collect(plain.encode(phone.gradient(), bits, broadcast.round))
         server.step()
         progress(ROUND, done + 1, training.rounds)
-    for device in devices:
-        device.update(server.broadcast)
+    for phone in phones:
+        phone.update(server.broadcast)
     return server.broadcast
 
 
@@ -111,10 +111,10 @@ class SeqMF:
         self.progress = progress
 
     def fit(self, history: LaunchLog) -> None:
-        devices = phones(history)
-        broadcast = train(devices, history.n_apps, self.training, self.seed, progress=self.progress)
+        phones = phones_of_log(history)
+        broadcast = train(phones, history.n_apps, self.training, self.seed, progress=self.progress)
         self.app_vectors = broadcast.app_vectors
-        self.user_vectors: Floats = np.array([device.user_vector for device in devices])
+        self.user_vectors: Floats = np.array([phone.user_vector for phone in phones])
 
     def score(self, questions: Questions) -> Floats:
         owner = np.repeat(questions.users, np.diff(questions.candidate_starts))

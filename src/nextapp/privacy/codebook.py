@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
+from nextapp.privacy.codewords import UNIT, VectorStream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Tally, check_tally
@@ -114,7 +114,7 @@ class Codebook(SeededMechanism):
     def _alignments(self, F: Gradient, seed: int) -> Floats:
         """(m,): x·g_j, exact, up to a constant factor."""
         grid = unit_vector(self._flat(F), self.clip)
-        return alignments(Stream(seed, _PURPOSE), grid, self.m)
+        return alignments(VectorStream(seed, _PURPOSE), grid, self.m)
 
 
 def fewest_bits(epsilon: float) -> int:

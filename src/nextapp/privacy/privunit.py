@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from nextapp.privacy.codewords import (
     UNIT,
-    Stream,
+    VectorStream,
     alignments,
     check_size,
     sum_of_vectors,
@@ -156,7 +156,7 @@ class PrivUnit(Mechanism):
                 return words[:2].astype("<u8").tobytes()
 
     def _in_cap(self, low: int, high: int, grid: Floats) -> bool:
-        s = alignments(Stream(low, high), grid, 1)[0]
+        s = alignments(VectorStream(low, high), grid, 1)[0]
         return bool(s >= self.gamma * _SCORE_UNIT)
 
     def _lean(self, bits: Bits) -> float:

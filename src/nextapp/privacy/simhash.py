@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from nextapp.privacy.codewords import GROUP, UNIT, Stream, alignments, n_groups, unit_vector
+from nextapp.privacy.codewords import GROUP, UNIT, VectorStream, alignments, n_groups, unit_vector
 from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Tally, check_tally
@@ -71,7 +71,7 @@ class SimHash(SeededMechanism):
         total = np.zeros((n_groups(self.D), GROUP))
         for seed, value in zip(seeds.tolist(), values.tolist(), strict=True):
             signs = np.array([1.0 if value >> i & 1 else -1.0 for i in range(self.b)])
-            vectors = Stream(seed, _PURPOSE).entries(0, len(total) * self.b)
+            vectors = VectorStream(seed, _PURPOSE).entries(0, len(total) * self.b)
             total += signs @ vectors.reshape(-1, self.b, GROUP)
         return total.ravel()[: self.D].astype(np.int64)
 
@@ -88,7 +88,7 @@ class SimHash(SeededMechanism):
 
     def _signs(self, F: Gradient, seed: int) -> int:
         grid = unit_vector(self._flat(F), self.clip)
-        signs = alignments(Stream(seed, _PURPOSE), grid, self.b) >= 0
+        signs = alignments(VectorStream(seed, _PURPOSE), grid, self.b) >= 0
         return sum(1 << i for i, positive in enumerate(signs.tolist()) if positive)
 
 
