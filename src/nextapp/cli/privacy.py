@@ -232,24 +232,24 @@ def account(
         try:
             with screen.progress() as report:
                 report("composing", 0, 0)
-                plan = accounting.plan(epsilon, reports, phones, delta)
+                totals = accounting.total_loss(epsilon, reports, phones, delta)
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
         but = f"but for {delta:g}"
         table = Table.of_text(
             ["", f"ε of {reports:,} reports", "holds"],
             [
-                ["sum", f"{plan.total_by_sum:.4g}", "always"],
-                ["privacy loss distribution", f"{plan.total_by_pld:.4g}", but],
-                ["shuffled, one round", f"{plan.shuffled_round:.4g}", f"{but}, if"],
-                ["shuffled, all", f"{plan.shuffled_total:.4g}", f"{but}, if"],
+                ["sum", f"{totals.total_by_sum:.4g}", "always"],
+                ["privacy loss distribution", f"{totals.total_by_pld:.4g}", but],
+                ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{but}, if"],
+                ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{but}, if"],
             ],
         )
         screen.out.print(table.terminal(tight=True))
         screen.out.print("if:", highlight=False)
-        for assumption in plan.assumptions:
+        for assumption in totals.assumptions:
             screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
-        screen.write_json(json, {"plan": asdict(plan), "versions": versions()})
+        screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")
