@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.learners.optimisers import Optimiser, Slopes
 from nextapp.privacy import Mechanism
+from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Crowd, Floats, ModelSettings, ReportRequest, settings_from
 
 
@@ -29,6 +30,12 @@ def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Gener
             f"n_apps and d must be 1 or more and scale > 0, got {n_apps!r}, {d!r} and {scale!r}."
         )
     return generator.normal(0.0, scale, (n_apps, d))
+
+
+def starting_vectors(n_apps: int, d: int, scale: float, seed: int, n_known: int = 0) -> Floats:
+    """`random_vectors` of a run with this seed; of further apps where `n_known` have theirs."""
+    bits = KeyedBits(seed, round=n_known, purpose="Q")
+    return random_vectors(n_apps, d, scale, bits.generator())
 
 
 class SeqMFLearner(Learner):

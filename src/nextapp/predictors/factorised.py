@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nextapp.data.log import LaunchLog
-from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
@@ -47,6 +47,12 @@ class Training:
                 f"{self.dim!r}, {self.solve_every!r} and {self.rounds!r}."
             )
 
+    def build_learner(self, n_apps: int, seed: int, apps: tuple[str, ...] = ()) -> SeqMFLearner:
+        """The server before the first round; phones report their gradients without privacy."""
+        start = starting_vectors(n_apps, self.dim, self.scale, seed)
+        plain = mechanism("identity", n_apps=n_apps, d=self.dim)
+        return SeqMFLearner(start, self.model, OPTIMISERS[self.optimiser](self.rate), plain, apps)
+
 
 def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
     """One phone for each user of the log, with its own launches."""
@@ -72,12 +78,7 @@ def train(
     progress: Progress = silent,
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
-    plain = mechanism("identity", n_apps=n_apps, d=training.dim)
-    start = random_vectors(
-        n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
-    )
-    optimiser = OPTIMISERS[training.optimiser](training.rate)
-    server = SeqMFLearner(start, training.model, optimiser, plain, apps)
+    server = training.build_learner(n_apps, seed, apps)
     for done in range(training.rounds):
         broadcast = server.broadcast
         for number, phone in enumerate(phones):
@@ -85,7 +86,7 @@ def train(
             if done % training.solve_every == 0:
                 phone.solve()
             bits = KeyedBits(seed, number, done, "report")
-            server.collect(plain.encode(phone.gradient(), bits, broadcast.round))
+            server.collect(server.mechanism.encode(phone.gradient(), bits, broadcast.round))
         server.step()
         progress(ROUND, done + 1, training.rounds)
     for phone in phones:

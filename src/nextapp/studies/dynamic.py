@@ -31,7 +31,7 @@ from nextapp.evaluation.dynamic import (
     start_vectors,
 )
 from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.learners import OPTIMISERS, random_vectors
+from nextapp.learners import OPTIMISERS, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.privacy import Mechanism, ShorterThan, private_quantile
@@ -581,8 +581,7 @@ def _refitted_models(
 def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
     training = experiment.seqmf
     if experiment.pretraining == "none":
-        generator = KeyedBits(seed, purpose="Q").generator()
-        return random_vectors(cycles.whole.n_apps, training.dim, training.scale, generator)
+        return starting_vectors(cycles.whole.n_apps, training.dim, training.scale, seed)
     seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
     model = LabSeqMF(training, seed)
     model.fit(launches_in_window(seen, experiment.window))
