@@ -110,7 +110,7 @@ class Fleet:
 
     @classmethod
     def of_log(cls, log: LaunchLog) -> Fleet:
-        """One phone a user of the log."""
+        """One phone per user of the log."""
         return cls.of_histories(log.starts.astype(np.int64), log.app, log.n_apps)
 
     @classmethod

@@ -40,7 +40,7 @@ def terms(broadcast: Broadcast) -> Terms:
     n_rows = broadcast.n_apps
     if n_rows % 2:
         raise ValueError(
-            f"the vectors of the directed model are Q and below it R, two rows an app; got "
+            f"the vectors of the directed model are Q and below it R, two rows per app; got "
             f"{n_rows} rows."
         )
     Q, R = np.split(np.ascontiguousarray(broadcast.app_vectors), 2)

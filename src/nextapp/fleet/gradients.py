@@ -24,7 +24,7 @@ LINF, L1 = BALLS["linf"], BALLS["l1"]
 class Gradients(NamedTuple):
     """F, or later x, of the phones of a block that report; row i is phone ``phones[i]``'s.
 
-    at an own app      ``rows``, from ``starts[i]`` to ``starts[i + 1]``, one an app in ``apps``
+    at an own app      ``rows``, from ``starts[i]`` to ``starts[i + 1]``, one per app in ``apps``
     at any other app   c0 (Q p) pᵀ, cut off at ±``limit``
     """
 

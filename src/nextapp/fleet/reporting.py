@@ -1,9 +1,9 @@
 """A round of a fleet: every phone's report, or only what the server makes of all of them.
 
-`encode_reports` plays the bits of each phone and returns the reports as columns. `sum_reports` sums
-them as they come and keeps none. A phone draws from bits of its own and ranges of phones are summed
-in their order, so neither threads nor shards change a report; shards change a sum by the rounding
-of floats at the most, and a sum of whole numbers not at all.
+`encode_reports` draws the report of each phone, with that phone's bits, and returns all of them as
+columns. `sum_reports` adds them up and keeps none. Since every phone has its own bits and ranges of
+phones are added in order, neither threads nor shards change a report. Shards change a sum of floats
+by rounding at most, and a sum of whole numbers not at all.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Batch:
         return len(self.phones)
 
     def reports(self) -> list[Report]:
-        """One `Report` a phone, as a phone sends it; ``phones`` has their numbers."""
+        """One `Report` per phone, as it sends it; ``phones`` has their numbers."""
         return [
             Report(self.mechanism, self.round, payload)
             for block in self.blocks
@@ -330,6 +330,6 @@ def check_round(
         )
     if reporting.shape != (n_phones,) or reporting.dtype != np.bool_:
         raise ValueError(
-            f"reporting must be {n_phones} bools, one a phone, got {reporting.dtype} of shape "
+            f"reporting must be {n_phones} bools, one per phone, got {reporting.dtype} of shape "
             f"{reporting.shape}."
         )

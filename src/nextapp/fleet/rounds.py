@@ -26,7 +26,10 @@ _RANGE = 256  # phones of a log that a thread takes at a time
 
 @dataclass(frozen=True, eq=False)
 class RoundSum:
-    """What the server is told: an estimate (n_apps, d) of the sum of gradients; None: no report."""
+    """What the server steps along: an estimate (n_apps, d) of the sum of gradients, or None.
+
+    None: there was no report. A learner may take a mean instead (`nextapp.studies.crowd_rounds`).
+    """
 
     estimate: Floats | None
 

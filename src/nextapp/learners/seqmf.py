@@ -1,4 +1,4 @@
-"""SeqMF's learner: app vectors Q, one optimiser step a round.
+"""SeqMF's learner: app vectors Q, one optimiser step per round.
 
     Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
 
@@ -39,7 +39,7 @@ def starting_vectors(n_apps: int, d: int, scale: float, seed: int, n_known: int 
 
 
 class SeqMFLearner(Learner):
-    """Takes one optimiser step on Q a round along the reports, eqs. (11) and (13)."""
+    """Takes one optimiser step on Q per round along the reports, eqs. (11) and (13)."""
 
     kind = "nextapp seqmf checkpoint"
 

@@ -4,7 +4,7 @@ Vectors of apps and users are learnt over all phones. From the last r launches, 
 latest last) with their ages t₁ … t_r, of user u, at a time of day and weekday z (one-hot):
 
     x     = [v(a₁), t₁, …, v(a_r), t_r]                  apps with their ages
-    α     = softmax(tanh(x A + b_A))                     app attention, one weight a launch
+    α     = softmax(tanh(x A + b_A))                     app attention, one weight per launch
     s     = Σ α_l v(a_l)                                 the sequence
     f, g  = two layers of tanh(· W + b), from s and u     dual networks
     P     = softmax([f ⊙ g, z] C + b_C)                  over all apps
