@@ -1,4 +1,4 @@
-"""What docstrings, comments and error messages of the package name in backticks exists."""
+"""The sources as text: what they name in backticks exists, and no signature is too long to read."""
 
 from __future__ import annotations
 
@@ -114,3 +114,14 @@ def test_a_name_that_is_gone_is_noticed():
     assert not is_there("nextapp.crowd.CrowdLearner")
     assert is_there("launches_every")
     assert not is_there("resumed_or_" + "founded")
+
+
+def test_no_function_takes_more_than_fifteen_parameters():
+    """Options of commands come from dataclasses (`nextapp.cli.dataclass_options`)."""
+    lengths = {
+        f"{file.relative_to(ROOT)}:{node.lineno}": len(node.args.args) + len(node.args.kwonlyargs)
+        for file, tree in trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {place: n for place, n in lengths.items() if n > 15} == {}
