@@ -29,7 +29,7 @@ from rich.table import Table
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.stepping import columns, sum_gradients, terms
+from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.wire import Broadcast, ModelSettings
 
@@ -84,7 +84,7 @@ def step() -> None:
     for d, wanted in ((16, 1.5), (32, 1.0), (64, 1.0)):
         broadcast = broadcast_of(n_apps, d, alpha=0.001)
         t, user_vectors = terms(broadcast, np.float32), np.zeros((n_phones, d), np.float32)
-        phones = columns(fleet)
+        phones = fleet.columns
 
         def work(t=t, user_vectors=user_vectors, phones=phones) -> object:
             return sum_gradients(0, n_phones, phones, t, user_vectors, everyone, True)
@@ -235,7 +235,7 @@ def peers() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file, same = Path(folder) / "fleet.npz", many.shard(0, n_phones)
         vectors = broadcast.app_vectors.astype(np.float32)
-        np.savez(file, app_vectors=vectors, **columns(same)._asdict())
+        np.savez(file, app_vectors=vectors, **same.columns._asdict())
         arguments = (file, clip, epsilon, broadcast.settings.lam)
         for name, python in (("pfl", pfl), ("flower", flower)):
             answer = asked(python, f"{name}_round.py", *arguments)

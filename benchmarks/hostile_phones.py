@@ -36,7 +36,7 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.learners import SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
-from nextapp.privacy.codewords import Stream, alignments
+from nextapp.privacy.codewords import VectorStream, alignments
 from nextapp.privacy.mechanism import Mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
 from nextapp.server.http_phones import launches
@@ -98,7 +98,7 @@ class Coalition:
         grid = grid.reshape(-1, 16)
 
         def scores(seed: int) -> np.ndarray:
-            return alignments(Stream(seed, purpose_word("codebook")), grid, m)
+            return alignments(VectorStream(seed, purpose_word("codebook")), grid, m)
 
         if self.attack == "coins":
             seeds = [int(DeviceCoins(token, round).words(1)[0]) for token in self.tokens]

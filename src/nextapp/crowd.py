@@ -24,23 +24,23 @@ from nextapp.wire import (
 )
 
 MOST_FOLLOWERS = 64
-"""Followers that are told of one app: the likeliest."""
+"""Largest number of followers of an app in a `Crowd`: the most likely ones."""
 
 LEAST_SHARE = 1e-3
-"""A follower with a smaller share of its row is not told of."""
+"""Followers with a smaller share of their row are left out."""
 
 LEAST_SUPPORT = 10
-"""Reports that must be expected to favour a cell by chance alone before any are believed."""
+"""Fewest reports expected to favour a cell by chance alone; with fewer, reports are not used."""
 
 EMPHASIS = 1.5
-"""How much of a row is told, by what is expected of it; up to all of it.
+"""Factor on the shares of a row, as long as they sum to 1 or less.
 
-A phone begins with little trust in a crowd, and weighs a row by how much of it is told. Chosen on
-people and synthetic phones; 1.25 and 2 do nearly as well
-(docs/decisions/0015-fewer-codewords-told-louder.md)."""
+A phone trusts a new crowd little, and weighs a row by the sum of its shares. Chosen on logs of
+people and on synthetic phones; 1.25 and 2 do nearly as well
+(docs/decisions/0016-fewer-codewords-told-louder.md)."""
 
 LEAN = 3.0
-"""Entries that are just as expected, added to those seen when their law is fitted."""
+"""Pseudo-counts of the null component (level 1, as popularity predicts) in `shrink`."""
 
 _ITERATIONS = 60
 _BREADTH = 0.11  # of a level of a law, by its size: half the way to the next

@@ -22,7 +22,7 @@ from nextapp.audit.accounting import (
     compose_reports,
     epsilon_after_shuffling,
     hockey_stick,
-    plan,
+    total_loss,
 )
 
 needs_pld = pytest.mark.skipif(
@@ -247,7 +247,7 @@ def test_rounds_add_up_to_less_than_their_sum_and_a_lone_phone_gains_nothing():
 
 @needs_pld
 def test_a_plan_holds_every_figure_and_what_the_shuffle_rests_on():
-    figures = plan(1.1, reports=100, phones=10**4, delta=1e-6)
+    figures = total_loss(1.1, reports=100, phones=10**4, delta=1e-6)
     assert figures.total_by_sum == pytest.approx(110)
     assert figures.total_by_pld == compose_reports(1.1, 100, 1e-6).by_pld
     assert figures.shuffled_round == epsilon_after_shuffling(1.1, 10**4, 1e-6)
@@ -259,7 +259,7 @@ def test_a_plan_holds_every_figure_and_what_the_shuffle_rests_on():
 def test_a_missing_library_is_named_with_the_line_that_installs_it(monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'nextapp\[lab\]'"):
-        plan(1.1, reports=2, phones=10, delta=1e-6)
+        total_loss(1.1, reports=2, phones=10, delta=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 101.0, math.inf, math.nan])

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from nextapp.cli import options, server_options
+from nextapp.cli import dynamic, options, server_options, simulate
 from nextapp.cli.commands import COMMANDS, app
 from nextapp.cli.dataclass_options import expand_options, option_parameters
 from nextapp.server.settings import FederationSettings
@@ -19,10 +19,13 @@ from nextapp.studies.settings import Experiment
 
 DATACLASSES = [
     found
-    for module in (options, server_options)
+    for module in (options, server_options, simulate, dynamic)
     for found in vars(module).values()
     if is_dataclass(found) and found.__module__ == module.__name__
 ]
+
+
+SHEETS = typer.Option(min=1, metavar="N", help="Number of sheets.")
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,19 @@ def test_a_command_gets_one_object_from_the_options_of_its_fields():
         assert part in text
 
 
+def test_a_field_may_have_an_option_of_its_own_which_stays_as_it_is():
+    @dataclass
+    class Sheets:
+        HEADING = "Paper"
+        sheets: Annotated[int, SHEETS] = 3
+
+    [found] = option_parameters(Sheets)
+    [option] = found.annotation.__metadata__
+    assert (option.min, option.metavar, option.help) == (1, "N", "Number of sheets.")
+    assert (option.rich_help_panel, option.show_default, found.default) == ("Paper", True, 3)
+    assert SHEETS.rich_help_panel is None
+
+
 def test_a_field_without_a_help_text_is_refused():
     @dataclass
     class Bare:
@@ -75,7 +91,11 @@ def test_a_field_without_a_help_text_is_refused():
     class Empty:
         colour: Annotated[str, " "] = ""
 
-    for kind in (Bare, Empty):
+    @dataclass
+    class Silent:
+        colour: Annotated[str, typer.Option(metavar="NAME")] = ""
+
+    for kind in (Bare, Empty, Silent):
         with pytest.raises(TypeError, match="colour needs a help text"):
             option_parameters(kind)
 

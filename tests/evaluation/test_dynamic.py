@@ -16,10 +16,10 @@ from nextapp.evaluation.dynamic import (
     FROZEN,
     ZERO,
     Courses,
-    Federation,
+    CycleStream,
+    FederatedSeqMF,
     Refitted,
     Schedule,
-    Stream,
     play,
     start_vectors,
 )
@@ -58,9 +58,9 @@ def random_log(rng, n_users=5, n_apps=7) -> LaunchLog:
     )
 
 
-def stream_of(log: LaunchLog, preset: str, n: int = 6) -> Stream:
+def stream_of(log: LaunchLog, preset: str, n: int = 6) -> CycleStream:
     chosen = find_preset(preset)
-    return Stream(
+    return CycleStream(
         Cycling.parse(f"cycles:{n}").cut(chosen.collapse_repeats(log)),
         chosen,
     )
@@ -201,7 +201,7 @@ def test_a_stream_is_its_phones_one_by_one(seed, preset, regime, source):
         source = mechanism(source, n_apps=stream.cycles.whole.n_apps, d=3, **options)
     arguments = (regime, source, start, app_vectors, sgd(0.05), seed)
     expected, vectors, reports = one_by_one(stream, *arguments)
-    federation = Federation(
+    federation = FederatedSeqMF(
         "x", TRAINING, app_vectors, start, regime, SCHEDULE, sgd(0.05), source, seed
     )
     found = play(stream, [federation], METRICS)[0]
@@ -216,7 +216,7 @@ def test_sr_od_is_counted_anew_before_each_cycle(seed, preset):
     stream = stream_of(random_log(np.random.default_rng([seed, 2])), preset)
     whole, cycle = stream.cycles.whole, stream.cycles.cycle
     found = play(stream, [Refitted(SROnDevice())], METRICS)[0]
-    for now in stream.asked:
+    for now in stream.predicted_cycles:
         rules = []
         for user in range(whole.n_users):
             history = whole.app[(whole.user == user) & (cycle < now)].tolist()
@@ -236,7 +236,7 @@ def test_the_logs_of_these_tests_have_every_case(seed):
     strangers = late = away = 0
     for number in (1, 2):
         stream = stream_of(random_log(np.random.default_rng([seed, number])), "authors")
-        for now in stream.asked:
+        for now in stream.predicted_cycles:
             test = stream.exam(now)
             strangers += (test.seen_from > 0).sum()
             active = stream.moment(now).active
@@ -259,7 +259,9 @@ def test_the_future_changes_nothing(seed, preset):
         start = start_vectors(whole.n_users, TRAINING, seed, "random")
         plain = mechanism("identity", n_apps=whole.n_apps, d=3)
         models = [
-            Federation("x", TRAINING, app_vectors, start, "full", SCHEDULE, adam(0.1), plain, seed),
+            FederatedSeqMF(
+                "x", TRAINING, app_vectors, start, "full", SCHEDULE, adam(0.1), plain, seed
+            ),
             Refitted(SROnDevice()),
             Refitted(LabSeqMF(TRAINING, seed)),
         ]
@@ -273,7 +275,7 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
     app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
     start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "zero")
     made = [
-        Federation(name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed)
+        FederatedSeqMF(name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed)
         for name in (FROZEN, ZERO)
     ]
     assert made[0].state() == made[1].state()
@@ -282,7 +284,7 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
         play(
             stream,
             [
-                Federation(
+                FederatedSeqMF(
                     name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed
                 )
             ],
@@ -355,8 +357,8 @@ def test_no_noise_fed_with_zeros_is_the_control_of_zero_gradients(seed):
     plain = mechanism("identity", n_apps=stream.cycles.whole.n_apps, d=3)
     arguments = (TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5))
     models = [
-        Federation("a", *arguments, plain, seed, fed_with_zeros=True),
-        Federation("b", *arguments, ZERO, seed),
+        FederatedSeqMF("a", *arguments, plain, seed, fed_with_zeros=True),
+        FederatedSeqMF("b", *arguments, ZERO, seed),
     ]
     alone, zero = play(stream, models, METRICS)
     assert np.array_equal(alone, zero, equal_nan=True)

@@ -9,7 +9,7 @@ import pytest
 
 from nextapp.data import synthetic
 from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.predictors.factorised import phones
+from nextapp.predictors.factorised import phones_of_log
 from nextapp.wire import Broadcast, ModelSettings
 
 POPULATION = replace(synthetic.fleet_parameters(21, 30), days=1)
@@ -19,7 +19,7 @@ POPULATION = replace(synthetic.fleet_parameters(21, 30), days=1)
 def test_the_clip_is_the_median_length_of_what_the_phones_would_send(rng, seed, alpha):
     broadcast = Broadcast(0, rng.normal(0, 0.3, (30, 4)), ModelSettings(alpha=alpha))
     sent = []
-    for device in phones(synthetic.make(POPULATION, seed)):
+    for device in phones_of_log(synthetic.make(POPULATION, seed)):
         device.update(broadcast)
         sent.append(device.gradient().dense().ravel())
     expected = {

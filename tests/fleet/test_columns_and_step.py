@@ -6,8 +6,8 @@ import pytest
 from nextapp import model
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
-from nextapp.fleet.stepping import columns, solve_user_vectors, sum_gradients, terms
-from nextapp.predictors.factorised import phones
+from nextapp.fleet.stepping import solve_user_vectors, sum_gradients, terms
+from nextapp.predictors.factorised import phones_of_log
 from nextapp.wire import Broadcast, ModelSettings
 
 READINGS = ["example", "equation", "authors", "none"]
@@ -50,11 +50,11 @@ def test_the_step_is_that_of_the_phones(rng, reading, alpha):
     user_vectors = np.zeros((n, 7))
     everyone = np.ones(n, bool)
     t = terms(broadcast, np.float64)
-    total, loss, n_phones = sum_gradients(0, n, columns(fleet), t, user_vectors, everyone, True)
+    total, loss, n_phones = sum_gradients(0, n, fleet.columns, t, user_vectors, everyone, True)
 
     expected_total, expected_loss = np.zeros_like(total), 0.0
     Q = broadcast.app_vectors
-    for user, device in enumerate(phones(log)):
+    for user, device in enumerate(phones_of_log(log)):
         device.update(broadcast)
         np.testing.assert_allclose(user_vectors[user], device.user_vector, rtol=1e-10, atol=1e-12)
         apps = log.app[log.user == user]
@@ -78,7 +78,7 @@ def test_only_phones_that_report_count_and_an_unsolved_vector_is_taken_as_it_is(
     kept = given.copy()
     some = rng.random(len(fleet)) < 0.4
     t = terms(broadcast, np.float64)
-    total, _, n_phones = sum_gradients(0, len(fleet), columns(fleet), t, given, some, False)
+    total, _, n_phones = sum_gradients(0, len(fleet), fleet.columns, t, given, some, False)
     assert np.array_equal(given, kept)
     assert n_phones == some.sum()
     expected = np.zeros_like(total)
@@ -105,7 +105,7 @@ def test_float32_is_near(rng):
         user_vectors = np.zeros((len(fleet), 8), dtype)
         t = terms(broadcast, dtype)
         totals.append(
-            sum_gradients(0, len(fleet), columns(fleet), t, user_vectors, everyone, True)[0]
+            sum_gradients(0, len(fleet), fleet.columns, t, user_vectors, everyone, True)[0]
         )
     np.testing.assert_allclose(totals[0], totals[1], atol=1e-4)
 

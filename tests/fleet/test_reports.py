@@ -15,7 +15,7 @@ from nextapp.data import LaunchLog
 from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import encode_reports, sum_reports
-from nextapp.predictors.factorised import phones
+from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import response_floor, sign_threshold
 from nextapp.randomness import KeyedBits
@@ -112,7 +112,7 @@ def world(rng):
 def of_phones(log, broadcast, kind, seed):
     """What the phones report one by one, and their clipped gradients."""
     reports, vectors, clipped = [], [], np.zeros((broadcast.n_apps, broadcast.dim))
-    for user, device in enumerate(phones(log)):
+    for user, device in enumerate(phones_of_log(log)):
         device.update(broadcast)
         bits = KeyedBits(seed, phone=1000 + user, round=broadcast.round, purpose="report")
         reports.append(kind.encode(device.gradient(), bits, broadcast.round))

@@ -15,7 +15,7 @@ from nextapp.fleet.rounds import (
     zero_phones,
 )
 from nextapp.learners import SeqMFLearner, sgd
-from nextapp.predictors.factorised import phones
+from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import ModelSettings
@@ -31,7 +31,7 @@ def new_server(vectors):
 @pytest.mark.parametrize("kind", ["fleet", "training"])
 def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
     log = synthetic.make(synthetic.fleet_parameters(12, N_APPS, days=1), seed)
-    start, devices = rng.normal(0, 0.3, (N_APPS, DIM)), phones(log)
+    start, devices = rng.normal(0, 0.3, (N_APPS, DIM)), phones_of_log(log)
     slow, fast = new_server(start), new_server(start)
     fleet = Fleet.of_log(log)
     told = fleet_phones(fleet, PLAIN, seed) if kind == "fleet" else training_phones(fleet, DIM, 1)

@@ -57,7 +57,7 @@ ROW = {5: 0, 9: 1}
 def test_apps_of_one_bucket_have_equal_parts_of_what_is_told():
     device = launched([0, 1, 2, 3], habits=Habits())
     device.take(by_bucket("launches"), lambda app: ROW.get(BUCKET[app], -1), buckets=BUCKET.get)
-    device.learn()
+    device.teach_habits()
     told, _ = device.habits.crowd.shares(np.array([0, 1, 2, 3]), 0, None)
     assert told.tolist() == [0.25, 0.25, 0.25, 0.0]
     told, _ = device.habits.crowd.shares(np.array([0, 1, 3]), 0, None)
@@ -231,7 +231,7 @@ def test_a_threshold_needs_probabilities_and_names_no_app_below_it():
     core = PhoneCore(habits=Habits())
     for step in range(40):
         core.observe(step % 3 if step % 7 else 0, 1e9 + 60.0 * step)
-    core.learn()
+    core.teach_habits()
     chances = dict(zip(core.candidates, core.habits.chances(core.candidates), strict=True))
     order = core.predict(3)
     middle = (chances[order[0]] + chances[order[1]]) / 2

@@ -311,7 +311,7 @@ def test_a_predictor_that_does_not_fit_is_learnt_anew(
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
     before = phone.predict(6, NOON + 6000)
-    store.keep(Snapshot(90, snapshot))
+    store.keep_snapshot(Snapshot(90, snapshot))
     seen = lessons(monkeypatch)
     with Store(store.path) as again:
         assert Phone(again).predict(6, NOON + 6000) == before
@@ -450,7 +450,7 @@ def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on
         said.pop("sha256", None)
         try:
             phone.take(pack(some, said), NOON)
-            phone.store.release()
+            phone.store.drop_broadcast()
             taken += 1
         except WireError:
             pass

@@ -65,10 +65,10 @@ def test_a_new_phone_says_that_nothing_has_left_it(phone):
 def test_status_lists_what_left_and_what_it_means(phone):
     with Store("phone.db") as store:
         for round_, epsilon in ((3, 0.25), (4, 0.5)):
-            drawn = store.draw(
+            drawn = store.charge_report(
                 "https://server", Report("codebook", round_, bytes(9)), epsilon, 1.79e9
             )
-        store.trying(drawn)
+        store.begin_sending(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     said = phone("status")[1]
     rows = [line.split() for line in said.splitlines() if " codebook " in line]
@@ -88,8 +88,8 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
     assert phone("forget")[0] == 1
     assert phone("predict")[1] == "1. geheimnis\n"
     with Store("phone.db") as store:
-        drawn = store.draw("https://server", Report("codebook", 1, b""), 0.5, 1.79e9)
-        store.trying(drawn)
+        drawn = store.charge_report("https://server", Report("codebook", 1, b""), 0.5, 1.79e9)
+        store.begin_sending(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     code, said, _ = phone("forget")

@@ -77,7 +77,7 @@ def test_what_its_server_learns_changes_what_it_predicts(seqmf_store, store, see
         phone = played(file, history)
         tops = []
         for each in range(3):
-            phone.store.release()
+            phone.store.drop_broadcast()
             phone._load()
             phone.take(broadcast(seed + each).to_bytes(), NOON)
             tops.append(tuple(phone.predict(5, when)))

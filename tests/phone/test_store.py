@@ -152,7 +152,7 @@ def test_a_file_of_version_1_is_brought_up_to_date_with_all_it_held(tmp_path):
             (6, 1, 1790000060.0, 7200, "maps"),
         ]
         assert store.snapshot() is None
-        store.keep(Snapshot(6, b"state"))
+        store.keep_snapshot(Snapshot(6, b"state"))
         store.add("maps", NOON)
     with Store(path) as store:
         assert store.snapshot() == (6, b"state")
@@ -344,7 +344,7 @@ def draw_on_and_on(path, acknowledge) -> None:
     number = len(store.reports())
     while True:
         report = Report("harmony", number, bytes(8))
-        store.draw("https://server", report, 0.001, NOON)
+        store.charge_report("https://server", report, 0.001, NOON)
         number += 1
         acknowledge(number)
 
@@ -372,24 +372,24 @@ def test_a_kill_at_any_moment_leaves_every_drawn_report_charged_and_every_charge
 
 def test_a_round_is_drawn_and_charged_once(store):
     report = Report("harmony", 7, b"first")
-    drawn = store.draw("https://a", report, 0.5, NOON)
+    drawn = store.charge_report("https://a", report, 0.5, NOON)
     with pytest.raises(AlreadyDrawn):
-        store.draw("https://a", Report("harmony", 7, b"second"), 0.5, NOON)
+        store.charge_report("https://a", Report("harmony", 7, b"second"), 0.5, NOON)
     assert store.reports() == [drawn]
     assert store.ledger.spent(NOON).lifetime == 0.5
     assert Report.from_bytes(drawn.data) == report
 
 
 def test_a_budget_that_is_spent_leaves_no_report(store):
-    store.draw("https://a", Report("harmony", 1, b""), 2.0, NOON)
+    store.charge_report("https://a", Report("harmony", 1, b""), 2.0, NOON)
     with pytest.raises(BudgetSpent):
-        store.draw("https://a", Report("harmony", 2, b""), 0.1, NOON)
+        store.charge_report("https://a", Report("harmony", 2, b""), 0.1, NOON)
     assert [report.round for report in store.reports()] == [1]
 
 
 def test_a_settled_report_keeps_its_line_and_loses_its_bytes(store):
-    drawn = store.draw("https://a", Report("harmony", 7, b"secret bytes"), 0.5, NOON)
-    store.trying(drawn)
+    drawn = store.charge_report("https://a", Report("harmony", 7, b"secret bytes"), 0.5, NOON)
+    store.begin_sending(drawn)
     store.settle(drawn, "accepted", "", NOON + 1)
     (settled,) = store.reports()
     assert settled == drawn._replace(data=None, attempts=1, state="accepted", settled=NOON + 1)
@@ -401,9 +401,9 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     fill(store, 20)
     pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
-    store.keep(Snapshot(20, b"s"))
+    store.keep_snapshot(Snapshot(20, b"s"))
     with pytest.raises(StoreFull, match="make room"):
-        store.hold(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
+        store.keep_broadcast(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.broadcast() is None
     assert store.snapshot() == (20, b"s")
     with pytest.raises(StoreFull):
@@ -411,7 +411,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     held = clocks(store)
     assert held == [NOON + number for number in range(len(held))]
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.hold(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
+    store.keep_broadcast(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.snapshot() == (20, b"s")
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
@@ -428,7 +428,7 @@ def test_a_write_that_the_system_refuses_is_an_error_and_what_was_kept_stays(sto
             fill(store, 1000, start=20)
         held = clocks(store)
         with pytest.raises(StoreFull):
-            store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
+            store.charge_report("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
         assert clocks(store) == held == [NOON + number for number in range(len(held))]
         assert 20 < len(held) < 1000
     finally:
@@ -446,7 +446,7 @@ def test_a_full_disk_charges_nothing_for_a_report_that_could_not_be_kept(store):
     store.ledger.spent(NOON)
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreFull, match="nothing may be sent"):
-        store.draw("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
+        store.charge_report("https://a", Report("harmony", 7, bytes(100_000)), 0.5, NOON)
     assert store.reports() == []
     assert store.ledger.entries() == []
 
@@ -461,7 +461,7 @@ def test_a_store_locked_by_another_is_waited_for_and_then_told(tmp_path):
         with pytest.raises(StoreBusy):
             store.merge([("chat", NOON, 0)])
         with pytest.raises(StoreBusy):
-            store.draw("https://a", Report("harmony", 7, b""), 0.5, NOON)
+            store.charge_report("https://a", Report("harmony", 7, b""), 0.5, NOON)
         assert store.launches() == []
         assert store.reports() == []
         other.execute("COMMIT")
@@ -538,9 +538,9 @@ def traces(store: Store, needle: bytes) -> list[str]:
 def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
     for number in range(300):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
-    store.keep(Snapshot(300, b"gewohnheit" * 100))
-    store.draw("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
-    store.hold(HeldBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
+    store.keep_snapshot(Snapshot(300, b"gewohnheit" * 100))
+    store.charge_report("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
+    store.keep_broadcast(HeldBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
     needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk")
     for needle in needles:
         assert traces(store, needle)
@@ -576,7 +576,7 @@ def test_erasing_says_so_where_another_process_keeps_old_pages(store):
 
 
 def test_a_damaged_ledger_is_not_a_fresh_budget(store):
-    store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+    store.charge_report("https://a", Report("harmony", 1, b""), 0.5, NOON)
     store.close()
     with sqlite3.connect(store.path) as connection:
         connection.execute("DROP TRIGGER privacy_ledger_never_forgets")
@@ -585,7 +585,7 @@ def test_a_damaged_ledger_is_not_a_fresh_budget(store):
         connection.execute("UPDATE privacy_ledger SET lifetime = 99000000000")
     connection.close()
     with Store(store.path) as again, pytest.raises(StoreDamaged):
-        again.draw("https://a", Report("harmony", 2, b""), 0.5, NOON)
+        again.charge_report("https://a", Report("harmony", 2, b""), 0.5, NOON)
 
 
 def test_limits_are_lowered_at_once_and_raised_only_on_purpose(store):
@@ -612,7 +612,7 @@ def test_limits_are_lowered_at_once_and_raised_only_on_purpose(store):
 def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(store):
     old = store.path.read_bytes()
     for round_ in (1, 2):
-        store.draw("https://a", Report("harmony", round_, b""), 0.5, NOON)
+        store.charge_report("https://a", Report("harmony", round_, b""), 0.5, NOON)
     store.close()
     for rest in ("-wal", "-shm"):
         store.path.with_name(store.path.name + rest).unlink(missing_ok=True)
@@ -622,10 +622,12 @@ def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(
         assert "restored from an older copy 1 time" in restored.ledger.statement(NOON)
         assert [(r.round, r.state) for r in restored.reports()] == [(2, "lost")]
         with pytest.raises(AlreadyDrawn):  # a second payload for the latest round
-            restored.draw("https://a", Report("harmony", 2, b""), 0.5, NOON)
+            restored.charge_report("https://a", Report("harmony", 2, b""), 0.5, NOON)
         with pytest.raises(TooSoon):
-            restored.draw("https://a", Report("harmony", 3, b""), 0.5, NOON + 60, hours=20.0)
-        restored.draw("https://a", Report("harmony", 3, b""), 0.5, NOON)
+            restored.charge_report(
+                "https://a", Report("harmony", 3, b""), 0.5, NOON + 60, hours=20.0
+            )
+        restored.charge_report("https://a", Report("harmony", 3, b""), 0.5, NOON)
         assert restored.ledger.spent(NOON).lifetime == 1.5
     with Store(store.path) as again:  # and it is not counted twice
         assert again.ledger.spent(NOON).lifetime == 1.5
@@ -633,12 +635,12 @@ def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(
 
 def test_an_old_copy_gives_no_second_daily_budget(store):
     """Yesterday's file put back today: what was spent today is spent."""
-    store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON - 86_400)
+    store.charge_report("https://a", Report("harmony", 1, b""), 0.5, NOON - 86_400)
     store.close()
     old = store.path.read_bytes()
     for round_ in (2, 3, 4):
         with Store(store.path) as today:
-            today.draw("https://a", Report("harmony", round_, b""), 0.5, NOON)
+            today.charge_report("https://a", Report("harmony", round_, b""), 0.5, NOON)
         for rest in ("-wal", "-shm"):
             store.path.with_name(store.path.name + rest).unlink(missing_ok=True)
         store.path.write_bytes(old)
@@ -651,7 +653,7 @@ def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
     outside = tmp_path / "no backup" / "witness"
     outside.parent.mkdir()
     with Store.create(tmp_path / "a.db", witness=outside) as store:
-        store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+        store.charge_report("https://a", Report("harmony", 1, b""), 0.5, NOON)
     assert outside.exists()
     with Store.create(tmp_path / "b.db", witness=outside) as other:
         assert other.ledger.spent(NOON).lifetime == 0.0  # another phone's record
@@ -667,5 +669,5 @@ def test_the_witness_can_lie_elsewhere_and_belongs_to_one_store(tmp_path):
 def test_nothing_is_drawn_where_the_witness_cannot_be_written(tmp_path):
     with Store.create(tmp_path / "a.db", witness=tmp_path / "missing" / "witness") as store:
         with pytest.raises(StoreFull, match="Nothing was sent"):
-            store.draw("https://a", Report("harmony", 1, b""), 0.5, NOON)
+            store.charge_report("https://a", Report("harmony", 1, b""), 0.5, NOON)
         assert store.ledger.spent(NOON).lifetime == 0.5  # counted all the same

@@ -413,14 +413,14 @@ def test_two_processes_that_sync_at_once_draw_one_report(server, client, phone, 
     """The other one draws between this one's look and its charge."""
     with Store(phone.store.path) as other_store, Client(server.url) as other_client:
         other = Phone(other_store, clock=lambda: NOON, sleep=lambda seconds: None)
-        true_draw = phone.store.draw
+        true_charge = phone.store.charge_report
 
-        def draw(*arguments, **options):
+        def charge(*arguments, **options):
             monkeypatch.undo()
             assert other.sync(other_client).report == "accepted"
-            return true_draw(*arguments, **options)
+            return true_charge(*arguments, **options)
 
-        monkeypatch.setattr(phone.store, "draw", draw)
+        monkeypatch.setattr(phone.store, "charge_report", charge)
         assert phone.sync(client).report == "done"
     assert len(server.arrived) == 1
     assert spent(phone) == 1.0

@@ -9,16 +9,16 @@ from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import MFU, AppUsage2Vec
 from nextapp.predictors.appusage2vec import (
-    Batch,
-    Training,
+    NetworkTraining,
+    RecentLaunches,
     forward,
     loss_and_gradient,
     starting_parameters,
 )
 
 
-def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> Batch:
-    return Batch(
+def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> RecentLaunches:
+    return RecentLaunches(
         rng.integers(0, n_users, n),
         rng.integers(0, n_apps + 1, (n, n_recent)),  # n_apps: no launch there
         rng.random((n, n_recent)),
@@ -27,7 +27,7 @@ def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> Batch:
 
 
 def test_slopes_are_those_of_the_loss(rng):
-    training = Training(dim=5, n_recent=3)
+    training = NetworkTraining(dim=5, n_recent=3)
     parameters = starting_parameters(4, 6, training, rng, np.float64)
     for name in parameters:
         parameters[name] += rng.normal(0.0, 0.3, parameters[name].shape)
@@ -49,7 +49,7 @@ def test_slopes_are_those_of_the_loss(rng):
 
 
 def test_forward_is_the_papers_formula_for_one_row(rng):
-    training = Training(dim=4, n_recent=3)
+    training = NetworkTraining(dim=4, n_recent=3)
     p = starting_parameters(4, 6, training, rng, np.float64)
     p["C_z"] += rng.normal(0.0, 1.0, p["C_z"].shape)
     known = batch(rng, n=1)
@@ -77,7 +77,7 @@ def test_it_learns_a_circle_and_its_chances_sum_to_one(rng):
         [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
     )  # fmt: skip
     test = exam(log, Split.parse("fraction:0.7,0,0.3"), find_preset("paper"))
-    model = AppUsage2Vec(0, Training(dim=16, epochs=30, batch=64, rate=0.01))
+    model = AppUsage2Vec(0, NetworkTraining(dim=16, epochs=30, batch=64, rate=0.01))
     found = evaluate(test, [model, MFU()], 0).summary()["models"]
     assert found["appusage2vec"]["HR@1"] > 0.6 > found["mfu"]["HR@1"] + 0.3
     scores = model.score(test.chunks[0].questions)

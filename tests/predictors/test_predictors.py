@@ -7,7 +7,7 @@ from nextapp import model
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import exam, find_preset, mark
 from nextapp.predictors import SR, Random, SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.factorised import phones, train
+from nextapp.predictors.factorised import phones_of_log, train
 from nextapp.predictors.scoring import Counts, table_pairs
 from nextapp.wire import ModelSettings
 
@@ -74,8 +74,8 @@ def test_the_same_seed_trains_the_same_vectors_and_another_does_not(test_part):
 
 def test_frozen_vectors_are_the_start_of_the_trained_ones(log, seed):
     training = Training(dim=4, rounds=3, optimiser="sgd", rate=1e-12)
-    still = train(phones(log), log.n_apps, frozen(training), seed)
-    moved = train(phones(log), log.n_apps, training, seed)
+    still = train(phones_of_log(log), log.n_apps, frozen(training), seed)
+    moved = train(phones_of_log(log), log.n_apps, training, seed)
     assert (still.round, moved.round) == (0, 3)
     np.testing.assert_allclose(still.app_vectors, moved.app_vectors, atol=1e-9)
 
@@ -125,8 +125,8 @@ def test_training_learns(test_part, seed):
 
 def test_phones_solve_only_every_so_often(log, seed):
     """With all rounds on one user vector, Q takes another path than with a solve each round."""
-    often = train(phones(log), log.n_apps, Training(dim=3, rounds=6), seed)
-    seldom = train(phones(log), log.n_apps, Training(dim=3, rounds=6, solve_every=6), seed)
+    often = train(phones_of_log(log), log.n_apps, Training(dim=3, rounds=6), seed)
+    seldom = train(phones_of_log(log), log.n_apps, Training(dim=3, rounds=6, solve_every=6), seed)
     assert not np.allclose(often.app_vectors, seldom.app_vectors)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextapp.privacy import codewords, mechanism
-from nextapp.privacy.codewords import Stream, alignments, philox, unit_vector, vectors
+from nextapp.privacy.codewords import VectorStream, alignments, philox, unit_vector, vectors
 from nextapp.randomness import KeyedBits, purpose_word
 
 word = st.integers(0, 2**64 - 1)
@@ -70,7 +70,7 @@ def test_inner_products_are_exact_and_see_the_vectors_the_server_sees(D, n, rng)
     halves = np.full(n, purpose, np.uint64)
     whole = vectors(seeds, halves, chosen, n, 16 * len(grid)).astype(np.int64)
     exact = whole.astype(object) @ grid.ravel().astype(np.int64).astype(object)
-    assert alignments(Stream(12345, purpose), grid, n).tolist() == [int(s) for s in exact]
+    assert alignments(VectorStream(12345, purpose), grid, n).tolist() == [int(s) for s in exact]
     assert np.array_equal(vectors(seeds, halves, chosen, n, D), whole[:, :D])
 
 
@@ -80,9 +80,11 @@ def test_groups_without_an_entry_are_jumped_over(rng):
     for start in (16, 80_000, 159_984):
         F[start : start + 16] = rng.normal(size=16)
     grid = unit_vector(F, 100.0)
-    sparse = alignments(Stream(7, 7), grid, 64)
+    sparse = alignments(VectorStream(7, 7), grid, 64)
     full = sum(
-        alignments(Stream(7, 7), np.where(np.arange(len(grid))[:, None] == group, grid, 0), 64)
+        alignments(
+            VectorStream(7, 7), np.where(np.arange(len(grid))[:, None] == group, grid, 0), 64
+        )
         for group in (1, 5_000, 9_999, 10_000)
     )
     assert np.array_equal(sparse, full)

@@ -24,7 +24,7 @@ from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits
-from nextapp.predictors.factorised import phones as cores_of
+from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import single_process

@@ -58,8 +58,8 @@ class Composition:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The privacy loss of a phone over a whole plan.
+class TotalLoss:
+    """The privacy loss of a phone over all its reports.
 
     ``shuffled_round`` and ``shuffled_total`` (one round and all rounds, each at ``delta``) hold
     only under the ``assumptions``; the other two totals always hold.
@@ -76,10 +76,10 @@ class Plan:
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
-def plan(epsilon: float, reports: int, phones: int, delta: float) -> Plan:
+def total_loss(epsilon: float, reports: int, phones: int, delta: float) -> TotalLoss:
     """All figures for `reports` rounds in which each of `phones` phones reports once."""
     composition = compose_reports(epsilon, reports, delta)
-    return Plan(
+    return TotalLoss(
         epsilon=epsilon,
         reports=reports,
         phones=phones,

@@ -25,10 +25,9 @@ from nextapp.audit.phones import SyntheticPhones
 from nextapp.intervals import bootstrap_means, interval, resample
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.privacy import Mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def informed_attack(
     n_reports: int,
     seed: int,
     questions: Sequence[str] = tuple(QUESTIONS),
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> list[Leak]:
     """Guess from the likelihood ratio of a phone's reports given its true history and another one.
 
@@ -134,7 +133,7 @@ def informed_attack(
             scores[word][1].append(
                 _log_probs(mechanism, false, gradient) - _log_probs(mechanism, false, other)
             )
-        progress(number + 1, len(phones.histories))
+        progress(mechanism.name, number + 1, len(phones.histories))
     leaks = []
     for word, (of_true, of_false) in scores.items():
         single = _auc_over_phones(np.array(of_true), np.array(of_false), seed)

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from nextapp.privacy import Mechanism
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report, WireError
 
@@ -35,8 +36,6 @@ POWER = 0.85
 
 _DIFFERENT = 0.05  # with a larger share of different reports, counting them is not informative
 _MOST_THRESHOLDS = 400
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def draws(
     pair: tuple[Floats, Floats],
     n_reports: int,
     seed: int,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Draws:
     """`n_reports` reports of each of the pair."""
     sides = []
@@ -108,7 +107,7 @@ def draws(
         for number in range(n_reports):
             reports.append(mechanism.encode(gradient, bits))
             if number % 1000 == 0:
-                progress(side * n_reports + number, 2 * n_reports)
+                progress(mechanism.name, side * n_reports + number, 2 * n_reports)
         sides.append(reports)
     first, second = ([report.to_bytes() for report in reports] for reports in sides)
     n_different = len({*first[: _n_choosing(n_reports)], *second[: _n_choosing(n_reports)]})

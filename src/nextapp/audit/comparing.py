@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from nextapp.model import PhoneGradient
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
+from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 
@@ -45,8 +46,6 @@ SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 _TIMED = 50
 _DECODED_AT_ONCE = 5_000
-
-ProgressLine = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def compare(
     n_rounds: int,
     seed: int,
     seconds: float,
-    progress: ProgressLine = lambda what, done, total: None,
+    progress: Progress = silent,
 ) -> list[Compared]:
     """Compare all mechanisms on the same phones. Fleets of other sizes take up to `seconds` each.
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from nextapp.data import synthetic
 from nextapp.fleet.clip import public_clips as clips_of_population
-from nextapp.learners import random_vectors
+from nextapp.learners import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy.mechanism import into_ball
-from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
 SCALE = 0.1
@@ -60,7 +59,7 @@ def synthetic_phones(
 
 def first_broadcast(n_apps: int, d: int, seed: int) -> Broadcast:
     """A broadcast with random initial app vectors."""
-    vectors = random_vectors(n_apps, d, SCALE, KeyedBits(seed, purpose="Q").generator())
+    vectors = starting_vectors(n_apps, d, SCALE, seed)
     return Broadcast(0, vectors, ModelSettings())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from nextapp.audit.black_box import BlackBox, Progress, black_box, draws, worst_pair
+from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
 from nextapp.audit.exact import ExactLaw, exact
 from nextapp.audit.fit import Fit, calibration, frequencies
 from nextapp.audit.replay import DEFAULT, Effort, Replay, replay
@@ -24,6 +24,7 @@ from nextapp.privacy import (
     Mechanism,
     mechanism,
 )
+from nextapp.progress import Progress, silent
 
 FALSE_ALARM = 1e-3
 """False-alarm rate of the audit of one correct mechanism: half for layer 2, half for layer 3."""
@@ -137,7 +138,7 @@ def audit(
     epsilon: float | None = None,
     effort: Effort = DEFAULT,
     false_alarm: float = FALSE_ALARM,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = silent,
 ) -> Audit:
     """Run all layers on one small mechanism, for its ε; the replay also at other sizes.
 

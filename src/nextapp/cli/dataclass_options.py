@@ -9,11 +9,13 @@
 
 The command has the option --user-column and is called with one `LogOptions`. A bool is a flag
 without a --no- form; a field without a default is an option that must be given. In the help the
-options stand under the ``HEADING`` of the dataclass, where it has one.
+options stand under the ``HEADING`` of the dataclass, where it has one. A field that needs more than
+a help text, such as a bound or a metavar, has a ``typer.Option(help=…)`` in its place.
 """
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 from nextapp.cli.errors import clear_errors
 
@@ -61,16 +64,18 @@ def option_parameters(kind: type) -> list[inspect.Parameter]:
 def _option_parameter(kind: type, field: Field[Any], hint: Any) -> inspect.Parameter:
     where = f"{kind.__name__}.{field.name}"
     base, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    help_text = next((note for note in notes if isinstance(note, str) and note.strip()), None)
-    if help_text is None:
+    given = next((note for note in notes if isinstance(note, OptionInfo)), None)
+    option: OptionInfo = typer.Option() if given is None else copy.copy(given)
+    option.help = next((note for note in notes if isinstance(note, str)), option.help)
+    if not (option.help and option.help.strip()):
         raise TypeError(f'{where} needs a help text: Annotated[type, "Help text."], got {hint!r}.')
     if field.default_factory is not MISSING:
         raise TypeError(f"{where} must have a plain default or none, got a default_factory.")
     needed = field.default is MISSING
-    names = [f"--{field.name.replace('_', '-')}"] if base is bool else []
-    show = not needed and field.default is not None
-    heading = getattr(kind, "HEADING", None)
-    option = typer.Option(*names, help=help_text, show_default=show, rich_help_panel=heading)
+    if base is bool:
+        option.param_decls = (f"--{field.name.replace('_', '-')}",)
+    option.show_default = not needed and field.default is not None
+    option.rich_help_panel = getattr(kind, "HEADING", None)
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -17,149 +18,105 @@ from nextapp.studies import dynamic as experiments
 from nextapp.studies.settings import MODELS
 from nextapp.table import Column, Measured, Table, measured_from
 
-_COMPARED, _UPDATES = "What is compared", "Updates of the app vectors Q"
 
-
-@expand_options
-def dynamic(
-    source: options.Source,
-    *,
+@dataclass(frozen=True)
+class CycleOptions:
     cycles: Annotated[
         str | None,
         typer.Option(
             metavar="HOW",
             help="N cycles of equally many users, cycles:N of equally many sessions, switches:N or "
             "days. Default: 34; 8 for App Usage.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     pretraining: Annotated[
         str | None,
         typer.Option(
             metavar="ON",
             help="Q is trained before on first (cycle), all (as the authors did) or none.",
-            show_default=False,
         ),
-    ] = None,
+    ] = None
     start: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOW",
-            help="First user vectors: random or zero. Default: random.",
-            show_default=False,
-        ),
-    ] = None,
+        typer.Option(metavar="HOW", help="First user vectors: random or zero. Default: random."),
+    ] = None
     window: Annotated[
         float | None,
-        typer.Option(
-            metavar="DAYS",
-            help="Learn from the last DAYS of a phone. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
+        typer.Option(metavar="DAYS", help="Learn from the last DAYS of a phone. Default: all."),
+    ] = None
     seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of seeds, from --seed on. Default: 1.", show_default=False
-        ),
-    ] = None,
+        int | None, typer.Option(min=1, help="Number of seeds, from --seed on. Default: 1.")
+    ] = None
     preset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            help="How to count: authors, paper or honest. Default: honest.",
-            show_default=False,
+            metavar="NAME", help="How to count: authors, paper or honest. Default: honest."
         ),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class ComparedOptions:
+    HEADING: ClassVar[str] = "What is compared"
+
     regimes: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Of full, rare and global; '' for none. Default: all.",
-            show_default=False,
-            rich_help_panel=_COMPARED,
-        ),
-    ] = None,
+        typer.Option(metavar="NAMES", help="Of full, rare and global; '' for none. Default: all."),
+    ] = None
     models: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Models, as in evaluate. Default: sr-od.",
-            show_default=False,
-            rich_help_panel=_COMPARED,
-        ),
-    ] = None,
+        typer.Option(metavar="NAMES", help="Models, as in evaluate. Default: sr-od."),
+    ] = None
     mechanisms: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES",
-            help="Such as harmony,codebook,walsh, or all. Default: none.",
-            show_default=False,
-            rich_help_panel=_COMPARED,
+            metavar="NAMES", help="Such as harmony,codebook,walsh, or all. Default: none."
         ),
-    ] = None,
-    noise: Annotated[
-        bool,
-        typer.Option(
-            "--noise",
-            help="Also each mechanism's noise alone.",
-            rich_help_panel=_COMPARED,
-        ),
-    ] = False,
+    ] = None
+    noise: Annotated[bool, "Also each mechanism's noise alone."] = False
     metrics: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="Such as HR@1,NDCG@5, or all. Default: HR@5.",
-            show_default=False,
-            rich_help_panel=_COMPARED,
-        ),
-    ] = None,
+        typer.Option(metavar="NAMES", help="Such as HR@1,NDCG@5, or all. Default: HR@5."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    HEADING: ClassVar[str] = "Updates of the app vectors Q"
+
     q_every: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Cycles between updates. Default: 10; 2 for App Usage and days.",
-            show_default=False,
-            rich_help_panel=_UPDATES,
-        ),
-    ] = None,
+        typer.Option(min=1, help="Cycles between updates. Default: 10; 2 for App Usage and days."),
+    ] = None
     q_rounds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Rounds in an update. Default: 1.",
-            show_default=False,
-            rich_help_panel=_UPDATES,
-        ),
-    ] = None,
+        int | None, typer.Option(min=1, help="Rounds in an update. Default: 1.")
+    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(
             help="ε of one report. Default: 4.5; 1.1 for App Usage.",
-            show_default=False,
             callback=options.check_epsilon,
-            rich_help_panel=_UPDATES,
         ),
-    ] = None,
+    ] = None
     clip: Annotated[
         str | None,
-        typer.Option(
-            metavar="HOW",
-            help="public (the default), quantile:EPSILON or a number.",
-            show_default=False,
-            rich_help_panel=_UPDATES,
-        ),
-    ] = None,
+        typer.Option(metavar="HOW", help="public (the default), quantile:EPSILON or a number."),
+    ] = None
     rates: Annotated[
         str | None,
         typer.Option(
-            metavar="RATES",
-            help="Several: each mechanism takes its best. Default: 0.003.",
-            show_default=False,
-            rich_help_panel=_UPDATES,
+            metavar="RATES", help="Several: each mechanism takes its best. Default: 0.003."
         ),
-    ] = None,
+    ] = None
+
+
+@expand_options
+def dynamic(
+    source: options.Source,
+    *,
+    cycle_options: CycleOptions,
+    compared: ComparedOptions,
+    updates: UpdateOptions,
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
@@ -168,24 +125,18 @@ def dynamic(
 ) -> None:
     """Predict a log cycle by cycle, and learn after each cycle."""
     with clear_errors():
+        cycles = cycle_options.cycles
         given = {
+            **asdict(cycle_options),
+            **asdict(updates),
             "data": source,
             "cycles": f"users:{cycles}" if cycles is not None and cycles.isdigit() else cycles,
-            "q_every": q_every,
-            "q_rounds": q_rounds,
-            "regimes": _names(regimes, REGIMES),
-            "models": _names(models, MODELS),
-            "mechanisms": _names(mechanisms, experiments.PRIVATE),
-            "noise": noise or None,
-            "epsilon": epsilon,
-            "clip": clip,
-            "pretraining": pretraining,
-            "start": start,
-            "rates": _numbers(rates),
-            "window": window,
-            "seeds": seeds,
-            "metrics": _names(metrics, METRICS),
-            "preset": preset,
+            "regimes": _names(compared.regimes, REGIMES),
+            "models": _names(compared.models, MODELS),
+            "mechanisms": _names(compared.mechanisms, experiments.PRIVATE),
+            "noise": compared.noise or None,
+            "rates": _numbers(updates.rates),
+            "metrics": _names(compared.metrics, METRICS),
             "seed": seed,
         }
         experiment = experiments.experiment_from(options.overridden(settings, given))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -167,7 +166,7 @@ def audit(
                         name=name,
                         epsilon=epsilon,
                         effort=replay.QUICK if quick else replay.DEFAULT,
-                        progress=functools.partial(report, name),
+                        progress=report,
                     )
                 )
         screen.out.print(_audit_table(found).terminal(tight=True))
@@ -233,24 +232,24 @@ def account(
         try:
             with screen.progress() as report:
                 report("composing", 0, 0)
-                plan = accounting.plan(epsilon, reports, phones, delta)
+                totals = accounting.total_loss(epsilon, reports, phones, delta)
         except ModuleNotFoundError as error:
             raise ValueError(str(error)) from error
         but = f"but for {delta:g}"
         table = Table.of_text(
             ["", f"ε of {reports:,} reports", "holds"],
             [
-                ["sum", f"{plan.total_by_sum:.4g}", "always"],
-                ["privacy loss distribution", f"{plan.total_by_pld:.4g}", but],
-                ["shuffled, one round", f"{plan.shuffled_round:.4g}", f"{but}, if"],
-                ["shuffled, all", f"{plan.shuffled_total:.4g}", f"{but}, if"],
+                ["sum", f"{totals.total_by_sum:.4g}", "always"],
+                ["privacy loss distribution", f"{totals.total_by_pld:.4g}", but],
+                ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{but}, if"],
+                ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{but}, if"],
             ],
         )
         screen.out.print(table.terminal(tight=True))
         screen.out.print("if:", highlight=False)
-        for assumption in plan.assumptions:
+        for assumption in totals.assumptions:
             screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
-        screen.write_json(json, {"plan": asdict(plan), "versions": versions()})
+        screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")
@@ -284,13 +283,7 @@ def attack(
                     for n_reports in sorted({1, reports})
                     for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
                 ]
-                found[name] += attacks.informed_attack(
-                    each,
-                    fleet,
-                    reports,
-                    seed,
-                    progress=functools.partial(report, name),
-                )
+                found[name] += attacks.informed_attack(each, fleet, reports, seed, progress=report)
         for n_reports in sorted({1, reports}):
             screen.out.print(_leaks(found, n_reports).terminal(tight=True))
             screen.out.print()

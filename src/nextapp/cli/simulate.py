@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
 from nextapp.cli import options, screen, stopping
+from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
@@ -20,10 +21,78 @@ from nextapp.studies.drawing import save
 from nextapp.table import Column, Measured, Table
 from nextapp.wire import ModelSettings
 
-_TRAINING, _WORLD, _RUNNING = "Training", "Participation", "Running"
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    HEADING: ClassVar[str] = "Training"
+
+    dim: Annotated[int, typer.Option(min=1, help="Length of an app vector.")] = 16
+    rounds: Annotated[int, typer.Option(min=1, help="Steps on the app vectors.")] = 10
+    clip: Annotated[float | None, "Bound on a gradient. Default: from public synthetic phones."] = (
+        None
+    )
+    rate: Annotated[float, "Learning rate of Adam."] = 0.01
+    lam: Annotated[float, "λ, the regularisation of user vectors."] = 0.3
+    alpha: Annotated[float, "α, added to every app's confidence."] = 0.0
+    gamma: Annotated[float, "γ, power of counts in the confidence."] = 1.0
+
+    @property
+    def training(self) -> Training:
+        model = ModelSettings(lam=self.lam, alpha=self.alpha, gamma=self.gamma)
+        return Training(model, dim=self.dim, rate=self.rate, rounds=self.rounds)
 
 
+@dataclass(frozen=True)
+class ParticipationOptions:
+    HEADING: ClassVar[str] = "Participation"
+
+    cohort: Annotated[int, typer.Option(min=0, help="Phones invited to a round; 0 for all.")] = 0
+    real_world: Annotated[bool, "Phones sleep, drop out, come late and rest a day."] = False
+    lifetime_reports: Annotated[
+        int, typer.Option(min=0, help="Reports of a phone at most; 0: any.")
+    ] = 0
+
+    @property
+    def participation(self) -> Participation:
+        always = Participation(cohort=self.cohort, lifetime_reports=self.lifetime_reports)
+        if not self.real_world:
+            return always
+        return replace(
+            always,
+            availability=NIGHT_OWLS,
+            drop_out=0.06,
+            deadline_seconds=120.0,
+            minimum_gap=1,
+            hours_per_round=6.0,
+        )
+
+
+@dataclass(frozen=True)
+class RunningOptions:
+    HEADING: ClassVar[str] = "Running"
+
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="exact (every phone's bits), law (draws the sum) or auto."
+        ),
+    ] = "auto"
+    shards: Annotated[int, typer.Option(min=1, help="Parts in which the fleet is made.")] = 1
+    stream: Annotated[bool, "Make shards again in every round, to save memory."] = False
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Parquet shards of the phones; written if there are none.",
+            callback=options.check_output,
+        ),
+    ] = None
+    ray_workers: Annotated[int, typer.Option(min=0, help="Ray workers; 0 for none.")] = 0
+
+
+@expand_options
 def simulate(
+    *,
     phones: Annotated[int, typer.Option(min=1, help="Number of phones.", show_default=False)],
     mechanism: Annotated[
         str,
@@ -51,84 +120,9 @@ def simulate(
         ),
     ] = None,
     device: options.Device = "cpu",
-    dim: Annotated[
-        int, typer.Option(min=1, help="Length of an app vector.", rich_help_panel=_TRAINING)
-    ] = 16,
-    rounds: Annotated[
-        int, typer.Option(min=1, help="Steps on the app vectors.", rich_help_panel=_TRAINING)
-    ] = 10,
-    clip: Annotated[
-        float | None,
-        typer.Option(
-            help="Bound on a gradient. Default: from public synthetic phones.",
-            show_default=False,
-            rich_help_panel=_TRAINING,
-        ),
-    ] = None,
-    rate: Annotated[
-        float, typer.Option(help="Learning rate of Adam.", rich_help_panel=_TRAINING)
-    ] = 0.01,
-    lam: Annotated[
-        float,
-        typer.Option(help="λ, the regularisation of user vectors.", rich_help_panel=_TRAINING),
-    ] = 0.3,
-    alpha: Annotated[
-        float,
-        typer.Option(help="α, added to every app's confidence.", rich_help_panel=_TRAINING),
-    ] = 0.0,
-    gamma: Annotated[
-        float,
-        typer.Option(help="γ, power of counts in the confidence.", rich_help_panel=_TRAINING),
-    ] = 1.0,
-    cohort: Annotated[
-        int,
-        typer.Option(min=0, help="Phones invited to a round; 0 for all.", rich_help_panel=_WORLD),
-    ] = 0,
-    real_world: Annotated[
-        bool,
-        typer.Option(
-            "--real-world",
-            help="Phones sleep, drop out, come late and rest a day.",
-            rich_help_panel=_WORLD,
-        ),
-    ] = False,
-    lifetime_reports: Annotated[
-        int,
-        typer.Option(min=0, help="Reports of a phone at most; 0: any.", rich_help_panel=_WORLD),
-    ] = 0,
-    mode: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="exact (every phone's bits), law (draws the sum) or auto.",
-            rich_help_panel=_RUNNING,
-        ),
-    ] = "auto",
-    shards: Annotated[
-        int,
-        typer.Option(min=1, help="Parts in which the fleet is made.", rich_help_panel=_RUNNING),
-    ] = 1,
-    stream: Annotated[
-        bool,
-        typer.Option(
-            "--stream",
-            help="Make shards again in every round, to save memory.",
-            rich_help_panel=_RUNNING,
-        ),
-    ] = False,
-    fleet: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Parquet shards of the phones; written if there are none.",
-            show_default=False,
-            callback=options.check_output,
-            rich_help_panel=_RUNNING,
-        ),
-    ] = None,
-    ray_workers: Annotated[
-        int, typer.Option(min=0, help="Ray workers; 0 for none.", rich_help_panel=_RUNNING)
-    ] = 0,
+    training: TrainingOptions,
+    taking_part: ParticipationOptions,
+    running: RunningOptions,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -144,48 +138,37 @@ def simulate(
 ) -> None:
     """Train app vectors on many synthetic phones, with privacy."""
     with clear_errors():
-        world = Participation(cohort=cohort, lifetime_reports=lifetime_reports)
-        if real_world:
-            world = replace(
-                world,
-                availability=NIGHT_OWLS,
-                drop_out=0.06,
-                deadline_seconds=120.0,
-                minimum_gap=1,
-                hours_per_round=6.0,
-            )
         names = mechanism.split(",")
         if len(names) > 1 and curve is None:
             raise ValueError("several mechanisms are compared by --curve; else name one.")
         settings = simulation.Settings(
             phones=phones,
             apps=apps,
-            dim=dim,
-            rounds=rounds,
+            dim=training.dim,
+            rounds=training.rounds,
             mechanism=names[0],
             seed=seed,
             epsilon=None if curve is not None and names[0] == "identity" else epsilon,
-            clip=clip,
-            mode=mode,
+            clip=training.clip,
+            mode=running.mode,
             days=days,
             sample=sample,
-            shards=max(shards, ray_workers),
-            keep_shards=not stream,
-            training=Training(
-                ModelSettings(lam=lam, alpha=alpha, gamma=gamma), dim=dim, rate=rate, rounds=rounds
-            ),
-            participation=world,
+            shards=max(running.shards, running.ray_workers),
+            keep_shards=not running.stream,
+            training=training.training,
+            participation=taking_part.participation,
         )
         if out is not None and curve is None:
             stopping.go_on_by(f"Finished rounds are in {out}: the same command goes on from there.")
         sizes = phones if curve is None else 2 * len(names) * sum(_sizes(curve))
         check_device(device)
-        work = rounds if device == "cpu" else 2  # on a card most of it is making the phones
+        # On a card most of the time goes into making the phones.
+        work = training.rounds if device == "cpu" else 2
         screen.say_how_long(10 + work * sizes / 200_000)
         if curve is not None:
             result = _curve(settings, names, epsilon, curve, out or Path("curve"), device)
         else:
-            result = _run(settings, out, fleet, ray_workers, device)
+            result = _run(settings, out, running.fleet, running.ray_workers, device)
         screen.write_json(json, result)
         options.track(track, result)
 

@@ -35,7 +35,7 @@ _P, _CAME, _N = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class Tally:
+class CalibrationCounts:
     """Counts by user: sums of p, of y and of apps by bin, for all apps and for the most likely one;
     prewarms and hits by threshold; launches whose app is in the top n; launches."""
 
@@ -45,7 +45,7 @@ class Tally:
     launches: Floats  # (n_users,)
 
     @classmethod
-    def empty(cls, n_users: int) -> Tally:
+    def empty(cls, n_users: int) -> CalibrationCounts:
         return cls(
             np.zeros((n_users, 2, len(EDGES), 3)),
             np.zeros((n_users, len(THRESHOLDS), 2)),
@@ -53,8 +53,8 @@ class Tally:
             np.zeros(n_users),
         )
 
-    def put(self, users: Indices, other: Tally) -> None:
-        """Set the rows of these users to the rows of another tally."""
+    def set_users(self, users: Indices, other: CalibrationCounts) -> None:
+        """Set the rows of these users to the rows of `other`."""
         for own, part in zip(
             (self.bins, self.above, self.first, self.launches),
             (other.bins, other.above, other.first, other.launches),
@@ -63,15 +63,15 @@ class Tally:
             own[users] = part
 
 
-def tally_of(
+def count_predictions(
     chunk: Chunk, scores: Floats, better: Indices, equal: Indices, target_competes: bool
-) -> Tally:
-    """The tally of one chunk, for the users of its questions. Only candidates that compete count.
+) -> CalibrationCounts:
+    """Count the predictions of one chunk, by user of its questions; only candidates that compete.
 
     ``better`` and ``equal`` are the results of `nextapp.evaluation.revealing.ranks`.
     """
-    found = Tally.empty(len(chunk.questions.users))
-    _tally(
+    found = CalibrationCounts.empty(len(chunk.questions.users))
+    _count(
         chunk.predictions, chunk.seen_from, scores, target_competes, better, equal,
         found.bins, found.above, found.first, found.launches, EDGES, THRESHOLDS,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def tally_of(
 
 
 @compiled
-def _tally(
+def _count(
     predictions: Predictions,
     seen_from: Indices,
     scores: Floats,
@@ -124,7 +124,7 @@ def _tally(
         n_launches[user] += 1.0
 
 
-def summary(found: Tally, seed: int, *, chances: bool) -> dict[str, Any]:
+def summary(found: CalibrationCounts, seed: int, *, chances: bool) -> dict[str, Any]:
     """The figures as plain values; calibration only if scores are probabilities (`chances`).
 
     Figures are sums over all launches, not means over users, since a bin has few apps of one user.

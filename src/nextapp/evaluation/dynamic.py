@@ -43,7 +43,7 @@ _MOST_ENTRIES = 10_000_000  # largest total of report entries in a round for sim
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class CycleStream:
     """A log in cycles and the exams on them; all cycles except the first are predicted.
 
     The history of an exam is all earlier cycles (PAPER.md, R9). Candidates are the user's apps in
@@ -66,7 +66,7 @@ class Stream:
             )
 
     @property
-    def asked(self) -> range:
+    def predicted_cycles(self) -> range:
         return range(1, len(self.cycles))
 
     @cached_property
@@ -174,7 +174,7 @@ class Schedule:
         return moment.cycle % self.q_every == 0 and not moment.is_last
 
 
-class Federation:
+class FederatedSeqMF:
     """SeqMF on the phones of a stream; the regime says when user vectors are updated.
 
         full     every cycle
@@ -318,7 +318,7 @@ def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floa
 
 
 def play(
-    stream: Stream,
+    stream: CycleStream,
     models: Sequence[Model],
     wanted: Sequence[str],
     report: Progress = silent,
@@ -328,8 +328,8 @@ def play(
     NaN where a user has no prediction in a cycle.
     """
     n_users = stream.cycles.whole.n_users
-    found = np.full((len(models), len(stream.asked), n_users, len(wanted)), np.nan)
-    for place, cycle in enumerate(stream.asked):
+    found = np.full((len(models), len(stream.predicted_cycles), n_users, len(wanted)), np.nan)
+    for place, cycle in enumerate(stream.predicted_cycles):
         test = stream.exam(cycle)
         if test is not None:
             known: dict[object, Floats] = {}
@@ -344,7 +344,7 @@ def play(
         moment = stream.moment(cycle)
         for model in models:
             model.update(moment)
-        report("cycle", place + 1, len(stream.asked))
+        report("cycle", place + 1, len(stream.predicted_cycles))
     return found
 
 

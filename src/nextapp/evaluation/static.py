@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nextapp.evaluation import calibration, metrics
-from nextapp.evaluation.calibration import Tally
+from nextapp.evaluation.calibration import CalibrationCounts
 from nextapp.evaluation.revealing import Chunk, Exam, ranks
 from nextapp.evaluation.tables import figures_table
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
+from nextapp.progress import Progress, silent
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Marks:
     """One predictor's result: (n_users, 9) means by user, in the order of `metrics.METRICS`.
 
     ``without_repeats`` leaves out predictions whose target is the app launched just before; users
-    without other predictions have NaN there. ``tally`` has the counts for calibration and
+    without other predictions have NaN there. ``counts`` are those for calibration and
     prewarming; ``chances``: the scores are log P.
     """
 
@@ -38,7 +39,7 @@ class Marks:
     without_repeats: Floats
     fit_seconds: float
     predict_seconds: float
-    tally: Tally
+    counts: CalibrationCounts
     chances: bool
 
 
@@ -68,7 +69,7 @@ class Evaluation:
                 "without_repeats": _figures(mark.without_repeats, drawn_changed[:, columns]),
                 "fit_seconds": round(mark.fit_seconds, 4),
                 "predict_seconds": round(mark.predict_seconds, 4),
-                **calibration.summary(mark.tally, self.seed, chances=mark.chances),
+                **calibration.summary(mark.counts, self.seed, chances=mark.chances),
             }
         return {
             "n_users": self.n_users,
@@ -163,20 +164,20 @@ def evaluate(
     exam: Exam,
     predictors: Sequence[Predictor],
     seed: int,
-    announce: Callable[[str], None] = lambda name: None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Fit each predictor on the exam's history and measure its predictions.
 
-    `announce` is called with the name of each predictor before it is fitted.
+    `progress` is told of each predictor before it is fitted.
     """
     marks = []
     for predictor in predictors:
-        announce(predictor.name)
+        progress(predictor.name, 0, 0)
         start = time.perf_counter()
         predictor.fit(exam.history)
         middle = time.perf_counter()
-        tally = Tally.empty(len(exam.users))
-        by_user, without_repeats = mark(exam, predictor, tally)
+        counts = CalibrationCounts.empty(len(exam.users))
+        by_user, without_repeats = mark(exam, predictor, counts)
         end = time.perf_counter()
         marks.append(
             Marks(
@@ -185,21 +186,23 @@ def evaluate(
                 without_repeats,
                 middle - start,
                 end - middle,
-                tally,
+                counts,
                 getattr(predictor, "scores_are_log_chances", False),
             )
         )
     return Evaluation(exam, marks, seed)
 
 
-def mark(exam: Exam, predictor: Predictor, tally: Tally | None = None) -> tuple[Floats, Floats]:
+def mark(
+    exam: Exam, predictor: Predictor, counts: CalibrationCounts | None = None
+) -> tuple[Floats, Floats]:
     """Each user's means of the nine metrics: over all predictions, and without exact repeats.
 
     If the preset averages over predictions, a user's means are weighted by the user's number of
-    predictions, so that the mean over users is the mean over predictions. If `tally` is given, the
-    counts for calibration are written to it.
+    predictions, so that the mean over users is the mean over predictions. What calibration needs is
+    written to `counts`, if given.
     """
-    values = score_predictions(exam, predictor, tally=tally)
+    values = score_predictions(exam, predictor, counts=counts)
     return (
         user_means(exam, values, np.ones(len(values), bool)),
         user_means(exam, values, ~exam.repeats),
@@ -210,7 +213,7 @@ def score_predictions(
     exam: Exam,
     predictor: Predictor,
     wanted: Sequence[str] = metrics.METRICS,
-    tally: Tally | None = None,
+    counts: CalibrationCounts | None = None,
 ) -> Floats:
     """(n_predictions, len(wanted)): the wanted metrics of every prediction, in order."""
 
@@ -227,10 +230,12 @@ def score_predictions(
                 f"{predictor.name} gave scores that are not finite, so they cannot be ranked: "
                 f"lower its learning rate, or check its input."
             )
-        if tally is not None:  # each user is in one chunk
+        if counts is not None:  # each user is in one chunk
             users = np.searchsorted(exam.users, chunk.questions.users)
             competes = exam.preset.candidates == "history+target"
-            tally.put(users, calibration.tally_of(chunk, scores, better, equal, competes))
+            counts.set_users(
+                users, calibration.count_predictions(chunk, scores, better, equal, competes)
+            )
         ties = "expected" if predictor.in_expectation else exam.preset.ties
         return metrics.values(better, equal, ties, wanted)
 

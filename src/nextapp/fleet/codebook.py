@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import below, stream, word
+from nextapp.compiled_bits import below, word
 from nextapp.fleet.codewords import SeededEncoder, add_vectors, align, clear, fill, room
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State
+from nextapp.fleet.encoder import Arrays, ShardRound, State, report_bits
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codebook import Codebook
 from nextapp.randomness import Words, purpose_word
@@ -21,7 +21,7 @@ _CODEBOOK = np.uint64(purpose_word("codebook"))
 class CodebookEncoder(SeededEncoder[Codebook]):
     """`Codebook`."""
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         return _indices(x, r, self._table, m.m, m.k, np.uint64(m.threshold))
 
@@ -33,14 +33,13 @@ class CodebookEncoder(SeededEncoder[Codebook]):
 
 @compiled
 def _indices(
-    x: Gradients, r: Round, entries: Ints, m: int, k: int, threshold: Any
+    x: Gradients, r: ShardRound, entries: Ints, m: int, k: int, threshold: Any
 ) -> tuple[Words, Longs]:
     n = len(x.phones)
     seeds, chosen = np.empty(n, np.uint64), np.empty(n, np.int64)
     grid, groups, s = room(r.Q.size, m)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         seeds[i], coin = word(bits), word(bits)
         if coin < threshold:
             n_groups_in = fill(x, i, r.Q, grid, groups)

@@ -18,15 +18,13 @@ from nextapp.compiled_bits import philox
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.encoder import Arrays, Kind, State, TallyEncoder
 from nextapp.fleet.gradients import Gradients, taste
-from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import GROUP, n_groups, table
 from nextapp.privacy.mechanism import Tally
-from nextapp.privacy.packing import pack_fields
-from nextapp.privacy.simhash import SimHash
+from nextapp.privacy.seeded import SeededMechanism
 from nextapp.randomness import Words
 from nextapp.wire import Floats
 
-Seeded = TypeVar("Seeded", bound=Codebook | SimHash)
+Seeded = TypeVar("Seeded", bound=SeededMechanism)
 
 VECTOR_UNIT = float(1 << 22)
 ZERO, PIECE = np.uint64(0), np.uint64(0xFFFF)
@@ -59,19 +57,16 @@ class SeededEncoder(VectorEncoder[Seeded]):
 
     def __init__(self, mechanism: Seeded) -> None:
         super().__init__(mechanism)
-        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self.payload_bytes = mechanism.payload_bytes
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism.b)
+        return seeded_payloads(reports, self.mechanism)
 
 
-def seeded_payloads(reports: Arrays, b: int) -> list[bytes]:
-    """A seed of 8 bytes and a value of b bits each."""
+def seeded_payloads(reports: Arrays, mechanism: SeededMechanism) -> list[bytes]:
+    """The payloads of a column of seeds and one of values."""
     seeds, values = (column.tolist() for column in reports)
-    return [
-        pack_fields([seed & 0xFFFFFFFF, seed >> 32, value], [32, 32, b])
-        for seed, value in zip(seeds, values, strict=True)
-    ]
+    return [mechanism.payload(seed, value) for seed, value in zip(seeds, values, strict=True)]
 
 
 @compiled

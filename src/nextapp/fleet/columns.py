@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,18 @@ Mask = npt.NDArray[np.bool_]
 Result = TypeVar("Result")
 
 MOST_APPS = np.iinfo(np.int16).max
+
+
+class Columns(NamedTuple):
+    """A fleet as compiled loops take it; fields as in `Fleet`."""
+
+    app_starts: Longs
+    apps: Ints
+    counts: Ints
+    transition_starts: Longs
+    previous: Shorts
+    following: Shorts
+    times: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +63,13 @@ class Fleet:
     @property
     def n_bytes(self) -> int:
         """Of all columns."""
-        return sum(
-            column.nbytes
-            for column in (
-                self.app_starts, self.apps, self.counts, self.transition_starts,
-                self.previous, self.following, self.times,
-            )
+        return sum(column.nbytes for column in self.columns)
+
+    @property
+    def columns(self) -> Columns:
+        return Columns(
+            self.app_starts, self.apps, self.counts, self.transition_starts,
+            self.previous, self.following, self.times,
         )  # fmt: skip
 
     @classmethod
@@ -97,7 +110,7 @@ class Fleet:
 
     @classmethod
     def of_log(cls, log: LaunchLog) -> Fleet:
-        """One phone a user of the log."""
+        """One phone per user of the log."""
         return cls.of_histories(log.starts.astype(np.int64), log.app, log.n_apps)
 
     @classmethod

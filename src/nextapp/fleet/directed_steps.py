@@ -17,9 +17,9 @@ import numpy as np
 
 from nextapp.compiled import fast
 from nextapp.directed import NEWTON_STEPS
-from nextapp.fleet.columns import Ints, Mask
+from nextapp.fleet.columns import Columns, Ints, Mask
 from nextapp.fleet.gradients import Gradients
-from nextapp.fleet.stepping import Columns, most_apps
+from nextapp.fleet.stepping import most_apps
 from nextapp.wire import Broadcast, Floats
 
 _STEPS = NEWTON_STEPS
@@ -40,7 +40,7 @@ def terms(broadcast: Broadcast) -> Terms:
     n_rows = broadcast.n_apps
     if n_rows % 2:
         raise ValueError(
-            f"the vectors of the directed model are Q and below it R, two rows an app; got "
+            f"the vectors of the directed model are Q and below it R, two rows per app; got "
             f"{n_rows} rows."
         )
     Q, R = np.split(np.ascontiguousarray(broadcast.app_vectors), 2)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.exact import W
@@ -29,9 +29,9 @@ class DuchiEncoder(TallyEncoder[Duchi]):
 
     def __init__(self, mechanism: Duchi) -> None:
         self.mechanism = mechanism
-        self.payload_bytes = (mechanism.D + 7) // 8
+        self.payload_bytes = mechanism.payload_bytes
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_corners(x, r, np.uint64(W - self.mechanism.floor))]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
@@ -48,7 +48,7 @@ class DuchiEncoder(TallyEncoder[Duchi]):
 
 
 @compiled
-def _corners(x: Gradients, r: Round, threshold: Any) -> Words:
+def _corners(x: Gradients, r: ShardRound, threshold: Any) -> Words:
     n, size = len(x.phones), r.Q.size
     n_words = (size + _SIGNS - 1) // _SIGNS
     corners = np.empty((n, n_words), np.uint64)
@@ -56,8 +56,7 @@ def _corners(x: Gradients, r: Round, threshold: Any) -> Words:
     dense = np.zeros(size)
     last = ~np.uint64(0) >> np.uint64(n_words * _SIGNS - size)  # the signs of the last word
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         spread_out(x, i, r.Q, dense)
         v[:] = 0
         for j in range(size):

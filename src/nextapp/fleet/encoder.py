@@ -10,10 +10,12 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.compiled import compiled
+from nextapp.compiled_bits import stream
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
-from nextapp.randomness import purpose_word
+from nextapp.randomness import Words, purpose_word
 from nextapp.wire import Floats
 
 Arrays = Sequence[Any]
@@ -25,7 +27,7 @@ REPORT = np.uint64(purpose_word("report"))
 LARGEST, SAME = "largest", "same"
 
 
-class Round(NamedTuple):
+class ShardRound(NamedTuple):
     """What is the same for all phones of a shard: Q, QᵀQ, and what their bits depend on."""
 
     Q: Floats
@@ -71,6 +73,12 @@ def _join(name: str, mine: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDA
     return joined
 
 
+@compiled
+def report_bits(x: Gradients, i: int, r: ShardRound) -> Words:
+    """``KeyedBits(seed, phone, round, "report")`` of the phone in row i of a block."""
+    return stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
+
+
 class Side(Protocol):
     """One mechanism over blocks of phones, by their bits or by the law of their sum."""
 
@@ -81,11 +89,11 @@ class Side(Protocol):
         """The sum of no reports."""
         ...
 
-    def play(self, state: State, x: Gradients, r: Round) -> None:
+    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
         """Add the reports of a block to a sum."""
         ...
 
-    def finish(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: ShardRound) -> State:
         """The sum over all ranges, as it is handed on."""
         ...
 
@@ -106,7 +114,7 @@ class Encoder(ABC):
     payload_bytes: int
 
     @abstractmethod
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         """The reports of a block as columns."""
 
     @abstractmethod
@@ -123,10 +131,10 @@ class Encoder(ABC):
     @abstractmethod
     def mean(self, totals: Totals) -> Floats: ...
 
-    def play(self, state: State, x: Gradients, r: Round) -> None:
+    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
         self.add(state, self.encode(x, r))
 
-    def finish(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: ShardRound) -> State:
         del r
         return state
 

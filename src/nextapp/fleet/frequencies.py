@@ -1,4 +1,4 @@
-"""Reports of shares by a whole fleet, as `Device.report` draws them, and the true mean of shares.
+"""Reports of shares by a whole fleet, as `PhoneCore.draw_report` draws them; their true mean.
 
 Every phone plays its own bits, ``KeyedBits(seed, phone, round, "report")``, so a report is that of
 the phone alone, in a shard, in any order. A report costs a walk over the phone's transitions: no
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, stream, word
-from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT
 from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.frequency import GRID
@@ -23,8 +23,6 @@ from nextapp.privacy.packing import pack_fields, width
 from nextapp.privacy.subset import Subset
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Floats, Report
-
-Columns = tuple[Longs, Ints, Ints, Longs, Shorts, Shorts, Ints]
 
 
 def tally_reports(
@@ -67,7 +65,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
     if len(fleet) == 0:
         raise ValueError("a mean needs at least one phone.")
     total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(share_columns(fleet), popularity, total)
+    _add_shares(fleet.columns, popularity, total)
     return total / len(fleet)
 
 
@@ -95,7 +93,7 @@ def _draw_outputs(
         [oracle.n_apps, oracle.D, oracle.scattering, oracle.n_blocks, oracle.block,
          oracle.n_favoured, oracle.n_outputs, *geometry], np.int64,
     )  # fmt: skip
-    columns = share_columns(fleet)
+    columns = fleet.columns
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     threshold = np.uint64(oracle.threshold)
 
@@ -112,14 +110,6 @@ def check_shares_of(n_apps: int, mechanism: Mechanism) -> None:
             f"{mechanism.name} was made for shares of {(mechanism.n_apps, mechanism.d)}, those of "
             f"the fleet are {(n_apps, n_apps + 1)}: make one for the catalogue at hand."
         )
-
-
-def share_columns(fleet: Fleet) -> Columns:
-    """What `nextapp.shares` counts, as compiled loops take it."""
-    return (
-        fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts, fleet.previous,
-        fleet.following, fleet.times,
-    )  # fmt: skip
 
 
 _GRID = float(GRID)
@@ -187,7 +177,7 @@ def _cell(
 
 @compiled
 def _even(point: int, place: int) -> int:
-    """`Hadamard._favoured`."""
+    """`Hadamard._favoured_output`."""
     row = point + 1
     top = 0
     while row >> (top + 1):
@@ -202,7 +192,7 @@ def _even(point: int, place: int) -> int:
 
 @compiled
 def _orthogonal(point: int, place: int, q: int, v: Longs, u: Longs) -> int:
-    """`Subset._favoured`; v and u have room for a vector."""
+    """`Subset._favoured_output`; v and u have room for a vector."""
     t = len(v)
     lead = _vector(point, q, v)
     _vector(place, q, u[1:])

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nextapp.compiled import fast
-from nextapp.fleet.columns import Ints, Longs, Mask
-from nextapp.fleet.stepping import Columns, Desk, Terms, desk, most_apps, prepare, slope, solve
+from nextapp.fleet.columns import Columns, Ints, Longs, Mask
+from nextapp.fleet.stepping import Desk, Terms, desk, most_apps, prepare, slope, solve
 from nextapp.wire import Floats
 
 BALLS = {"none": 0, "linf": 1, "l1": 2, "l2": 3}
@@ -24,7 +24,7 @@ LINF, L1 = BALLS["linf"], BALLS["l1"]
 class Gradients(NamedTuple):
     """F, or later x, of the phones of a block that report; row i is phone ``phones[i]``'s.
 
-    at an own app      ``rows``, from ``starts[i]`` to ``starts[i + 1]``, one an app in ``apps``
+    at an own app      ``rows``, from ``starts[i]`` to ``starts[i + 1]``, one per app in ``apps``
     at any other app   c0 (Q p) pᵀ, cut off at ±``limit``
     """
 

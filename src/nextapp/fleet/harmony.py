@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.mechanism import Tally
@@ -27,9 +27,9 @@ class HarmonyEncoder(TallyEncoder[Harmony]):
     def __init__(self, mechanism: Harmony) -> None:
         self.mechanism = mechanism
         self._fields = SignedPositions(mechanism.k, mechanism.D)
-        self.payload_bytes = self._fields.n_bytes
+        self.payload_bytes = mechanism.payload_bytes
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
 
     def empty(self) -> State:
@@ -74,12 +74,11 @@ def count_signs(positions: Any, positive: Any, n_positive: Any, n_negative: Any)
 
 
 @compiled
-def _signs_of_entries(x: Gradients, r: Round, k: int, floor: Any) -> tuple[Longs, Mask]:
+def _signs_of_entries(x: Gradients, r: ShardRound, k: int, floor: Any) -> tuple[Longs, Mask]:
     n = len(x.phones)
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         distinct(bits, r.Q.size, positions[i])
         for place in range(k):
             f = entry(x, i, r.Q, positions[i, place])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextapp.fleet.encoder import Arrays, Round, State
+from nextapp.fleet.encoder import Arrays, ShardRound, State
 from nextapp.fleet.gradients import Gradients
 from nextapp.fleet.piecewise import PiecewiseEncoder, add_values, one_value
 from nextapp.privacy.exact import W
@@ -20,7 +20,7 @@ class HybridEncoder(PiecewiseEncoder):
     mechanism: Hybrid
     marks = 1
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m, law = self.mechanism, self.mechanism.law
         threshold = np.uint64(m.alpha * W)
         return one_value(x, r, law.A, law.inside, law.largest, True, threshold, np.uint64(m.floor))

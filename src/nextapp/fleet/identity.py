@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextapp.fleet.encoder import Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, State, Totals
 from nextapp.fleet.gradients import Gradients, spread_out
 from nextapp.model import PhoneGradient
 from nextapp.privacy.identity import Identity
@@ -21,7 +21,7 @@ class IdentityEncoder(Encoder):
     def __init__(self, mechanism: Identity) -> None:
         self.mechanism = mechanism
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         """The gradients themselves."""
         return x, r.Q
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled, fast
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
+from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
@@ -31,9 +31,9 @@ class KashinEncoder(TallyEncoder[Kashin]):
     def __init__(self, mechanism: Kashin) -> None:
         self.mechanism = mechanism
         self._fields = SignedPositions(mechanism.b, mechanism.N)
-        self.payload_bytes = self._fields.n_bytes
+        self.payload_bytes = mechanism.payload_bytes
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         rows, signs = m._rows.astype(np.int64), m._signs
         return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
@@ -54,7 +54,7 @@ class KashinEncoder(TallyEncoder[Kashin]):
 @compiled
 def _signs_of_coefficients(
     x: Gradients,
-    r: Round,
+    r: ShardRound,
     rows: Longs,
     signs: Floats,
     N: int,
@@ -68,8 +68,7 @@ def _signs_of_coefficients(
     dense, a, room = np.zeros(r.Q.size), np.empty(N), np.empty(N)
     bound = K / math.sqrt(N)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         distinct(bits, N, positions[i])
         for place in range(b):
             words[place] = word(bits)

@@ -8,37 +8,22 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream
+from nextapp.fleet.dense_reports import DenseEncoder
 from nextapp.fleet.draws import inside
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import Arrays, ShardRound, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.laplace import Laplace
 from nextapp.wire import Floats
 
-NUMBERS_AT_ONCE = 1 << 19
 
-
-class LaplaceEncoder(Encoder):
+class LaplaceEncoder(DenseEncoder[Laplace]):
     """`Laplace`."""
 
-    size = 256
-
     def __init__(self, mechanism: Laplace) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = 4 * mechanism.D
-        self.block = max(1, NUMBERS_AT_ONCE // mechanism.D)
+        super().__init__(mechanism, mechanism.D)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_noisy_entries(x, r, self.mechanism.scale)]
-
-    def payloads(self, reports: Arrays) -> list[bytes]:
-        return [row.astype("<f4").tobytes() for row in reports[0]]
-
-    def empty(self) -> State:
-        return {"sum": np.zeros(self.mechanism.D)}
-
-    def add(self, state: State, reports: Arrays) -> None:
-        add_rows(reports[0], state["sum"])
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
@@ -46,21 +31,12 @@ class LaplaceEncoder(Encoder):
 
 
 @compiled
-def add_rows(rows: Any, total: Floats) -> None:
-    """Add rows to a total; what they hold beyond its length is left out."""
-    for i in range(len(rows)):
-        for j in range(len(total)):
-            total[j] += rows[i, j]
-
-
-@compiled
-def _noisy_entries(x: Gradients, r: Round, scale: float) -> Any:
+def _noisy_entries(x: Gradients, r: ShardRound, scale: float) -> Any:
     n, size = len(x.phones), r.Q.size
     noisy = np.empty((n, size), np.float32)
     dense = np.zeros(size)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         spread_out(x, i, r.Q, dense)
         for j in range(size):
             u = inside(bits) - 0.5

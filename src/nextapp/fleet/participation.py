@@ -64,7 +64,7 @@ class Participation:
     def __post_init__(self) -> None:
         if len(self.availability) != 24 or not all(0 <= x <= 1 for x in self.availability):
             raise ValueError(
-                f"availability must be 24 chances in [0, 1], one an hour, got {self.availability}."
+                f"availability must be 24 chances in [0, 1], one per hour, got {self.availability}."
             )
         if not 0 <= self.drop_out < 1:
             raise ValueError(f"drop_out must lie in [0, 1), got {self.drop_out!r}.")

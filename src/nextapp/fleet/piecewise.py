@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import below, stream, word
+from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import inside, is_positive
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.packing import n_bytes, pack_fields, width
@@ -28,7 +28,7 @@ class PiecewiseEncoder(Encoder):
         self._widths = [width(mechanism.D)] + [1] * self.marks
         self.payload_bytes = n_bytes(self._widths) + 4
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         law = self.mechanism.law
         return one_value(x, r, law.A, law.inside, law.largest, False, np.uint64(0), np.uint64(0))
 
@@ -55,7 +55,7 @@ class PiecewiseEncoder(Encoder):
 @compiled
 def one_value(
     x: Gradients,
-    r: Round,
+    r: ShardRound,
     A: float,
     share: float,
     largest: float,
@@ -68,8 +68,7 @@ def one_value(
     positions, piecewise = np.empty(n, np.int64), np.ones(n, np.bool_)
     values = np.empty(n, np.float32)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         positions[i] = below(bits, r.Q.size)
         f = entry(x, i, r.Q, positions[i])
         if hybrid:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.codewords import VectorEncoder, add_vectors, align, clear, fill, room
 from nextapp.fleet.columns import Ints
+from nextapp.fleet.dense_reports import DenseEncoder
 from nextapp.fleet.draws import inside, normal_quantile
-from nextapp.fleet.encoder import REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import Arrays, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
-from nextapp.fleet.laplace import NUMBERS_AT_ONCE, add_rows
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.randomness import Words
 from nextapp.wire import Floats
@@ -25,27 +25,14 @@ from nextapp.wire import Floats
 _SCORE_UNIT = float(1 << 38)
 
 
-class PrivUnitEncoder(Encoder):
+class PrivUnitEncoder(DenseEncoder[PrivUnit]):
     """`PrivUnit` with ``form="dense"``."""
 
-    size = 256
-
     def __init__(self, mechanism: PrivUnit) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = 4 * (mechanism.D + 1)
-        self.block = max(1, NUMBERS_AT_ONCE // mechanism.D)
+        super().__init__(mechanism, mechanism.D + 1)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_leaning_vectors(x, r, self.mechanism.q, self.mechanism._Z)]
-
-    def payloads(self, reports: Arrays) -> list[bytes]:
-        return [row.astype("<f4").tobytes() for row in reports[0]]
-
-    def empty(self) -> State:
-        return {"sum": np.zeros(self.mechanism.D)}
-
-    def add(self, state: State, reports: Arrays) -> None:
-        add_rows(reports[0], state["sum"])
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
@@ -58,7 +45,7 @@ class PrivUnitSeedEncoder(VectorEncoder[PrivUnit]):
 
     payload_bytes = 16
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         least = m.gamma * _SCORE_UNIT
         return _seeds(x, r, self._table, least, np.uint64(m._elsewhere))
@@ -72,14 +59,13 @@ class PrivUnitSeedEncoder(VectorEncoder[PrivUnit]):
 
 
 @compiled
-def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
+def _leaning_vectors(x: Gradients, r: ShardRound, q: float, Z: float) -> Any:
     n, size = len(x.phones), r.Q.size + 1
     half = (size + 1) // 2
     leaning = np.empty((n, size), np.float32)
     dense, g, radius = np.zeros(size), np.empty(2 * half), np.empty(half)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         for j in range(half):
             radius[j] = math.sqrt(-2.0 * math.log(inside(bits)))
         for j in range(half):
@@ -100,14 +86,13 @@ def _leaning_vectors(x: Gradients, r: Round, q: float, Z: float) -> Any:
 
 @compiled
 def _seeds(
-    x: Gradients, r: Round, entries: Ints, least: float, elsewhere: Any
+    x: Gradients, r: ShardRound, entries: Ints, least: float, elsewhere: Any
 ) -> tuple[Words, Words]:
     n = len(x.phones)
     low, high = np.empty(n, np.uint64), np.empty(n, np.uint64)
     grid, groups, s = room(r.Q.size, 1)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         n_groups_in = fill(x, i, r.Q, grid, groups)
         taken = False
         while not taken:

@@ -10,10 +10,10 @@ import math
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, word
+from nextapp.compiled_bits import word
 from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct
-from nextapp.fleet.encoder import LARGEST, REPORT, Arrays, Encoder, Round, State, Totals
+from nextapp.fleet.encoder import LARGEST, Arrays, Encoder, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, background, entry, taste
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.packing import SignedPositions
@@ -30,7 +30,7 @@ class QHarmonyPaperEncoder(Encoder):
         self._fields = SignedPositions(mechanism.k, mechanism.D)
         self.payload_bytes = self._fields.n_bytes + 8
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         unit = m.clip if math.isfinite(m.clip) else 1.0
         lean = math.tanh(m.epsilon / (2 * m.k))
@@ -60,15 +60,14 @@ class QHarmonyPaperEncoder(Encoder):
 
 @compiled
 def _signs_as_printed(
-    x: Gradients, r: Round, k: int, unit: float, lean: float
+    x: Gradients, r: ShardRound, k: int, unit: float, lean: float
 ) -> tuple[Longs, Mask, Floats]:
     """The entries are x in units of `unit`; `lean` is tanh(ε/2k)."""
     n = len(x.phones)
     positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
     largest = np.empty(n)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         f_max = unit * _largest_entry(x, i, r.Q)
         largest[i] = f_max
         distinct(bits, r.Q.size, positions[i])

@@ -1,9 +1,9 @@
 """A round of a fleet: every phone's report, or only what the server makes of all of them.
 
-`encode_reports` plays the bits of each phone and returns the reports as columns. `sum_reports` sums
-them as they come and keeps none. A phone draws from bits of its own and ranges of phones are summed
-in their order, so neither threads nor shards change a report; shards change a sum by the rounding
-of floats at the most, and a sum of whole numbers not at all.
+`encode_reports` draws the report of each phone, with that phone's bits, and returns all of them as
+columns. `sum_reports` adds them up and keeps none. Since every phone has its own bits and ranges of
+phones are added in order, neither threads nor shards change a report. Shards change a sum of floats
+by rounding at most, and a sum of whole numbers not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.fleet.directed_steps import directed_gradients
 from nextapp.fleet.directed_steps import terms as directed_terms
 from nextapp.fleet.duchi import DuchiEncoder
-from nextapp.fleet.encoder import Arrays, Encoder, Round, Side, Totals
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
 from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
 from nextapp.fleet.harmony import HarmonyEncoder
 from nextapp.fleet.hybrid import HybridEncoder
@@ -36,7 +36,7 @@ from nextapp.fleet.piecewise import PiecewiseEncoder
 from nextapp.fleet.privunit import PrivUnitEncoder, PrivUnitSeedEncoder
 from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
 from nextapp.fleet.simhash import SimHashEncoder
-from nextapp.fleet.stepping import columns, terms
+from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import sum_law
 from nextapp.fleet.walsh import WalshEncoder
 from nextapp.privacy import FrequencyMechanism, Mechanism
@@ -81,7 +81,7 @@ class Batch:
         return len(self.phones)
 
     def reports(self) -> list[Report]:
-        """One `Report` a phone, as a `Device` sends it; ``phones`` has their numbers."""
+        """One `Report` per phone, as it sends it; ``phones`` has their numbers."""
         return [
             Report(self.mechanism, self.round, payload)
             for block in self.blocks
@@ -129,7 +129,7 @@ def encode_reports(
 ) -> Batch:
     """The reports of the phones in `reporting`, each drawn with the phone's own bits.
 
-    They are those of ``Device.report`` with ``KeyedBits(seed, phone, round, "report")``.
+    They are those of `PhoneCore.draw_report` with ``KeyedBits(seed, phone, round, "report")``.
 
     Parameters
     ----------
@@ -158,8 +158,8 @@ def encode_reports(
     ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
     blocks = [block for blocks in ranges or [work(0, 0)] for block in blocks]
     phones = np.concatenate([numbers for numbers, _ in blocks]) + fleet.first_phone
-    columns_ = [arrays for _, arrays in blocks]
-    return Batch(phones, columns_, encoder, mechanism.name, broadcast.round)
+    arrays = [arrays for _, arrays in blocks]
+    return Batch(phones, arrays, encoder, mechanism.name, broadcast.round)
 
 
 def sum_reports(
@@ -224,9 +224,9 @@ def _block_gradients(
     dtype: npt.DTypeLike,
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
-    columns_ = columns(fleet)
     step: Any
     terms_: Any
+    columns = fleet.columns
     if model == "directed":
         step, terms_ = directed_gradients, directed_terms(broadcast)
     else:
@@ -235,7 +235,7 @@ def _block_gradients(
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 
     def work(first: int, last: int) -> tuple[Gradients, float]:
-        x, loss = step(first, last, columns_, terms_, user_vectors, reporting, solving, limit)
+        x, loss = step(first, last, columns, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
             raise ValueError(
@@ -272,10 +272,10 @@ def cut(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     return pairwise([first, *range(first + size, last, size), last])
 
 
-def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> Round:
+def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     if not 0 <= seed < 1 << 64:
         raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {seed!r}.")
-    return Round(
+    return ShardRound(
         np.ascontiguousarray(broadcast.app_vectors),
         np.ascontiguousarray(broadcast.gram),
         np.uint64(seed),
@@ -330,6 +330,6 @@ def check_round(
         )
     if reporting.shape != (n_phones,) or reporting.dtype != np.bool_:
         raise ValueError(
-            f"reporting must be {n_phones} bools, one a phone, got {reporting.dtype} of shape "
+            f"reporting must be {n_phones} bools, one per phone, got {reporting.dtype} of shape "
             f"{reporting.shape}."
         )

@@ -16,7 +16,7 @@ import numpy as np
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.devices import place_fleet
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.stepping import columns, sum_gradients, terms
+from nextapp.fleet.stepping import sum_gradients, terms
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats
@@ -26,7 +26,10 @@ _RANGE = 256  # phones of a log that a thread takes at a time
 
 @dataclass(frozen=True, eq=False)
 class RoundSum:
-    """What the server is told: an estimate (n_apps, d) of the sum of gradients; None: no report."""
+    """What the server steps along: an estimate (n_apps, d) of the sum of gradients, or None.
+
+    None: there was no report. A learner may take a mean instead (`nextapp.studies.crowd_rounds`).
+    """
 
     estimate: Floats | None
 
@@ -97,7 +100,7 @@ def training_phones(fleet: Fleet, dim: int, solve_every: int) -> Callable[[Broad
 
     They solve their user vectors in every ``solve_every``-th round.
     """
-    phones, everyone = columns(fleet), np.ones(len(fleet), bool)
+    phones, everyone = fleet.columns, np.ones(len(fleet), bool)
     vectors = np.zeros((len(fleet), dim))
 
     def tell(broadcast: Broadcast) -> RoundSum:

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import philox, stream, word
+from nextapp.compiled_bits import philox, word
 from nextapp.fleet.codewords import PIECE, ZERO, SeededEncoder, align, clear, fill, room
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State
+from nextapp.fleet.encoder import Arrays, ShardRound, State, report_bits
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy.codewords import GROUP
 from nextapp.privacy.simhash import SimHash
@@ -23,7 +23,7 @@ _ONE = np.uint64(1)
 class SimHashEncoder(SeededEncoder[SimHash]):
     """`SimHash`."""
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         return _hashes(x, r, self._table, m.b, np.uint64(m.threshold))
 
@@ -33,13 +33,14 @@ class SimHashEncoder(SeededEncoder[SimHash]):
 
 
 @compiled
-def _hashes(x: Gradients, r: Round, entries: Ints, b: int, threshold: Any) -> tuple[Words, Longs]:
+def _hashes(
+    x: Gradients, r: ShardRound, entries: Ints, b: int, threshold: Any
+) -> tuple[Words, Longs]:
     n = len(x.phones)
     seeds, values = np.empty(n, np.uint64), np.zeros(n, np.int64)
     grid, groups, s = room(r.Q.size, b)
     for i in range(n):
-        phone = r.first_phone + np.uint64(x.phones[i])
-        bits = stream(r.seed, phone, r.number, REPORT)
+        bits = report_bits(x, i, r)
         seeds[i], coin, other = word(bits), word(bits), word(bits)
         if coin < threshold:
             n_groups_in = fill(x, i, r.Q, grid, groups)

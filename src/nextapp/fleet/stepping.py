@@ -13,23 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import fast
-from nextapp.fleet.columns import Fleet, Ints, Longs, Mask, Shorts, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Mask, in_ranges
 from nextapp.wire import Broadcast, Floats
 
 STRIDE = 8  # transitions of one row stand together: taken apart, their sums need not wait
 READING_CODES = {"example": 0, "equation": 1, "authors": 2, "none": 3}
-
-
-class Columns(NamedTuple):
-    """A fleet as the loops take it."""
-
-    app_starts: Longs
-    apps: Ints
-    counts: Ints
-    transition_starts: Longs
-    previous: Shorts
-    following: Shorts
-    times: Ints
 
 
 class Terms(NamedTuple):
@@ -41,13 +29,6 @@ class Terms(NamedTuple):
     alpha: float
     gamma: float
     reading: int
-
-
-def columns(fleet: Fleet) -> Columns:
-    return Columns(
-        fleet.app_starts, fleet.apps, fleet.counts, fleet.transition_starts,
-        fleet.previous, fleet.following, fleet.times,
-    )  # fmt: skip
 
 
 def terms(broadcast: Broadcast, dtype: npt.DTypeLike) -> Terms:
@@ -255,7 +236,7 @@ def solve_user_vectors(
     """
     found = np.zeros((len(fleet), broadcast.dim)) if start is None else start.copy()
     mask = np.ones(len(fleet), np.bool_) if solving is None else solving
-    t, phones = terms(broadcast, np.float64), columns(fleet)
+    t, phones = terms(broadcast, np.float64), fleet.columns
     in_ranges(
         len(fleet), lambda first, last: _solve_range(first, last, phones, t, found, mask), size=256
     )

@@ -23,7 +23,7 @@ from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import inside, normal_quantile
-from nextapp.fleet.encoder import SAME, Encoder, Round, Side, State, Totals
+from nextapp.fleet.encoder import SAME, Encoder, ShardRound, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
@@ -80,10 +80,10 @@ class SumOfLaplace:
     def empty(self) -> State:
         return {}
 
-    def play(self, state: State, x: Gradients, r: Round) -> None:
+    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
         pass
 
-    def finish(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: ShardRound) -> State:
         del r
         return state
 
@@ -157,10 +157,10 @@ class SumOfLeaning:
             np.zeros(n_seen * (n_seen + 1) // 2),
         )._asdict()
 
-    def play(self, state: State, x: Gradients, r: Round) -> None:
+    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
         _leaning(x, r, self.lean, self._table, self._background, Drawn(**state))
 
-    def finish(self, state: State, r: Round) -> State:
+    def finish(self, state: State, r: ShardRound) -> State:
         return state | {SAME: r.Q}
 
     def n_bytes(self, x: Gradients) -> int:
@@ -260,7 +260,7 @@ def draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
 
 @fast
 def _leaning(
-    x: Gradients, r: Round, law_: Lean, entries: Ints, background: bool, drawn: Drawn
+    x: Gradients, r: ShardRound, law_: Lean, entries: Ints, background: bool, drawn: Drawn
 ) -> None:
     """The part of Σ (t x + g − (x·g) x) that is drawn phone by phone."""
     d = r.Q.shape[1]

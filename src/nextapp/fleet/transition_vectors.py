@@ -5,7 +5,7 @@ x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of 
 t, g, z, ζ   as in `sum_law`
 
 A report is t x + g − (x·g) x up to the factor clip/μ. Only a phone's own cells are drawn phone by
-phone; in all others its report is g, and the sum of those is one Gaussian draw a cell
+phone; in all others its report is g, and the sum of those is one Gaussian draw per cell
 (docs/fleet-law.md). So a million phones with millions of cells take seconds. `nextapp.fleet.walsh`
 plays the same phones bit by bit.
 """
@@ -19,8 +19,8 @@ import numpy as np
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, normal, stream
 from nextapp.fleet.codewords import whole_table
-from nextapp.fleet.columns import Fleet, Ints, Longs, Mask
-from nextapp.fleet.frequencies import Columns, check_shares_of, share_columns
+from nextapp.fleet.columns import Columns, Fleet, Ints, Longs, Mask
+from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean_of
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import check_clip
@@ -36,7 +36,7 @@ def mean_vector(fleet: Fleet, clip: float = 1.0, *, reporting: Mask | None = Non
     """(n_apps, n_apps + 1): the mean of the phones' clipped vectors, with no privacy at all."""
     mask = _mask(fleet, reporting)
     total = np.zeros(fleet.n_apps * (fleet.n_apps + 1))
-    _add_vectors(share_columns(fleet), mask, check_clip(clip), fleet.n_apps + 1, total)
+    _add_vectors(fleet.columns, mask, check_clip(clip), fleet.n_apps + 1, total)
     return clip / _count(mask) * total.reshape(fleet.n_apps, -1)
 
 
@@ -60,7 +60,7 @@ def draw_estimate(
     law, _ = lean_of(mechanism)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     _draw_own_cells(
-        share_columns(fleet), mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total,
+        fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total,
         owners,
     )  # fmt: skip
     return add_rest(mechanism, total, owners, n_reports, seed, round)

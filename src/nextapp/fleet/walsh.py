@@ -17,9 +17,9 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, philox, stream, word
 from nextapp.fleet.codebook import among_best
 from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
-from nextapp.fleet.columns import Fleet, Longs, Mask, in_ranges
-from nextapp.fleet.encoder import REPORT, Arrays, Round, State, TallyEncoder
-from nextapp.fleet.frequencies import Columns, check_shares_of, share_columns
+from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
+from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
+from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
 from nextapp.fleet.transition_vectors import launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
@@ -41,10 +41,10 @@ class WalshEncoder(TallyEncoder[Walsh]):
 
     def __init__(self, mechanism: Walsh) -> None:
         self.mechanism = mechanism
-        self.payload_bytes = 8 + (mechanism.b + 7) // 8
+        self.payload_bytes = mechanism.payload_bytes
         self._places = scatter_table(mechanism)
 
-    def encode(self, x: Gradients, r: Round) -> Arrays:
+    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         m = self.mechanism
         return _of_gradients(x, r, self._places, m.n, m.m, m.k, np.uint64(m.threshold))
 
@@ -59,7 +59,7 @@ class WalshEncoder(TallyEncoder[Walsh]):
         return state["counts"]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism.b)
+        return seeded_payloads(reports, self.mechanism)
 
 
 def tally_transitions(
@@ -133,7 +133,7 @@ def check_launches_of(n_apps: int, mechanism: Walsh) -> None:
 
 def vector_reports(drawn: Arrays, mechanism: Walsh, round: int) -> list[Report]:
     """Seeds and indices as reports."""
-    payloads = seeded_payloads(drawn, mechanism.b)
+    payloads = seeded_payloads(drawn, mechanism)
     return [Report(mechanism.name, round, payload) for payload in payloads]
 
 
@@ -156,7 +156,7 @@ def _draw(
     m = mechanism
     mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
     seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
-    columns, at = share_columns(fleet), scatter_table(m)
+    columns, at = fleet.columns, scatter_table(m)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
 
     def work(first: int, last: int) -> None:
@@ -178,7 +178,7 @@ def scatter_table(mechanism: Walsh) -> Longs:
 
 @compiled
 def _of_gradients(
-    x: Gradients, r: Round, at: Longs, n: int, m: int, k: int, threshold: Any
+    x: Gradients, r: ShardRound, at: Longs, n: int, m: int, k: int, threshold: Any
 ) -> tuple[Words, Longs]:
     n_apps, d = r.Q.shape
     n_reports = len(x.phones)
@@ -187,7 +187,7 @@ def _of_gradients(
     s, sums = np.empty(m, np.int64), np.empty(m, np.int64)
     entries = np.zeros(r.Q.size)
     for i in range(n_reports):
-        bits = stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
+        bits = report_bits(x, i, r)
         seeds[i], coin = word(bits), word(bits)
         if coin >= threshold:
             chosen[i] = below(bits, m)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nextapp.learners.crowd import CrowdLearner, CrowdRequests, add_apps
 from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.learners.optimisers import OPTIMISERS, Optimiser, adam, momentum, sgd
-from nextapp.learners.seqmf import SeqMFLearner, random_vectors
+from nextapp.learners.seqmf import SeqMFLearner, random_vectors, starting_vectors
 
 __all__ = [
     "OPTIMISERS",
@@ -21,5 +21,6 @@ __all__ = [
     "random_vectors",
     "read_checkpoint",
     "sgd",
+    "starting_vectors",
     "write_checkpoint",
 ]

@@ -37,7 +37,7 @@ Longs = npt.NDArray[np.int64]
 CELLS_PER_APP = 12
 """Followers that are told of an app, on average: those with the largest P(app) P(next | app).
 
-36 bytes an app. What more of them would add: benchmarks/broadcast_size.py.
+36 bytes per app. What more of them would add: benchmarks/broadcast_size.py.
 """
 
 LIKELY, SURE = 2.5, 4.5
@@ -82,7 +82,7 @@ class CrowdLearner(Learner):
     requests
         What phones are asked for.
     catalogue
-        Names, one a row; or buckets, whose first slots are those given.
+        Names, one per row; or buckets, whose first slots are those given.
     candidates
         Buckets that may have a slot; None for all.
     popularity
@@ -391,7 +391,7 @@ class CrowdLearner(Learner):
         if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):
             raise ValueError(
                 f"the learner was saved with the requests {words['requests']}, not "
-                f"{json.dumps(asdict(requests))}: give the same ones, or `continued` by others."
+                f"{json.dumps(asdict(requests))}: give the same ones, and `continue_with` others."
             )
         catalogue: Sequence[str] | Buckets = tuple(json.loads(words["apps"]))
         if "slots" in tensors:

@@ -1,4 +1,4 @@
-"""SeqMF's learner: app vectors Q, one optimiser step a round.
+"""SeqMF's learner: app vectors Q, one optimiser step per round.
 
     Q := Q − β ∂L/∂Q,   ∂L/∂Q ≈ Σ_{u in U_b} F(u) + λ Q          eqs. (11), (13)
 
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.learners.optimisers import Optimiser, Slopes
 from nextapp.privacy import Mechanism
+from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Crowd, Floats, ModelSettings, ReportRequest, settings_from
 
 
@@ -31,8 +32,14 @@ def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Gener
     return generator.normal(0.0, scale, (n_apps, d))
 
 
+def starting_vectors(n_apps: int, d: int, scale: float, seed: int, n_known: int = 0) -> Floats:
+    """`random_vectors` of a run with this seed; of further apps where `n_known` have theirs."""
+    bits = KeyedBits(seed, round=n_known, purpose="Q")
+    return random_vectors(n_apps, d, scale, bits.generator())
+
+
 class SeqMFLearner(Learner):
-    """Takes one optimiser step on Q a round along the reports, eqs. (11) and (13)."""
+    """Takes one optimiser step on Q per round along the reports, eqs. (11) and (13)."""
 
     kind = "nextapp seqmf checkpoint"
 

@@ -101,7 +101,7 @@ class CrowdRoom:
             "phones": n_phones,
             "epsilon": epsilon,
             "mechanism": mechanism.name,
-            "n_bytes": mechanism.n_bytes,
+            "n_bytes": mechanism.payload_bytes,
             "apps": [name for name, _ in NAMES[:SHOWN]],  # most launched apps, most common names
             "truth": self._rows(open_crowd),
             "estimate": self._rows(crowd),

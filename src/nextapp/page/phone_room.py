@@ -91,7 +91,7 @@ def synthetic_person(number: int) -> Person:
     launches = [
         (names[app], when) for app, when in zip(log.app[rows].tolist(), seconds, strict=True)
     ]
-    phones = factorised.phones(log)
+    phones = factorised.phones_of_log(log)
     del phones[number]
     broadcast = factorised.train(phones, N_APPS, _TRAINING, 0, tuple(names))
     first = seconds[0] + _LEARNT_DAYS * _DAY
@@ -251,14 +251,14 @@ class PhoneSession:
         try:
             mechanism = store.limits.mechanism_for(broadcast)
             report = self._phone.draw_report(mechanism, broadcast.round)
-            drawn = store.draw(
+            drawn = store.charge_report(
                 PRACTICE, report, mechanism.guarantee.epsilon, self._clock, hours=store.limits.hours
             )
         except (BudgetSpent, TooSoon, ClockError, WireError) as error:
             return str(error)
         finally:
             self._phone.take(None)
-        data = store.trying(drawn)
+        data = store.begin_sending(drawn)
         if data is not None and isinstance(mechanism, FrequencyMechanism):
             self._told.insert(0, self._about(Report.from_bytes(data), data, mechanism))
         self._asked = replace(broadcast, round=broadcast.round + 1)

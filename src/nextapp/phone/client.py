@@ -386,13 +386,13 @@ class Client:
     ) -> HTTPResponse:
         """Send a request and read the head of what comes back."""
         try:
-            connection, prefix = self._connected()
+            connection, prefix = self._open_connection()
             connection.request(method, prefix + self._parts.path.rstrip("/") + path, body, headers)
             return connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             self.close()
             raise Untrusted(
-                f"{self.url} could not show that it is that server ({error.verify_message}). "
+                f"the TLS certificate of {self.url} is not trusted ({error.verify_message}). "
                 f"Nothing was sent. If its certificate is your own, name its CA file."
             ) from error
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError) as error:
@@ -406,7 +406,7 @@ class Client:
             reason = str(error) or type(error).__name__
             raise Unreachable(f"{self.url} is not reached: {reason}.") from error
 
-    def _connected(self) -> tuple[HTTPConnection, str]:
+    def _open_connection(self) -> tuple[HTTPConnection, str]:
         """The connection, and what stands before the path in a request on it."""
         host, port = self._parts.hostname or "", self._parts.port
         prefix = ""

@@ -28,7 +28,9 @@ from nextapp.shares import Shares, transition_shares, transition_vector
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0
-"""Time between two launches ages the history by no more than this, nor by less than nothing."""
+"""Most seconds that a pause between two launches adds to the age of the history.
+
+A clock that was set back adds none."""
 
 Rows = Callable[[int], int]
 """The row of the catalogue that an app has; -1 for an app that is not in it."""
@@ -113,10 +115,10 @@ class PhoneCore:
         return list(reversed(self._counts))
 
     def observe(self, app: int, when: float, *, learnt: bool = False) -> int:
-        """A launch; how many old ones have left the window with it.
+        """Add a launch; returns how many old launches have left the window.
 
         Launches count in the order they come, even if the clock was set back. ``learnt``: the
-        habits know of it already.
+        habits have learnt it already.
         """
         if not isinstance(app, int | np.integer) or app < 0:
             raise ValueError(f"app must be a whole number >= 0, got {app!r}.")
@@ -147,14 +149,14 @@ class PhoneCore:
             del self._counts[app]
 
     def columns(self, n: int) -> tuple[npt.NDArray[np.int64], Floats]:
-        """The first n launches of the window: their apps, and how old the history was."""
+        """The first n launches of the window: their apps, and the age of the history at each."""
         return (
             np.fromiter(islice(self._apps, n), np.int64, n),
             np.fromiter(islice(self._ages, n), np.float64, n),
         )
 
     def restore(self, apps: npt.NDArray[np.int64], ages: Floats, last_time: float) -> None:
-        """Start from these launches, which `columns` gave and habits know; not one by one."""
+        """Start from the launches that `columns` gave, at once; the habits have learnt them."""
         self._apps, self._ages = deque(apps.tolist()), deque(ages.tolist())
         self._last_time = last_time
         gaps = np.flatnonzero(np.diff(ages) > SESSION_GAP)
@@ -168,11 +170,11 @@ class PhoneCore:
 
     @property
     def n_unlearnt(self) -> int:
-        """The latest launches that the habits do not know yet."""
+        """Number of latest launches that the habits have not learnt yet."""
         return len(self._unlearnt)
 
-    def learn(self) -> None:
-        """Let the habits learn from the launches that they do not know yet."""
+    def teach_habits(self) -> None:
+        """Let the habits learn the launches that they have not learnt yet."""
         if self.habits is None:
             return
         self.habits.crowd = self._crowd()
@@ -203,7 +205,7 @@ class PhoneCore:
         if threshold is not None:
             return self._above(threshold, n, when)
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         scores = self._light_scores(candidates, when) if self._needs_light_scores else None
         if self.habits is not None:
             scores = self.habits.scores(candidates, when, scores)
@@ -220,7 +222,7 @@ class PhoneCore:
                 "predict by habits."
             )
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         if not candidates:
             return []
         taste = self._light_scores(candidates, when) if self._needs_light_scores else None
@@ -233,7 +235,7 @@ class PhoneCore:
         Without habits and without a broadcast nothing is known to speak for any app.
         """
         candidates = self.candidates
-        self.learn()
+        self.teach_habits()
         if self.habits is not None:
             taste = self._light_scores(candidates, when) if self._needs_light_scores else None
             return self.habits.explain(candidates, when, taste)
@@ -453,9 +455,10 @@ def _coins(token: bytes | None, round: int) -> DeviceCoins | None:
 
 
 class _OwnCrowd:
-    """A crowd as a phone asks it, which numbers its apps in its own way.
+    """A crowd for a phone that numbers its apps in its own way.
 
-    Apps of one row, whose names fall into one bucket, have equal parts of what is told of it.
+    Apps whose names fall into the same bucket have the same row; each gets an equal part of the
+    row's share.
     """
 
     def __init__(self, crowd: Crowd, rows: Rows) -> None:

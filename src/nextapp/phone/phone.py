@@ -99,15 +99,27 @@ _WITHOUT_REPORT: dict[type[Exception], str] = {
 
 @dataclass(frozen=True)
 class Synced:
-    """What came of a `Phone.sync`.
+    """The result of a `Phone.sync`.
 
-    ``broadcast`` is new or same; or it was altered on the way, forked (it does not continue the one
-    in hand), corrupt or unusable, or the server unreachable or untrusted, and the one in hand
-    stays. ``report`` is accepted, done (before), none (not asked for), closed, refused; or it is
-    kept for later, as the server did not answer or the phone is unenrolled; or none was drawn, for
-    the owner's limits, the budget, the clock, as unsafe, unused: the phone does not predict by
-    what is asked for, or renewed: its token is new; or it was untried. ``words`` say it to a
-    person; ``again`` is when to try again, where that is known.
+    ``broadcast``::
+
+        new, same               taken; or the one in hand is still the current one
+        altered, forked, corrupt, unusable, unreachable, untrusted
+                                none was taken, and the one in hand stays; forked: it does not
+                                continue the one in hand
+
+    ``report``::
+
+        accepted, done          sent now; or in an earlier sync
+        none                    the server asks for none
+        closed, refused         the server does not take it any more; or never will
+        later, unenrolled       kept for the next sync: no answer; or no token that counts
+        limits, budget, clock, unsafe, unused, renewed
+                                not drawn; unused: the phone does not predict by what is asked for;
+                                renewed: its token is new and counts from a later round on
+        untried                 there was no broadcast to report to
+
+    ``words`` says it to a person; ``again`` is when to try again, if that is known.
     """
 
     broadcast: str
@@ -214,7 +226,7 @@ class Phone:
 
         With a ``threshold`` only those whose probability is as high: those worth prewarming.
         """
-        self._learn()
+        self._catch_up()
         when = self._clock() if when is None else when
         return [self._names[app] for app in self._core.predict(n, when + _zone(when), threshold)]
 
@@ -222,7 +234,7 @@ class Phone:
         self, n: int = 5, when: float | None = None
     ) -> list[tuple[str, Reason | LightReason]]:
         """The same n apps, each with what speaks for it."""
-        self._learn()
+        self._catch_up()
         when = self._clock() if when is None else when
         reasons = self._core.explain(when + _zone(when))[:n]
         return [(self._names[reason.app], reason) for reason in reasons]
@@ -249,7 +261,7 @@ class Phone:
         for report in self.store.reports(state="drawn"):
             words = f"the phone has enrolled anew with {server.url}"
             self.store.settle(report, "withdrawn", words, self._clock())
-        self.store.release()
+        self.store.drop_broadcast()
         self.store.set(
             server=server.url,
             token=token,
@@ -302,7 +314,7 @@ class Phone:
             self.store.ledger.trust_clock(when)
         try:
             self._finish_renewal(server)
-            drawn = self._drawn(server, when, bits, trust_clock)
+            drawn = self._report_to_send(server, when, bits, trust_clock)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
@@ -342,7 +354,7 @@ class Phone:
             self._check_continues(held, broadcast, when, digests)
         self._note_refusal(None)
         new = HeldBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
-        self.store.hold(new)
+        self.store.keep_broadcast(new)
         self._digest = new.digest
         self._use(broadcast)
 
@@ -392,10 +404,10 @@ class Phone:
         if when is not None or self.store.setting("refused_since") is not None:
             self.store.set(refused_since=when)
 
-    def _drawn(
+    def _report_to_send(
         self, server: Client, when: float, bits: Bits | None, trust_clock: bool
     ) -> DrawnReport | tuple[str, str]:
-        """The round's report, to be sent; or why there is none to send, and in words."""
+        """The round's report; or, if there is none to send, what `Synced` says of it."""
         broadcast = self._core.broadcast
         if broadcast is None:
             raise RuntimeError("there is no broadcast to report to.")
@@ -455,7 +467,7 @@ class Phone:
         report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
 
         def charge() -> DrawnReport:
-            return self.store.draw(
+            return self.store.charge_report(
                 server.federation,
                 report,
                 mechanism.guarantee.epsilon,
@@ -478,7 +490,7 @@ class Phone:
 
     def _send(self, server: Client, drawn: DrawnReport, when: float) -> tuple[str, str]:
         """Send the bytes that were drawn; they are kept unless the server has the last word."""
-        data = self.store.trying(drawn)
+        data = self.store.begin_sending(drawn)
         if data is None:
             return "done", "Its report was withdrawn or sent meanwhile."
         try:
@@ -675,15 +687,15 @@ class Phone:
             self._foreign = foreign
             self._play(self.store.launches(after=self._last))
 
-    def _learn(self) -> None:
-        """Bring the habits up to date, and keep them now and then; or the user vector."""
+    def _catch_up(self) -> None:
+        """Bring the habits up to date, and save them now and then; or solve the user vector."""
         self._refresh()
         if self._core.habits is None:
             if self._core.broadcast is not None and self._solved != self._last:
                 self._core.solve()
                 self._solved = self._last
             return
-        self._core.learn()
+        self._core.teach_habits()
         self._save(_SAVE)
 
     def _trim(self) -> None:
@@ -712,7 +724,7 @@ class Phone:
             numbers = np.fromiter(islice(self._kept, n), np.int64, n)
             last = self.store.launches(after=learnt - 1)[0]
             memory = _Memory(self._core.habits, learnt, numbers, apps, ages, last.clock + last.zone)
-            self.store.keep(Snapshot(learnt, memory.to_bytes()))
+            self.store.keep_snapshot(Snapshot(learnt, memory.to_bytes()))
             self._saved = learnt
         return True
 

@@ -12,7 +12,7 @@ class Unreachable(ServerError):
 
 
 class Untrusted(ServerError):
-    """The server could not show that it is the one it should be, so nothing was sent."""
+    """The server's TLS certificate is not trusted, so nothing was sent."""
 
 
 class Overloaded(ServerError):

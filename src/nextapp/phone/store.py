@@ -2,8 +2,8 @@
 
 What "kept" means, and why it holds, stands in docs/phone.md. In short: once `Store.add` returns, a
 launch survives the death of the process; once `Store.flush` returns, and at most `flush_after`
-seconds later in any case, it survives a power cut. What costs privacy, `Store.draw`, is on the disk
-itself before it returns.
+seconds later in any case, it survives a power cut. What costs privacy, `Store.charge_report`, is on
+the disk itself before it returns.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ class Store:
             row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if row is None:
             with self._transaction():
-                self._named(name)
+                self._number_of(name)
                 row = self._connection.execute(_ADD, (clock, zone, name)).fetchone()
         if self._flusher is not None:
             self._flusher.wake()
@@ -378,7 +378,9 @@ class Store:
             check_launch(name, clock, zone)
             given.append((name, round(clock, _DIGITS), zone))
         with self._transaction():
-            names = {name: self._named(name) for name in dict.fromkeys(name for name, *_ in given)}
+            names = {
+                name: self._number_of(name) for name in dict.fromkeys(name for name, *_ in given)
+            }
             held = self.launches()
             known = {(launch.app, launch.clock) for launch in held}
             rows = [launch[1:4] for launch in held]
@@ -438,7 +440,8 @@ class Store:
         self._overwrite()
         return gone
 
-    def _named(self, name: str) -> int:
+    def _number_of(self, name: str) -> int:
+        """The number of an app; a new one if its name is new."""
         row = self._one("SELECT number FROM apps WHERE name = ?", name)
         if row is None:
             self._run("INSERT INTO apps (name) VALUES (?)", name)
@@ -452,28 +455,28 @@ class Store:
         return None if row is None else HeldBroadcast(*row)
 
     def broadcast_digest(self) -> str | None:
-        """By which the broadcast in hand is known; cheaper than its bytes."""
+        """The digest of the broadcast in hand; cheaper than reading its bytes."""
         row = self._one("SELECT digest FROM broadcast")
         return None if row is None else str(row[0])
 
-    def hold(self, held: HeldBroadcast) -> None:
-        """Take a broadcast in the place of the one in hand."""
+    def keep_broadcast(self, held: HeldBroadcast) -> None:
+        """Replace the broadcast in hand."""
         self._run("INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)", *held)
 
-    def release(self) -> None:
-        """Give up the broadcast in hand, as it came from a server that is no longer asked."""
+    def drop_broadcast(self) -> None:
+        """Delete the broadcast in hand, if the phone leaves the server that it came from."""
         self._run("DELETE FROM broadcast")
 
     def snapshot(self) -> Snapshot | None:
         row = self._one("SELECT upto, data FROM predictor")
         return None if row is None else Snapshot(*row)
 
-    def keep(self, snapshot: Snapshot) -> None:
-        """Keep the predictor; later launches are played to it when it is loaded."""
+    def keep_snapshot(self, snapshot: Snapshot) -> None:
+        """Save the predictor; when it is loaded, it learns from the launches since."""
         self._run("INSERT OR REPLACE INTO predictor VALUES (1, ?, ?)", *snapshot)
 
     def drop_snapshot(self) -> None:
-        """Give the kept predictor up; it is learnt again from the launches."""
+        """Delete the saved predictor; it is learnt again from the launches."""
         self._run("DELETE FROM predictor")
 
     # --- reports -------------------------------------------------------------------------------
@@ -559,7 +562,7 @@ class Store:
         )
         self.set(**_limits_beside_ledger(limits))
 
-    def draw(
+    def charge_report(
         self,
         server: str,
         report: Report,
@@ -630,7 +633,7 @@ class Store:
         )
         return [DrawnReport(row[0], int(row[1]), *row[2:]) for row in rows]
 
-    def trying(self, report: DrawnReport) -> bytes | None:
+    def begin_sending(self, report: DrawnReport) -> bytes | None:
         """Note that a report is about to be sent: from now on it may have left.
 
         Its bytes; None where it was withdrawn or settled meanwhile, and must not be sent.

@@ -4,7 +4,7 @@ Vectors of apps and users are learnt over all phones. From the last r launches, 
 latest last) with their ages t₁ … t_r, of user u, at a time of day and weekday z (one-hot):
 
     x     = [v(a₁), t₁, …, v(a_r), t_r]                  apps with their ages
-    α     = softmax(tanh(x A + b_A))                     app attention, one weight a launch
+    α     = softmax(tanh(x A + b_A))                     app attention, one weight per launch
     s     = Σ α_l v(a_l)                                 the sequence
     f, g  = two layers of tanh(· W + b), from s and u     dual networks
     P     = softmax([f ⊙ g, z] C + b_C)                  over all apps
@@ -29,7 +29,7 @@ from nextapp.wire import Floats
 
 Single = npt.NDArray[np.float32] | Floats
 Whole = npt.NDArray[np.int64]
-Parameters = dict[str, Single]
+NetworkParameters = dict[str, Single]
 
 N_TIMES = 24 + 7
 _HOUR, _DAY = 3600.0, 86400.0
@@ -37,7 +37,7 @@ _LAYERS = ("1", "2")
 
 
 @dataclass(frozen=True)
-class Training:
+class NetworkTraining:
     """Round numbers, those of public re-implementations where they agree; nothing is tuned."""
 
     dim: int = 64
@@ -47,7 +47,7 @@ class Training:
     rate: float = 0.003
 
 
-class Batch(NamedTuple):
+class RecentLaunches(NamedTuple):
     """What is known before a launch, a row for each."""
 
     user: Whole  # (n,)
@@ -55,8 +55,8 @@ class Batch(NamedTuple):
     ages: Single  # (n, n_recent)
     times: Whole  # (n, 2): hour, and 24 + weekday
 
-    def at(self, rows: slice | Whole) -> Batch:
-        return Batch(self.user[rows], self.apps[rows], self.ages[rows], self.times[rows])
+    def at(self, rows: slice | Whole) -> RecentLaunches:
+        return RecentLaunches(self.user[rows], self.apps[rows], self.ages[rows], self.times[rows])
 
 
 class AppUsage2Vec:
@@ -66,9 +66,9 @@ class AppUsage2Vec:
     in_expectation = False
     scores_are_log_chances = True
 
-    def __init__(self, seed: int = 0, training: Training | None = None) -> None:
+    def __init__(self, seed: int = 0, training: NetworkTraining | None = None) -> None:
         self.seed = seed
-        self.training = training or Training()
+        self.training = training or NetworkTraining()
 
     def fit(self, history: LaunchLog) -> None:
         self.history = history
@@ -80,18 +80,20 @@ class AppUsage2Vec:
         rows = np.flatnonzero(number > 0)
         if len(rows) == 0:
             return
-        known = _windows(
+        known = _recent_launches(
             history.user.astype(np.int64), history.app.astype(np.int64), history.time / 1000.0,
             history.starts, rows, history.n_apps, self.training.n_recent,
         )  # fmt: skip
-        train(self.parameters, known, history.app[rows].astype(np.int64), self.training, rng)
+        train_network(
+            self.parameters, known, history.app[rows].astype(np.int64), self.training, rng
+        )
 
     def score(self, questions: Questions) -> Floats:
         streams = launch_streams(self.history, questions)
         k = np.diff(questions.candidate_starts)
         phone = np.repeat(np.arange(len(k)), np.diff(streams.starts))
         rows = np.flatnonzero(streams.asked)
-        known = _windows(
+        known = _recent_launches(
             questions.users[phone].astype(np.int64),
             questions.candidates[questions.candidate_starts[phone] + streams.launches],
             streams.seconds, streams.starts, rows, self.history.n_apps, self.training.n_recent,
@@ -115,7 +117,7 @@ class AppUsage2Vec:
         return scores
 
 
-def _windows(
+def _recent_launches(
     user: Whole,
     app: Whole,
     seconds: Floats,
@@ -124,7 +126,7 @@ def _windows(
     n_apps: int,
     n_recent: int,
     phone: npt.NDArray[np.integer] | None = None,
-) -> Batch:
+) -> RecentLaunches:
     """What is known before the launches in these rows. Each has one before it."""
     owner = user if phone is None else phone
     back = rows[:, None] - np.arange(n_recent, 0, -1)
@@ -134,7 +136,7 @@ def _windows(
     ages = np.log1p(np.maximum(now[:, None] - seconds[back], 0.0)) / 10.0
     hour = now // _HOUR % 24
     weekday = 24 + now // _DAY % 7
-    return Batch(
+    return RecentLaunches(
         user[rows],
         np.where(there, app[back], n_apps),
         np.where(there, ages, 0.0).astype(np.float32),
@@ -145,17 +147,17 @@ def _windows(
 def starting_parameters(
     n_users: int,
     n_apps: int,
-    training: Training,
+    training: NetworkTraining,
     rng: np.random.Generator,
     kind: type[np.floating],
-) -> Parameters:
+) -> NetworkParameters:
     """Normal vectors; matrices by Glorot's rule; a row of zeros stands for no app."""
     d, r = training.dim, training.n_recent
 
     def matrix(n_in: int, n_out: int) -> Single:
         return rng.normal(0.0, np.sqrt(2.0 / (n_in + n_out)), (n_in, n_out)).astype(kind)
 
-    found: Parameters = {
+    found: NetworkParameters = {
         "apps": (rng.normal(0.0, 0.3, (n_apps + 1, d))).astype(kind),
         "users": (rng.normal(0.0, 0.3, (n_users, d))).astype(kind),
         "A": matrix(r * (d + 1), r),
@@ -171,7 +173,9 @@ def starting_parameters(
     return found
 
 
-def forward(parameters: Parameters, known: Batch) -> tuple[Single, dict[str, Single]]:
+def forward(
+    parameters: NetworkParameters, known: RecentLaunches
+) -> tuple[Single, dict[str, Single]]:
     """(n, n_apps) logits, and what `gradient` needs of the way there."""
     n = len(known.user)
     vectors = parameters["apps"][known.apps]  # (n, r, d)
@@ -195,8 +199,8 @@ def forward(parameters: Parameters, known: Batch) -> tuple[Single, dict[str, Sin
 
 
 def loss_and_gradient(
-    parameters: Parameters, known: Batch, target: Whole
-) -> tuple[float, Parameters]:
+    parameters: NetworkParameters, known: RecentLaunches, target: Whole
+) -> tuple[float, NetworkParameters]:
     """Mean −log P(target), and its slopes."""
     n = len(target)
     logits, kept = forward(parameters, known)
@@ -206,7 +210,7 @@ def loss_and_gradient(
     error = chances
     error[np.arange(n), target] -= 1.0
     error /= n
-    slopes: Parameters = {
+    slopes: NetworkParameters = {
         "C": (kept["f2"] * kept["g2"]).T @ error,
         "b_C": error.sum(axis=0),
         "C_z": np.zeros_like(parameters["C_z"]),
@@ -216,7 +220,7 @@ def loss_and_gradient(
     for column in known.times.T:
         np.add.at(slopes["C_z"], column, error)
     joint = error @ parameters["C"].T
-    ends: Parameters = {}
+    ends: NetworkParameters = {}
     for network, other in (("f", "g"), ("g", "f")):
         slope = joint * kept[other + "2"]
         for before, layer in (("1", "2"), ("0", "1")):
@@ -239,11 +243,11 @@ def loss_and_gradient(
     return loss, slopes
 
 
-def train(
-    parameters: Parameters,
-    known: Batch,
+def train_network(
+    parameters: NetworkParameters,
+    known: RecentLaunches,
     target: Whole,
-    training: Training,
+    training: NetworkTraining,
     rng: np.random.Generator,
 ) -> None:
     """Adam, in place; the step falls to a tenth over the epochs."""

@@ -1,4 +1,4 @@
-"""MF and SeqMF: devices and a server play federated rounds, then each phone predicts."""
+"""MF and SeqMF: phones and a server play federated rounds, then each phone predicts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from nextapp.data.log import LaunchLog
-from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
@@ -47,24 +47,30 @@ class Training:
                 f"{self.dim!r}, {self.solve_every!r} and {self.rounds!r}."
             )
 
+    def build_learner(self, n_apps: int, seed: int, apps: tuple[str, ...] = ()) -> SeqMFLearner:
+        """The server before the first round; phones report their gradients without privacy."""
+        start = starting_vectors(n_apps, self.dim, self.scale, seed)
+        plain = mechanism("identity", n_apps=n_apps, d=self.dim)
+        return SeqMFLearner(start, self.model, OPTIMISERS[self.optimiser](self.rate), plain, apps)
 
-def phones(history: LaunchLog) -> list[PhoneCore]:
+
+def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
     """One phone for each user of the log, with its own launches."""
     starts = history.starts
-    devices = []
+    phones = []
     for user in range(history.n_users):
-        device = PhoneCore()
+        phone = PhoneCore()
         rows = slice(starts[user], starts[user + 1])
         for app, time in zip(
             history.app[rows].tolist(), (history.time[rows] / 1000).tolist(), strict=True
         ):
-            device.observe(app, time)
-        devices.append(device)
-    return devices
+            phone.observe(app, time)
+        phones.append(phone)
+    return phones
 
 
 def train(
-    devices: list[PhoneCore],
+    phones: list[PhoneCore],
     n_apps: int,
     training: Training,
     seed: int,
@@ -72,24 +78,19 @@ def train(
     progress: Progress = silent,
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
-    plain = mechanism("identity", n_apps=n_apps, d=training.dim)
-    start = random_vectors(
-        n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
-    )
-    optimiser = OPTIMISERS[training.optimiser](training.rate)
-    server = SeqMFLearner(start, training.model, optimiser, plain, apps)
+    server = training.build_learner(n_apps, seed, apps)
     for done in range(training.rounds):
         broadcast = server.broadcast
-        for number, device in enumerate(devices):
-            device.take(broadcast, keep_vector=True)
+        for number, phone in enumerate(phones):
+            phone.take(broadcast, keep_vector=True)
             if done % training.solve_every == 0:
-                device.solve()
+                phone.solve()
             bits = KeyedBits(seed, number, done, "report")
-            server.collect(plain.encode(device.gradient(), bits, broadcast.round))
+            server.collect(server.mechanism.encode(phone.gradient(), bits, broadcast.round))
         server.step()
         progress(ROUND, done + 1, training.rounds)
-    for device in devices:
-        device.update(server.broadcast)
+    for phone in phones:
+        phone.update(server.broadcast)
     return server.broadcast
 
 
@@ -111,10 +112,10 @@ class SeqMF:
         self.progress = progress
 
     def fit(self, history: LaunchLog) -> None:
-        devices = phones(history)
-        broadcast = train(devices, history.n_apps, self.training, self.seed, progress=self.progress)
+        phones = phones_of_log(history)
+        broadcast = train(phones, history.n_apps, self.training, self.seed, progress=self.progress)
         self.app_vectors = broadcast.app_vectors
-        self.user_vectors: Floats = np.array([device.user_vector for device in devices])
+        self.user_vectors: Floats = np.array([phone.user_vector for phone in phones])
 
     def score(self, questions: Questions) -> Floats:
         owner = np.repeat(questions.users, np.diff(questions.candidate_starts))

@@ -1,4 +1,4 @@
-"""What all phones of a log know together, without any privacy; each phone is told by the others."""
+"""A crowd without privacy: counts over all phones of a log, for each phone without its own."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from nextapp.wire import Floats
 
 Whole = npt.NDArray[np.int64]
 
-PAIR_WEIGHT = (
-    3.0  # launches that what comes after the last app weighs, after two; docs/predictor.md
-)
-LEAST_PAIR = 2  # launches after two apps that are needed to tell of them
+PAIR_WEIGHT = 3.0
+"""Pseudo-launches after a pair of apps, shared as after the last app alone; docs/predictor.md."""
+
+LEAST_PAIR = 2
+"""A pair of apps with fewer launches after it is not used."""
 
 
 class Tables(NamedTuple):
-    """What the crowd says of k apps, row by row: after each of them, after some two of them."""
+    """Shares of k apps after each of them, and after those pairs of them that the crowd knows."""
 
     share: Floats  # (k, k): row = last app
-    pair_of: Whole  # (k²,): row of `pair_share` for before·k + last; -1 where it is not known
+    pair_of: Whole  # (k²,): row of `pair_share` for the pair before·k + last; -1 for unknown pairs
     pair_share: Floats  # (n_pairs, k)
-    told: Floats  # (n_pairs,): launches that a row rests on
+    told: Floats  # (n_pairs,): launches counted in the row
 
 
 class OtherPhones(NamedTuple):
-    """A crowd in the clear: what comes after one app, and after two.
+    """A crowd without privacy: what comes after one app, and after two.
 
-    ``moves`` are last·n + next, ascending, with their ``share`` of all after last; ``pairs`` are
-    (before·n + last)·n + next, ascending, with how many ``launches`` there were.
+    ``moves`` are last·n + next, ascending, with their ``share`` of all launches after last;
+    ``pairs`` are (before·n + last)·n + next, ascending, with the number of ``launches`` of each.
     """
 
     popularity: Floats
@@ -62,9 +63,9 @@ class OtherPhones(NamedTuple):
         return (launches[known] + PAIR_WEIGHT * share) / (total + PAIR_WEIGHT), total
 
     def tables(self, apps: Whole, launched: Whole | None = None) -> Tables:
-        """`shares` of these apps after each of them, and after any two of them, at once.
+        """`shares` of these apps after each of them, and after all pairs of them, at once.
 
-        With ``launched`` only after two of those: the others are never asked for.
+        With ``launched`` only pairs of those apps are included.
         """
         n, k = self.n_apps, len(apps)
         place = np.full(n, -1)
@@ -95,9 +96,9 @@ class OtherPhones(NamedTuple):
 
 
 class Pooled:
-    """The counts of all phones of a log; `others` is what one of them is told.
+    """The counts of all phones of a log; `others` is the crowd for one of them.
 
-    The counterpart of what `nextapp.crowd.CrowdLearner` learns from private reports: each phone
+    The counterpart of what `nextapp.learners.CrowdLearner` learns from private reports: each phone
     counts the same, by the share of its transitions that are j→i and of its launches that are of i.
     What comes after two apps is counted by launches; without ``pairs`` it is left out.
     """
@@ -124,7 +125,7 @@ class Pooled:
         )
 
     def others(self, user: int) -> OtherPhones:
-        """What all phones but this one know; -1 leaves out none."""
+        """The crowd of all phones but this one; -1: of all phones."""
         own = self._app[slice(*self._starts[user : user + 2])] if user >= 0 else self._app[:0]
         launched, n_phones = self._launched.copy(), self._n_phones
         weights, launches = self._weights.copy(), self._launches.copy()
@@ -153,19 +154,19 @@ _LEAST = 1e-12
 
 
 def pool_phones(history: LaunchLog) -> Pooled:
-    """What all phones of a log know together."""
+    """The crowd of all phones of a log."""
     return Pooled(history)
 
 
 def pool_phones_without_pairs(history: LaunchLog) -> Pooled:
-    """`pool_phones`, of the last app alone: what private crowds can tell."""
+    """`pool_phones` without pairs of apps, as private crowds have none."""
     return Pooled(history, pairs=False)
 
 
 def _row(
     cells: Whole, values: npt.NDArray[np.floating] | Whole, context: int, n_apps: int
 ) -> Floats:
-    """The values of one context by app, and a 0 for apps that are not in the catalogue."""
+    """The values of one context by app, then a 0, for apps that are not in the catalogue."""
     first = context * n_apps
     row = slice(*np.searchsorted(cells, [first, first + n_apps]).tolist())
     dense = np.zeros(n_apps + 1)
@@ -174,7 +175,7 @@ def _row(
 
 
 def _contexts(app: Whole, length: int, n_apps: int) -> Whole:
-    """A number for every `length` launches in a row."""
+    """A number for each sequence of `length` launches."""
     n = max(len(app) - length + 1, 0)
     number = np.zeros(n, np.int64)
     for step in range(length):

@@ -56,7 +56,7 @@ class PPM:
 
 
 class Followers(NamedTuple):
-    """What came after each context: chains of cells, one an app."""
+    """What came after each context: chains of cells, one per app."""
 
     head: Indices  # by context: its first cell; -1 none
     app: Indices

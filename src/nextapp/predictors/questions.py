@@ -31,12 +31,11 @@ class Questions:
     ``candidates[candidate_starts[v]:candidate_starts[v + 1]]``, ascending, v being a position in
     ``users``. Session s is of user ``session_user[s]`` and holds the launches
     ``session_starts[s]:session_starts[s + 1]`` of ``launches``, each a position among its user's
-    candidates, at ``times`` (milliseconds since 1970). Launches that the phone sees between its
-    history and session s, or between session s − 1 and s, without being asked are
-    ``passed[passed_starts[s]:passed_starts[s + 1]]``, at ``passed_times``: sessions of one launch,
-    and those cut by a boundary of the split. All sessions of a user are there, in the order of
-    time. The scores asked for are one flat array: prediction after prediction, a cell for
-    every candidate of its user; those of session s begin at ``cell_starts[s]``.
+    candidates, at ``times`` (milliseconds since 1970). Before session s the phone also sees the
+    launches ``passed[passed_starts[s]:passed_starts[s + 1]]``, at ``passed_times``, which are not
+    predicted: sessions of one launch, and those cut by a boundary of the split. A user's sessions
+    are in the order of time. Scores are one flat array: prediction after prediction, one cell for
+    every candidate of the user; those of session s begin at ``cell_starts[s]``.
     """
 
     users: Indices

@@ -39,7 +39,7 @@ def session_scores(questions: Questions, taste: Floats, tables: Floats, inferenc
     Parameters
     ----------
     taste : flat, a cell for every candidate of every user, as ``questions.candidates``
-    tables : flat, k x k cells a user, row = launched app, column = candidate
+    tables : flat, k x k cells per user, row = launched app, column = candidate
     """
     window = inference_window(inference)
     return _session(

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
+from nextapp.privacy.codewords import UNIT, VectorStream, alignments, sum_of_vectors, unit_vector
 from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
-from nextapp.privacy.packing import pack_fields, read_word, unpack_fields
-from nextapp.privacy.simhash import check_size
+from nextapp.privacy.mechanism import Gradient, Tally, check_tally
+from nextapp.privacy.seeded import SeededMechanism
 from nextapp.randomness import Bits, below, purpose_word
 from nextapp.wire import Floats, Report
 
@@ -36,7 +35,7 @@ docs/deployment.md."""
 _PURPOSE = purpose_word("codebook")
 
 
-class Codebook(FiniteMechanism):
+class Codebook(SeededMechanism):
     """An index j into m = 2^b codewords; the k best aligned with x have weight e^ε, the others 1.
 
         P[j] = e^ε/(k e^ε + m − k)  or  1/(k e^ε + m − k)
@@ -52,11 +51,9 @@ class Codebook(FiniteMechanism):
     """
 
     name = "codebook"
-    ball = "l2"
 
     def __init__(self, *, n_apps: int, d: int, epsilon: float, clip: float, b: int = 8) -> None:
         super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
-        check_size(self.D)
         if not (isinstance(b, int) and 1 <= b <= 12):
             raise ValueError(f"b must be a whole number of bits from 1 to 12, got {b!r}.")
         self.b = b
@@ -66,12 +63,6 @@ class Codebook(FiniteMechanism):
         self.k = 1 + int(np.argmax(tops / (excess * np.arange(1, self.m + 1) + self.m)))
         self.threshold = keep_threshold(self.epsilon, self.k, self.m)
         self.mu = self.threshold / W * float(tops[self.k - 1]) / self.k
-        self._widths = [32, 32, b]
-        self.n_bytes = 8 + (b + 7) // 8  # of a payload
-
-    @property
-    def payload_bytes(self) -> int:
-        return self.n_bytes
 
     @property
     def guarantee(self) -> Guarantee:
@@ -109,23 +100,11 @@ class Codebook(FiniteMechanism):
         check_tally(tally, (self.D,), n_reports)
         return self._reshape(self.clip / (self.mu * UNIT * n_reports) * tally)
 
-    def check(self, report: Report) -> None:
-        check_name(self, report)
-        read_word(report.payload, self._widths)
-
-    def matches_coins(self, report: Report, coins: Bits) -> bool:
-        return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
-
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""
         seeds, j = self._parts([report])
         best = self._best(F, int(seeds[0]))
         return keep_probability(self.threshold, self.k, self.m, bool((best == j[0]).any()))
-
-    def outputs(self, seed: int = 0) -> Iterator[Report]:
-        """All reports with this seed."""
-        for j in range(self.m):
-            yield self._report(seed, j, 0)
 
     def _best(self, F: Gradient, seed: int) -> npt.NDArray[np.intp]:
         """The k codewords best aligned with x, in ascending order; ties go to the smaller j."""
@@ -135,19 +114,7 @@ class Codebook(FiniteMechanism):
     def _alignments(self, F: Gradient, seed: int) -> Floats:
         """(m,): x·g_j, exact, up to a constant factor."""
         grid = unit_vector(self._flat(F), self.clip)
-        return alignments(Stream(seed, _PURPOSE), grid, self.m)
-
-    def _report(self, seed: int, j: int, round: int) -> Report:
-        return Report(
-            self.name, round, pack_fields([seed & 0xFFFFFFFF, seed >> 32, j], self._widths)
-        )
-
-    def _parts(
-        self, reports: Sequence[Report]
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        fields = unpack_fields(self._payloads(reports, self.n_bytes), self._widths)
-        seeds = fields[:, 0].astype(np.uint64) | fields[:, 1].astype(np.uint64) << np.uint64(32)
-        return seeds, fields[:, 2]
+        return alignments(VectorStream(seed, _PURPOSE), grid, self.m)
 
 
 def fewest_bits(epsilon: float) -> int:

@@ -50,6 +50,11 @@ def table() -> Floats:
     return entries
 
 
+def check_size(D: int) -> None:
+    if D > LARGEST_D:
+        raise ValueError(f"n_apps·d must be at most 2^24 for exact inner products, got {D}.")
+
+
 def n_groups(D: int) -> int:
     """Number of groups of 16 for D entries and the one that completes the norm."""
     return D // GROUP + 1
@@ -73,7 +78,7 @@ def whole_units(F: Floats, clip: float) -> tuple[Floats, float]:
     return np.rint(x * _VECTOR_UNIT), float(completing)
 
 
-class Stream:
+class VectorStream:
     """The blocks of one seed. The key has 16 bytes: the seed and another word."""
 
     def __init__(self, seed: int, other_half: int) -> None:
@@ -94,7 +99,7 @@ def look_up(words: Words, out: Floats | None = None) -> Floats:
     return table().take(pieces, out=out, mode="clip")  # the fast mode; no piece is out of range
 
 
-def alignments(stream: Stream, grid: Floats, n: int) -> Floats:
+def alignments(stream: VectorStream, grid: Floats, n: int) -> Floats:
     """(n,): the exact inner products of n vectors with a `unit_vector`, in units of 2^-38."""
     total = np.zeros(n)
     at_once = max(1, _PIECES_AT_ONCE // (n * GROUP))

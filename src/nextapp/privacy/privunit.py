@@ -13,12 +13,18 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.codewords import UNIT, Stream, alignments, sum_of_vectors, unit_vector
+from nextapp.privacy.codewords import (
+    UNIT,
+    VectorStream,
+    alignments,
+    check_size,
+    sum_of_vectors,
+    unit_vector,
+)
 from nextapp.privacy.exact import W, check_epsilon, exp_from_below
 from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import Gradient, Mechanism, Tally, check_tally
 from nextapp.privacy.reals import as_floats, uniform
-from nextapp.privacy.simhash import check_size
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report
 
@@ -150,7 +156,7 @@ class PrivUnit(Mechanism):
                 return words[:2].astype("<u8").tobytes()
 
     def _in_cap(self, low: int, high: int, grid: Floats) -> bool:
-        s = alignments(Stream(low, high), grid, 1)[0]
+        s = alignments(VectorStream(low, high), grid, 1)[0]
         return bool(s >= self.gamma * _SCORE_UNIT)
 
     def _lean(self, bits: Bits) -> float:

@@ -7,31 +7,23 @@ T, W  see `exact`                                               m = 2^b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
 
-from nextapp.privacy.codewords import (
-    GROUP,
-    LARGEST_D,
-    UNIT,
-    Stream,
-    alignments,
-    n_groups,
-    unit_vector,
-)
+from nextapp.privacy.codewords import GROUP, UNIT, VectorStream, alignments, n_groups, unit_vector
 from nextapp.privacy.exact import W, keep_probability, keep_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
-from nextapp.privacy.packing import pack_fields, read_word, unpack_fields
+from nextapp.privacy.mechanism import Gradient, Tally, check_tally
+from nextapp.privacy.seeded import SeededMechanism
 from nextapp.randomness import Bits, purpose_word
 from nextapp.wire import Floats, Report
 
 _PURPOSE = purpose_word("simhash")
 
 
-class SimHash(FiniteMechanism):
+class SimHash(SeededMechanism):
     """The b signs of g_i·x (Charikar 2002) as one of m = 2^b values, through m-ary randomised
     response.
 
@@ -47,23 +39,15 @@ class SimHash(FiniteMechanism):
     """
 
     name = "simhash"
-    ball = "l2"
 
     def __init__(
         self, *, n_apps: int, d: int, epsilon: float, clip: float, b: int | None = None
     ) -> None:
         super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip)
-        check_size(self.D)
         self.b = best_b(epsilon) if b is None else b
         if not (isinstance(self.b, int) and 1 <= self.b <= 16):
             raise ValueError(f"b must be a whole number of sign bits from 1 to 16, got {b!r}.")
         self.threshold = keep_threshold(self.epsilon, 1, 1 << self.b)
-        self._widths = [32, 32, self.b]
-        self._n_bytes = 8 + (self.b + 7) // 8
-
-    @property
-    def payload_bytes(self) -> int:
-        return self._n_bytes
 
     @property
     def guarantee(self) -> Guarantee:
@@ -83,11 +67,11 @@ class SimHash(FiniteMechanism):
 
     def tally(self, reports: Sequence[Report]) -> Tally:
         """(D,): Σ_i s_i g_i over all reports in units of the table."""
-        fields = unpack_fields(self._payloads(reports, self._n_bytes), self._widths)
+        seeds, values = self._parts(reports)
         total = np.zeros((n_groups(self.D), GROUP))
-        for low, high, value in fields.tolist():
+        for seed, value in zip(seeds.tolist(), values.tolist(), strict=True):
             signs = np.array([1.0 if value >> i & 1 else -1.0 for i in range(self.b)])
-            vectors = Stream(low | high << 32, _PURPOSE).entries(0, len(total) * self.b)
+            vectors = VectorStream(seed, _PURPOSE).entries(0, len(total) * self.b)
             total += signs @ vectors.reshape(-1, self.b, GROUP)
         return total.ravel()[: self.D].astype(np.int64)
 
@@ -96,35 +80,16 @@ class SimHash(FiniteMechanism):
         scale = math.sqrt(math.pi / 2) * (W / self.threshold) / self.b / n_reports
         return self._reshape(scale * self.clip / UNIT * tally)
 
-    def check(self, report: Report) -> None:
-        check_name(self, report)
-        read_word(report.payload, self._widths)
-
-    def matches_coins(self, report: Report, coins: Bits) -> bool:
-        return report.payload[:8] == coins.words(1).astype("<u8").tobytes()
-
     def probability(self, report: Report, F: Gradient) -> Fraction:
         """Conditional on the seed."""
-        low, high, value = unpack_fields(self._payloads([report], self._n_bytes), self._widths)[
-            0
-        ].tolist()
-        is_true = value == self._signs(F, low | high << 32)
+        seeds, values = self._parts([report])
+        is_true = int(values[0]) == self._signs(F, int(seeds[0]))
         return keep_probability(self.threshold, 1, 1 << self.b, is_true)
-
-    def outputs(self, seed: int = 0) -> Iterator[Report]:
-        """All reports with this seed."""
-        for value in range(1 << self.b):
-            yield self._report(seed, value, 0)
 
     def _signs(self, F: Gradient, seed: int) -> int:
         grid = unit_vector(self._flat(F), self.clip)
-        signs = alignments(Stream(seed, _PURPOSE), grid, self.b) >= 0
+        signs = alignments(VectorStream(seed, _PURPOSE), grid, self.b) >= 0
         return sum(1 << i for i, positive in enumerate(signs.tolist()) if positive)
-
-    def _report(self, seed: int, value: int, round: int) -> Report:
-        return Report(
-            self.name, round, pack_fields([seed & 0xFFFFFFFF, seed >> 32, value], self._widths)
-        )
 
 
 def best_b(epsilon: float) -> int:
@@ -138,8 +103,3 @@ def best_b(epsilon: float) -> int:
         return (1.0 + 2.0**b / math.expm1(min(epsilon, 64.0))) ** 2 / b
 
     return min(range(1, 17), key=spread)
-
-
-def check_size(D: int) -> None:
-    if D > LARGEST_D:
-        raise ValueError(f"n_apps·d must be at most 2^24 for exact inner products, got {D}.")

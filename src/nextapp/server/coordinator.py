@@ -49,7 +49,7 @@ class Coordinator:
     Parameters
     ----------
     learner
-        At the round that `folder`'s newest checkpoint was written for; see `resumed`.
+        At the round that `folder`'s newest checkpoint was written for; see `Coordinator.resume`.
     minimum
         A round of fewer reports changes nothing: it is passed over, and `Closed.words` says so.
     """

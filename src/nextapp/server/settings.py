@@ -19,13 +19,12 @@ from nextapp.learners import (
     SeqMFLearner,
     State,
     add_apps,
-    random_vectors,
+    starting_vectors,
 )
 from nextapp.names import unknown
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, mechanism
 from nextapp.privacy.codebook import Codebook, fewest_bits
 from nextapp.privacy.walsh import Walsh
-from nextapp.randomness import KeyedBits
 from nextapp.server.rounds import RoundRules
 from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
@@ -141,8 +140,7 @@ class FederationSettings:
         crowd = None if told is None else told.crowd
         if told is not None and crowd is not None and told.apps != apps[: told.n_apps]:
             crowd = None  # its rows are others
-        bits = KeyedBits(self.seed, purpose="Q").generator()
-        vectors = random_vectors(len(apps), self.dim, self.scale, bits)
+        vectors = starting_vectors(len(apps), self.dim, self.scale, self.seed)
         if told is not None and told.dim == self.dim:
             grown = self.grow_catalogue(told, apps)
             vectors, crowd = grown.app_vectors, grown.crowd
@@ -194,8 +192,8 @@ class FederationSettings:
             )
         if len(apps) == n_known:
             return broadcast
-        bits = KeyedBits(self.seed, round=n_known, purpose="Q").generator()
-        more = random_vectors(len(apps) - n_known, broadcast.dim, self.scale, bits)
+        n_new = len(apps) - n_known
+        more = starting_vectors(n_new, broadcast.dim, self.scale, self.seed, n_known)
         crowd = broadcast.crowd and add_apps(broadcast.crowd, len(apps))
         vectors = np.concatenate([broadcast.app_vectors, more])
         return replace(broadcast, app_vectors=vectors, apps=apps, crowd=crowd)

@@ -17,7 +17,7 @@ import numpy as np
 from nextapp.data import synthetic
 from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import random_vectors
+from nextapp.learners import starting_vectors
 from nextapp.model import seqmf_gradient
 from nextapp.names import unknown
 from nextapp.progress import Progress, silent
@@ -75,8 +75,8 @@ def run(study: Cost, report: Progress = silent) -> dict[str, Any]:
 
 
 def _measure(study: Cost, n_apps: int) -> dict[str, Any]:
-    generator = KeyedBits(study.seed, purpose="Q").generator()
-    broadcast = Broadcast(0, random_vectors(n_apps, study.dim, 0.1, generator), ModelSettings())
+    vectors = starting_vectors(n_apps, study.dim, 0.1, study.seed)
+    broadcast = Broadcast(0, vectors, ModelSettings())
     population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
     starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
     lengths = history_lengths(starts.tolist(), apps, broadcast)

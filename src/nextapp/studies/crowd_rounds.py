@@ -24,7 +24,7 @@ from nextapp.fleet.clip import gradient_lengths
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import GRADIENTS, sum_reports
 from nextapp.fleet.rounds import RoundSum, play_round
-from nextapp.learners import adam, random_vectors
+from nextapp.learners import adam, starting_vectors
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.randomness import KeyedBits
@@ -154,8 +154,7 @@ class _Learner:
     """
 
     def __init__(self, plan: Plan, n_apps: int, seed: int) -> None:
-        start = KeyedBits(seed, purpose="Q").generator()
-        vectors = random_vectors(plan.n_rows(n_apps), plan.dim, SCALE, start)
+        vectors = starting_vectors(plan.n_rows(n_apps), plan.dim, SCALE, seed)
         self.plan = plan
         self.broadcast = Broadcast(0, vectors, plan.model)
         self._optimiser = adam(plan.rate)

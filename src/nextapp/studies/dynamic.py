@@ -20,18 +20,18 @@ from nextapp.evaluation.dynamic import (
     ZERO,
     Courses,
     Curve,
-    Federation,
+    CycleStream,
+    FederatedSeqMF,
     Model,
     Refitted,
     Regime,
     Schedule,
     Source,
-    Stream,
     play,
     start_vectors,
 )
 from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.learners import OPTIMISERS, random_vectors
+from nextapp.learners import OPTIMISERS, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.privacy import Mechanism, ShorterThan, private_quantile
@@ -351,7 +351,7 @@ def run(
     preset = find_preset(experiment.preset)
     whole = preset.collapse_repeats(log)
     cycles = Cycling.parse(experiment.cycles).cut(whole)
-    stream = Stream(cycles, preset, experiment.window)
+    stream = CycleStream(cycles, preset, experiment.window)
     counting = [name for name in experiment.models if name not in TRAINED]  # one seed is enough
     trained = [name for name in experiment.models if name in TRAINED]
     worlds = []
@@ -460,7 +460,7 @@ class _World:
         fed_with_zeros: bool = False,
     ) -> _Player:
         experiment = self.experiment
-        model = Federation(
+        model = FederatedSeqMF(
             name,
             experiment.seqmf,
             self.app_vectors,
@@ -510,7 +510,7 @@ def _mean(values: Floats) -> float:
 
 
 def _has_diverged(model: Model) -> bool:
-    return isinstance(model, Federation) and model.diverged
+    return isinstance(model, FederatedSeqMF) and model.diverged
 
 
 def _result(
@@ -581,8 +581,7 @@ def _refitted_models(
 def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
     training = experiment.seqmf
     if experiment.pretraining == "none":
-        generator = KeyedBits(seed, purpose="Q").generator()
-        return random_vectors(cycles.whole.n_apps, training.dim, training.scale, generator)
+        return starting_vectors(cycles.whole.n_apps, training.dim, training.scale, seed)
     seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
     model = LabSeqMF(training, seed)
     model.fit(launches_in_window(seen, experiment.window))
@@ -629,7 +628,7 @@ def _private_median(lengths: Floats, epsilon: float, seed: int) -> float:
 def _epsilon_spent(
     experiment: DynamicExperiment, worlds: Sequence[_World], name: str, models: Sequence[Model]
 ) -> Spent:
-    federations = [model for model in models if isinstance(model, Federation)]
+    federations = [model for model in models if isinstance(model, FederatedSeqMF)]
     first = federations[0]
     cosines = [cosine for each in federations for cosine in each.cosines]
     found = Spent(

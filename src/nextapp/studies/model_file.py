@@ -91,9 +91,9 @@ def _train_seqmf(
     log: LaunchLog, experiment: Experiment, report: Progress
 ) -> tuple[Tensors, Words, dict[str, Any]]:
     """Federated rounds over all phones of the log."""
-    devices = factorised.phones(log)
+    phones = factorised.phones_of_log(log)
     trained = factorised.train(
-        devices, log.n_apps, experiment.seqmf, experiment.seed, log.apps, report
+        phones, log.n_apps, experiment.seqmf, experiment.seed, log.apps, report
     )
     words = {
         "round": str(trained.round),
@@ -165,11 +165,11 @@ def predict(model: bytes, history: str, n: int, threshold: float | None = None) 
         row_of, _ = rows_and_buckets(known)
         strangers = [app for app in strangers if row_of(app) < 0]
         own = Habits() if name == "nextapp" else None
-        device = PhoneCore(habits=own)
-        device.take(known, lambda app: row_of(names[app]))
+        phone = PhoneCore(habits=own)
+        phone.take(known, lambda app: row_of(names[app]))
         for app, when in numbered:
-            device.observe(app, when)
-        reasons: Sequence[Reason | LightReason] = device.explain()
+            phone.observe(app, when)
+        reasons: Sequence[Reason | LightReason] = phone.explain()
     else:
         own = Habits()
         own.crowd = known

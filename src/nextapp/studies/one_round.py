@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nextapp.data import synthetic
-from nextapp.learners import SeqMFLearner, random_vectors, sgd
+from nextapp.learners import SeqMFLearner, sgd, starting_vectors
 from nextapp.names import unknown
 from nextapp.phone.core import PhoneCore
 from nextapp.randomness import KeyedBits
@@ -37,8 +37,7 @@ class OneRound:
 
 def run(settings: OneRound) -> dict[str, Any]:
     """The sizes of the data kept on the phone and of the messages, by mechanism."""
-    generator = KeyedBits(settings.seed, purpose="Q").generator()
-    vectors = random_vectors(settings.apps, settings.dim, 0.1, generator)
+    vectors = starting_vectors(settings.apps, settings.dim, 0.1, settings.seed)
     phone = PhoneCore()
     parameters = synthetic.fleet_parameters(1, settings.apps, 3)
     _, launched = synthetic.histories(parameters, settings.seed, 0, 1)

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import t as student
 
-from nextapp.data import Split, synthetic
-from nextapp.evaluation import exam, find_preset
+from nextapp.data import synthetic
 from nextapp.evaluation.dynamic import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
@@ -26,13 +25,12 @@ from nextapp.fleet.devices import check_device
 from nextapp.fleet.rounds import fleet_phones, play_round, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
-from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
-from nextapp.randomness import KeyedBits
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
 from nextapp.studies.simulation import HeldOutPhones
@@ -115,14 +113,11 @@ class _World:
         most = max(study.phones)
         parameters = synthetic.fleet_parameters(most + n_outside, study.apps, study.days)
         self.fleet = Fleet.of_synthetic(parameters, seed, 0, most)
-        outside = synthetic.make(parameters, seed, first=most)
-        test = exam(outside, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
-        self.held_out = HeldOutPhones(test, Fleet.of_log(test.history), seed)
+        self.held_out = HeldOutPhones.of(parameters, seed, most)
         self.seed = seed
         self.study = study
-        generator = KeyedBits(seed, purpose="Q").generator()
         training = study.training
-        start = random_vectors(study.apps, training.dim, training.scale, generator)
+        start = starting_vectors(study.apps, training.dim, training.scale, seed)
         self.begin = Broadcast(0, start, training.model)
         self.frozen = self.held_out.hit_rates(self.begin)
         public = synthetic.fleet_parameters(_STAND_INS, study.apps, study.days)

@@ -84,7 +84,7 @@ class RepeatedTuning:
             self.exam,
             [*counted, *trained],
             self.experiment.seed,
-            lambda name: self.report(f"measuring {name}", 0, 0),
+            lambda name, done, total: self.report(f"measuring {name}", done, total),
         )
         fixed = {each.name: each.by_user[None] for each in evaluation.marks}
         own = [name for name in TRAINED if name in experiment.models]

@@ -13,12 +13,9 @@ from nextapp.data.cutting import launches_in_window
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import play_round, training_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.learners import OPTIMISERS, SeqMFLearner, random_vectors
 from nextapp.predictors import SeqMF, Training
 from nextapp.predictors.factorised import ROUND
-from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
-from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Floats
 
 
@@ -31,12 +28,7 @@ class Rounds:
         self.training = training
         self.fleet = Fleet.of_log(history)
         self._phones = training_phones(self.fleet, training.dim, training.solve_every)
-        start = random_vectors(
-            history.n_apps, training.dim, training.scale, KeyedBits(seed, purpose="Q").generator()
-        )
-        plain = mechanism("identity", n_apps=history.n_apps, d=training.dim)
-        optimiser = OPTIMISERS[training.optimiser](training.rate)
-        self._server = SeqMFLearner(start, training.model, optimiser, plain, apps)
+        self._server = training.build_learner(history.n_apps, seed, apps)
 
     @property
     def broadcast(self) -> Broadcast:

@@ -30,11 +30,10 @@ from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, random_vectors, read_checkpoint
+from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, read_checkpoint, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors import SeqMF, Training
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism
-from nextapp.randomness import KeyedBits
 from nextapp.storage import write_atomically
 from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
@@ -208,10 +207,11 @@ class HeldOutPhones:
     seed: int
 
     @classmethod
-    def of(cls, settings: Settings) -> HeldOutPhones:
-        log = synthetic.make(settings.parameters, settings.seed, first=settings.phones)
+    def of(cls, parameters: synthetic.Parameters, seed: int, first: int) -> HeldOutPhones:
+        """The synthetic phones from number `first` on."""
+        log = synthetic.make(parameters, seed, first)
         test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
-        return cls(test, Fleet.of_log(test.history), settings.seed)
+        return cls(test, Fleet.of_log(test.history), seed)
 
     def hit_rates(self, broadcast: Broadcast) -> Floats:
         """HR@5 of every phone of the sample under this Q."""
@@ -246,16 +246,13 @@ def run(
     this process, on this `device`.
     """
     check_device(device)
-    start_vectors = random_vectors(
-        settings.apps,
-        settings.dim,
-        settings.training.scale,
-        KeyedBits(settings.seed, purpose="Q").generator(),
+    start_vectors = starting_vectors(
+        settings.apps, settings.dim, settings.training.scale, settings.seed
     )
     begin = Broadcast(0, start_vectors, settings.training.model)
     clip = settings.clip if settings.clip is not None else public_clip(settings, begin)
     mechanism = settings.build_mechanism(clip)
-    held_out = HeldOutPhones.of(settings)
+    held_out = HeldOutPhones.of(settings.parameters, settings.seed, settings.phones)
     frozen = held_out.hit_rates(begin)
     world = world or LocalWorld(
         recipes(settings.phones, settings.shards, settings.parameters, settings.seed),

@@ -62,12 +62,12 @@ def run(
         experiment, _ = choose_settings(log, experiment, report, storage=storage, models=models)
     current = ""
 
-    def announce(name: str) -> None:
+    def begin_model(name: str, done: int, total: int) -> None:
         nonlocal current
         current = name
-        report(name, 0, 0)
+        report(name, done, total)
 
     predictors = experiment.predictors(
         lambda what, done, total: report(f"{current}: {what}", done, total)
     )
-    return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, announce))
+    return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, begin_model))

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
-from nextapp.fleet.encoder import REPORT, Round, Side, State
+from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
 from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
@@ -469,7 +469,7 @@ def _true_sum(
 
 
 def _draw_positions(
-    fleet: ResidentFleet, order: Order, mechanism: Harmony, r: Round
+    fleet: ResidentFleet, order: Order, mechanism: Harmony, r: ShardRound
 ) -> tuple[Any, Any]:
     """Positions (n, k) and the words of their signs."""
     xp, n, k = fleet.card.xp, order.n, mechanism.k
@@ -505,7 +505,7 @@ def _lean(
     order: Order,
     step: Step,
     side: SumOfLeaning,
-    r: Round,
+    r: ShardRound,
     kind: np.dtype[Any],
 ) -> State:
     """`nextapp.fleet.sum_law.Drawn` for α = 0: what is drawn phone by phone."""
@@ -540,7 +540,7 @@ def _on_processor(
     broadcast: Broadcast,
     mechanism: Mechanism,
     side: Side,
-    r: Round,
+    r: ShardRound,
     mode: str,
 ) -> Sums:
     """The reports of gradients that were made on the card."""

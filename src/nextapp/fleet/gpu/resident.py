@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled
-from nextapp.fleet.columns import Fleet, Ints, Shorts, in_ranges
+from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, in_ranges
 from nextapp.fleet.gpu.card import Card
-from nextapp.fleet.stepping import Columns, columns
 
 CAPACITIES = (12, 16, 20, 24, 32, 48, 64)
 """Own apps that a desk in shared memory has room for."""
@@ -48,7 +47,7 @@ class ResidentFleet:
         self.n_phones = len(fleet)
         self.n_apps = fleet.n_apps
         self.first_phone = fleet.first_phone
-        self.columns = _place(columns(fleet), card)
+        self.columns = _place(fleet.columns, card)
         self.n_own = xp.diff(self.columns[0])
         self.n_transitions = xp.diff(self.columns[3])
         most = int(self.n_own.max()) if self.n_phones else 0
