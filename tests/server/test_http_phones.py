@@ -243,22 +243,34 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
 def test_new_phones_gain_by_what_other_phones_told(seed):
     """At an ε that leaves little noise. Their tokens are fixed, so a seed has one result.
 
-    Over 20 seeds the mean gain was 7 standard errors or more.
+    The mean gain was .023 to .049 over 20 seeds (with 60 new phones), where half the interval is
+    about .01 with 60 and .007 with 120.
     """
     names = [f"app-{row:04d}" for row in range(30)]
     tokens = [hashlib.sha256(b"token %d" % phone).digest() for phone in range(400)]
     told = told_in_memory({**HASHED, "mechanism": "walsh"}, tokens, seed, names)
-    found = hits_in_memory(told, len(tokens), 60, seed, names)
+    found = hits_in_memory(told, len(tokens), 120, seed, names)
     gain = found.summary(seed)["gain"]["HR@3"]
     assert gain["mean"] == pytest.approx((found.hits[:, 1] - found.hits[:, 0])[:, 1].mean())
     assert gain["low"] > 0
+
+
+def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(tmp_path, seed):
+    with ServerProcess(tmp_path / "server") as server:  # a million reports, or 12 days
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=2, seed=seed,
+            code=server.code(2),
+        )  # fmt: skip
+        with pytest.raises(ValueError, match="has 2 reports and closes at 1,000,000, or in 27"):
+            fleet.play(1, lambda one: None)
+        fleet.close()
 
 
 def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
     """As an operator would: start, play, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
-    first = ["--goal", "6", "--deadline", "30", "--dev-tls"]
+    first = ["--minimum", "6", "--dev-tls"]  # the goal of 10,000 is out of reach
     environment = {**os.environ, "COLUMNS": "200"}
 
     def started(*options):
@@ -279,7 +291,9 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
              "--phones", "6", "--rounds", "2", "--new-phones", "2", "--json", str(result)],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
-        rounds = json.loads(result.read_text())["rounds"]
+        written = json.loads(result.read_text())
+        rounds = written["rounds"]
+        assert written["new_phones"]["silent"]  # of six phones at ε 1 nothing can be told
         assert [one["round"] for one in rounds] == [0, 1]
         assert [one["outcomes"] for one in rounds] == [{"accepted": 6}] * 2
         process.send_signal(signal.SIGTERM)

@@ -18,7 +18,6 @@ from nextapp.cli.errors import clear_errors
 from nextapp.cli.options import check_output
 from nextapp.cli.server_options import ListenOptions, ServerOptions
 
-_FEW = 200  # phones that are soon played
 _CONTINUE = "Continuing"
 
 if TYPE_CHECKING:
@@ -315,15 +314,10 @@ def _welcome(
         f"{made.minimum:,} or more\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds 5 --data {data}{_hint(made)}",
+        f"--rounds 5 --data {data}",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _hint(made: FederationSettings) -> str:
-    few = made.goal <= _FEW
-    return "" if few else "  (start with --goal 200 to see rounds of so few phones close)"
 
 
 def _what_is_learnt(federation: SingleProcess, made: FederationSettings) -> str:
