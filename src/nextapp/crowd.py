@@ -37,7 +37,7 @@ EMPHASIS = 1.5
 
 A phone begins with little trust in a crowd, and weighs a row by how much of it is told. Chosen on
 people and synthetic phones; 1.25 and 2 do nearly as well
-(docs/decisions/0015-fewer-codewords-told-louder.md)."""
+(docs/decisions/0016-fewer-codewords-told-louder.md)."""
 
 LEAN = 3.0
 """Entries that are just as expected, added to those seen when their law is fitted."""
