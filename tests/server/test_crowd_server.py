@@ -19,7 +19,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.server import administration
 from nextapp.server.coordinator import Closed
 from nextapp.server.settings import FederationSettings, settings_of
-from nextapp.server.single_process import open_federation
+from nextapp.server.single_process import open_federation, settings_for
 from nextapp.server.vault import Outcome, Submission
 from nextapp.wire import Broadcast
 
@@ -71,6 +71,22 @@ def test_a_folder_is_all_that_a_server_needs(tmp_path):
     again, _ = open_federation(tmp_path / "f", {}, None, now=0.0)
     assert handed_out(again).to_bytes() == broadcast.to_bytes()
     again.vault.close()
+
+
+def test_fewer_apps_are_asked_about_where_a_list_does_not_name_them_all(tmp_path):
+    """Unless the operator says how many; a server that goes on keeps what it had."""
+    names = tuple(f"app{number}" for number in range(1024))
+    for folder, given, apps, slots in (
+        ("none", {}, None, 400),
+        ("long", {}, names, 400),
+        ("short", {}, names[:1023], 1023),
+        ("said", {"slots": 700}, None, 700),
+    ):
+        assert settings_for(tmp_path / folder, given, apps, None).slots == slots
+    federation, made = open_federation(tmp_path / "old", {"slots": 700}, None, now=0.0)
+    federation.vault.close()
+    assert settings_for(tmp_path / "new", {}, None, tmp_path / "old").slots == made.slots == 700
+    assert settings_for(tmp_path / "old", {}, None, None).slots == 700
 
 
 def test_it_says_what_a_phone_pays_for_life():

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nextapp.learners import CrowdLearner, Learner
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.rounds import RoundRules, Verdict
@@ -233,11 +233,13 @@ def settings_for(
     path = folder / "settings.json"
     if path.exists():
         return change_settings(FederationSettings.read(path), given)
-    settings = settings_of(given)
     if start is not None:
-        FederationSettings.read(start / "settings.json")
-    else:
-        settings.new_learner(apps)
+        before = FederationSettings.read(start / "settings.json")
+        return settings_of({"slots": before.slots, **given})  # its apps may have all of them
+    settings = settings_of(given)
+    if "slots" not in given and (apps is None or len(apps) > settings.slots):
+        settings = replace(settings, slots=SLOTS_BY_BUCKET)
+    settings.new_learner(apps)
     return settings
 
 

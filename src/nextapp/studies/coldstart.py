@@ -29,7 +29,7 @@ from nextapp.fleet.devices import check_device, place_fleet
 from nextapp.fleet.frequencies import mean_shares
 from nextapp.fleet.transition_vectors import draw_copies, draw_estimate, draw_launches
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import CrowdRequests
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, FrequencyMechanism, Mechanism
@@ -52,10 +52,8 @@ WAYS = (Walsh.name, *FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
 LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
 """Share of the phones that report launches, if the catalogue has more apps than slots."""
 
-ASKED = 400
-"""Number of apps whose transitions are then reported: those with the most estimated launches.
-
-A round number: of 2,000 apps 200 and 1,000 keep up to 5 % less of the gain (decision 13)."""
+ASKED = SLOTS_BY_BUCKET
+"""Number of apps whose transitions are then reported, as a server has it."""
 
 _AT_ONCE = 20_000  # synthetic phones generated at a time
 _REHEARSING = 150  # public synthetic new phones, for tuning the training of vectors
