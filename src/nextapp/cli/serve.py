@@ -137,8 +137,9 @@ def serve(
                 screen.out.print("stopped; start again to continue.")
             return
         given, catalogue = server.resolve(data)
+        categories = server.read_categories()
         single_process.settings_for(
-            data, given, catalogue, start
+            data, given, catalogue, start, categories
         )  # refused: no folder is left behind
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with single_process.lock_folder(data):
@@ -152,6 +153,7 @@ def serve(
                 new_vault=new_vault,
                 leave_damaged=leave_damaged,
                 catalogue=server.list_reader(),
+                categories=categories,
             )
             listen, authority = _with_tls(listen, data, dev_tls)
             start_log(listen.log)
@@ -213,7 +215,9 @@ def _serving_experiments(
     for each in planned:
         own = sections[each.name]
         given, catalogue = options.resolve(each.folder(data), own)
-        wanted[each.name] = experiments.Wanted(given, catalogue, options.list_reader(own))
+        wanted[each.name] = experiments.Wanted(
+            given, catalogue, options.list_reader(own), options.read_categories(own)
+        )
         single_process.settings_for(each.folder(data), given, catalogue, None)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:

@@ -31,6 +31,9 @@ class FederationOptions:
         "File of app names, one per line, or a number of apps. Default: none; apps are known by "
         "a hash of their names.",
     ] = None
+    categories: Annotated[
+        str | None, "CSV file app_name,category of public categories, for the crowd."
+    ] = None
     learn: Annotated[
         str | None, "crowd (which app follows which; the default) or seqmf (app vectors)."
     ] = None
@@ -57,9 +60,18 @@ class FederationOptions:
         given = asdict(self)
         values = {**overridden(given.pop("settings"), given), **(own or {})}
         catalogue = _catalogue(values.pop("apps", None))
+        values.pop("categories", None)
         if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
             values["minimum"] = max(1, values["goal"] // 2)
         return values, catalogue
+
+    def read_categories(self, own: Mapping[str, Any] | None = None) -> dict[str, str] | None:
+        """The categories of the file that was given, by app; None: as they were before."""
+        from nextapp.settings import read_categories
+
+        named = {**overridden(self.settings, {"categories": self.categories}), **(own or {})}
+        path = named.get("categories")
+        return None if path is None else read_categories(Path(str(path)))
 
     def list_reader(
         self, own: Mapping[str, Any] | None = None

@@ -244,8 +244,8 @@ class PlayedFleet:
             raise ValueError(
                 f"none of the {n} new phones has {MEASURED[1]} launches: play more of them."
             )
-        without = "the first app vectors" if before else "no server"
-        return NewPhones(np.array(hits), without, silent)
+        compared = "the first app vectors" if before else "no server"
+        return NewPhones(np.array(hits), compared, silent)
 
     def _played_alone(
         self,
