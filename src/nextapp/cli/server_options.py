@@ -31,12 +31,8 @@ class FederationOptions:
         "File of app names, one per line, or a number of apps. Default: none; apps are known by "
         "a hash of their names.",
     ] = None
-    categories: Annotated[
-        str | None, "CSV file app_name,category of public categories, for the crowd."
-    ] = None
-    learn: Annotated[
-        str | None, "crowd (which app follows which; the default) or seqmf (app vectors)."
-    ] = None
+    categories: Annotated[str | None, "CSV file of public categories of apps."] = None
+    learn: Annotated[str | None, "crowd (default) or seqmf, the paper's app vectors."] = None
     mechanism: Annotated[str | None, "Privacy mechanism. Default: walsh; none for seqmf."] = None
     epsilon: Annotated[float | None, "ε of one report. Default: 1; none for seqmf."] = None
     clip: Annotated[float | None, "Bound on the norm of a gradient, for seqmf."] = None
