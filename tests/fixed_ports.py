@@ -20,7 +20,7 @@ def fixed_port() -> int:
     """
     first_given = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 32_768
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 4
-    first = first_given - (worker + 1) * _PER_WORKER
+    first = first_given - 4000 - (worker + 1) * _PER_WORKER  # 4000 are for `launching.free_port`
     for number in itertools.islice(_counter, _PER_WORKER):
         port = first + number % _PER_WORKER
         with socket.socket() as tried:
