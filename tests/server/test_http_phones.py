@@ -28,7 +28,7 @@ from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import single_process
+from nextapp.server import administration, single_process
 from nextapp.server.http_phones import NewPhones, PlayedFleet, launches
 from nextapp.server.settings import settings_of
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
@@ -263,6 +263,14 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(tmp_pat
         )  # fmt: skip
         with pytest.raises(ValueError, match="has 2 reports and closes at 1,000,000, or in 27"):
             fleet.play(1, lambda one: None)
+        closed = []
+
+        def close() -> None:
+            closed.append(fleet.round()["n_reports"])
+            administration.close_round(server.folder, time.time())
+
+        (played,) = fleet.play(1, lambda one: None, close)  # all have reported
+        assert (played.round, played.outcomes, closed) == (0, {"done": 2}, [2])
         fleet.close()
 
 

@@ -181,8 +181,8 @@ class PlayedFleet:
     ) -> list[PlayedRound]:
         """So many rounds, each until the server has closed it.
 
-        `close` asks the operator to end a round that these phones alone cannot fill. Without it
-        such a round is waited for if it ends within minutes, and refused otherwise.
+        A round that these phones alone cannot fill is waited for if it ends within minutes.
+        Otherwise `close` asks the operator to end it; without that it is refused.
         """
         played = []
         for _ in range(rounds):
@@ -190,10 +190,12 @@ class PlayedFleet:
             number = self.round()["round"]
             outcomes = self.sync()
             now = self.round()
-            if now["round"] == number and now["n_reports"] < now["goal"]:
+            left = now["deadline"] - time.time()
+            alone = now["round"] == number and now["n_reports"] < now["goal"]
+            if alone and left > _MOST_WAITING:
                 if close is not None:
                     close()
-                elif (left := now["deadline"] - time.time()) > _MOST_WAITING:
+                else:
                     raise ValueError(
                         f"round {number} has {now['n_reports']:,} reports and closes at "
                         f"{now['goal']:,}, or in {left / 3600:.1f} hours: give --data with the "
