@@ -13,7 +13,11 @@ try:
 except ModuleNotFoundError:  # the light tests have NumPy alone
     pass
 else:
-    settings.register_profile("nextapp", deadline=None)  # a busy machine is no fault of the code
+    settings.register_profile(
+        "nextapp",
+        deadline=None,  # a busy machine is no fault of the code
+        derandomize="NEXTAPP_TEST_SEED" not in os.environ,  # the same examples in every run
+    )
     settings.load_profile("nextapp")
 
 SWEEPS = (  # statistical tests of minutes: make sweeps

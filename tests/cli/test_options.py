@@ -137,7 +137,7 @@ def test_every_option_of_every_command_has_a_help_text():
 def test_options_that_stand_in_a_settings_file_are_named_as_there():
     for kind, settings, besides in (
         (options.ExperimentOptions, Experiment, {"settings"}),
-        (server_options.ServerOptions, FederationSettings, {"settings", "apps"}),
+        (server_options.ServerOptions, FederationSettings, {"settings", "apps", "categories"}),
     ):
         names = {each.name for each in fields(kind)}
         assert names - besides <= {each.name for each in fields(settings)}

@@ -13,7 +13,6 @@ import io
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from fixed_ports import fixed_port
 
 FOLDER = Path(__file__).parents[2] / "docs" / "tutorials"
 SLOW = {"reproduce-the-paper"}  # minutes of training; make sweeps
@@ -38,12 +39,6 @@ class Block(NamedTuple):
 
 def blocks(page: Path) -> list[Block]:
     return [Block(*found) for found in _FENCE.findall(page.read_text(encoding="utf-8"))]
-
-
-def free_port() -> str:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return str(taken.getsockname()[1])
 
 
 class Reader:
@@ -65,7 +60,7 @@ class Reader:
             "TERM": "dumb",
             "TZ": "UTC",
         }
-        self.port = free_port()
+        self.port = str(fixed_port())
         self.names: dict[str, object] = {"__name__": "__main__"}
         self.running: list[subprocess.Popen[bytes]] = []
 

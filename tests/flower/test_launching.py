@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -163,3 +164,13 @@ def test_what_is_refused_leaves_no_folder(tmp_path, command):
     assert found.exit_code == 1
     assert "give --mechanism" in found.output or "cannot be listened on" in found.output
     assert list(tmp_path.iterdir()) == []
+
+
+@LINUX
+def test_a_free_port_is_none_that_another_program_is_given(monkeypatch):
+    monkeypatch.undo()  # the real one
+    (first_given, _) = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    for _ in range(20):
+        port = launching.free_port()
+        assert 1024 < port < int(first_given)
+        socket.create_server(("127.0.0.1", port)).close()

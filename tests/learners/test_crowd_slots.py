@@ -120,7 +120,7 @@ def test_a_list_that_comes_later_decides_who_may_have_a_slot():
 def test_a_cell_is_divided_so_that_all_have_the_noise_of_the_whole(rng, monkeypatch):
     seen = []
 
-    def spy(mechanism, estimate, n, popularity):
+    def spy(mechanism, estimate, n, *more):
         seen.append((estimate, n))
         n_apps = mechanism.n_apps
         return Crowd(

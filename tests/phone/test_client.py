@@ -42,7 +42,7 @@ def pauses():
 
 @pytest.fixture
 def client(server, pauses):
-    with Client(server.url, token=TOKEN, timeout=2.0, sleep=pauses.append) as client:
+    with Client(server.url, token=TOKEN, timeout=60.0, sleep=pauses.append) as client:
         yield client
 
 
@@ -293,7 +293,7 @@ def test_an_answer_cut_short_is_no_answer(server, pauses):
     for packing in (True, False):
         server.mishap = lambda handler, packing=packing: cut(handler, packing)
         with (
-            Client(server.url, attempts=1, timeout=2.0) as client,
+            Client(server.url, attempts=1, timeout=60.0) as client,
             pytest.raises(Unreachable, match=r"short|broke off"),
         ):
             client.broadcast()
@@ -450,12 +450,12 @@ ENDLESS = {
 def test_an_answer_without_end_is_cut_off(what):
     with saying(*ENDLESS[what], again=0.01) as url:
         start = time.monotonic()
-        with (
-            Client(url, patience=0.5, timeout=5.0, attempts=1) as client,
+        with (  # no single read takes so long as `timeout`: something always comes
+            Client(url, patience=0.5, timeout=60.0, attempts=1) as client,
             pytest.raises((Unreachable, BadAnswer)),
         ):
             client.broadcast()
-        assert time.monotonic() - start < 4.0
+        assert time.monotonic() - start < 50.0
 
 
 def test_what_comes_after_the_end_of_a_packed_answer_is_not_read():

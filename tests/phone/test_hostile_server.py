@@ -660,7 +660,7 @@ def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tm
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with (
             Store.create(tmp_path / name, predictor="seqmf") as store,
-            Client(url, timeout=5.0, attempts=1) as client,
+            Client(url, timeout=60.0, attempts=1) as client,
         ):
             phone = Phone(store, clock=lambda: NOON)
             for number, app in enumerate(launches):

@@ -39,7 +39,7 @@ def server(make_broadcast):
 
 @pytest.fixture
 def client(server):
-    with Client(server.url, attempts=2, timeout=2.0, sleep=lambda seconds: None) as client:
+    with Client(server.url, attempts=2, timeout=60.0, sleep=lambda seconds: None) as client:
         yield client
 
 

@@ -8,10 +8,13 @@ import json
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server.vault import Vault
@@ -41,6 +44,14 @@ def token_bytes(token: str) -> bytes:
     return base64.urlsafe_b64decode(token + "=")
 
 
+def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    """Wait until it is; a busy machine may take its time."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 class ServerProcess:
     """A server on a folder; `start` and `kill` as often as wanted, always on the same port."""
 
@@ -48,12 +59,11 @@ class ServerProcess:
         self,
         folder: Path,
         *,
-        port: int = 0,
         limits: dict | None = None,
         options: dict | None = None,
         **settings,
     ):
-        self.folder, self.port, self.operator_port = folder, port, 0
+        self.folder, self.port, self.operator_port = folder, fixed_port(), 0
         self.options = options or {}
         self.log = ""  # what it wrote to standard error, once it has ended
         self.settings = {**SETTINGS, **settings}
@@ -87,7 +97,7 @@ class ServerProcess:
         return self._end()
 
     def _end(self) -> int:
-        self.log += self.process.communicate(timeout=30)[1]
+        self.log += self.process.communicate(timeout=120)[1]
         return self.process.returncode
 
     def code(self, uses: int = 1000) -> str:
@@ -105,17 +115,17 @@ class ServerProcess:
 
     def metric(self, name: str) -> float:
         """A sample of the operator's metrics, by name and labels."""
-        operator = Client(self.operator_port, 10.0)
+        operator = Client(self.operator_port, 60.0)
         text = operator.request("GET", "/metrics")[2].decode()
         operator.close()
         (value,) = re.findall(rf"^{re.escape(name)} (.*)$", text, re.MULTILINE)
         return float(value)
 
-    def operator(self, timeout: float = 10.0) -> Client:
+    def operator(self, timeout: float = 60.0) -> Client:
         self._clients.append(Client(self.operator_port, timeout))
         return self._clients[-1]
 
-    def client(self, timeout: float = 10.0) -> Client:
+    def client(self, timeout: float = 60.0) -> Client:
         self._clients.append(Client(self.port, timeout))
         return self._clients[-1]
 
@@ -141,8 +151,8 @@ class Client:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         chunked = "transfer-encoding" in named
         self._connection.request(method, path, body, named, encode_chunked=chunked)
-        answer = self._connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
+        with self._connection.getresponse() as answer:  # closed also if it breaks off
+            return answer.status, dict(answer.getheaders()), answer.read()
 
     def json(self, method, path, values=None, **headers):
         body = None if values is None else json.dumps(values)

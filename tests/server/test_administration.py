@@ -11,7 +11,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, token_bytes
+from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, token_bytes, until
 from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
@@ -196,13 +196,6 @@ def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
         assert server.client().json("GET", "/v1/round")[1]["goal"] == 2
         assert "2 of 2" not in run("status", tmp_path)[1]
         assert run("set", tmp_path, "--minimum", 3)[0] == 1  # above the goal
-
-
-def until(true, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_server_that_drains_takes_no_reports_until_it_is_told_to(tmp_path):

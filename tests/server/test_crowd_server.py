@@ -19,7 +19,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.server import administration
 from nextapp.server.coordinator import Closed
 from nextapp.server.settings import FederationSettings, settings_of
-from nextapp.server.single_process import open_federation
+from nextapp.server.single_process import open_federation, settings_for
 from nextapp.server.vault import Outcome, Submission
 from nextapp.wire import Broadcast
 
@@ -71,6 +71,22 @@ def test_a_folder_is_all_that_a_server_needs(tmp_path):
     again, _ = open_federation(tmp_path / "f", {}, None, now=0.0)
     assert handed_out(again).to_bytes() == broadcast.to_bytes()
     again.vault.close()
+
+
+def test_fewer_apps_are_asked_about_where_a_list_does_not_name_them_all(tmp_path):
+    """Unless the operator says how many; a server that goes on keeps what it had."""
+    names = tuple(f"app{number}" for number in range(1024))
+    for folder, given, apps, slots in (
+        ("none", {}, None, 400),
+        ("long", {}, names, 400),
+        ("short", {}, names[:1023], 1023),
+        ("said", {"slots": 700}, None, 700),
+    ):
+        assert settings_for(tmp_path / folder, given, apps, None).slots == slots
+    federation, made = open_federation(tmp_path / "old", {"slots": 700}, None, now=0.0)
+    federation.vault.close()
+    assert settings_for(tmp_path / "new", {}, None, tmp_path / "old").slots == made.slots == 700
+    assert settings_for(tmp_path / "old", {}, None, None).slots == 700
 
 
 def test_it_says_what_a_phone_pays_for_life():
@@ -181,6 +197,28 @@ def test_a_list_that_grows_at_its_end_is_taken_up_while_the_server_runs(tmp_path
     again.tick(0.0)
     assert handed_out(again).apps == (*NAMES, "later")
     again.vault.close()
+
+
+def test_categories_are_taken_at_any_start_and_kept(tmp_path):
+    """The bytes that phones have seen stay; the next round's crowd knows the categories."""
+    by_name = {name: f"group {number % 2}" for number, name in enumerate(NAMES)}
+    federation, _ = open_federation(tmp_path / "f", SMALL, tuple(NAMES), now=0.0)
+    reported(federation, 4)
+    assert isinstance(federation.tick(0.0), Closed)
+    seen = federation.vault.published().broadcast
+    federation.vault.close()
+    again, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0, categories=by_name)
+    assert again.vault.published().broadcast == seen
+    again.vault.close()
+    third, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0)  # not given this time
+    assert third.vault.published().broadcast == seen
+    reported(third, 4, start=100)
+    assert isinstance(third.tick(0.0), Closed)
+    assert third.coordinator.learner.categories == by_name
+    third.vault.close()
+    with pytest.raises(ValueError, match="for --learn crowd"):
+        open_federation(tmp_path / "q", SETTINGS, tuple(NAMES), now=0.0, categories=by_name)
+    assert not (tmp_path / "q").exists()
 
 
 def test_apps_appear_by_themselves_and_no_name_is_anywhere(tmp_path):

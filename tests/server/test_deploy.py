@@ -6,7 +6,6 @@ import configparser
 import json
 import re
 import shutil
-import socket
 import ssl
 import subprocess
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 from servers import ServerProcess, report_of, token_bytes
 
+from fixed_ports import fixed_port
 from nextapp.cli.server_options import ListenOptions
 from nextapp.server import certificates
 from nextapp.server.vault import Vault
@@ -74,8 +74,7 @@ def test_the_unit_starts_the_server_with_options_that_there_are():
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="apt-get install nginx-light")
 def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
     authority, cert, key = certificates.development(tmp_path / "tls")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = fixed_port()
     options = {"trusted": ["127.0.0.1"]}
     with ServerProcess(tmp_path / "data", options=options) as server:
         words = (DEPLOY / "nginx.conf").read_text()
@@ -117,7 +116,7 @@ def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
             vault.close()
         finally:
             proxy.terminate()
-            proxy.communicate(timeout=20)
+            proxy.communicate(timeout=120)
 
 
 class Asking:
@@ -131,7 +130,7 @@ class Asking:
         import time
 
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        for _ in range(50):
+        for _ in range(600):
             asked = http.client.HTTPSConnection("localhost", self.port, context=self.trust)
             try:
                 asked.request(method, path, body, headers)

@@ -10,15 +10,15 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from servers import Client as PlainClient
-from servers import token_bytes
+from servers import token_bytes, until
 from typer.testing import CliRunner
 
+from fixed_ports import fixed_port
 from nextapp.cli.commands import app
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone import client as client_module
@@ -51,7 +51,7 @@ class Server:
     """`nextapp serve --experiments`, on the same port at every start."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.port, self.log = folder / "data", 0, ""
+        self.folder, self.port, self.log = folder / "data", fixed_port(), ""
         self.file, self.common = folder / "experiments.toml", folder / "common.toml"
         self.file.write_text(FILE)
         self.common.write_text(COMMON)
@@ -67,7 +67,7 @@ class Server:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(self.process.communicate()[1])
-        self.port = int(re.search(r":(\d+)", line)[1])
+        assert f":{self.port} " in line
         while not self.operator_port:
             line = self.process.stderr.readline()
             self.log += line
@@ -79,7 +79,7 @@ class Server:
 
     def end(self, number: int) -> None:
         self.process.send_signal(number)
-        self.log += self.process.communicate(timeout=30)[1]
+        self.log += self.process.communicate(timeout=120)[1]
 
     @property
     def url(self) -> str:
@@ -93,11 +93,11 @@ class Server:
             return vault.issue_code(uses=uses, expires=1e12, name="trial")
 
     def metrics(self) -> str:
-        with closing(PlainClient(self.operator_port, 10.0)) as operator:
+        with closing(PlainClient(self.operator_port, 60.0)) as operator:
             return operator.request("GET", "/metrics")[2].decode()
 
     def ask(self, path: str) -> tuple[int, dict]:
-        with closing(PlainClient(self.port, 10.0)) as client:
+        with closing(PlainClient(self.port, 60.0)) as client:
             return client.json("GET", path)
 
 
@@ -150,13 +150,6 @@ def admin(*words: object) -> str:
     found = CliRunner().invoke(app, ["admin", *map(str, words)], env={"COLUMNS": "250"})
     assert found.exit_code == 0, found.output
     return found.output
-
-
-def until(true, seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_a_hash_of_the_token_divides_phones_by_the_shares():
@@ -296,7 +289,7 @@ def test_a_failure_of_one_experiment_leaves_the_other_as_it_is(server, tmp_path)
     assert synced(plain[1], server) == "accepted"
     assert server.ask("/v1/experiments/2/digest")[0] == 503
     assert 'nextapp_ready{experiment="cheap"} 0.0\n' in server.metrics()
-    with closing(PlainClient(server.operator_port, 10.0)) as operator:
+    with closing(PlainClient(server.operator_port, 60.0)) as operator:
         assert operator.json("GET", "/ready")[0] == 200
     server.end(signal.SIGTERM)
     said = [json.loads(line) for line in server.log.splitlines()]

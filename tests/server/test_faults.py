@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import MECHANISM, ServerProcess, report_of
+from servers import MECHANISM, ServerProcess, report_of, until
 
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
@@ -84,7 +84,8 @@ def test_after_kills_at_random_moments_every_acknowledged_report_is_in_its_sum_o
             server.kill()
             look()
             server.start()
-        time.sleep(1.0)
+        client = server.client()
+        until(lambda: client.json("GET", "/v1/round")[1]["round"] > 3)
         stop.set()
         for sender in senders:
             sender.join()
@@ -181,8 +182,8 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         other.execute("ROLLBACK")
         other.close()
         assert client.report(token, body) == (201, "accepted")
-        time.sleep(1.1)
-        assert operator.json("GET", "/ready")[0] == client.json("GET", "/v1/health")[0] == 200
+        until(lambda: operator.json("GET", "/ready")[0] == 200)
+        until(lambda: client.json("GET", "/v1/health")[0] == 200)
 
 
 def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):

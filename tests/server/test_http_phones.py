@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -27,8 +28,9 @@ from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import single_process
-from nextapp.server.http_phones import PlayedFleet, launches
+from nextapp.server import administration, single_process
+from nextapp.server.http_phones import NewPhones, PlayedFleet, launches
+from nextapp.server.settings import settings_of
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 PHONES, ROUNDS = 12, 3
@@ -163,25 +165,31 @@ def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_
     assert n_known == sum(told.buckets.bucket(f"app-{app:04d}") in slots for app in range(3))
 
 
-def test_new_phones_gain_by_what_the_played_ones_told(tmp_path, seed):
-    """At an ε that leaves no noise, without a list of apps: they are known by hash.
+HASHED = {"learn": "crowd", "epsilon": 30.0, "clip": None, "slots": 64, "buckets": 1 << 10}
+HASHED |= {"launches_every": 3, "minimum": 80}  # no list of apps: they are known by hash
 
-    The figures are those of phones in memory, once with the broadcast in hand and once without.
-    """
-    options = {"learn": "crowd", "mechanism": "codebook", "epsilon": 30.0, "clip": None}
-    options |= {"slots": 64, "buckets": 1 << 10, "launches_every": 3, "goal": 80, "minimum": 80}
-    with ServerProcess(tmp_path / "server", listed=False, **options) as server:
-        code = server.code(100)
-        fleet = PlayedFleet(
-            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
-            code=code, n_apps=30,
-        )  # fmt: skip
-        fleet.play(3, lambda one: None)
-        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
-        found = fleet.measure_new_phones(20, code)
-        names, first = fleet.names, len(fleet.phones)
-        fleet.close()
-    log = synthetic.make(synthetic.fleet_parameters(first + 20, 30), seed, first)
+
+def told_in_memory(given, tokens, seed, names) -> Broadcast:
+    """What a server publishes after three rounds of phones in memory, with these tokens."""
+    learner = settings_of({**SETTINGS, **given}).new_learner(None)
+    cores = cores_of(launches(len(tokens), len(names), seed))
+    for number in range(3):
+        row_of, bucket_of = rows_and_buckets(learner.broadcast)
+        for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
+            core.take(
+                learner.broadcast,
+                lambda app, row_of=row_of: row_of(names[app]),
+                buckets=lambda app, bucket_of=bucket_of: bucket_of(names[app]),
+            )
+            bits = KeyedBits(seed, phone, number, "report")
+            learner.collect(core.draw_report(learner.mechanism, number, bits, token))
+        learner.step()
+    return learner.broadcast
+
+
+def hits_in_memory(told, first, n_new, seed, names) -> NewPhones:
+    """Phones after the `first`, each with the broadcast in hand and without."""
+    log = synthetic.make(synthetic.fleet_parameters(first + n_new, len(names)), seed, first)
     row_of, _ = rows_and_buckets(told)
     hits = []
     for start, end in pairwise(log.starts.tolist()):
@@ -200,19 +208,77 @@ def test_new_phones_gain_by_what_the_played_ones_told(tmp_path, seed):
                 core.observe(app, when)
             pair.append([np.mean(np.array(places) < n) for n in (1, 3, 5)])
         hits.append(pair)
-    assert np.array_equal(found.hits, hits)
-    summary = found.summary(seed)
-    assert summary["gain"]["HR@3"]["mean"] == pytest.approx(
-        np.diff(hits, axis=1).mean(axis=0)[0, 1]
-    )
-    assert summary["gain"]["HR@3"]["low"] > 0
+    return NewPhones(np.array(hits), "no server")
+
+
+def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path, seed):
+    """To the last bit: what the server publishes, and how well new phones then predict.
+
+    Their coins come from tokens that the server draws, so how much they gain differs from run to
+    run; that they gain is the next test's.
+    """
+    options = {**HASHED, "mechanism": "walsh", "goal": 80}
+    with ServerProcess(tmp_path / "server", listed=False, **options) as server:
+        code = server.code(100)
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
+            code=code, n_apps=30,
+        )  # fmt: skip
+        played = fleet.play(3, lambda one: None)
+        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
+        told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        found = fleet.measure_new_phones(20, code)
+        names = fleet.names
+        fleet.close()
+    assert [one.outcomes for one in played] == [{"accepted": 80}] * 3
+    expected = told_in_memory(options, tokens, seed, names)
+    assert np.array_equal(told.buckets.slots, expected.buckets.slots)
+    for field in ("popularity", "starts", "following", "share"):
+        assert np.array_equal(getattr(told.crowd, field), getattr(expected.crowd, field))
+    again = hits_in_memory(told, 80, 20, seed, names)
+    assert np.array_equal(found.hits, again.hits)
+    assert found.summary(seed) == again.summary(seed)
+
+
+def test_new_phones_gain_by_what_other_phones_told(seed):
+    """At an ε that leaves little noise. Their tokens are fixed, so a seed has one result.
+
+    Over 20 seeds the mean gain was .023 to .041, 7 standard errors or more, and the low end of its
+    interval .026 with a standard deviation of .004.
+    """
+    names = [f"app-{row:04d}" for row in range(30)]
+    tokens = [hashlib.sha256(b"token %d" % phone).digest() for phone in range(400)]
+    told = told_in_memory({**HASHED, "mechanism": "walsh"}, tokens, seed, names)
+    found = hits_in_memory(told, len(tokens), 120, seed, names)
+    gain = found.summary(seed)["gain"]["HR@3"]
+    assert gain["mean"] == pytest.approx((found.hits[:, 1] - found.hits[:, 0])[:, 1].mean())
+    assert gain["low"] > 0
+
+
+def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(tmp_path, seed):
+    with ServerProcess(tmp_path / "server") as server:  # a million reports, or 12 days
+        fleet = PlayedFleet(
+            f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=2, seed=seed,
+            code=server.code(2),
+        )  # fmt: skip
+        with pytest.raises(ValueError, match="has 2 reports and closes at 1,000,000, or in 27"):
+            fleet.play(1, lambda one: None)
+        closed = []
+
+        def close() -> None:
+            closed.append(fleet.round()["n_reports"])
+            administration.close_round(server.folder, time.time())
+
+        (played,) = fleet.play(1, lambda one: None, close)  # all have reported
+        assert (played.round, played.outcomes, closed) == (0, {"done": 2}, [2])
+        fleet.close()
 
 
 def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
     """As an operator would: start, play, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
-    first = ["--goal", "6", "--deadline", "30", "--dev-tls"]
+    first = ["--minimum", "6", "--dev-tls"]  # the goal of 10,000 is out of reach
     environment = {**os.environ, "COLUMNS": "200"}
 
     def started(*options):
@@ -233,7 +299,9 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
              "--phones", "6", "--rounds", "2", "--new-phones", "2", "--json", str(result)],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
-        rounds = json.loads(result.read_text())["rounds"]
+        written = json.loads(result.read_text())
+        rounds = written["rounds"]
+        assert written["new_phones"]["silent"]  # of six phones at ε 1 nothing can be told
         assert [one["round"] for one in rounds] == [0, 1]
         assert [one["outcomes"] for one in rounds] == [{"accepted": 6}] * 2
         process.send_signal(signal.SIGTERM)

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def node(*arguments: object, timeout: float = 60) -> subprocess.CompletedProcess:
+def node(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess:
     return subprocess.run(
         [NODE, *map(str, arguments)], capture_output=True, text=True, timeout=timeout, check=False
     )
@@ -162,10 +162,11 @@ def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
                 time.sleep(0.05)
 
         drain(True)
+        before = time.time()
         done = phone(server.port, "--state", state, "--code", server.code(1), "--patience", 0)
         assert (done.returncode, "503 draining" in done.stderr) == (75, True), done.stderr
         kept = json.loads(state.read_text())
-        assert 50 < kept["notBefore"] - time.time() <= 60  # Retry-After
+        assert before + 59.9 < kept["notBefore"] < time.time() + 60.1  # Retry-After
         done = phone(server.port, "--state", state)
         assert "the server asked to wait another" in done.stderr
         drain(False)
@@ -179,7 +180,7 @@ def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
 
 def test_it_waits_as_long_as_a_server_asks(tmp_path):
     state = tmp_path / "state.json"
-    limits = {"token_burst": 1, "token_seconds": 2, "address_burst": 1e9}
+    limits = {"token_burst": 1, "token_seconds": 8, "address_burst": 1e9}
     with ServerProcess(tmp_path / "server", goal=9, limits=limits) as server:
         token = server.enrolled(1)[0]
         state.write_text(json.dumps({"token": token}))

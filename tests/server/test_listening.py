@@ -8,10 +8,9 @@ import resource
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
-from servers import ServerProcess, report_of
+from servers import ServerProcess, report_of, until
 
 from nextapp.server import certificates
 from nextapp.server.limits import Limits, network_of
@@ -23,18 +22,11 @@ DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
 def answered_from(host: str, port: int) -> bool:
     """Whether a client at this address of loopback gets an answer."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 2.0, (host, 0)) as opened:
+        with socket.create_connection(("127.0.0.1", port), 60.0, (host, 0)) as opened:
             opened.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
             return opened.recv(12) == b"HTTP/1.1 200"
     except OSError:
         return False
-
-
-def until(true, seconds: float = 5.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def test_silent_connections_of_one_address_do_not_shut_out_another(tmp_path):
@@ -69,14 +61,13 @@ def test_a_trusted_proxy_may_hold_as_many_connections_as_there_is_room_for(tmp_p
 
 def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
     _, cert, key = certificates.development(tmp_path / "tls")
-    limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 1.0}
+    limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 4.0}
     options = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
     with ServerProcess(tmp_path, limits=limits, options=options) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
         until(lambda: server.metric(DROPPED.format("too_many_of_one_address")) == 10)
-        assert server.metric("nextapp_open_connections") == 30
         until(lambda: server.metric(DROPPED.format("handshake")) == 30)
-        assert server.metric("nextapp_open_connections") == 0
+        until(lambda: server.metric("nextapp_open_connections") == 0)
         for opened in silent:
             opened.close()
         assert server.metric("process_open_fds") < 60  # nothing is left open
@@ -202,13 +193,13 @@ def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
         )  # fmt: skip
 
     first = start()
-    until(lambda: answered_from("127.0.0.1", port), 30)
+    until(lambda: answered_from("127.0.0.1", port))
     first.terminate()
-    first.communicate(timeout=30)
+    first.communicate(timeout=120)
     with socket.create_connection(("127.0.0.1", port), 30.0) as waiting:  # nobody serves now
         waiting.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
         second = start()
         assert waiting.recv(12) == b"HTTP/1.1 200"
     second.terminate()
-    second.communicate(timeout=30)
+    second.communicate(timeout=120)
     held.close()

@@ -34,7 +34,7 @@ def close_round(server: ServerProcess) -> int:
     number = client.json("GET", "/v1/round")[1]["round"]
     with closing(Vault(server.folder / "vault.sqlite", busy_seconds=10)) as vault:
         vault.hurry(time.time())
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while client.json("GET", "/v1/round")[1]["round"] == number:
         assert time.monotonic() < end
         time.sleep(0.05)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from servers import MECHANISM, N_APPS, Client, report_of, token_bytes
 
+from fixed_ports import fixed_port
 from nextapp import phone as phone_side
 from nextapp.phone.client import Refused
 from nextapp.server import administration, certificates
@@ -99,7 +100,7 @@ class GatewayProcess:
 
     def __init__(self, folder: Path, letter: str) -> None:
         folder.mkdir()
-        self.folder, self.letter, self.port = folder, letter, 0
+        self.folder, self.letter, self.port = folder, letter, fixed_port()
         self.vault = Vault(folder / "vault.sqlite", busy_seconds=10.0)
 
     def start(self) -> None:
@@ -108,7 +109,7 @@ class GatewayProcess:
             [sys.executable, str(script), str(self.folder), self.letter, str(self.port)],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self.port = int(self.process.stdout.readline())
+        assert int(self.process.stdout.readline()) == self.port
 
     def kill(self) -> None:
         self.process.kill()
@@ -118,8 +119,8 @@ class GatewayProcess:
         """What the coordinator's letter does; phones see it a moment later."""
         round = RULES.open_round(coordinator.round, time.time())
         answer(Open(round, RULES, coordinator.published()), self.vault, self.letter)
-        client = Client(self.port, 10.0)
-        give_up = time.monotonic() + 10
+        client = Client(self.port, 60.0)
+        give_up = time.monotonic() + 120
         while client.request("GET", "/v1/digest")[0] != 200 or (
             client.json("GET", "/v1/round")[1]["round"] != coordinator.round
         ):
@@ -161,8 +162,7 @@ def two(tmp_path):
 def proxied(tmp_path, two):
     """(address of nginx, its CA file) in front of two gateways; the file as it is in deploy/."""
     authority, cert, key = certificates.development(tmp_path / "tls")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = fixed_port()
     words = CONFIGURATION.read_text()
     for old, new in (
         ("127.0.0.1:8443", f"127.0.0.1:{two[1].port}"),
@@ -187,7 +187,7 @@ def proxied(tmp_path, two):
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        give_up = time.monotonic() + 10
+        give_up = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1.0).close()
@@ -198,7 +198,7 @@ def proxied(tmp_path, two):
         yield f"https://localhost:{port}", authority
     finally:
         proxy.terminate()
-        proxy.communicate(timeout=20)
+        proxy.communicate(timeout=120)
 
 
 def enrolled_phones(address, gateways, n):
@@ -206,7 +206,7 @@ def enrolled_phones(address, gateways, n):
     url, authority = address
     phones = []
     for gateway in gateways:
-        code = gateway.vault.issue_code(uses=n, expires=time.time() + 60)
+        code = gateway.vault.issue_code(uses=n, expires=time.time() + 3600)
         for _ in range(n):
             client = phone_side.Client(url, ca=authority, attempts=1)
             client.enrol(code)
@@ -276,8 +276,8 @@ def test_a_token_of_nobody_is_told_so_and_a_bad_code_too(two, proxied):
 def test_a_phone_that_saw_the_next_round_elsewhere_is_asked_to_come_back(two):
     """The first gateway is in round 1 already; the second takes the report once it is, too."""
     coordinator, first, second = two
-    code = second.vault.issue_code(expires=time.time() + 60)
-    client = Client(second.port, 10.0)
+    code = second.vault.issue_code(expires=time.time() + 3600)
+    client = Client(second.port, 60.0)
     token = client.json("POST", "/v1/enrol", {"code": code})[1]["token"]
     coordinator.absorb([gateway.close(0) for gateway in (first, second)])
     first.open(coordinator)
@@ -287,7 +287,7 @@ def test_a_phone_that_saw_the_next_round_elsewhere_is_asked_to_come_back(two):
     second.open(coordinator)
     assert client.report(token, ahead) == (201, "accepted")
     client.close()
-    elsewhere = Client(first.port, 10.0)
+    elsewhere = Client(first.port, 60.0)
     assert elsewhere.report(token, ahead) == (401, "unknown_token")  # a phone has one gateway
     elsewhere.close()
     assert second.close(1).n_reports == 1

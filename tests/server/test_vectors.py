@@ -311,7 +311,7 @@ def phone(server: ServerProcess, *options: str) -> subprocess.CompletedProcess:
         "--server", f"http://127.0.0.1:{server.port}", "--now", "--epsilon", "9",
         "--history", "app-0001,app-0003,app-0001,app-0004,unknown,app-0001", *options,
     ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
+from nextapp.crowd import crowd_from_reports
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.predictor import Habits
@@ -68,6 +69,31 @@ def test_copies_of_phones_teach_a_habit_that_few_phones_do_not(rng):
     kept = [each["priors"]["ε = 1"]["kept"]["HR@1"]["mean"] for each in (few, many)]
     assert kept[0] < 0.3
     assert kept[1] > 0.7
+
+
+def test_categories_of_a_file_are_those_that_the_server_backs_off_to(rng, tmp_path, monkeypatch):
+    """By name, also where only some apps are asked about; apps that the file does not name are
+    one more category."""
+    log, seen = log_of(30, [0, 4, 2, 7, 1, 5, 3, 6], 8, rng), []
+
+    def spy(*given, categories=None):
+        seen.append(categories)
+        return crowd_from_reports(*given, categories=categories)
+
+    monkeypatch.setattr("nextapp.studies.coldstart.crowd_from_reports", spy)
+    (tmp_path / "c.csv").write_text("app_name,category\na1,games\na5,games\na6,mail\n")
+    settings = replace(SMALL, draws=1, copies=1000)
+    run(settings, log)
+    run(replace(settings, categories=str(tmp_path / "c.csv")), log)
+    assert seen[0] is None
+    number = {app: seen[1][log.apps.index(app)] for app in log.apps}
+    assert number["a1"] == number["a5"]
+    assert number["a0"] == number["a2"] == number["a7"]
+    assert len({number[app] for app in ("a0", "a1", "a6")}) == 3
+    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 7)
+    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 5)
+    run(replace(settings, categories=str(tmp_path / "c.csv")), log)
+    assert len(seen[2]) == 5
 
 
 def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch, seed):
@@ -139,6 +165,7 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         ({"mode": "auto"}, "unknown mode 'auto'"),
         ({"mode": "exact", "way": "seqmf"}, "mode exact is for reports through walsh"),
         ({"mode": "exact", "copies": 10}, "leave out the mode and the device"),
+        ({"categories": "c.csv", "way": "subset"}, "categories are for reports by walsh"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(bad, says):

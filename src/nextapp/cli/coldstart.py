@@ -59,6 +59,14 @@ def coldstart(
         int,
         typer.Option(help="Phones in a fleet of copies of the crowd; 0: the crowd itself."),
     ] = DEFAULT.copies,
+    categories: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file app_name,category of public categories that the server knows.",
+            show_default=False,
+        ),
+    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -98,6 +106,7 @@ def coldstart(
             seed,
             device,
             mode,
+            "" if categories is None else str(categories),
         )
         if settings.synthetic:
             screen.say_how_long(25)

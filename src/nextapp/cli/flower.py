@@ -76,7 +76,11 @@ def up(
         from nextapp.server.single_process import create_or_resume
 
         coordinator = data / "coordinator"
-        _, made = create_or_resume(coordinator, *federation.resolve(coordinator))
+        _, made = create_or_resume(
+            coordinator,
+            *federation.resolve(coordinator),
+            categories=federation.read_categories(),
+        )
         loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
         )
@@ -211,7 +215,7 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        create_or_resume(data, *federation.resolve(data))
+        create_or_resume(data, *federation.resolve(data), categories=federation.read_categories())
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(

@@ -46,7 +46,8 @@ def play_phones(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Folder of the server, if it is on this machine: a code is issued there.",
+            help="Folder of the server, if it is on this machine: codes are issued and rounds "
+            "closed there.",
             show_default=False,
         ),
     ] = None,
@@ -65,10 +66,12 @@ def play_phones(
     """Play synthetic phones against a server; show what they gain.
 
     They enrol, fetch, learn and report, each with a file of its own. Then new phones join and
-    predict their launches 10 to 50 with what was learnt, and without.
+    predict their launches 10 to 50 with what was learnt, and without. With --data a round that
+    would go on for more than ten minutes is closed when all of them have reported.
     """
     with clear_errors(), ExitStack() as stack:
         from nextapp.phone import ServerError
+        from nextapp.server import administration
         from nextapp.server.http_phones import PlayedFleet, PlayedRound
         from nextapp.server.vault import Vault
 
@@ -96,7 +99,11 @@ def play_phones(
                     rows.append([str(one.round), told, f"{one.seconds:.1f}"])
                     report(f"round {one.round}: {told}", len(rows), rounds)
 
-                results = played.play(rounds, heard)
+                def close() -> None:
+                    if data is not None and not administration.is_gateway(data):
+                        administration.close_round(data, time.time())
+
+                results = played.play(rounds, heard, None if data is None else close)
                 found = None
                 if new_phones:
                     found = played.measure_new_phones(
@@ -108,6 +115,13 @@ def play_phones(
         screen.out.print(Table.of_text(headings, rows).terminal(left=True))
         if found is not None:
             _show(found)
+            if found["silent"]:
+                screen.out.print(
+                    "The server has told nothing yet: the reports so far do not show which apps "
+                    "are in use. That takes more phones, a larger ε, or a list of apps (serve "
+                    "--apps).",
+                    highlight=False,
+                )
         screen.write_json(
             json,
             {"rounds": [vars(one) for one in results], "new_phones": found, "seed": seed},

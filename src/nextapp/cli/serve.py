@@ -18,7 +18,6 @@ from nextapp.cli.errors import clear_errors
 from nextapp.cli.options import check_output
 from nextapp.cli.server_options import ListenOptions, ServerOptions
 
-_FEW = 200  # phones that are soon played
 _CONTINUE = "Continuing"
 
 if TYPE_CHECKING:
@@ -138,8 +137,9 @@ def serve(
                 screen.out.print("stopped; start again to continue.")
             return
         given, catalogue = server.resolve(data)
+        categories = server.read_categories()
         single_process.settings_for(
-            data, given, catalogue, start
+            data, given, catalogue, start, categories
         )  # refused: no folder is left behind
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with single_process.lock_folder(data):
@@ -153,6 +153,7 @@ def serve(
                 new_vault=new_vault,
                 leave_damaged=leave_damaged,
                 catalogue=server.list_reader(),
+                categories=categories,
             )
             listen, authority = _with_tls(listen, data, dev_tls)
             start_log(listen.log)
@@ -214,7 +215,9 @@ def _serving_experiments(
     for each in planned:
         own = sections[each.name]
         given, catalogue = options.resolve(each.folder(data), own)
-        wanted[each.name] = experiments.Wanted(given, catalogue, options.list_reader(own))
+        wanted[each.name] = experiments.Wanted(
+            given, catalogue, options.list_reader(own), options.read_categories(own)
+        )
         single_process.settings_for(each.folder(data), given, catalogue, None)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
@@ -315,15 +318,10 @@ def _welcome(
         f"{made.minimum:,} or more\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds 5 --data {data}{_hint(made)}",
+        f"--rounds 5 --data {data}",
         highlight=False,
         soft_wrap=True,
     )
-
-
-def _hint(made: FederationSettings) -> str:
-    few = made.goal <= _FEW
-    return "" if few else "  (start with --goal 200 to see rounds of so few phones close)"
 
 
 def _what_is_learnt(federation: SingleProcess, made: FederationSettings) -> str:

@@ -31,9 +31,8 @@ class FederationOptions:
         "File of app names, one per line, or a number of apps. Default: none; apps are known by "
         "a hash of their names.",
     ] = None
-    learn: Annotated[
-        str | None, "crowd (which app follows which; the default) or seqmf (app vectors)."
-    ] = None
+    categories: Annotated[str | None, "CSV file of public categories of apps."] = None
+    learn: Annotated[str | None, "crowd (default) or seqmf, the paper's app vectors."] = None
     mechanism: Annotated[str | None, "Privacy mechanism. Default: walsh; none for seqmf."] = None
     epsilon: Annotated[float | None, "ε of one report. Default: 1; none for seqmf."] = None
     clip: Annotated[float | None, "Bound on the norm of a gradient, for seqmf."] = None
@@ -57,9 +56,18 @@ class FederationOptions:
         given = asdict(self)
         values = {**overridden(given.pop("settings"), given), **(own or {})}
         catalogue = _catalogue(values.pop("apps", None))
+        values.pop("categories", None)
         if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
             values["minimum"] = max(1, values["goal"] // 2)
         return values, catalogue
+
+    def read_categories(self, own: Mapping[str, Any] | None = None) -> dict[str, str] | None:
+        """The categories of the file that was given, by app; None: as they were before."""
+        from nextapp.settings import read_categories
+
+        named = {**overridden(self.settings, {"categories": self.categories}), **(own or {})}
+        path = named.get("categories")
+        return None if path is None else read_categories(Path(str(path)))
 
     def list_reader(
         self, own: Mapping[str, Any] | None = None

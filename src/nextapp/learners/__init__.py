@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from nextapp.learners.crowd import CrowdLearner, CrowdRequests, add_apps
+from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner, CrowdRequests, add_apps
 from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.learners.optimisers import OPTIMISERS, Optimiser, adam, momentum, sgd
 from nextapp.learners.seqmf import SeqMFLearner, random_vectors, starting_vectors
 
 __all__ = [
     "OPTIMISERS",
+    "SLOTS_BY_BUCKET",
     "CrowdLearner",
     "CrowdRequests",
     "Learner",

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.crowd import crowd_from_reports, entry_variance
+from nextapp.crowd import Longs, category_numbers, crowd_from_reports, entry_variance
 from nextapp.learners.jumps import SUSPICIOUS, Jump, jump_of_launches, jump_of_transitions
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.privacy import FREQUENCY_MECHANISMS, FrequencyMechanism, Mechanism, requested_mechanism
@@ -32,13 +32,17 @@ from nextapp.wire import (
     settings_from,
 )
 
-Longs = npt.NDArray[np.int64]
-
 CELLS_PER_APP = 12
 """Followers that are told of an app, on average: those with the largest P(app) P(next | app).
 
 36 bytes per app. What more of them would add: benchmarks/broadcast_size.py.
 """
+
+SLOTS_BY_BUCKET = 400
+"""Slots of a new server whose apps are known by bucket: those with the most estimated launches.
+
+A round number: of 2,000 apps 200 and 1,000 keep up to 5 % less of the gain (decision 13). More
+slots cover more apps, and more cells must be told from noise."""
 
 LIKELY, SURE = 2.5, 4.5
 """Standard errors above 0 at which a bucket gets a slot, and at which it is no noise.
@@ -87,6 +91,9 @@ class CrowdLearner(Learner):
         Buckets that may have a slot; None for all.
     popularity
         How much of a phone's weight speaks of launches in a report of transitions.
+    categories
+        Public categories of apps by name, if there are any: apps of which little is told back off
+        to what is told of their category.
     """
 
     kind = "nextapp crowd checkpoint"
@@ -99,12 +106,15 @@ class CrowdLearner(Learner):
         candidates: Longs | None = None,
         settings: ModelSettings | None = None,
         popularity: float = POPULARITY,
+        categories: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         check_popularity(popularity)
         self.requests = requests
         self.popularity = popularity
         self.candidates = candidates
+        self.categories = dict(categories or {})
+        self._new_categories = self.categories  # from the next round on
         self.settings = settings or ModelSettings()
         self.buckets = catalogue if isinstance(catalogue, Buckets) else None
         self.apps = () if isinstance(catalogue, Buckets) else tuple(catalogue)
@@ -153,6 +163,7 @@ class CrowdLearner(Learner):
             self.total = self.total + total
             self.n_since = self.n_since + n_reports
         self._resize(max(self.n_apps, len(self._new_apps)))
+        self.categories = self._new_categories
         return self._publish(self.broadcast.round + 1, self.crowd())
 
     @property
@@ -209,6 +220,22 @@ class CrowdLearner(Learner):
         self._check_slots(len(apps))
         self._new_apps = tuple(apps)
 
+    def categorise(self, categories: Mapping[str, str]) -> None:
+        """Go on with these categories of apps, from the next round on; none: without any."""
+        self._new_categories = dict(categories)
+
+    def _groups(self) -> Longs | None:
+        """The number of the category of each row; None without categories."""
+        if not self.categories:
+            return None
+        if self.buckets is None:
+            return category_numbers(self._new_apps[: self.n_apps], self.categories)
+        names: dict[int, str] = {}  # of two in one bucket, the first
+        for name in self.categories:
+            names.setdefault(self.buckets.bucket(name), name)
+        slots = (names.get(slot, "") for slot in self.buckets.slots.tolist())
+        return category_numbers(slots, self.categories)
+
     def crowd(self) -> Crowd | None:
         """What all reports so far tell; None before any of transitions.
 
@@ -221,7 +248,7 @@ class CrowdLearner(Learner):
             return None
         estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
         made = self._mechanism_of_transitions()
-        learnt = crowd_from_reports(made, estimate, n_all, self.popularity)
+        learnt = crowd_from_reports(made, estimate, n_all, self.popularity, self._groups())
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
     def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:
@@ -343,6 +370,7 @@ class CrowdLearner(Learner):
             candidates=self.candidates,
             settings=self.settings,
             popularity=self.popularity,
+            categories=self._new_categories,
         )
         one_cell = {
             each.transitions.mechanism in FREQUENCY_MECHANISMS for each in (self.requests, requests)
@@ -371,6 +399,8 @@ class CrowdLearner(Learner):
             "popularity": repr(self.popularity),
             "n_launches": repr(self.n_launches),
             "new_apps": json.dumps(self._new_apps),
+            "categories": json.dumps(self.categories),
+            "new_categories": json.dumps(self._new_categories),
         }
         if self.buckets is not None:
             tensors["slots"] = self.buckets.slots
@@ -404,6 +434,7 @@ class CrowdLearner(Learner):
             candidates=None if candidates is None else np.array(candidates),
             settings=settings_from(json.loads(words["settings"])),
             popularity=float(words["popularity"]),
+            categories=json.loads(words.get("categories", "{}")),
         )
         learner.total = np.array(tensors["total"])
         learner.n_since = np.array(tensors["n_since"])
@@ -411,6 +442,7 @@ class CrowdLearner(Learner):
         learner.n_launches = float(words["n_launches"])
         learner._publish(int(words["round"]), learner.crowd())
         learner._new_apps = tuple(json.loads(words["new_apps"]))
+        learner.categorise(json.loads(words.get("new_categories", "{}")))
         return learner
 
 

@@ -48,10 +48,15 @@ class Status:
     accounting: Mapping[str, float]
 
 
+def is_gateway(folder: Path) -> bool:
+    """Whether the folder is that of one gateway of several, whose rounds the coordinator closes."""
+    return (folder / _VAULT).exists() and (folder / GATEWAY_ID).exists()
+
+
 def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
     """The vault of a federation that is there, or that of one of its gateways, if that will do."""
     path = folder / _VAULT
-    if path.exists() and (folder / GATEWAY_ID).exists():
+    if is_gateway(folder):
         if of_gateway:
             return Vault(path, busy_seconds=10.0)
         raise ValueError(

@@ -51,6 +51,7 @@ class Wanted:
     settings: Mapping[str, Any]
     apps: tuple[str, ...] | None = None
     catalogue: Callable[[], tuple[str, ...]] | None = None
+    categories: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ def open_experiments(
                 new_vault=new_vault,
                 leave_damaged=leave_damaged,
                 catalogue=asked.catalogue,
+                categories=asked.categories,
             )
             found.append(Opened(each, federation, settings))
         except (OSError, ValueError) as error:

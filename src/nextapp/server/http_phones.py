@@ -36,6 +36,7 @@ MEASURED = (10, 50)
 CUTOFFS = (1, 3, 5)
 
 _POLL_SECONDS = 0.1
+_MOST_WAITING = 600.0  # seconds for a round that these phones cannot close
 _AT_ONCE = 8
 _DAYS = 3  # of launches
 _BUDGET = 1e6  # played phones are nobody's: their ledgers count and never stop them
@@ -57,10 +58,12 @@ class NewPhones:
     ``hits`` is (n_phones, 2, 3): mean HR@1, 3 and 5 of each phone over its launches `MEASURED`,
     first without, then with. A launch counts as a hit where its app was among the first n that the
     phone named just before; an app never launched on the phone is named by no phone.
+    ``silent``: the broadcast held neither a crowd nor app vectors, so both are the same.
     """
 
     hits: Floats
     without: str
+    silent: bool = False
 
     def summary(self, seed: int) -> dict[str, Any]:
         """Means over phones, and the paired gain with its 95 % interval over phones."""
@@ -68,7 +71,8 @@ class NewPhones:
         columns = np.concatenate([self.hits[:, 0], self.hits[:, 1], gains], axis=1)
         means, ends = columns.mean(axis=0), interval(bootstrap_means(columns, seed))
         found: dict[str, Any] = {
-            "n_phones": len(self.hits), "launches": list(MEASURED), "without_means": self.without
+            "n_phones": len(self.hits), "launches": list(MEASURED), "without_means": self.without,
+            "silent": self.silent,
         }  # fmt: skip
         for place, name in enumerate(("without", "with", "gain")):
             found[name] = {
@@ -169,13 +173,35 @@ class PlayedFleet:
 
         return Counter(self._pool.map(synced, range(len(self.phones))))
 
-    def play(self, rounds: int, heard: Callable[[PlayedRound], None]) -> list[PlayedRound]:
-        """So many rounds, each until the server has closed it."""
+    def play(
+        self,
+        rounds: int,
+        heard: Callable[[PlayedRound], None],
+        close: Callable[[], None] | None = None,
+    ) -> list[PlayedRound]:
+        """So many rounds, each until the server has closed it.
+
+        A round that these phones alone cannot fill is waited for if it ends within minutes.
+        Otherwise `close` asks the operator to end it; without that it is refused.
+        """
         played = []
         for _ in range(rounds):
             start = time.perf_counter()
             number = self.round()["round"]
             outcomes = self.sync()
+            now = self.round()
+            left = now["deadline"] - time.time()
+            alone = now["round"] == number and now["n_reports"] < now["goal"]
+            if alone and left > _MOST_WAITING:
+                if close is not None:
+                    close()
+                else:
+                    raise ValueError(
+                        f"round {number} has {now['n_reports']:,} reports and closes at "
+                        f"{now['goal']:,}, or in {left / 3600:.1f} hours: give --data with the "
+                        f"server's folder, so that it is closed at once; or play more phones; or "
+                        f"start the server with a smaller --goal."
+                    )
             while (now := self.round())["round"] == number:
                 if time.time() > now["deadline"] + 60:
                     raise ValueError(
@@ -200,7 +226,7 @@ class PlayedFleet:
         parameters = synthetic.fleet_parameters(first + n, len(self.names), _DAYS)
         log = synthetic.make(parameters, self.seed, first)
         before = self._first if self.predictor == "seqmf" else None
-        hits = []
+        hits, silent = [], False
         for number in range(n):
             rows = slice(log.starts[number], log.starts[number + 1])
             apps, times = log.app[rows].tolist(), (log.time[rows] / 1000).tolist()
@@ -210,6 +236,7 @@ class PlayedFleet:
                 without = self._played_alone(f"{name}-without", launched, before)
                 with self._client() as client:
                     learnt = client.current()[1]
+                    silent = learnt is not None and _tells_nothing(learnt)
                     joined = self._played_alone(
                         f"{name}-with", launched, learnt, lambda phone: phone.join(client, code)
                     )
@@ -219,7 +246,8 @@ class PlayedFleet:
             raise ValueError(
                 f"none of the {n} new phones has {MEASURED[1]} launches: play more of them."
             )
-        return NewPhones(np.array(hits), "the first app vectors" if before else "no server")
+        compared = "the first app vectors" if before else "no server"
+        return NewPhones(np.array(hits), compared, silent)
 
     def _played_alone(
         self,
@@ -258,6 +286,11 @@ class PlayedFleet:
     def _client(self) -> Iterator[Client]:
         with Client(self.url, ca=self.ca, attempts=8) as client:
             yield client
+
+
+def _tells_nothing(data: bytes) -> bool:
+    broadcast = Broadcast.from_bytes(data)
+    return broadcast.crowd is None and broadcast.dim == 0
 
 
 def _hit_rates(phone: Phone, launched: list[tuple[str, float]]) -> list[float]:

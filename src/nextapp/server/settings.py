@@ -62,8 +62,9 @@ class FederationSettings:
     privacy of the reports rest on. `settings_of` knows the `DEFAULTS`.
 
     ``learn`` is crowd or seqmf. The crowd: ``buckets`` and ``salt`` make the catalogue where no
-    list is given, ``slots`` is how many apps are asked about, ``launches_every`` as in
-    `CrowdRequests`. SeqMF: ``clip``, ``dim`` and all after it.
+    list is given, ``slots`` is how many apps are asked about (`SLOTS_BY_BUCKET` on a new server
+    whose apps are known by bucket), ``launches_every`` as in `CrowdRequests`. SeqMF: ``clip``,
+    ``dim`` and all after it.
     """
 
     mechanism: str

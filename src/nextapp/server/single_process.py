@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nextapp.learners import CrowdLearner, Learner
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.rounds import RoundRules, Verdict
@@ -188,6 +188,7 @@ def create_or_resume(
     *,
     skip_to: int | None = None,
     start: Path | None = None,
+    categories: Mapping[str, str] | None = None,
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
@@ -204,40 +205,60 @@ def create_or_resume(
         The folder of another federation, stopped, where a new one goes on: with its catalogue, what
         it has learnt, its accounting and round number, under other settings; `apps` may add to it.
         Its open round is closed first, with the reports it has.
+    categories
+        Public categories of apps, which hold from the next round on; None: as they were.
     """
     path = folder / "settings.json"
     checkpoints = folder / "checkpoints"
-    settings = settings_for(folder, given, apps, start)
+    settings = settings_for(folder, given, apps, start, categories)
     if path.exists():
         coordinator = Coordinator.resume(
             checkpoints, settings.restored_learner, minimum=settings.minimum
         )
         if _takes_list(coordinator.learner, apps, folder):
             coordinator.save()
+    elif start is not None:
+        coordinator = _continue_from(start, settings, folder, apps)
     else:
-        if start is not None:
-            return _continue_from(start, settings, folder, apps), settings
         coordinator = Coordinator.start(
             settings.new_learner(apps), checkpoints, minimum=settings.minimum
         )
     settings.write(path)
+    if categories is not None and isinstance(coordinator.learner, CrowdLearner):
+        coordinator.learner.categorise(categories)
+        coordinator.save()
     if skip_to is not None:
         coordinator.skip_to(skip_to)
     return coordinator, settings
 
 
 def settings_for(
-    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None, start: Path | None
+    folder: Path,
+    given: Mapping[str, Any],
+    apps: tuple[str, ...] | None,
+    start: Path | None,
+    categories: Mapping[str, str] | None = None,
 ) -> FederationSettings:
     """The settings under which `create_or_resume` would go on or begin; it writes nothing."""
+    settings = _settings_for(folder, given, apps, start)
+    if categories is not None and settings.learn != "crowd":
+        raise ValueError("categories of apps are for --learn crowd: leave them out.")
+    return settings
+
+
+def _settings_for(
+    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None, start: Path | None
+) -> FederationSettings:
     path = folder / "settings.json"
     if path.exists():
         return change_settings(FederationSettings.read(path), given)
-    settings = settings_of(given)
     if start is not None:
-        FederationSettings.read(start / "settings.json")
-    else:
-        settings.new_learner(apps)
+        before = FederationSettings.read(start / "settings.json")
+        return settings_of({"slots": before.slots, **given})  # its apps may have all of them
+    settings = settings_of(given)
+    if "slots" not in given and (apps is None or len(apps) > settings.slots):
+        settings = replace(settings, slots=SLOTS_BY_BUCKET)
+    settings.new_learner(apps)
     return settings
 
 
@@ -270,7 +291,7 @@ def _continue_from(
             SingleProcess(last, vault, before.rules).finish()
         finally:
             vault.close()
-    coordinator = Coordinator.start(
+    return Coordinator.start(
         settings.new_learner(names, learner),
         folder / "checkpoints",
         minimum=settings.minimum,
@@ -278,8 +299,6 @@ def _continue_from(
         accounting=last.accounting,
         history=last.history,
     )
-    settings.write(folder / "settings.json")
-    return coordinator
 
 
 def open_federation(
@@ -293,6 +312,7 @@ def open_federation(
     new_vault: bool = False,
     leave_damaged: bool = False,
     catalogue: Callable[[], tuple[str, ...]] | None = None,
+    categories: Mapping[str, str] | None = None,
 ) -> tuple[SingleProcess, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
@@ -303,10 +323,12 @@ def open_federation(
     path = folder / "vault.sqlite"
     if (folder / "settings.json").exists() and not new_vault:
         check_vault(path, leave_damaged=leave_damaged)
-    settings_for(folder, given, apps, start)
+    settings_for(folder, given, apps, start, categories)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
-    coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to, start=start)
+    coordinator, settings = create_or_resume(
+        folder, given, apps, skip_to=skip_to, start=start, categories=categories
+    )
     vault = Vault(path)
     if start is not None and vault.round() is None:
         vault.adopt(start / "vault.sqlite", before=coordinator.round)

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.crowd import crowd_from, crowd_from_reports
+from nextapp.crowd import Longs, category_numbers, crowd_from, crowd_from_reports
 from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.fleet.clip import public_seed
@@ -29,7 +30,7 @@ from nextapp.fleet.devices import check_device, place_fleet
 from nextapp.fleet.frequencies import mean_shares
 from nextapp.fleet.transition_vectors import draw_copies, draw_launches
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import CrowdRequests
+from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, FrequencyMechanism, Mechanism
@@ -37,6 +38,7 @@ from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import read_categories
 from nextapp.studies import crowd_rounds
 from nextapp.studies.settings import versions
 from nextapp.wire import Crowd, Floats
@@ -53,10 +55,8 @@ WAYS = (Walsh.name, *FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
 LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
 """Share of the phones that report launches, if the catalogue has more apps than slots."""
 
-ASKED = 400
-"""Number of apps whose transitions are then reported: those with the most estimated launches.
-
-A round number: of 2,000 apps 200 and 1,000 keep up to 5 % less of the gain (decision 13)."""
+ASKED = SLOTS_BY_BUCKET
+"""Number of apps whose transitions are then reported, as a server has it."""
 
 _AT_ONCE = 20_000  # synthetic phones generated at a time
 _REHEARSING = 150  # public synthetic new phones, for tuning the training of vectors
@@ -72,7 +72,8 @@ class ColdStart:
     (``own``, as in the preset paper) or the whole ``catalogue``. If ``copies`` > 0, the crowd is a
     fleet of this size, made of equally many copies of each phone. ``mode`` is for reports by
     walsh: ``exact`` (simulate every phone's report) or ``law`` (draw the sum of the reports from
-    its distribution).
+    its distribution). ``categories`` is a CSV file of public categories of apps, if there is one
+    (`nextapp.settings.read_categories`).
     """
 
     data: str
@@ -87,6 +88,7 @@ class ColdStart:
     seed: int = 0
     device: str = "cpu"
     mode: str = "law"
+    categories: str = ""
 
     def __post_init__(self) -> None:
         self._check_playing()
@@ -108,6 +110,8 @@ class ColdStart:
             raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
         if self.copies and self.way != Walsh.name:
             raise ValueError(f"copies can only report through {Walsh.name}, got way {self.way}.")
+        if self.categories and self.way != Walsh.name:
+            raise ValueError(f"categories are for reports by {Walsh.name}, got way {self.way}.")
         if self.candidates not in CANDIDATES:
             raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
         for epsilon in self.epsilons:
@@ -180,10 +184,11 @@ def run(
             raise ValueError(f"the log of {settings.data} must be given.")
         whole = collapse_repeats(log)
         draws, about = list(_draws_of_log(settings, whole)), _about_log(settings, whole)
+    groups = _groups(settings, draws[0].crowd.n_apps, log)
     names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
     by_user: dict[int, list[Floats]] = {}
     for number, draw in enumerate(draws):
-        priors = [None, *learn_priors(settings, draw.crowd, number, report)]
+        priors = [None, *learn_priors(settings, draw.crowd, number, report, groups)]
         for place, user in enumerate(draw.users):
             report(f"draw {number + 1} of {len(draws)}: new phones", place, len(draw.users))
             apps, seconds = draw.apps[place], draw.seconds[place]
@@ -222,10 +227,25 @@ def private(epsilon: float) -> str:
     return f"ε = {epsilon:g}"
 
 
-def learn_priors(settings: ColdStart, crowd: Fleet, number: int, report: Progress) -> list[Crowd]:
+def _groups(settings: ColdStart, n_apps: int, log: LaunchLog | None) -> Longs | None:
+    """The number of the category of each app, if there are categories."""
+    if not settings.categories:
+        return None
+    names = log.apps if log is not None else [f"app-{row:04d}" for row in range(n_apps)]
+    return category_numbers(names, read_categories(Path(settings.categories)))
+
+
+def learn_priors(
+    settings: ColdStart,
+    crowd: Fleet,
+    number: int,
+    report: Progress,
+    groups: Longs | None = None,
+) -> list[Crowd]:
     """The priors: non-private, then one for each ε; every phone reports once."""
+    learn: Callable[[ColdStart, Fleet, float | None, int], Crowd]
     if settings.way == Walsh.name:
-        learn = _by_vectors
+        learn = functools.partial(_by_vectors, groups=groups)
     else:
         learn = _by_gradients if settings.way in crowd_rounds.WAYS else _by_frequencies
     found = []
@@ -235,11 +255,17 @@ def learn_priors(settings: ColdStart, crowd: Fleet, number: int, report: Progres
     return found
 
 
-def _by_vectors(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
+def _by_vectors(
+    settings: ColdStart,
+    crowd: Fleet,
+    epsilon: float | None,
+    seed: int,
+    groups: Longs | None = None,
+) -> Crowd:
     if epsilon is None:
         return crowd_from(mean_shares(crowd), 0.0)
     return learn_from_vectors(
-        crowd, epsilon, seed, settings.copies, mode=settings.mode, device=settings.device
+        crowd, epsilon, seed, settings.copies, groups, mode=settings.mode, device=settings.device
     )
 
 
@@ -248,6 +274,7 @@ def learn_from_vectors(
     epsilon: float,
     seed: int,
     copies: int = 0,
+    groups: Longs | None = None,
     *,
     mode: str = "law",
     device: str = "cpu",
@@ -256,7 +283,8 @@ def learn_from_vectors(
 
     If the catalogue has more apps than slots, some phones report launches, and the others report
     transitions between the most launched apps. Apps are known by name here, so no two of them
-    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones.
+    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones. ``groups``
+    (n_apps,) are the numbers of public categories.
     """
     n_phones, n_apps = copies or len(crowd), crowd.n_apps
     slots, others = np.arange(n_apps), crowd
@@ -281,7 +309,8 @@ def learn_from_vectors(
         estimate = mechanism.estimate(tally, n_phones)
     else:
         estimate = place_fleet(others, device).draw_estimate(mechanism, seed)
-    learnt = crowd_from_reports(mechanism, estimate, n_phones)
+    asked_about = None if groups is None else groups[slots]
+    learnt = crowd_from_reports(mechanism, estimate, n_phones, categories=asked_about)
     popularity = np.zeros(n_apps)
     popularity[slots] = learnt.popularity
     counts = np.zeros(n_apps, np.int64)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nextapp import __version__
+from nextapp.randomness import SystemBits, below
 
 SWITCHES: Mapping[str, str] = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -24,6 +25,7 @@ SWITCHES: Mapping[str, str] = {
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.25",
 }
 CONNECTION = "federation"
+_PORTS, _N_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range"), 4000
 
 
 class ServerFiles(NamedTuple):
@@ -159,10 +161,20 @@ patience = 120.0
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    """A port of loopback that nobody listens on now.
+
+    It is used seconds later, by another process. So it is drawn from those below the ports that the
+    system gives to whoever asks for any: else another program might get it in between.
+    """
+    first_given = int(_PORTS.read_text().split()[0]) if _PORTS.exists() else 32_768
+    while True:
+        port = first_given - 1 - below(SystemBits(), _N_PORTS)
+        with socket.socket() as tried:
+            try:
+                tried.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _tool(name: str) -> str:
