@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from servers import ServerProcess, report_of
@@ -17,6 +20,7 @@ from nextapp.server import certificates
 from nextapp.server.limits import Limits, network_of
 from nextapp.server.logs import OnceInAWhile
 
+DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
 DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
 
 
@@ -24,13 +28,13 @@ def answered_from(host: str, port: int) -> bool:
     """Whether a client at this address of loopback gets an answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), 2.0, (host, 0)) as opened:
-            opened.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
+            opened.sendall(DIGEST)
             return opened.recv(12) == b"HTTP/1.1 200"
     except OSError:
         return False
 
 
-def until(true, seconds: float = 5.0) -> None:
+def until(true, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end
@@ -69,8 +73,8 @@ def test_a_trusted_proxy_may_hold_as_many_connections_as_there_is_room_for(tmp_p
 
 def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
     _, cert, key = certificates.development(tmp_path / "tls")
-    limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 1.0}
-    options = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
+    limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 5.0}
+    options = {"certificate": [str(cert), str(key)]}
     with ServerProcess(tmp_path, limits=limits, options=options) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
         until(lambda: server.metric(DROPPED.format("too_many_of_one_address")) == 10)
@@ -181,34 +185,135 @@ def test_a_limit_of_zero_is_refused():
         Limits(address_connections=0)
 
 
-def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
-    """As systemd does it: it holds the socket, and clients that come meanwhile wait."""
-    held = socket.create_server(("127.0.0.1", 0))
-    port = held.getsockname()[1]
-    words = [
-        sys.executable, "-m", "nextapp", "serve", "--data", str(tmp_path / "data"), "--apps", "5",
-        "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
-        "--operator-at", "off",
-    ]  # fmt: skip
+class Activated:
+    """A socket that is held as systemd holds it, and servers that it is handed to one by one."""
 
-    def start() -> subprocess.Popen:
+    def __init__(self, folder: Path) -> None:
+        self.held = socket.create_server(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
+        self._words = [
+            sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--apps", "5",
+            "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
+            "--operator-at", "off",
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen:
         code = (
             "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_FDS'] = '1'; "
             "os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
         )
+        number = self.held.fileno()
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(held.fileno()), *words], pass_fds=[held.fileno()],
+            [sys.executable, "-c", code, str(number), *self._words], pass_fds=[number],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    first = start()
-    until(lambda: answered_from("127.0.0.1", port), 30)
-    first.terminate()
-    first.communicate(timeout=30)
-    with socket.create_connection(("127.0.0.1", port), 30.0) as waiting:  # nobody serves now
-        waiting.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
-        second = start()
-        assert waiting.recv(12) == b"HTTP/1.1 200"
-    second.terminate()
-    second.communicate(timeout=30)
-    held.close()
+    def __enter__(self) -> Activated:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+
+
+def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
+    """As systemd does it: it holds the socket, and clients that come meanwhile wait."""
+    with Activated(tmp_path / "data") as activated:
+        first = activated.start()
+        until(lambda: answered_from("127.0.0.1", activated.port))
+        first.terminate()
+        first.communicate(timeout=60)
+        with socket.create_connection(("127.0.0.1", activated.port), 60.0) as waiting:
+            waiting.sendall(DIGEST)  # nobody serves now
+            second = activated.start()
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        second.terminate()
+        second.communicate(timeout=60)
+
+
+def test_while_the_last_answers_are_given_those_who_come_wait_for_the_next_server(tmp_path):
+    """A server that stops under load took connections to its end, and broke them off then."""
+    with Activated(tmp_path / "data") as activated:
+        first = activated.start()
+        until(lambda: answered_from("127.0.0.1", activated.port))
+        with socket.create_connection(("127.0.0.1", activated.port), 60.0) as slow:
+            slow.sendall(b"POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+            until(lambda: answered_from("127.0.0.1", activated.port))  # so this one was accepted
+            first.terminate()
+            until(lambda: not answered_from("127.0.0.1", activated.port), 8.0)
+            waiting = socket.create_connection(("127.0.0.1", activated.port), 60.0)
+            waiting.sendall(DIGEST)
+            slow.sendall(b"}")
+            assert slow.recv(12) == b"HTTP/1.1 400"  # answered, for what it is
+        _, said = first.communicate(timeout=60)
+        assert first.returncode == 0
+        assert "error" not in said
+        second = activated.start()
+        with waiting:
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        second.terminate()
+        second.communicate(timeout=60)
+
+
+def test_a_client_that_has_just_connected_is_served_before_the_server_stops(tmp_path):
+    authority, cert, key = certificates.development(tmp_path / "tls")
+    trust = ssl.create_default_context(cafile=str(authority))
+    options = {"certificate": [str(cert), str(key)]}
+    with ServerProcess(tmp_path, options=options) as server:
+        opened = socket.create_connection(("127.0.0.1", server.port), 60.0)
+        until(lambda: server.metric("nextapp_open_connections") == 1)
+        server.process.terminate()
+        with trust.wrap_socket(opened, server_hostname="127.0.0.1") as client:
+            client.sendall(DIGEST)
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert server.stop() == 0
+
+
+def test_a_certificate_that_was_renewed_is_shown_and_the_metric_is_of_the_one_shown(tmp_path):
+    """The metric read the file: it said all was well while phones were shown the old one."""
+    folder = tmp_path / "tls"
+    authority, cert, key = certificates.development(folder)
+    expiry = "nextapp_certificate_expiry_seconds"
+    with ServerProcess(tmp_path, options={"certificate": [str(cert), str(key)]}) as server:
+        before, first = server.metric(expiry), shown(server.port)
+        for path in (authority, cert, key):
+            path.unlink()
+        certificates.development(folder, ("other.example", "127.0.0.1"))
+        renewed, pair = cert.read_bytes(), key.read_bytes()
+        key.write_bytes(b"half a file")
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert (server.metric(expiry), shown(server.port)) == (before, first)
+        key.write_bytes(pair)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: shown(server.port) == ssl.PEM_cert_to_DER_cert(renewed.decode()))
+        assert server.metric(expiry) >= before
+        server.stop()
+    assert "shown further" in server.log
+    assert "renewed" in server.log
+
+
+def shown(port: int) -> bytes:
+    """The certificate that whoever connects now is shown."""
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), 60.0) as opened,
+        anyone.wrap_socket(opened) as client,
+    ):
+        return client.getpeercert(binary_form=True)
+
+
+def test_the_certificate_at_hand_stays_until_its_files_are_a_pair(tmp_path):
+    _, cert, key = certificates.development(tmp_path)
+    _, other, other_key = certificates.development(tmp_path / "other")
+    served = certificates.ServedCertificate(cert, key)
+    context, expires = served.context, served.expires
+    assert not served.renew()
+    cert.write_bytes(other.read_bytes())  # its key is still that of the one before
+    with pytest.raises(ssl.SSLError):
+        served.renew()
+    assert (served.context, served.expires) == (context, expires)
+    key.write_bytes(other_key.read_bytes())
+    assert served.renew()
+    assert served.context is not context
+    assert not served.renew()

@@ -174,8 +174,7 @@ def gateway(
             _say(f"{listen.url(bound)}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
                 gateway = Gateway(vault, one_of_many=True)
-                operator = listen.operator(gateway)
-                listening.serve(None, gateway, opened, operator=operator, **listen.server())
+                listening.serve(None, gateway, opened, **listen.server(gateway))
             vault.close()
 
 

@@ -130,11 +130,9 @@ def serve(
                 listen, _ = _with_tls(listen, data, dev_tls)
                 opened = listening.inherited_socket()
                 opened = opened or listening.open_socket(listen.host, listen.port)
-                operator = listen.operator(several)
+                serving = listen.server(several)
                 _welcome_experiments(listen.url(opened.getsockname()[1]), data, several)
-                listening.serve(
-                    None, several, opened, experiments=going, operator=operator, **listen.server()
-                )
+                listening.serve(None, several, opened, experiments=going, **serving)
                 screen.out.print("stopped; start again to continue.")
             return
         given, catalogue = server.resolve(data)
@@ -159,10 +157,10 @@ def serve(
             opened = listening.inherited_socket()
             opened = opened or listening.open_socket(listen.host, listen.port)
             gateway = Gateway(federation.vault, limits)
-            operator = listen.operator(gateway)
+            serving = listen.server(gateway)
             address = listen.url(opened.getsockname()[1])
             _welcome(address, data, federation, made, authority)
-            listening.serve(federation, gateway, opened, operator=operator, **listen.server())
+            listening.serve(federation, gateway, opened, **serving)
             screen.out.print(
                 f"stopped at round {federation.coordinator.round}; start again to continue."
             )

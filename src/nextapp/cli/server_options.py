@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from nextapp.cli.options import check_epsilon, overridden
 
 if TYPE_CHECKING:
+    from nextapp.server.certificates import ServedCertificate
     from nextapp.server.experiments_http import Experiments
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator_http import Operator
@@ -105,16 +106,30 @@ class ListenOptions:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
 
-    def server(self) -> dict[str, Any]:
-        """As `listening.serve` names them."""
-        named: dict[str, Any] = {}
-        if self.cert is not None:
-            named |= {"ssl_certfile": self.cert, "ssl_keyfile": self.key}
+    def server(self, served: Gateway | Experiments) -> dict[str, Any]:
+        """As `listening.serve` names them: the certificate, proxies and the operator's port."""
+        certificate = self._certificate()
+        named: dict[str, Any] = {"certificate": certificate}
         if self.trust_proxy is not None:
             named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
-        return named
+        return {**named, "operator": self._operator(served, certificate)}
 
-    def operator(self, server: Gateway | Experiments) -> tuple[Operator, socket.socket] | None:
+    def _certificate(self) -> ServedCertificate | None:
+        if self.cert is None or self.key is None:
+            return None
+        from nextapp.server.certificates import ServedCertificate
+
+        try:
+            return ServedCertificate(self.cert, self.key)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{self.cert} and {self.key} cannot be used for TLS: {error}. --cert takes a "
+                f"certificate with those that signed it, --key its private key, both as PEM."
+            ) from error
+
+    def _operator(
+        self, server: Gateway | Experiments, certificate: ServedCertificate | None
+    ) -> tuple[Operator, socket.socket] | None:
         """The operator's application and its socket; where that is, is logged."""
         if self.operator_at == "off":
             return None
@@ -136,7 +151,7 @@ class ListenOptions:
         logging.getLogger("nextapp.operator").info(
             "metrics and health at http://%s:%d", host, opened.getsockname()[1]
         )
-        return Operator(server, self.cert), opened
+        return Operator(server, certificate), opened
 
 
 def _catalogue(apps: Any) -> tuple[str, ...] | None:
