@@ -220,6 +220,10 @@ def _serving_experiments(
         for each in planned:
             each.folder(data).mkdir(parents=True, exist_ok=True, mode=0o700)
             stack.enter_context(single_process.lock_folder(each.folder(data)))
+        if experiments.has_experiments(data):
+            single_process.check_vault(
+                data / "vault.sqlite", leave_damaged=leave_damaged, new=new_vault
+            )
         vault = Vault(data / "vault.sqlite")
         found = experiments.open_experiments(
             data,

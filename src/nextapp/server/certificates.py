@@ -83,8 +83,8 @@ def development(folder: Path, names: Sequence[str] = LOOPBACK) -> tuple[Path, Pa
 class ServedCertificate:
     """The certificate that a server shows, and from its files again once these have changed.
 
-    ``context`` is for connections that begin now, ``expires`` is when what it shows is over. Raises
-    `OSError` (`ssl.SSLError` is one) or `ValueError` where the files are no certificate and its key.
+    ``context`` is for connections that begin now, ``expires`` is when what it shows is over.
+    Raises `OSError` (`ssl.SSLError` is one) or `ValueError` where the files cannot be used.
     """
 
     def __init__(self, chain: Path, key: Path) -> None:

@@ -13,6 +13,7 @@ import gzip
 import json
 import math
 import re
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -132,6 +133,7 @@ class Gateway:
         self._draining = False
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
         self._probed: tuple[float, str | None] = (-math.inf, None)
+        self._probing = threading.Lock()
         self._enrolment = Enrolment(self._enrolled, self.limits, clock)
         enrol = Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"])
         self._routes = Starlette(
@@ -234,9 +236,7 @@ class Gateway:
         if handout is None or commits is None:
             raise no_round()
         if self._draining:
-            raise Refusal(
-                503, "draining", "this server takes no reports now: send the same later.", 60
-            )
+            raise _drained()
         token = self._token_in(headers)
         standing = self._standing(token)
         if handout.round < standing.first_round:
@@ -446,9 +446,12 @@ class Gateway:
         )
 
     async def _health(self, request: Request) -> Response:
-        why = await asyncio.to_thread(self.why_not_ready)
-        if why is not None or self._handout is None:
-            raise no_round() if self._handout is None else self._storage("health", why)
+        if self._handout is None:
+            raise no_round()
+        if self._draining:
+            raise _drained()
+        if await asyncio.to_thread(self.why_not_ready) is not None:
+            raise no_storage()
         return JSONResponse({"status": "ok", "round": self._handout.round})
 
     def why_not_ready(self) -> str | None:
@@ -463,15 +466,16 @@ class Gateway:
         now, refused = time.monotonic(), self._refused
         if refused is not None and now - refused[0] < _REFUSED_SECONDS:
             return f"the disk takes no report: {refused[1]}"
-        tried, why = self._probed
-        if now - tried >= _PROBE_SECONDS:
+        if now - self._probed[0] >= _PROBE_SECONDS and self._probing.acquire(blocking=False):
             try:
                 self.vault.probe()
-                why = None
+                self._probed = (time.monotonic(), None)
             except VaultError as error:
-                why = f"the disk takes no report: {error}"
-            self._probed = (now, why)
-        return why
+                self._storage("probe", error)
+                self._probed = (time.monotonic(), f"the disk takes no report: {error}")
+            finally:
+                self._probing.release()
+        return self._probed[1]
 
     def gauges(self) -> list[Gauge]:
         """What the vault and the queue hold at this moment."""
@@ -523,7 +527,7 @@ class Metrics:
         )
         self.storage = Counter(
             "nextapp_storage_errors_total", "where", "Times the vault refused: disk full, locked.",
-            ["report", "token", "enrol", "tick"],
+            ["report", "token", "enrol", "tick", "probe"],
         )  # fmt: skip
         self.rounds = Counter(
             "nextapp_rounds_total", "ending", "Rounds by how they ended.",
@@ -597,6 +601,10 @@ _DUE_ANSWERS = {
     Outcome.ACCEPTED: _answer(201, status="accepted", renew=True),
     Outcome.REPEATED: _answer(200, status="repeated", renew=True),
 }
+
+
+def _drained() -> Refusal:
+    return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
 
 
 def _unknown_token() -> Refusal:

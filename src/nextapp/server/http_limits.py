@@ -11,7 +11,6 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from nextapp.server.gateway import Metrics
 from nextapp.server.limits import Limits
 
-
 _FIRST_REQUEST_SECONDS = 2.0  # for a client that connected just before the server stops
 
 
