@@ -16,10 +16,17 @@ from nextapp.cli import screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.options import check_output
-from nextapp.cli.server_options import ListenOptions, ServerOptions
+from nextapp.cli.server_options import (
+    CONTINUE,
+    LeaveDamaged,
+    ListenOptions,
+    NewVault,
+    ServerOptions,
+    TokenDays,
+    token_seconds,
+)
 
 _FEW = 200  # phones that are soon played
-_CONTINUE = "Continuing"
 
 if TYPE_CHECKING:
     from nextapp.phone.limits import Limits
@@ -58,7 +65,7 @@ def serve(
         typer.Option(
             help="After a restore: skip the rounds before N.",
             show_default=False,
-            rich_help_panel=_CONTINUE,
+            rich_help_panel=CONTINUE,
         ),
     ] = None,
     start: Annotated[
@@ -67,7 +74,7 @@ def serve(
             metavar="FOLDER",
             help="Take over a stopped server, with other settings.",
             show_default=False,
-            rich_help_panel=_CONTINUE,
+            rich_help_panel=CONTINUE,
         ),
     ] = None,
     experiments: Annotated[
@@ -78,30 +85,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    token_days: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DAYS",
-            help="Days for which a device token is valid. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
-    new_vault: Annotated[
-        bool,
-        typer.Option(
-            "--new-vault",
-            help="The vault is lost: begin one without devices.",
-            rich_help_panel=_CONTINUE,
-        ),
-    ] = False,
-    leave_damaged: Annotated[
-        bool,
-        typer.Option(
-            "--leave-damaged",
-            help="Go on without reports damaged on disk.",
-            rich_help_panel=_CONTINUE,
-        ),
-    ] = False,
+    token_days: TokenDays = None,
+    new_vault: NewVault = False,
+    leave_damaged: LeaveDamaged = False,
 ) -> None:
     """Run a server that learns from the reports of phones.
 
@@ -115,8 +101,7 @@ def serve(
         from nextapp.server.logs import start_log
 
         stopping.end_by_itself()
-        valid = math.inf if token_days is None else 86_400 * token_days
-        limits = Limits(token_valid_seconds=valid)
+        limits = Limits(token_valid_seconds=token_seconds(token_days))
         if experiments is not None or has_experiments(data):
             if start is not None or skip_to is not None:
                 raise ValueError(

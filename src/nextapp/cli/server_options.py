@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import typer
 
 from nextapp.cli.options import check_epsilon, overridden
 
@@ -18,7 +21,37 @@ if TYPE_CHECKING:
     from nextapp.server.operator_http import Operator
 
 Form = Literal["plain", "json"]
+CONTINUE = "Continuing"
+TokenDays = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DAYS",
+        help="Days for which a device token is valid. Default: all.",
+        show_default=False,
+    ),
+]
+NewVault = Annotated[
+    bool,
+    typer.Option(
+        "--new-vault",
+        help="The vault is lost: begin one without devices.",
+        rich_help_panel=CONTINUE,
+    ),
+]
+LeaveDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--leave-damaged",
+        help="Go on without reports damaged on disk.",
+        rich_help_panel=CONTINUE,
+    ),
+]
 _OPERATOR_AT = "127.0.0.1:9464"
+
+
+def token_seconds(days: float | None) -> float:
+    """How long a device token is valid."""
+    return math.inf if days is None else 86_400 * days
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,9 @@ TOKEN_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits 
 GATEWAY_ID = "gateway-id"
 """A file beside the vault of one gateway of several: what that is known by."""
 
+TOKEN_LETTER = "token-letter"
+"""A file beside it: what the tokens of that gateway begin with, if they all begin alike."""
+
 DRAINING = "draining"
 """A flag: no new reports are taken."""
 
