@@ -17,7 +17,9 @@ import pytest
 from servers import ServerProcess, report_of
 
 from nextapp.server import certificates
+from nextapp.server.gateway import Metrics
 from nextapp.server.limits import Limits, network_of
+from nextapp.server.listening import Acceptor, Seat
 from nextapp.server.logs import OnceInAWhile
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -119,6 +121,40 @@ def test_an_address_that_fetches_the_broadcast_again_and_again_must_wait(tmp_pat
         assert int(answers[-1][1]["retry-after"]) > 0
         tag = answers[0][1]["etag"]
         assert client.request("GET", "/v1/broadcast", if_none_match=tag)[0] == 304  # costs nothing
+
+
+def test_the_list_of_digests_counts_among_what_an_address_fetches(tmp_path):
+    """Up to a megabyte an answer, read from the vault each time: there was no limit on it."""
+    with ServerProcess(tmp_path, limits={"download_bytes": 1000, "download_rate": 1}) as server:
+        client = server.client()
+        answers = [client.request("GET", "/v1/digests") for _ in range(20)]
+        n_bytes = len(answers[0][2])
+        digest = client.json("GET", "/v1/digest")[1]["sha256"]
+        assert json.loads(answers[0][2]) == {"digests": [[0, digest]]}
+        statuses = [status for status, _, _ in answers]
+        assert statuses == [200] * (1000 // n_bytes) + [429] * (20 - 1000 // n_bytes)
+
+
+def test_a_site_with_many_ipv6_networks_does_not_take_the_room_of_all():
+    """Sixteen networks of a free /48 filled the server, 256 connections each."""
+    limits = Limits(connections=100, address_connections=10, site_connections=25)
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        acceptor = Acceptor(opened, lambda seat: None, limits, Metrics())
+        hosts = [f"2001:db8:1:{number:x}::7" for number in range(20)]
+        seats = [
+            Seat(acceptor, network_of(host))
+            for host in hosts * 5
+            if acceptor.refusal(network_of(host)) is None
+        ]
+        assert len(seats) == 25
+        assert acceptor.refusal(network_of("2001:db8:2::7")) is None
+        assert acceptor.refusal("192.0.2.1") is None
+        seats[0].free()
+        assert acceptor.refusal(network_of(hosts[0])) is None
+        for _ in range(10):
+            Seat(acceptor, "192.0.2.1")
+        assert acceptor.refusal("192.0.2.1") == "too_many_of_one_address"
+        assert acceptor.refusal("192.0.2.2") is None
 
 
 def test_all_phones_together_enrol_at_a_bounded_rate(tmp_path):

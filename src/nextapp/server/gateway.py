@@ -15,7 +15,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +127,7 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._handout: Handout | None = None
+        self._digests_text = _digests_text([])  # as long as a megabyte: written once a round
         self._commits: GroupCommit | None = None
         self._tokens = Allowance(self.limits.token_burst, self.limits.token_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -170,7 +171,9 @@ class Gateway:
             return
         published = self.vault.published()
         if published is not None:
-            self._handout = Handout.of(published.broadcast)
+            handout = Handout.of(published.broadcast)
+            self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
+            self._handout = handout
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -396,11 +399,7 @@ class Gateway:
             return Response(status_code=304, headers=headers)
         zipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
         body = handout.zipped if zipped else handout.body
-        wait = self._downloads.take(asking_network(request), self._clock(), len(body))
-        if wait:
-            raise Refusal(
-                429, "too_many_requests", "this address has fetched the broadcast too often.", wait
-            )
+        self._count_download(request, len(body))
         if zipped:
             headers["content-encoding"] = "gzip"
         return Response(body, 200, headers, "application/octet-stream")
@@ -417,11 +416,16 @@ class Gateway:
 
     async def _digests(self, request: Request) -> Response:
         """All broadcasts that were handed out here, for anyone to compare."""
-        try:
-            digests = await asyncio.to_thread(self.vault.digests, _MOST_DIGESTS)
-        except VaultError as error:
-            raise self._storage("digests", error) from error
-        return JSONResponse({"digests": digests}, headers={"cache-control": "no-cache"})
+        text = self._digests_text
+        self._count_download(request, len(text))
+        return Response(text, 200, {"cache-control": "no-cache"}, "application/json")
+
+    def _count_download(self, request: Request, n_bytes: int) -> None:
+        wait = self._downloads.take(asking_network(request), self._clock(), n_bytes)
+        if wait:
+            raise Refusal(
+                429, "too_many_requests", "this address has fetched too much in a short time.", wait
+            )
 
     async def _round(self, request: Request) -> Response:
         try:
@@ -601,6 +605,10 @@ _DUE_ANSWERS = {
     Outcome.ACCEPTED: _answer(201, status="accepted", renew=True),
     Outcome.REPEATED: _answer(200, status="repeated", renew=True),
 }
+
+
+def _digests_text(digests: Sequence[tuple[int, str]]) -> bytes:
+    return json.dumps({"digests": digests}).encode()
 
 
 def _drained() -> Refusal:

@@ -29,7 +29,7 @@ from nextapp.server.coordinator import Closed
 from nextapp.server.experiments_http import Experiments
 from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.http_limits import limited_protocol
-from nextapp.server.limits import Limits, network_of
+from nextapp.server.limits import Limits, network_of, site_of
 from nextapp.server.logs import log_of
 from nextapp.server.rounds import Verdict
 from nextapp.server.single_process import SingleProcess
@@ -126,9 +126,10 @@ class Acceptor:
         opened.setblocking(False)
 
     def count(self, network: str, n: int) -> None:
-        self._held[network] += n
-        if not self._held[network]:
-            del self._held[network]
+        for part in (network, site_of(network)):
+            self._held[part] += n
+            if not self._held[part]:
+                del self._held[part]
         self._metrics.connections += n
 
     def start(self) -> None:
@@ -154,7 +155,7 @@ class Acceptor:
                 await self._not_accepted(error)
                 continue
             network = network_of(address[0]) if address else ""
-            why = self._refusal(network)
+            why = self.refusal(network)
             if why is not None:
                 connection.close()
                 self._drop(why)
@@ -163,10 +164,16 @@ class Acceptor:
             self._handshakes.add(task)
             task.add_done_callback(self._handshakes.discard)
 
-    def _refusal(self, network: str) -> str | None:
+    def refusal(self, network: str) -> str | None:
+        """Why a connection from this network is not taken, or None."""
         if self._metrics.connections >= self._room:
             return "too_many"
-        if network not in self._trusted and self._held[network] >= self._limits.address_connections:
+        if network in self._trusted:
+            return None
+        site = site_of(network)
+        if self._held[network] >= self._limits.address_connections or (
+            site and self._held[site] >= self._limits.site_connections
+        ):
             return "too_many_of_one_address"
         return None
 
