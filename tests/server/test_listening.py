@@ -11,12 +11,14 @@ import ssl
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from servers import ServerProcess, report_of
+from servers import SETTINGS, ServerProcess, report_of
 
-from nextapp.server import certificates
+from nextapp.server import certificates, single_process
 from nextapp.server.gateway import Metrics
 from nextapp.server.limits import Limits, network_of
 from nextapp.server.listening import Acceptor, Seat
@@ -133,6 +135,45 @@ def test_the_list_of_digests_counts_among_what_an_address_fetches(tmp_path):
         assert json.loads(answers[0][2]) == {"digests": [[0, digest]]}
         statuses = [status for status, _, _ in answers]
         assert statuses == [200] * (1000 // n_bytes) + [429] * (20 - 1000 // n_bytes)
+
+
+def test_clients_that_do_not_read_cost_little_memory(tmp_path):
+    """A broadcast lay in memory once for each of them: 3 MB a connection over TLS."""
+    apps = tuple(f"app-{number:05d}" for number in range(20_000))
+    settings = {**SETTINGS, "dim": 16}
+    federation, _ = single_process.open_federation(tmp_path, settings, apps, now=time.time())
+    n_bytes = len(federation.coordinator.published())
+    federation.vault.close()
+    authority, cert, key = certificates.development(tmp_path / "tls")
+    trust = ssl.create_default_context(cafile=str(authority))
+    memory, n = "process_resident_memory_bytes", 60
+    with ServerProcess(
+        tmp_path, dim=16, limits={"download_bytes": 1e12, "response_seconds": 600},
+        options={"certificate": [str(cert), str(key)]},
+    ) as server, ExitStack() as opened:  # fmt: skip
+        before = server.metric(memory)
+        for _ in range(n):
+            plain = socket.create_connection(("127.0.0.1", server.port), 60.0)
+            client = trust.wrap_socket(plain, server_hostname="127.0.0.1")
+            opened.enter_context(client)
+            client.sendall(b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\n\r\n")
+        until(lambda: answered_broadcasts(server) == n)
+        time.sleep(1.0)  # all that a server without bounds would write
+        assert server.metric(memory) - before < n * n_bytes / 3
+        last = client.makefile("rb")  # and whoever reads gets all of it
+        while last.readline() != b"\r\n":
+            pass
+        assert sha256(last.read(n_bytes)).hexdigest() == sha256(
+            federation.coordinator.published()
+        ).hexdigest()  # fmt: skip
+        last.close()
+
+
+def answered_broadcasts(server: ServerProcess) -> float:
+    try:
+        return server.metric('nextapp_requests_total{route="broadcast",code="200"}')
+    except ValueError:  # none so far
+        return 0.0
 
 
 def test_a_site_with_many_ipv6_networks_does_not_take_the_room_of_all():

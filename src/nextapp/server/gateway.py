@@ -34,6 +34,7 @@ from nextapp.server.commits import Full, GroupCommit
 from nextapp.server.enrolment import Enrolment, enrolment_words, expiry_words, token_text
 from nextapp.server.http_answers import (
     Endpoint,
+    LongResponse,
     Refusal,
     asking_network,
     count_answers,
@@ -402,7 +403,7 @@ class Gateway:
         self._count_download(request, len(body))
         if zipped:
             headers["content-encoding"] = "gzip"
-        return Response(body, 200, headers, "application/octet-stream")
+        return LongResponse(body, 200, headers, "application/octet-stream")
 
     async def _digest(self, request: Request) -> Response:
         """What the broadcast in hand is known by: small, and never from a cache."""
@@ -418,7 +419,7 @@ class Gateway:
         """All broadcasts that were handed out here, for anyone to compare."""
         text = self._digests_text
         self._count_download(request, len(text))
-        return Response(text, 200, {"cache-control": "no-cache"}, "application/json")
+        return LongResponse(text, 200, {"cache-control": "no-cache"}, "application/json")
 
     def _count_download(self, request: Request, n_bytes: int) -> None:
         wait = self._downloads.take(asking_network(request), self._clock(), n_bytes)
