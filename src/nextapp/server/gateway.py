@@ -538,6 +538,10 @@ class Metrics:
             "nextapp_rounds_total", "ending", "Rounds by how they ended.",
             ["stepped", "passed_over", "extended", "stuck"],
         )  # fmt: skip
+        self.jumps = Counter(
+            "nextapp_jumps_total", (), "Rounds whose reports differ from all before by far."
+        )
+        self.jumps.add(n=0)
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
             [
@@ -560,7 +564,7 @@ class Metrics:
 
     def of_reports(self) -> list[Metric]:
         return [
-            self.reports, self.rounds, self.report_seconds, self.commit_seconds,
+            self.reports, self.rounds, self.jumps, self.report_seconds, self.commit_seconds,
             self.commit_reports,
         ]  # fmt: skip
 

@@ -372,7 +372,8 @@ async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
-            log.info(ended.words)
+            gateway.metrics.jumps.add(n=int(ended.jumped))
+            log.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
         elif ended is Verdict.EXTEND:
             gateway.metrics.rounds.add("extended")
             log.warning(
