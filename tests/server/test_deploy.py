@@ -60,6 +60,18 @@ def test_prometheus_takes_the_alarms(words):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
+def test_prometheus_finds_no_fault_in_the_metrics(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        (token,) = server.enrolled(1)
+        assert server.client().report(token, report_of(0, token=token))[0] == 201
+        text = server.operator().request("GET", "/metrics")[2]
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
+
+
 def test_the_unit_starts_the_server_with_options_that_there_are():
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str

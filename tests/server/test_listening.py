@@ -18,11 +18,14 @@ from pathlib import Path
 import pytest
 from servers import SETTINGS, ServerProcess, report_of
 
+from nextapp.cli import server_options
+from nextapp.cli.server_options import ListenOptions
 from nextapp.server import certificates, single_process
-from nextapp.server.gateway import Metrics
+from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.limits import Limits, network_of
 from nextapp.server.listening import Acceptor, Seat
 from nextapp.server.logs import OnceInAWhile
+from nextapp.server.vault import Vault
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
 DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
@@ -219,6 +222,20 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
         assert server.metric('nextapp_requests_total{route="enrol",code="bad_code"}') == 1
         assert operator.request("GET", "/v1/broadcast")[0] == 404
         assert client.request("GET", "/ready")[0] == 404
+
+
+def test_a_default_port_that_is_taken_is_warned_of(tmp_path, caplog, monkeypatch):
+    """What answers there is another server: its metrics would pass for those of this one."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(server_options, "_OPERATOR_AT", f"127.0.0.1:{other.getsockname()[1]}")
+        vault = Vault(tmp_path / "vault.sqlite")
+        with caplog.at_level(logging.INFO):
+            _, opened = ListenOptions().server(Gateway(vault))["operator"]
+        with pytest.raises(ValueError, match="cannot be listened on"):
+            ListenOptions(operator_at=server_options._OPERATOR_AT).server(Gateway(vault))
+        opened.close()
+        vault.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():

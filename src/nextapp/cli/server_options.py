@@ -180,6 +180,10 @@ class ListenOptions:
         except ValueError:
             if self.operator_at is not None:
                 raise
+            logging.getLogger("nextapp.operator").warning(
+                "%s is taken, maybe by another server, whose metrics are there: name another by "
+                "--operator-at; for now a free port is taken.", _OPERATOR_AT,
+            )  # fmt: skip
             opened = open_socket(host, 0)
         logging.getLogger("nextapp.operator").info(
             "metrics and health at http://%s:%d", host, opened.getsockname()[1]

@@ -110,7 +110,12 @@ def process_gauges(vault: Path) -> list[Gauge]:
     n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     found = [
         Gauge("process_start_time_seconds", _START, "When the process started, since 1970."),
-        Gauge("process_cpu_seconds_total", used.ru_utime + used.ru_stime, "Processor time used."),
+        Gauge(
+            "process_cpu_seconds_total",
+            used.ru_utime + used.ru_stime,
+            "Processor time used.",
+            "counter",
+        ),
         Gauge("process_max_fds", float(n_files), "Files that may be open."),
     ]
     try:
