@@ -91,6 +91,9 @@ def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
         for opened in silent:
             opened.close()
         assert server.metric("process_open_fds") < 60  # nothing is left open
+        server.stop()
+    for why in ("too_many_of_one_address", "handshake"):  # one does not hide the other
+        assert server.log.count(f'a connection was refused: {why}"') == 1
 
 
 def test_with_few_files_the_server_takes_fewer_connections_and_goes_on(tmp_path):

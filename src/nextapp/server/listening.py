@@ -202,7 +202,7 @@ class Acceptor:
 
     def _drop(self, why: str) -> None:
         self._metrics.dropped.add(why)
-        LOG.warning("a connection was refused: %s", why)
+        LOG.warning(f"a connection was refused: {why}")  # each reason has a line of its own
 
 
 class _Server(uvicorn.Server):
