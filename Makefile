@@ -109,12 +109,13 @@ bench: $(READY)
 bench-crowd: $(READY)
 	$(BIN)/python benchmarks/crowd_compare.py --phones 1000,10000,100000 --cache .bench-crowd
 
-# Load, kills and nonsense against a server on loopback; ten minutes.
+# Load, kills, nonsense, floods and flipped bits against a server on loopback; a quarter of an hour.
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/gateway_load.py
 	$(BIN)/python benchmarks/kill_test.py
 	$(BIN)/python benchmarks/fuzz_gateway.py
 	$(BIN)/python benchmarks/flood_gateway.py
+	$(BIN)/python benchmarks/flip_bits.py
 
 # One server beside 1, 2 and 4 gateways joined by Flower, directly and behind nginx, and a kill; fifteen minutes.
 bench-gateways: $(FLOWER)/.ready

@@ -57,8 +57,8 @@ def serve(folder: Path, ports: Any) -> None:
     gateway = Gateway(federation.vault)
     ports.put((opened.getsockname()[1], operator.getsockname()[1]))
     listening.serve(
-        federation, gateway, opened, operator=(Operator(gateway), operator), ssl_certfile=cert,
-        ssl_keyfile=key,
+        federation, gateway, opened, operator=(Operator(gateway), operator),
+        certificate=certificates.ServedCertificate(cert, key),
     )  # fmt: skip
 
 

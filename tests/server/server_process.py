@@ -2,7 +2,8 @@
 
 python server_process.py FOLDER PORT SETTINGS_JSON LIMITS_JSON OPTIONS_JSON
 
-Prints its port and the operator's. OPTIONS are those of `listening.serve`.
+Prints its port and the operator's. OPTIONS are those of `listening.serve`; `certificate` is a list
+of two files.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 from nextapp.server import listening, single_process
+from nextapp.server.certificates import ServedCertificate
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import Limits
 from nextapp.server.logs import start_log
@@ -30,13 +32,16 @@ def main() -> None:
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, Limits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)
+        named = json.loads(options)
+        if "certificate" in named:
+            named["certificate"] = ServedCertificate(*map(Path, named["certificate"]))
         print(opened.getsockname()[1], operator.getsockname()[1], flush=True)
         listening.serve(
             federation,
             gateway,
             opened,
-            operator=(Operator(gateway), operator),
-            **json.loads(options),
+            operator=(Operator(gateway, named.get("certificate")), operator),
+            **named,
         )
 
 

@@ -18,6 +18,7 @@ from nextapp.cli.commands import app
 from nextapp.server import administration, single_process
 from nextapp.server.rounds import RoundRules
 from nextapp.server.vault import Submission, Vault, VaultDamaged, VaultError, device_name
+from nextapp.server.write_ahead_log import lost_commits
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -155,23 +156,165 @@ def test_a_vault_of_the_schema_before_is_taken_over_with_its_reports(tmp_path):
 
 
 def test_a_vault_that_is_gone_is_not_replaced_in_silence(tmp_path):
-    def opened(**options):
-        return single_process.open_federation(tmp_path, SETTINGS, None, now=1.0, **options)
-
-    federation, _ = single_process.open_federation(tmp_path, SETTINGS, APPS, now=1.0)
-    federation.vault.close()
+    opened(tmp_path)
     mode = stat.S_IMODE((tmp_path / "vault.sqlite").stat().st_mode)
     assert mode == 0o600  # for its owner alone
-    opened()[0].vault.close()
+    opened(tmp_path)
     for file in tmp_path.glob("vault.sqlite*"):
         file.unlink()
-    with pytest.raises(ValueError, match="is missing, but checkpoints are there"):
-        opened()
+    with pytest.raises(ValueError, match="is missing, but other files"):
+        opened(tmp_path)
     (tmp_path / "vault.sqlite").touch()
-    with pytest.raises(ValueError, match="is empty, but checkpoints are there"):
-        opened()
-    opened(new_vault=True)[0].vault.close()
-    opened()[0].vault.close()
+    with pytest.raises(ValueError, match="is empty, but other files"):
+        opened(tmp_path)
+    opened(tmp_path, new_vault=True)
+    opened(tmp_path)
+
+
+def opened(folder, *, given=SETTINGS, apps=APPS, **options):
+    federation, _ = single_process.open_federation(folder, given, apps, now=1.0, **options)
+    federation.vault.close()
+    return federation
+
+
+def play_round(folder) -> None:
+    """A round with two reports, closed."""
+    federation, _ = single_process.open_federation(folder, SETTINGS, APPS, now=1.0)
+    vault, number = federation.vault, federation.coordinator.round
+    code = vault.issue_code(uses=2, expires=1e12)
+    for device in range(2):
+        token = vault.enrol(code, 1.0)
+        vault.admit([Submission(token, number, payload(report_of(device, number)))])
+    vault.amend(RoundRules(goal=2, minimum=1, seconds=1e6), 1.0)
+    federation.tick(2.0)
+    vault.close()
+
+
+def test_what_is_left_of_a_federation_is_not_taken_for_a_new_one(tmp_path):
+    """Checkpoints alone: a server began round 0 there, without devices."""
+    play_round(tmp_path)
+    (tmp_path / "settings.json").unlink()
+    assert opened(tmp_path).coordinator.round == 1  # the same options: it goes on
+    assert (tmp_path / "settings.json").exists()
+    (tmp_path / "settings.json").unlink()
+    with pytest.raises(ValueError, match="with the options of its first start"):
+        opened(tmp_path, given={**SETTINGS, "epsilon": 3.0})
+    assert not (tmp_path / "settings.json").exists()
+    for file in tmp_path.glob("vault.sqlite*"):
+        file.unlink()
+    with pytest.raises(ValueError, match="is missing, but other files"):
+        opened(tmp_path)
+    assert opened(tmp_path, new_vault=True).coordinator.round == 1
+
+
+def test_a_vault_that_never_had_a_round_is_not_that_of_its_checkpoints(tmp_path):
+    play_round(tmp_path)
+    for file in tmp_path.glob("vault.sqlite*"):
+        file.unlink()
+    Vault(tmp_path / "vault.sqlite").close()  # as any program might leave one there
+    with pytest.raises(ValueError, match="has had no round"):
+        opened(tmp_path)
+    assert opened(tmp_path, new_vault=True).coordinator.round == 1
+
+
+def test_a_new_vault_is_no_leave_to_go_on_with_a_damaged_one(tmp_path):
+    play_round(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "vault.sqlite")) as other:
+        other.execute("UPDATE tallies SET tally = zeroblob(length(tally))")
+        other.commit()
+    with pytest.raises(VaultDamaged, match="the sum of round 0"):
+        opened(tmp_path, new_vault=True)
+
+
+def test_a_count_that_is_not_that_of_the_reports_is_said_at_the_start(tmp_path):
+    """It was found when the round closed, and then the round could never close."""
+    path = tmp_path / "vault.sqlite"
+    vault_with_reports(path).close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("UPDATE rounds SET n_reports = 41")
+        other.commit()
+    with pytest.raises(VaultDamaged, match="has counted 41 reports and holds 40"):
+        single_process.check_vault(path)
+    single_process.check_vault(path, leave_damaged=True)
+    vault = Vault(path)
+    vault.close_round(1)
+    assert vault.reduce(1, MECHANISM).n_reports == 40
+    vault.close()
+
+
+@pytest.mark.parametrize("name", ["vault.sqlite", "vault.sqlite-wal"])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_acknowledged_once_the_vault_is_gone_from_its_folder(tmp_path, name, replaced):
+    """Reports went on into a file without a name, and were lost at the next start."""
+    with ServerProcess(tmp_path) as server:
+        first, second = server.enrolled(2)
+        client = server.client()
+        assert client.report(first, report_of(0, token=first)) == (201, "accepted")
+        moved = tmp_path / "moved"
+        (tmp_path / name).rename(moved)
+        if replaced:
+            (tmp_path / name).write_bytes(moved.read_bytes())
+        assert client.report(second, report_of(1, token=second)) == (503, "storage")
+        assert server.operator().json("GET", "/ready")[0] == 503
+        moved.replace(tmp_path / name)
+        assert client.report(second, report_of(1, token=second)) == (201, "accepted")
+        server.kill()
+        server.start()
+        assert server.metric("nextapp_round_reports") == 2
+
+
+def test_a_bit_flipped_in_the_log_is_found_if_it_costs_more_than_what_was_written_last(tmp_path):
+    """SQLite itself says what it reads: all rows, or those before the damage."""
+    path = tmp_path / "whole.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as write:
+        write.execute("PRAGMA journal_mode = WAL")
+        write.execute("CREATE TABLE rows (number, data)")
+        for number in range(40):
+            write.execute("INSERT INTO rows VALUES (?, ?)", (number, bytes([number]) * 1500))
+        file, log = path.read_bytes(), (tmp_path / "whole.sqlite-wal").read_bytes()
+    places = random.Random(3)
+    n_found = 0
+    for trial in range(150):
+        bad = bytearray(log)
+        at = places.randrange(32) if trial % 10 == 0 else places.randrange(len(log))
+        bad[at] ^= 1 << places.randrange(8)
+        copy = tmp_path / f"{trial}.sqlite"
+        copy.write_bytes(file)
+        copy.with_name(f"{copy.name}-wal").write_bytes(bad)
+        n_lost = lost_commits(copy)
+        with closing(sqlite3.connect(copy)) as read:
+            try:
+                there = [row[0] for row in read.execute("SELECT number FROM rows")]
+            except sqlite3.OperationalError:  # not even the table
+                there = []
+        assert there == list(range(len(there)))
+        assert (n_lost > 0) == (len(there) < 39), f"bit {at}"
+        n_found += n_lost > 0
+    assert n_found > 130
+    whole = tmp_path / "whole copy.sqlite"
+    for cut in (len(log), len(log) - 1, len(log) - 2000, len(log) // 2, 32, 31, 0):  # torn, killed
+        whole.write_bytes(file)
+        whole.with_name(f"{whole.name}-wal").write_bytes(log[:cut])
+        assert lost_commits(whole) == 0
+
+
+def test_a_server_does_not_start_on_a_log_that_has_lost_reports(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        tokens = server.enrolled(12)
+        client = server.client()
+        for device, token in enumerate(tokens):
+            assert client.report(token, report_of(device, token=token))[0] == 201
+        server.kill()
+        log = tmp_path / "vault.sqlite-wal"
+        bad = bytearray(log.read_bytes())
+        bad[len(bad) // 4] ^= 1
+        log.write_bytes(bad)
+        for _ in range(2):  # and looking does not take the evidence away
+            with pytest.raises(RuntimeError, match="commits behind the damage cannot be read"):
+                server.start()
+        assert "cannot be read" in run("check", tmp_path)[1].replace("\n", " ")
+    federation = opened(tmp_path, apps=None, leave_damaged=True)
+    assert federation.coordinator.round == 0
 
 
 def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
@@ -206,6 +349,9 @@ def test_a_server_that_drains_takes_no_reports_until_it_is_told_to(tmp_path):
         until(lambda: operator.json("GET", "/ready")[0] == 503)
         body = report_of(0, token=token)
         assert client.report(token, body) == (503, "draining")
+        assert client.json("GET", "/v1/health")[1]["error"] == "draining"
+        assert server.metric('nextapp_storage_errors_total{where="probe"}') == 0  # no alarm
+        assert 'where="health"' not in operator.request("GET", "/metrics")[2].decode()
         assert client.request("GET", "/v1/broadcast")[0] == 200
         assert "draining" in run("status", tmp_path)[1]
         assert run("drain", tmp_path, "--end")[0] == 0

@@ -8,6 +8,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,18 @@ def test_prometheus_takes_the_alarms(words):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
+def test_prometheus_finds_no_fault_in_the_metrics(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        (token,) = server.enrolled(1)
+        assert server.client().report(token, report_of(0, token=token))[0] == 201
+        text = server.operator().request("GET", "/metrics")[2]
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (found.returncode, found.stdout + found.stderr) == (0, b"")
+
+
 def test_the_unit_starts_the_server_with_options_that_there_are():
     unit = configparser.RawConfigParser(strict=False)
     unit.optionxform = str
@@ -69,6 +82,36 @@ def test_the_unit_starts_the_server_with_options_that_there_are():
     assert {word for word in words if word.startswith("--")} <= known | {"--data"}
     assert unit["Service"]["StateDirectory"] in words[words.index("--data") + 1]
     assert unit["Unit"]["Requires"] == "nextapp.socket"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # or five failed starts close the port
+    assert unit["Service"]["ExecReload"].endswith("-HUP $MAINPID")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="apt-get install systemd")
+def test_systemd_takes_the_unit(tmp_path):
+    for name in ("nextapp.service", "nextapp.socket"):
+        words = (DEPLOY / name).read_text().replace("/opt/nextapp/bin/nextapp", "/bin/true")
+        (tmp_path / name).write_text(words)
+    found = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", *sorted(map(str, tmp_path.iterdir()))],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_the_image_is_built_of_all_files_that_the_package_is_made_of():
+    """A folder that the wheel takes in was not copied, and the image could not be built."""
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") and "--from" not in line
+              for word in line.split()[1:-1]]  # fmt: skip
+    root = DEPLOY.parent
+    package = tomllib.loads((root / "pyproject.toml").read_text())
+    wheel = package["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {package["project"]["readme"], *wheel["force-include"]}
+    needed |= {name.partition("/")[0] for name in wheel["packages"]}
+    assert needed <= set(copied)
+    assert [name for name in copied if not (root / name).exists()] == []
+    let_through = (root / ".dockerignore").read_text().splitlines()
+    assert {f"!{name}" for name in copied} <= set(let_through)
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="apt-get install nginx-light")
@@ -114,9 +157,14 @@ def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
             vault = Vault(server.folder / "vault.sqlite")
             assert vault.knows(token_bytes(token))
             vault.close()
+            server.stop()
+            assert ask("POST", "/v1/report", report, token)[0] == 502
+            enrolling = (ask("POST", "/v1/enrol", b"{}")[0] for _ in range(200))
+            assert 503 in enrolling  # more than the proxy lets through
         finally:
             proxy.terminate()
-            proxy.communicate(timeout=120)
+            _, said = proxy.communicate(timeout=120)
+    assert "127.0.0.1" not in said + (tmp_path / "errors").read_text()  # who came, and when
 
 
 class Asking:

@@ -299,6 +299,20 @@ def test_a_failure_of_one_experiment_leaves_the_other_as_it_is(server, tmp_path)
         one.close()
 
 
+def test_the_vault_of_the_codes_is_not_replaced_in_silence(server):
+    server.code(1)
+    server.end(signal.SIGTERM)
+    for file in server.folder.glob("vault.sqlite*"):
+        file.unlink()
+    with pytest.raises(RuntimeError, match="is missing"):
+        server.start()
+    server.start("--new-vault")
+    with closing(Vault(server.folder / "vault.sqlite")) as vault:
+        assert vault.codes(0.0) == []
+    server.end(signal.SIGTERM)
+    server.start()
+
+
 def test_rounds_of_one_experiment_close_without_the_other(server, tmp_path):
     made = phones(tmp_path, server, 3)
     cheap = of(made, 2)

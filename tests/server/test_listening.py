@@ -5,17 +5,30 @@ from __future__ import annotations
 import json
 import logging
 import resource
+import signal
 import socket
+import ssl
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
-from servers import ServerProcess, report_of, until
+from servers import SETTINGS, ServerProcess, report_of, until
 
-from nextapp.server import certificates
+from nextapp.cli import server_options
+from nextapp.cli.server_options import ListenOptions
+from nextapp.server import certificates, single_process
+from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.limits import Limits, network_of
+from nextapp.server.listening import Acceptor, Seat
 from nextapp.server.logs import OnceInAWhile
+from nextapp.server.vault import Vault
 
+DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
 DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
 
 
@@ -23,7 +36,7 @@ def answered_from(host: str, port: int) -> bool:
     """Whether a client at this address of loopback gets an answer."""
     try:
         with socket.create_connection(("127.0.0.1", port), 60.0, (host, 0)) as opened:
-            opened.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
+            opened.sendall(DIGEST)
             return opened.recv(12) == b"HTTP/1.1 200"
     except OSError:
         return False
@@ -62,7 +75,7 @@ def test_a_trusted_proxy_may_hold_as_many_connections_as_there_is_room_for(tmp_p
 def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
     _, cert, key = certificates.development(tmp_path / "tls")
     limits = {"connections": 100, "address_connections": 30, "handshake_seconds": 4.0}
-    options = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
+    options = {"certificate": [str(cert), str(key)]}
     with ServerProcess(tmp_path, limits=limits, options=options) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(40)]
         until(lambda: server.metric(DROPPED.format("too_many_of_one_address")) == 10)
@@ -71,6 +84,9 @@ def test_handshakes_that_never_end_are_counted_and_cut_off(tmp_path):
         for opened in silent:
             opened.close()
         assert server.metric("process_open_fds") < 60  # nothing is left open
+        server.stop()
+    for why in ("too_many_of_one_address", "handshake"):  # one does not hide the other
+        assert server.log.count(f'a connection was refused: {why}"') == 1
 
 
 def test_with_few_files_the_server_takes_fewer_connections_and_goes_on(tmp_path):
@@ -108,6 +124,79 @@ def test_an_address_that_fetches_the_broadcast_again_and_again_must_wait(tmp_pat
         assert client.request("GET", "/v1/broadcast", if_none_match=tag)[0] == 304  # costs nothing
 
 
+def test_the_list_of_digests_counts_among_what_an_address_fetches(tmp_path):
+    """Up to a megabyte an answer, read from the vault each time: there was no limit on it."""
+    with ServerProcess(tmp_path, limits={"download_bytes": 1000, "download_rate": 1}) as server:
+        client = server.client()
+        answers = [client.request("GET", "/v1/digests") for _ in range(20)]
+        n_bytes = len(answers[0][2])
+        digest = client.json("GET", "/v1/digest")[1]["sha256"]
+        assert json.loads(answers[0][2]) == {"digests": [[0, digest]]}
+        statuses = [status for status, _, _ in answers]
+        assert statuses == [200] * (1000 // n_bytes) + [429] * (20 - 1000 // n_bytes)
+
+
+def test_clients_that_do_not_read_cost_little_memory(tmp_path):
+    """A broadcast lay in memory once for each of them: 3 MB a connection over TLS."""
+    apps = tuple(f"app-{number:05d}" for number in range(20_000))
+    settings = {**SETTINGS, "dim": 16}
+    federation, _ = single_process.open_federation(tmp_path, settings, apps, now=time.time())
+    n_bytes = len(federation.coordinator.published())
+    federation.vault.close()
+    authority, cert, key = certificates.development(tmp_path / "tls")
+    trust = ssl.create_default_context(cafile=str(authority))
+    memory, n = "process_resident_memory_bytes", 60
+    with ServerProcess(
+        tmp_path, dim=16, limits={"download_bytes": 1e12, "response_seconds": 600},
+        options={"certificate": [str(cert), str(key)]},
+    ) as server, ExitStack() as opened:  # fmt: skip
+        before = server.metric(memory)
+        for _ in range(n):
+            plain = socket.create_connection(("127.0.0.1", server.port), 60.0)
+            client = trust.wrap_socket(plain, server_hostname="127.0.0.1")
+            opened.enter_context(client)
+            client.sendall(b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\n\r\n")
+        until(lambda: answered_broadcasts(server) == n)
+        time.sleep(1.0)  # all that a server without bounds would write
+        assert server.metric(memory) - before < n * n_bytes / 3
+        last = client.makefile("rb")  # and whoever reads gets all of it
+        while last.readline() != b"\r\n":
+            pass
+        assert sha256(last.read(n_bytes)).hexdigest() == sha256(
+            federation.coordinator.published()
+        ).hexdigest()  # fmt: skip
+        last.close()
+
+
+def answered_broadcasts(server: ServerProcess) -> float:
+    try:
+        return server.metric('nextapp_requests_total{route="broadcast",code="200"}')
+    except ValueError:  # none so far
+        return 0.0
+
+
+def test_a_site_with_many_ipv6_networks_does_not_take_the_room_of_all():
+    """Sixteen networks of a free /48 filled the server, 256 connections each."""
+    limits = Limits(connections=100, address_connections=10, site_connections=25)
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        acceptor = Acceptor(opened, lambda seat: None, limits, Metrics())
+        hosts = [f"2001:db8:1:{number:x}::7" for number in range(20)]
+        seats = [
+            Seat(acceptor, network_of(host))
+            for host in hosts * 5
+            if acceptor.refusal(network_of(host)) is None
+        ]
+        assert len(seats) == 25
+        assert acceptor.refusal(network_of("2001:db8:2::7")) is None
+        assert acceptor.refusal("192.0.2.1") is None
+        seats[0].free()
+        assert acceptor.refusal(network_of(hosts[0])) is None
+        for _ in range(10):
+            Seat(acceptor, "192.0.2.1")
+        assert acceptor.refusal("192.0.2.1") == "too_many_of_one_address"
+        assert acceptor.refusal("192.0.2.2") is None
+
+
 def test_all_phones_together_enrol_at_a_bounded_rate(tmp_path):
     limits = {"enrol_burst": 3, "enrol_seconds": 1000}
     with ServerProcess(tmp_path, limits=limits) as server:
@@ -129,6 +218,20 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
         assert server.metric('nextapp_requests_total{route="enrol",code="bad_code"}') == 1
         assert operator.request("GET", "/v1/broadcast")[0] == 404
         assert client.request("GET", "/ready")[0] == 404
+
+
+def test_a_default_port_that_is_taken_is_warned_of(tmp_path, caplog, monkeypatch):
+    """What answers there is another server: its metrics would pass for those of this one."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(server_options, "_OPERATOR_AT", f"127.0.0.1:{other.getsockname()[1]}")
+        vault = Vault(tmp_path / "vault.sqlite")
+        with caplog.at_level(logging.INFO):
+            _, opened = ListenOptions().server(Gateway(vault))["operator"]
+        with pytest.raises(ValueError, match="cannot be listened on"):
+            ListenOptions(operator_at=server_options._OPERATOR_AT).server(Gateway(vault))
+        opened.close()
+        vault.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
 def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():
@@ -172,34 +275,143 @@ def test_a_limit_of_zero_is_refused():
         Limits(address_connections=0)
 
 
-def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
-    """As systemd does it: it holds the socket, and clients that come meanwhile wait."""
-    held = socket.create_server(("127.0.0.1", 0))
-    port = held.getsockname()[1]
-    words = [
-        sys.executable, "-m", "nextapp", "serve", "--data", str(tmp_path / "data"), "--apps", "5",
-        "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
-        "--operator-at", "off",
-    ]  # fmt: skip
+def until_said(process: subprocess.Popen, words: str) -> Iterator[str]:
+    """The lines of a server's log, up to the one with these words."""
+    for line in process.stderr:
+        yield line
+        if words in line:
+            return
 
-    def start() -> subprocess.Popen:
+
+class Activated:
+    """A socket that is held as systemd holds it, and servers that it is handed to one by one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.held = socket.create_server(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
+        self._words = [
+            sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--apps", "5",
+            "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
+            "--operator-at", "off",
+        ]  # fmt: skip
+
+    def start(self) -> subprocess.Popen:
         code = (
             "import os, sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_FDS'] = '1'; "
             "os.environ['LISTEN_PID'] = str(os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
         )
+        number = self.held.fileno()
         return subprocess.Popen(
-            [sys.executable, "-c", code, str(held.fileno()), *words], pass_fds=[held.fileno()],
+            [sys.executable, "-c", code, str(number), *self._words], pass_fds=[number],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    first = start()
-    until(lambda: answered_from("127.0.0.1", port))
-    first.terminate()
-    first.communicate(timeout=120)
-    with socket.create_connection(("127.0.0.1", port), 30.0) as waiting:  # nobody serves now
-        waiting.sendall(b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n")
-        second = start()
-        assert waiting.recv(12) == b"HTTP/1.1 200"
-    second.terminate()
-    second.communicate(timeout=120)
-    held.close()
+    def __enter__(self) -> Activated:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.held.close()
+
+
+def test_a_restart_on_an_inherited_socket_refuses_nobody(tmp_path):
+    """As systemd does it: it holds the socket, and clients that come meanwhile wait."""
+    with Activated(tmp_path / "data") as activated:
+        first = activated.start()
+        until(lambda: answered_from("127.0.0.1", activated.port))
+        first.terminate()
+        first.communicate(timeout=60)
+        with socket.create_connection(("127.0.0.1", activated.port), 60.0) as waiting:
+            waiting.sendall(DIGEST)  # nobody serves now
+            second = activated.start()
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        second.terminate()
+        second.communicate(timeout=60)
+
+
+def test_while_the_last_answers_are_given_those_who_come_wait_for_the_next_server(tmp_path):
+    """A server that stops under load took connections to its end, and broke them off then."""
+    with Activated(tmp_path / "data") as activated:
+        first = activated.start()
+        until(lambda: answered_from("127.0.0.1", activated.port))
+        with socket.create_connection(("127.0.0.1", activated.port), 60.0) as slow:
+            slow.sendall(b"POST /v1/enrol HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{")
+            until(lambda: answered_from("127.0.0.1", activated.port))  # so this one was accepted
+            first.terminate()
+            said = "".join(until_said(first, "stopping: "))
+            waiting = socket.create_connection(("127.0.0.1", activated.port), 60.0)
+            waiting.sendall(DIGEST)
+            slow.sendall(b"}")
+            assert slow.recv(12) == b"HTTP/1.1 400"  # answered, for what it is
+        said += first.communicate(timeout=60)[1]
+        assert first.returncode == 0
+        assert "error" not in said
+        second = activated.start()
+        with waiting:
+            assert waiting.recv(12) == b"HTTP/1.1 200"
+        second.terminate()
+        second.communicate(timeout=60)
+
+
+def test_a_client_that_has_just_connected_is_served_before_the_server_stops(tmp_path):
+    authority, cert, key = certificates.development(tmp_path / "tls")
+    trust = ssl.create_default_context(cafile=str(authority))
+    options = {"certificate": [str(cert), str(key)]}
+    with ServerProcess(tmp_path, options=options) as server:
+        opened = socket.create_connection(("127.0.0.1", server.port), 60.0)
+        until(lambda: server.metric("nextapp_open_connections") == 1)
+        server.process.terminate()
+        with trust.wrap_socket(opened, server_hostname="127.0.0.1") as client:
+            client.sendall(DIGEST)
+            assert client.recv(12) == b"HTTP/1.1 200"
+        assert server.stop() == 0
+
+
+def test_a_certificate_that_was_renewed_is_shown_and_the_metric_is_of_the_one_shown(tmp_path):
+    """The metric read the file: it said all was well while phones were shown the old one."""
+    folder = tmp_path / "tls"
+    authority, cert, key = certificates.development(folder)
+    expiry = "nextapp_certificate_expiry_seconds"
+    with ServerProcess(tmp_path, options={"certificate": [str(cert), str(key)]}) as server:
+        before, first = server.metric(expiry), shown(server.port)
+        for path in (authority, cert, key):
+            path.unlink()
+        certificates.development(folder, ("other.example", "127.0.0.1"))
+        renewed, pair = cert.read_bytes(), key.read_bytes()
+        key.write_bytes(b"half a file")
+        server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert (server.metric(expiry), shown(server.port)) == (before, first)
+        key.write_bytes(pair)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: shown(server.port) == ssl.PEM_cert_to_DER_cert(renewed.decode()))
+        assert server.metric(expiry) >= before
+        server.stop()
+    assert "shown further" in server.log
+    assert "renewed" in server.log
+
+
+def shown(port: int) -> bytes:
+    """The certificate that whoever connects now is shown."""
+    anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(("127.0.0.1", port), 60.0) as opened,
+        anyone.wrap_socket(opened) as client,
+    ):
+        return client.getpeercert(binary_form=True)
+
+
+def test_the_certificate_at_hand_stays_until_its_files_are_a_pair(tmp_path):
+    _, cert, key = certificates.development(tmp_path)
+    _, other, other_key = certificates.development(tmp_path / "other")
+    served = certificates.ServedCertificate(cert, key)
+    context, expires = served.context, served.expires
+    assert not served.renew()
+    cert.write_bytes(other.read_bytes())  # its key is still that of the one before
+    with pytest.raises(ssl.SSLError):
+        served.renew()
+    assert (served.context, served.expires) == (context, expires)
+    key.write_bytes(other_key.read_bytes())
+    assert served.renew()
+    assert served.context is not context
+    assert not served.renew()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+
 import numpy as np
 import pytest
 
@@ -13,6 +17,8 @@ from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import administration
 from nextapp.server.coordinator import Closed
+from nextapp.server.gateway import Gateway
+from nextapp.server.listening import _ticking
 from nextapp.server.single_process import lock_folder, open_federation
 from nextapp.server.vault import Outcome, Submission
 
@@ -25,14 +31,15 @@ def handed_out(federation):
     return read_broadcast(federation.vault.published().broadcast)
 
 
-def reported(federation, step: int, n: int = 20) -> None:
-    """Phones that always go `step` apps further."""
+def reported(federation, step: int, n: int = 20, target: int | None = None) -> None:
+    """Phones that always go `step` apps further, or to the `target` every other time."""
     broadcast = handed_out(federation)
     made, some = requested_mechanism(broadcast), []
     for device in range(n):
         core = PhoneCore()
         for number in range(12):
-            core.observe((device + step * number) % len(NAMES), 60.0 * number)
+            app = (device + step * number) % len(NAMES)
+            core.observe(app if target is None or number % 2 else target, 60.0 * number)
         core.take(broadcast)
         bits = KeyedBits(step, device, broadcast.round, "report")
         payload = made.encode(core.answer(made), bits, broadcast.round).payload
@@ -53,6 +60,30 @@ def lied_to(tmp_path):
     reported(federation, 2, 7)
     federation.vault.close()
     return folder, seen
+
+
+def test_a_round_in_which_phones_lie_is_counted_and_warned_of(tmp_path, caplog):
+    """It was one more line among those of all rounds: no alarm could see it."""
+    federation, _ = open_federation(tmp_path, GIVEN, NAMES, now=time.time())
+    gateway = Gateway(federation.vault)
+
+    async def closed(target: int | None) -> None:
+        number = federation.coordinator.round
+        reported(federation, 1, 400, target)
+        ticking = asyncio.create_task(_ticking(federation, gateway))
+        async with asyncio.timeout(60):
+            while sum(gateway.metrics.rounds.counts.values()) <= number:
+                await asyncio.sleep(0.02)
+        ticking.cancel()
+
+    with caplog.at_level(logging.INFO):
+        for _ in range(2):
+            asyncio.run(closed(None))
+        assert gateway.metrics.jumps.samples() == ["nextapp_jumps_total 0"]
+        asyncio.run(closed(4))
+    federation.vault.close()
+    assert gateway.metrics.jumps.samples() == ["nextapp_jumps_total 1"]
+    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "WARNING"]
 
 
 def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp_path):

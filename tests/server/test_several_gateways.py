@@ -5,22 +5,26 @@ from __future__ import annotations
 import base64
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from servers import MECHANISM, N_APPS, Client, report_of, token_bytes
+from typer.testing import CliRunner
 
 from fixed_ports import fixed_port
 from nextapp import phone as phone_side
+from nextapp.cli.commands import app
 from nextapp.phone.client import Refused
 from nextapp.server import administration, certificates
 from nextapp.server.coordinator import Coordinator
-from nextapp.server.flower.identity import keep_letter
+from nextapp.server.flower.identity import keep_letter, open_gateway_vault
 from nextapp.server.flower.messages import Close, Count, Open, answer, gateway_identity
 from nextapp.server.rounds import RoundRules
 from nextapp.server.settings import settings_of
@@ -90,9 +94,46 @@ def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_roun
     opened.close()
     with pytest.raises(ValueError, match="rounds and settings are the coordinator's"):
         administration.close_round(tmp_path, 2.0)
-    with pytest.raises(ValueError, match="rounds and settings are the coordinator's"):
-        administration.back_up(tmp_path, tmp_path / "backup")
-    assert not (tmp_path / "backup").exists()
+
+
+def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
+    folder, copy, elsewhere = (tmp_path / name for name in ("gateway", "copy", "elsewhere"))
+    folder.mkdir()
+    vault = open_gateway_vault(folder, keep_letter(folder, "C"))
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+    token = vault.enrol(vault.issue_code(expires=1e12), 1.0)
+    assert CliRunner().invoke(app, ["admin", "backup", str(folder), str(copy)]).exit_code == 0
+    vault.close()
+    found = CliRunner().invoke(app, ["admin", "restore", str(copy), str(elsewhere)])
+    assert "a gateway with 1 devices" in " ".join(found.output.split())
+    assert gateway_identity(elsewhere) == gateway_identity(folder)
+    other = open_gateway_vault(elsewhere, keep_letter(elsewhere, ""))
+    assert (other.token_letter, other.knows(token)) == ("C", True)
+    other.close()
+
+
+def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_path):
+    """A lost vault was replaced by an empty one, and all its phones were told 401."""
+    vault = open_gateway_vault(tmp_path, "")
+    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
+    vault.close()
+    with closing(sqlite3.connect(tmp_path / "vault.sqlite")) as other:
+        other.execute("UPDATE broadcasts SET data = x'00'")
+        other.commit()
+    command = [
+        sys.executable, "-m", "nextapp", "flower", "gateway", "--data", str(tmp_path),
+        "--superlink", "127.0.0.1:1", "--insecure", "--port", "0", "--operator-at", "off",
+    ]  # fmt: skip
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 1
+    assert "is not what was written" in found.stderr
+    for file in tmp_path.glob("vault.sqlite*"):
+        file.unlink()
+    found = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert found.returncode == 1
+    assert "is missing" in found.stderr
+    assert not (tmp_path / "vault.sqlite").exists()
+    open_gateway_vault(tmp_path, "", new_vault=True).close()
 
 
 class GatewayProcess:

@@ -304,6 +304,15 @@ def restore(
         if has_experiments(data):
             screen.out.print(administration.comparison(data, time.time()).terminal())
             return
+        if administration.is_gateway(data):
+            vault = administration.open_vault(data)
+            n = vault.n_devices()
+            vault.close()
+            screen.out.print(
+                f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway.",
+                highlight=False,
+            )
+            return
         found = administration.status(data, time.time())
         screen.out.print(
             f"{data} is at round {found.round:,} with {found.n_devices:,} devices. If phones have "

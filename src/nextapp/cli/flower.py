@@ -16,7 +16,14 @@ import typer
 from nextapp.cli import screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.cli.server_options import FederationOptions, ListenOptions
+from nextapp.cli.server_options import (
+    FederationOptions,
+    LeaveDamaged,
+    ListenOptions,
+    NewVault,
+    TokenDays,
+    token_seconds,
+)
 
 app = typer.Typer(
     epilog="nextapp flower up --data regions --gateways 2 --goal 200",
@@ -151,35 +158,42 @@ def gateway(
             "gateways finds the one of a phone; docs/operating.md."
         ),
     ] = "",
+    token_days: TokenDays = None,
+    new_vault: NewVault = False,
+    leave_damaged: LeaveDamaged = False,
     insecure: Insecure = False,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
     with clear_errors("flower"):
         from nextapp.server import listening, single_process
-        from nextapp.server.flower.identity import keep_letter
+        from nextapp.server.flower.identity import keep_letter, open_gateway_vault
         from nextapp.server.flower.launching import Link, free_port
         from nextapp.server.flower.supernode import supernode
         from nextapp.server.gateway import Gateway
+        from nextapp.server.limits import Limits
         from nextapp.server.logs import start_log
-        from nextapp.server.vault import Vault
 
+        limits = Limits(token_valid_seconds=token_seconds(token_days))
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
         opened = listening.inherited_socket()
         opened = opened or listening.open_socket(listen.host, listen.port)
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
         start_log(listen.log)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         with single_process.lock_folder(data):
-            letter = keep_letter(data, token_letter)
-            vault = Vault(data / "vault.sqlite", token_letter=letter)
+            vault = open_gateway_vault(
+                data,
+                keep_letter(data, token_letter),
+                new_vault=new_vault,
+                leave_damaged=leave_damaged,
+            )
             bound = opened.getsockname()[1]
             _say(f"{listen.url(bound)}, joined to {superlink}")
             with supernode(data, Link(superlink, ca), free_port(), node_key):
-                gateway = Gateway(vault, one_of_many=True)
-                operator = listen.operator(gateway)
-                listening.serve(None, gateway, opened, operator=operator, **listen.server())
+                gateway = Gateway(vault, limits, one_of_many=True)
+                listening.serve(None, gateway, opened, **listen.server(gateway))
             vault.close()
 
 

@@ -16,9 +16,17 @@ from nextapp.cli import screen, stopping
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.options import check_output
-from nextapp.cli.server_options import ListenOptions, ServerOptions
+from nextapp.cli.server_options import (
+    CONTINUE,
+    LeaveDamaged,
+    ListenOptions,
+    NewVault,
+    ServerOptions,
+    TokenDays,
+    token_seconds,
+)
 
-_CONTINUE = "Continuing"
+_FEW = 200  # phones that are soon played
 
 if TYPE_CHECKING:
     from nextapp.phone.limits import Limits
@@ -57,7 +65,7 @@ def serve(
         typer.Option(
             help="After a restore: skip the rounds before N.",
             show_default=False,
-            rich_help_panel=_CONTINUE,
+            rich_help_panel=CONTINUE,
         ),
     ] = None,
     start: Annotated[
@@ -66,7 +74,7 @@ def serve(
             metavar="FOLDER",
             help="Take over a stopped server, with other settings.",
             show_default=False,
-            rich_help_panel=_CONTINUE,
+            rich_help_panel=CONTINUE,
         ),
     ] = None,
     experiments: Annotated[
@@ -77,30 +85,9 @@ def serve(
             show_default=False,
         ),
     ] = None,
-    token_days: Annotated[
-        float | None,
-        typer.Option(
-            metavar="DAYS",
-            help="Days for which a device token is valid. Default: all.",
-            show_default=False,
-        ),
-    ] = None,
-    new_vault: Annotated[
-        bool,
-        typer.Option(
-            "--new-vault",
-            help="The vault is lost: begin one without devices.",
-            rich_help_panel=_CONTINUE,
-        ),
-    ] = False,
-    leave_damaged: Annotated[
-        bool,
-        typer.Option(
-            "--leave-damaged",
-            help="Go on without reports damaged on disk.",
-            rich_help_panel=_CONTINUE,
-        ),
-    ] = False,
+    token_days: TokenDays = None,
+    new_vault: NewVault = False,
+    leave_damaged: LeaveDamaged = False,
 ) -> None:
     """Run a server that learns from the reports of phones.
 
@@ -114,8 +101,7 @@ def serve(
         from nextapp.server.logs import start_log
 
         stopping.end_by_itself()
-        valid = math.inf if token_days is None else 86_400 * token_days
-        limits = Limits(token_valid_seconds=valid)
+        limits = Limits(token_valid_seconds=token_seconds(token_days))
         if experiments is not None or has_experiments(data):
             if start is not None or skip_to is not None:
                 raise ValueError(
@@ -129,11 +115,9 @@ def serve(
                 listen, _ = _with_tls(listen, data, dev_tls)
                 opened = listening.inherited_socket()
                 opened = opened or listening.open_socket(listen.host, listen.port)
-                operator = listen.operator(several)
+                serving = listen.server(several)
                 _welcome_experiments(listen.url(opened.getsockname()[1]), data, several)
-                listening.serve(
-                    None, several, opened, experiments=going, operator=operator, **listen.server()
-                )
+                listening.serve(None, several, opened, experiments=going, **serving)
                 screen.out.print("stopped; start again to continue.")
             return
         given, catalogue = server.resolve(data)
@@ -160,10 +144,10 @@ def serve(
             opened = listening.inherited_socket()
             opened = opened or listening.open_socket(listen.host, listen.port)
             gateway = Gateway(federation.vault, limits)
-            operator = listen.operator(gateway)
+            serving = listen.server(gateway)
             address = listen.url(opened.getsockname()[1])
             _welcome(address, data, federation, made, authority)
-            listening.serve(federation, gateway, opened, operator=operator, **listen.server())
+            listening.serve(federation, gateway, opened, **serving)
             screen.out.print(
                 f"stopped at round {federation.coordinator.round}; start again to continue."
             )
@@ -225,6 +209,10 @@ def _serving_experiments(
         for each in planned:
             each.folder(data).mkdir(parents=True, exist_ok=True, mode=0o700)
             stack.enter_context(single_process.lock_folder(each.folder(data)))
+        if experiments.has_experiments(data):
+            single_process.check_vault(
+                data / "vault.sqlite", leave_damaged=leave_damaged, new=new_vault
+            )
         vault = Vault(data / "vault.sqlite")
         found = experiments.open_experiments(
             data,

@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import typer
+
 from nextapp.cli.options import check_epsilon, overridden
 
 if TYPE_CHECKING:
+    from nextapp.server.certificates import ServedCertificate
     from nextapp.server.experiments_http import Experiments
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator_http import Operator
 
 Form = Literal["plain", "json"]
+CONTINUE = "Continuing"
+TokenDays = Annotated[
+    float | None,
+    typer.Option(
+        metavar="DAYS",
+        help="Days for which a device token is valid. Default: all.",
+        show_default=False,
+    ),
+]
+NewVault = Annotated[
+    bool,
+    typer.Option(
+        "--new-vault",
+        help="The vault is lost: begin one without devices.",
+        rich_help_panel=CONTINUE,
+    ),
+]
+LeaveDamaged = Annotated[
+    bool,
+    typer.Option(
+        "--leave-damaged",
+        help="Go on without reports damaged on disk.",
+        rich_help_panel=CONTINUE,
+    ),
+]
 _OPERATOR_AT = "127.0.0.1:9464"
+
+
+def token_seconds(days: float | None) -> float:
+    """How long a device token is valid."""
+    return math.inf if days is None else 86_400 * days
 
 
 @dataclass(frozen=True)
@@ -113,16 +147,30 @@ class ListenOptions:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
 
-    def server(self) -> dict[str, Any]:
-        """As `listening.serve` names them."""
-        named: dict[str, Any] = {}
-        if self.cert is not None:
-            named |= {"ssl_certfile": self.cert, "ssl_keyfile": self.key}
+    def server(self, served: Gateway | Experiments) -> dict[str, Any]:
+        """As `listening.serve` names them: the certificate, proxies and the operator's port."""
+        certificate = self._certificate()
+        named: dict[str, Any] = {"certificate": certificate}
         if self.trust_proxy is not None:
             named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
-        return named
+        return {**named, "operator": self._operator(served, certificate)}
 
-    def operator(self, server: Gateway | Experiments) -> tuple[Operator, socket.socket] | None:
+    def _certificate(self) -> ServedCertificate | None:
+        if self.cert is None or self.key is None:
+            return None
+        from nextapp.server.certificates import ServedCertificate
+
+        try:
+            return ServedCertificate(self.cert, self.key)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{self.cert} and {self.key} cannot be used for TLS: {error}. --cert takes a "
+                f"certificate with those that signed it, --key its private key, both as PEM."
+            ) from error
+
+    def _operator(
+        self, server: Gateway | Experiments, certificate: ServedCertificate | None
+    ) -> tuple[Operator, socket.socket] | None:
         """The operator's application and its socket; where that is, is logged."""
         if self.operator_at == "off":
             return None
@@ -140,11 +188,15 @@ class ListenOptions:
         except ValueError:
             if self.operator_at is not None:
                 raise
+            logging.getLogger("nextapp.operator").warning(
+                "%s is taken, maybe by another server, whose metrics are there: name another by "
+                "--operator-at; for now a free port is taken.", _OPERATOR_AT,
+            )  # fmt: skip
             opened = open_socket(host, 0)
         logging.getLogger("nextapp.operator").info(
             "metrics and health at http://%s:%d", host, opened.getsockname()[1]
         )
-        return Operator(server, self.cert), opened
+        return Operator(server, certificate), opened
 
 
 def _catalogue(apps: Any) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from nextapp.server.coordinator import Coordinator, checkpoints
 from nextapp.server.experiments import experiments_of, has_experiments, keep_plan
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
 from nextapp.server.single_process import check_vault, lock_folder
-from nextapp.server.vault import DRAINING, GATEWAY_ID, Vault
+from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Vault
 from nextapp.storage import write_atomically
 from nextapp.table import Table
 
@@ -50,13 +50,13 @@ class Status:
 
 def is_gateway(folder: Path) -> bool:
     """Whether the folder is that of one gateway of several, whose rounds the coordinator closes."""
-    return (folder / _VAULT).exists() and (folder / GATEWAY_ID).exists()
+    return (folder / GATEWAY_ID).exists()
 
 
 def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
     """The vault of a federation that is there, or that of one of its gateways, if that will do."""
     path = folder / _VAULT
-    if is_gateway(folder):
+    if path.exists() and is_gateway(folder):
         if of_gateway:
             return Vault(path, busy_seconds=10.0)
         raise ValueError(
@@ -215,7 +215,7 @@ def roll_back(folder: Path, number: int) -> int:
 
 
 def back_up(folder: Path, out: Path) -> None:
-    """Copy what a federation is to a new folder, while its server may run.
+    """Copy what a federation, or one of its gateways, is to a new folder, while it may run.
 
     The vault is copied before the checkpoints, so these are as new or newer: the server then knows
     which steps were taken. The copy is checked, and its manifest tells every file's digest.
@@ -235,9 +235,15 @@ def back_up(folder: Path, out: Path) -> None:
 
 
 def _copy_federation(folder: Path, out: Path) -> None:
-    vault = open_vault(folder, of_gateway=False)
-    (out / _CHECKPOINTS).mkdir(parents=True, exist_ok=True, mode=0o700)
+    vault = open_vault(folder)
+    out.mkdir(parents=True, exist_ok=True, mode=0o700)
     _copy_vault(vault, out)
+    if is_gateway(folder):
+        for name in (GATEWAY_ID, TOKEN_LETTER):
+            if (folder / name).exists():
+                shutil.copy2(folder / name, out / name)
+        return
+    (out / _CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
     shutil.copy2(folder / _SETTINGS, out / _SETTINGS)
     for path in checkpoints(folder / _CHECKPOINTS):
         try:

@@ -1,10 +1,11 @@
-"""A certificate of an authority of its own: for loopback, or for the names that are given."""
+"""Certificates: one of an authority of its own, and the one that a server shows."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
 import os
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,6 +78,42 @@ def development(folder: Path, names: Sequence[str] = LOOPBACK) -> tuple[Path, Pa
     certificate.write_bytes(own.public_bytes(serialization.Encoding.PEM))
     authority.write_bytes(root.public_bytes(serialization.Encoding.PEM))
     return authority, certificate, key
+
+
+class ServedCertificate:
+    """The certificate that a server shows, and from its files again once these have changed.
+
+    ``context`` is for connections that begin now, ``expires`` is when what it shows is over.
+    Raises `OSError` (`ssl.SSLError` is one) or `ValueError` where the files cannot be used.
+    """
+
+    def __init__(self, chain: Path, key: Path) -> None:
+        self.chain, self.key = chain, key
+        self._read = self._state()
+        self.context, self.expires = self._loaded()
+
+    def renew(self) -> bool:
+        """Take the files again if they have changed; whether they had.
+
+        Where they cannot be used, such as a certificate whose key is not there yet, the one at
+        hand stays, and the next call tries again.
+        """
+        state = self._state()
+        if state == self._read:
+            return False
+        self.context, self.expires = self._loaded()
+        self._read = state
+        return True
+
+    def _state(self) -> list[tuple[int, int, int]]:
+        found = [path.stat() for path in (self.chain, self.key)]
+        return [(each.st_ino, each.st_mtime_ns, each.st_size) for each in found]
+
+    def _loaded(self) -> tuple[ssl.SSLContext, datetime.datetime]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.chain, self.key)
+        own = x509.load_pem_x509_certificate(self.chain.read_bytes())
+        return context, own.not_valid_after_utc
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:

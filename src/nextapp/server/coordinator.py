@@ -35,12 +35,16 @@ class Accounting:
 
 @dataclass(frozen=True)
 class Closed:
-    """What became of a round, in figures and in words."""
+    """What became of a round, in figures and in words.
+
+    ``jumped``: its reports differ from all before by more than chance; an operator must look.
+    """
 
     round: int
     n_reports: int
     stepped: bool
     words: str
+    jumped: bool = False
 
 
 class Coordinator:
@@ -168,12 +172,13 @@ class Coordinator:
             + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
         )
         words = words or f"round {number}: one step along {n_reports:,} reports."
-        if stepped and self.learner.note:
+        jumped = stepped and bool(self.learner.note)
+        if jumped:
             words += f" Look at this: {self.learner.note}"
         n_damaged = sum(part.n_damaged for part in parts)
         if n_damaged:
             words += f" {n_damaged:,} more were damaged on disk and are left out."
-        return Closed(number, n_reports, stepped, words)
+        return Closed(number, n_reports, stepped, words, jumped)
 
     def _step(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
         """Take the step, or pass the round over and return why."""

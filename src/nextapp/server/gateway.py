@@ -13,8 +13,9 @@ import gzip
 import json
 import math
 import re
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,7 @@ from nextapp.server.commits import Full, GroupCommit
 from nextapp.server.enrolment import Enrolment, enrolment_words, expiry_words, token_text
 from nextapp.server.http_answers import (
     Endpoint,
+    LongResponse,
     Refusal,
     asking_network,
     count_answers,
@@ -126,12 +128,14 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._handout: Handout | None = None
+        self._digests_text = _digests_text([])  # as long as a megabyte: written once a round
         self._commits: GroupCommit | None = None
         self._tokens = Allowance(self.limits.token_burst, self.limits.token_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
         self._draining = False
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
         self._probed: tuple[float, str | None] = (-math.inf, None)
+        self._probing = threading.Lock()
         self._enrolment = Enrolment(self._enrolled, self.limits, clock)
         enrol = Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"])
         self._routes = Starlette(
@@ -168,7 +172,9 @@ class Gateway:
             return
         published = self.vault.published()
         if published is not None:
-            self._handout = Handout.of(published.broadcast)
+            handout = Handout.of(published.broadcast)
+            self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
+            self._handout = handout
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -234,9 +240,7 @@ class Gateway:
         if handout is None or commits is None:
             raise no_round()
         if self._draining:
-            raise Refusal(
-                503, "draining", "this server takes no reports now: send the same later.", 60
-            )
+            raise _drained()
         token = self._token_in(headers)
         standing = self._standing(token)
         if handout.round < standing.first_round:
@@ -396,14 +400,10 @@ class Gateway:
             return Response(status_code=304, headers=headers)
         zipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
         body = handout.zipped if zipped else handout.body
-        wait = self._downloads.take(asking_network(request), self._clock(), len(body))
-        if wait:
-            raise Refusal(
-                429, "too_many_requests", "this address has fetched the broadcast too often.", wait
-            )
+        self._count_download(request, len(body))
         if zipped:
             headers["content-encoding"] = "gzip"
-        return Response(body, 200, headers, "application/octet-stream")
+        return LongResponse(body, 200, headers, "application/octet-stream")
 
     async def _digest(self, request: Request) -> Response:
         """What the broadcast in hand is known by: small, and never from a cache."""
@@ -417,11 +417,16 @@ class Gateway:
 
     async def _digests(self, request: Request) -> Response:
         """All broadcasts that were handed out here, for anyone to compare."""
-        try:
-            digests = await asyncio.to_thread(self.vault.digests, _MOST_DIGESTS)
-        except VaultError as error:
-            raise self._storage("digests", error) from error
-        return JSONResponse({"digests": digests}, headers={"cache-control": "no-cache"})
+        text = self._digests_text
+        self._count_download(request, len(text))
+        return LongResponse(text, 200, {"cache-control": "no-cache"}, "application/json")
+
+    def _count_download(self, request: Request, n_bytes: int) -> None:
+        wait = self._downloads.take(asking_network(request), self._clock(), n_bytes)
+        if wait:
+            raise Refusal(
+                429, "too_many_requests", "this address has fetched too much in a short time.", wait
+            )
 
     async def _round(self, request: Request) -> Response:
         try:
@@ -446,9 +451,12 @@ class Gateway:
         )
 
     async def _health(self, request: Request) -> Response:
-        why = await asyncio.to_thread(self.why_not_ready)
-        if why is not None or self._handout is None:
-            raise no_round() if self._handout is None else self._storage("health", why)
+        if self._handout is None:
+            raise no_round()
+        if self._draining:
+            raise _drained()
+        if await asyncio.to_thread(self.why_not_ready) is not None:
+            raise no_storage()
         return JSONResponse({"status": "ok", "round": self._handout.round})
 
     def why_not_ready(self) -> str | None:
@@ -463,15 +471,16 @@ class Gateway:
         now, refused = time.monotonic(), self._refused
         if refused is not None and now - refused[0] < _REFUSED_SECONDS:
             return f"the disk takes no report: {refused[1]}"
-        tried, why = self._probed
-        if now - tried >= _PROBE_SECONDS:
+        if now - self._probed[0] >= _PROBE_SECONDS and self._probing.acquire(blocking=False):
             try:
                 self.vault.probe()
-                why = None
+                self._probed = (time.monotonic(), None)
             except VaultError as error:
-                why = f"the disk takes no report: {error}"
-            self._probed = (now, why)
-        return why
+                self._storage("probe", error)
+                self._probed = (time.monotonic(), f"the disk takes no report: {error}")
+            finally:
+                self._probing.release()
+        return self._probed[1]
 
     def gauges(self) -> list[Gauge]:
         """What the vault and the queue hold at this moment."""
@@ -523,12 +532,16 @@ class Metrics:
         )
         self.storage = Counter(
             "nextapp_storage_errors_total", "where", "Times the vault refused: disk full, locked.",
-            ["report", "token", "enrol", "tick"],
+            ["report", "token", "enrol", "tick", "probe"],
         )  # fmt: skip
         self.rounds = Counter(
             "nextapp_rounds_total", "ending", "Rounds by how they ended.",
             ["stepped", "passed_over", "extended", "stuck"],
         )  # fmt: skip
+        self.jumps = Counter(
+            "nextapp_jumps_total", (), "Rounds whose reports differ from all before by far."
+        )
+        self.jumps.add(n=0)
         self.dropped = Counter(
             "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
             [
@@ -551,7 +564,7 @@ class Metrics:
 
     def of_reports(self) -> list[Metric]:
         return [
-            self.reports, self.rounds, self.report_seconds, self.commit_seconds,
+            self.reports, self.rounds, self.jumps, self.report_seconds, self.commit_seconds,
             self.commit_reports,
         ]  # fmt: skip
 
@@ -597,6 +610,14 @@ _DUE_ANSWERS = {
     Outcome.ACCEPTED: _answer(201, status="accepted", renew=True),
     Outcome.REPEATED: _answer(200, status="repeated", renew=True),
 }
+
+
+def _digests_text(digests: Sequence[tuple[int, str]]) -> bytes:
+    return json.dumps({"digests": digests}).encode()
+
+
+def _drained() -> Refusal:
+    return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
 
 
 def _unknown_token() -> Refusal:

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive
+from starlette.types import Message, Receive, Scope, Send
 
 from nextapp.server.limits import network_of
 from nextapp.server.metrics import Counter
+
+_PART_BYTES = 64 << 10
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -34,6 +36,26 @@ class Refusal(Exception):
 
     def response(self) -> Response:
         return Response(self.body(), self.status, self.headers, "application/json")
+
+
+class LongResponse(Response):
+    """An answer in parts, each sent when the client has taken those before it.
+
+    Sent at once it would lie in memory, once for every client that does not read.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(head)
+        body = bytes(self.body)
+        for start in range(0, len(body), _PART_BYTES):
+            part = body[start : start + _PART_BYTES]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
 
 def no_round() -> Refusal:

@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from nextapp.server.gateway import Metrics
 from nextapp.server.limits import Limits
 
+_FIRST_REQUEST_SECONDS = 2.0  # for a client that connected just before the server stops
+
 
 def _last_words(status: str, error: str, message: str) -> bytes:
     body = json.dumps({"error": error, "message": message})
@@ -56,6 +58,13 @@ def limited_protocol(limits: Limits, metrics: Metrics) -> type[HttpToolsProtocol
                 cycle.disconnected = True
             super().connection_lost(exc)
             self._seat.free()
+
+        def shutdown(self) -> None:
+            """The server stops; a client that has just connected is heard first."""
+            if self.cycle is None:
+                self.loop.call_later(_FIRST_REQUEST_SECONDS, super().shutdown)
+            else:
+                super().shutdown()
 
         def data_received(self, data: bytes) -> None:
             if self.transport.is_closing():

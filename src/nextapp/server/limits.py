@@ -13,6 +13,8 @@ from dataclasses import dataclass
 class Limits:
     """Bounds on clients that are slow, many, loud or hostile. Times are seconds.
 
+    Of ``connections`` an address may hold ``address_connections``, and all IPv6 addresses of a site
+    (`site_of`) together ``site_connections``.
     A device may send ``token_burst`` requests at once and one every ``token_seconds`` in the long
     run; an address may send as many wrong enrolment codes by ``address_burst`` and
     ``address_seconds``, and fetch ``download_bytes`` of broadcasts at once and as many a second as
@@ -23,6 +25,7 @@ class Limits:
 
     connections: int = 4096
     address_connections: int = 256
+    site_connections: int = 1024
     handshake_seconds: float = 10.0
     head_bytes: int = 32 << 10
     request_seconds: float = 20.0
@@ -86,3 +89,16 @@ def network_of(host: str) -> str:
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
     return str(ipaddress.ip_address(int(address) >> 64 << 64))
+
+
+def site_of(network: str) -> str:
+    """The /48 of an IPv6 network, which is given out for free: 65,536 of what `network_of` counts.
+
+    >>> site_of("2001:db8:0:1::"), site_of("192.0.2.7")
+    ('2001:db8::/48', '')
+    """
+    try:
+        address = ipaddress.IPv6Address(network)
+    except ValueError:
+        return ""
+    return f"{ipaddress.IPv6Address(int(address) >> 80 << 80)}/48"

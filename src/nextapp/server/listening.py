@@ -13,22 +13,23 @@ import functools
 import logging
 import os
 import resource
+import signal
 import socket
-import ssl
 import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import uvicorn
 
+from nextapp.server.certificates import ServedCertificate
 from nextapp.server.coordinator import Closed
 from nextapp.server.experiments_http import Experiments
 from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.http_limits import limited_protocol
-from nextapp.server.limits import Limits, network_of
+from nextapp.server.limits import Limits, network_of, site_of
 from nextapp.server.logs import log_of
 from nextapp.server.rounds import Verdict
 from nextapp.server.single_process import SingleProcess
@@ -39,6 +40,8 @@ LOG = logging.getLogger("nextapp.gateway")
 _TICK_SECONDS = 0.1
 _RETRY_SECONDS = 5.0
 _NO_FILES_SECONDS = 0.1
+_STOPPING_SECONDS = 5.0  # for handshakes that are under way when the server stops
+_CERTIFICATE_SECONDS = 60.0  # between two looks at the files of the certificate
 _FIRST_INHERITED = 3  # the number of the first file that systemd passes on
 _OTHER_FILES = 64  # that are kept free for the vault, checkpoints and the operator
 
@@ -110,49 +113,67 @@ class Acceptor:
         limits: Limits,
         metrics: Metrics,
         *,
-        tls: ssl.SSLContext | None = None,
+        certificate: ServedCertificate | None = None,
         trusted: Sequence[str] = (),
     ) -> None:
-        self._opened, self._protocol, self._tls = opened, protocol, tls
+        self._opened, self._protocol, self._certificate = opened, protocol, certificate
         self._limits, self._metrics = limits, metrics
         self._trusted = frozenset(network_of(host) for host in trusted)
         self._room = room_for_connections(limits.connections)
         self._held: Counter[str] = Counter()
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
         opened.setblocking(False)
 
     def count(self, network: str, n: int) -> None:
-        self._held[network] += n
-        if not self._held[network]:
-            del self._held[network]
+        for part in (network, site_of(network)):
+            self._held[part] += n
+            if not self._held[part]:
+                del self._held[part]
         self._metrics.connections += n
 
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                try:
-                    connection, address = await loop.sock_accept(self._opened)
-                except OSError as error:
-                    await self._not_accepted(error)
-                    continue
-                network = network_of(address[0]) if address else ""
-                why = self._refusal(network)
-                if why is not None:
-                    connection.close()
-                    self._drop(why)
-                    continue
-                task = loop.create_task(self._connect(connection, Seat(self, network)))
-                self._handshakes.add(task)
-                task.add_done_callback(self._handshakes.discard)
-        finally:
-            for task in self._handshakes:
-                task.cancel()
+    def start(self) -> None:
+        """Take connections from now on."""
+        self._accepting = asyncio.create_task(self._run())
 
-    def _refusal(self, network: str) -> str | None:
+    async def stop(self) -> None:
+        """Take no more; those that wait are left to the next process. Handshakes are finished."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+            await asyncio.gather(self._accepting, return_exceptions=True)
+        if self._handshakes:
+            await asyncio.wait(self._handshakes, timeout=_STOPPING_SECONDS)
+        for task in self._handshakes:
+            task.cancel()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._opened)
+            except OSError as error:
+                await self._not_accepted(error)
+                continue
+            network = network_of(address[0]) if address else ""
+            why = self.refusal(network)
+            if why is not None:
+                connection.close()
+                self._drop(why)
+                continue
+            task = loop.create_task(self._connect(connection, Seat(self, network)))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
+
+    def refusal(self, network: str) -> str | None:
+        """Why a connection from this network is not taken, or None."""
         if self._metrics.connections >= self._room:
             return "too_many"
-        if network not in self._trusted and self._held[network] >= self._limits.address_connections:
+        if network in self._trusted:
+            return None
+        site = site_of(network)
+        if self._held[network] >= self._limits.address_connections or (
+            site and self._held[site] >= self._limits.site_connections
+        ):
             return "too_many_of_one_address"
         return None
 
@@ -164,10 +185,13 @@ class Acceptor:
 
     async def _connect(self, connection: socket.socket, seat: Seat) -> None:
         loop = asyncio.get_running_loop()
-        patience = {} if self._tls is None else {"ssl_handshake_timeout": self._handshake_seconds}
+        tls: dict[str, Any] = {}
+        if self._certificate is not None:
+            patience = self._limits.handshake_seconds
+            tls = {"ssl": self._certificate.context, "ssl_handshake_timeout": patience}
         try:
             await loop.connect_accepted_socket(
-                functools.partial(self._protocol, seat), connection, ssl=self._tls, **patience
+                functools.partial(self._protocol, seat), connection, **tls
             )
         except (OSError, asyncio.CancelledError) as error:  # ssl.SSLError and TimeoutError, too
             seat.free()
@@ -176,17 +200,29 @@ class Acceptor:
                 raise
             self._drop("handshake")
 
-    @property
-    def _handshake_seconds(self) -> float:
-        return self._limits.handshake_seconds
-
     def _drop(self, why: str) -> None:
         self._metrics.dropped.add(why)
-        LOG.warning("a connection was refused: %s", why)
+        LOG.warning(f"a connection was refused: {why}")  # each reason has a line of its own
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, stopped by a signal without raising it again: the rest is put away in order."""
+    """uvicorn, stopped by a signal without raising it again: the rest is put away in order.
+
+    ``acceptor`` takes its connections, and is stopped first: whoever comes while the last answers
+    are given waits in the socket, for the process that comes next.
+    """
+
+    acceptor: Acceptor
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.acceptor.start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.acceptor.stop()
+        LOG.info("stopping: finishing the requests under way")
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -209,10 +245,10 @@ def serve(
     *,
     experiments: Sequence[tuple[SingleProcess, Gateway]] = (),
     operator: tuple[Callable[..., Awaitable[None]], socket.socket] | None = None,
+    certificate: ServedCertificate | None = None,
     trusted: Sequence[str] = (),
-    **options: Any,
 ) -> None:
-    """Run on a socket until SIGTERM or SIGINT.
+    """Run on a socket until SIGTERM or SIGINT. SIGHUP: take the certificate from its files again.
 
     Parameters
     ----------
@@ -222,10 +258,10 @@ def serve(
         Those of a server that has several, each with its gateway; `federation` is None then.
     operator
         The operator's application, and the socket of its own that it listens on.
+    certificate
+        For TLS; None: plain HTTP.
     trusted
         Addresses of proxies whose X-Forwarded-For header is believed.
-    options
-        uvicorn's: ssl_certfile, ssl_keyfile.
     """
     config = uvicorn.Config(
         gateway,
@@ -239,7 +275,6 @@ def serve(
         timeout_graceful_shutdown=10,
         proxy_headers=bool(trusted),
         forwarded_allow_ips=list(trusted),
-        **options,
     )
     config.load()
 
@@ -255,10 +290,11 @@ def serve(
                 seat=seat,
             )
 
-        acceptor = Acceptor(
-            opened, protocol, gateway.limits, gateway.metrics, tls=config.ssl, trusted=trusted
-        )
-        tasks = [asyncio.create_task(_accept_when_started(server, acceptor))]
+        server.acceptor = Acceptor(
+            opened, protocol, gateway.limits, gateway.metrics,
+            certificate=certificate, trusted=trusted,
+        )  # fmt: skip
+        tasks = [asyncio.create_task(_renewing(certificate))]
         going = list(experiments)
         if federation is not None and isinstance(gateway, Gateway):
             going.append((federation, gateway))
@@ -299,10 +335,23 @@ def _operator_config(app: Callable[..., Awaitable[None]]) -> uvicorn.Config:
     )
 
 
-async def _accept_when_started(server: uvicorn.Server, acceptor: Acceptor) -> None:
-    while not server.started:
-        await asyncio.sleep(0.005)
-    await acceptor.run()
+async def _renewing(certificate: ServedCertificate | None) -> None:
+    """Show a certificate that was renewed to those who connect from then on."""
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(told.wait(), _CERTIFICATE_SECONDS)
+        told.clear()
+        if certificate is None:
+            continue
+        try:
+            renewed = await asyncio.to_thread(certificate.renew)
+        except (OSError, ValueError) as error:
+            LOG.warning("the certificate at hand is shown further: %s", error)
+            continue
+        if renewed:
+            LOG.info("the certificate was renewed, it is valid until %s", certificate.expires)
 
 
 async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
@@ -324,7 +373,8 @@ async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
-            log.info(ended.words)
+            gateway.metrics.jumps.add(n=int(ended.jumped))
+            log.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
         elif ended is Verdict.EXTEND:
             gateway.metrics.rounds.add("extended")
             log.warning(

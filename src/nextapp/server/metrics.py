@@ -61,12 +61,12 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Gauge:
-    """A value that is read off at this moment."""
+    """A value that is read off at this moment; a ``counter`` if it can only grow."""
 
     name: str
     value: float
     words: str
-    kind = "gauge"
+    kind: str = "gauge"
 
     def samples(self, experiment: str = "") -> list[str]:
         return [f"{self.name}{_labels([], experiment)} {self.value!r}"]

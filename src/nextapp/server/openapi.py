@@ -191,6 +191,7 @@ def _document() -> dict[str, Any]:
                                 }
                             },
                         ),
+                        "429": _OFTEN,
                         "503": _STORAGE,
                     },
                 }

@@ -26,6 +26,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from nextapp import __version__
+from nextapp.server.certificates import ServedCertificate
 from nextapp.server.experiments_http import Experiments
 from nextapp.server.gateway import Gateway
 from nextapp.server.metrics import Gauge, Metric, exposition
@@ -37,7 +38,9 @@ _MOST_SUSPECTS = 100
 class Operator(Starlette):
     """The application of the operator's listener beside the phones' one."""
 
-    def __init__(self, server: Gateway | Experiments, certificate: Path | None = None) -> None:
+    def __init__(
+        self, server: Gateway | Experiments, certificate: ServedCertificate | None = None
+    ) -> None:
         self._server = server
         self._certificate = certificate
         super().__init__(
@@ -107,7 +110,12 @@ def process_gauges(vault: Path) -> list[Gauge]:
     n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     found = [
         Gauge("process_start_time_seconds", _START, "When the process started, since 1970."),
-        Gauge("process_cpu_seconds_total", used.ru_utime + used.ru_stime, "Processor time used."),
+        Gauge(
+            "process_cpu_seconds_total",
+            used.ru_utime + used.ru_stime,
+            "Processor time used.",
+            "counter",
+        ),
         Gauge("process_max_fds", float(n_files), "Files that may be open."),
     ]
     try:
@@ -134,19 +142,14 @@ def _vault_gauges(vault: Path) -> list[Gauge]:
     return [Gauge("nextapp_vault_bytes", float(size), "Size of the vault and its log.")]
 
 
-def _certificate_gauges(certificate: Path | None) -> list[Gauge]:
+def _certificate_gauges(certificate: ServedCertificate | None) -> list[Gauge]:
+    """Of what phones are shown, which is not what lies on the disk until it is taken from there."""
     if certificate is None:
-        return []
-    from cryptography import x509
-
-    try:
-        expires = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError):
         return []
     return [
         Gauge(
             "nextapp_certificate_expiry_seconds",
-            expires.timestamp(),
-            "When the certificate at hand expires, since 1970.",
+            certificate.expires.timestamp(),
+            "When the certificate that phones are shown expires, since 1970.",
         )
     ]

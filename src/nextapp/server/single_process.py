@@ -13,7 +13,7 @@ from typing import Any
 
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
-from nextapp.server.coordinator import Closed, Coordinator
+from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.rounds import RoundRules, Verdict
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
 from nextapp.server.vault import Vault
@@ -209,19 +209,20 @@ def create_or_resume(
         Public categories of apps, which hold from the next round on; None: as they were.
     """
     path = folder / "settings.json"
-    checkpoints = folder / "checkpoints"
     settings = settings_for(folder, given, apps, start, categories)
-    if path.exists():
+    if start is not None and not path.exists():
+        coordinator = _continue_from(start, settings, folder, apps)
+    elif goes_on(folder):
         coordinator = Coordinator.resume(
-            checkpoints, settings.restored_learner, minimum=settings.minimum
+            folder / "checkpoints", settings.restored_learner, minimum=settings.minimum
         )
+        if not path.exists():
+            _check_request(coordinator, settings)
         if _takes_list(coordinator.learner, apps, folder):
             coordinator.save()
-    elif start is not None:
-        coordinator = _continue_from(start, settings, folder, apps)
     else:
         coordinator = Coordinator.start(
-            settings.new_learner(apps), checkpoints, minimum=settings.minimum
+            settings.new_learner(apps), folder / "checkpoints", minimum=settings.minimum
         )
     settings.write(path)
     if categories is not None and isinstance(coordinator.learner, CrowdLearner):
@@ -230,6 +231,24 @@ def create_or_resume(
     if skip_to is not None:
         coordinator.skip_to(skip_to)
     return coordinator, settings
+
+
+def goes_on(folder: Path) -> bool:
+    """Whether a folder has a federation, if only what is left of it."""
+    return (folder / "settings.json").exists() or bool(checkpoints(folder / "checkpoints"))
+
+
+def _check_request(coordinator: Coordinator, settings: FederationSettings) -> None:
+    """Refuse other options than those of a federation whose settings are lost."""
+    asked = Broadcast.from_bytes(coordinator.published()).request
+    given = settings.requests.transitions if settings.learn == "crowd" else settings
+    for name in ("mechanism", "epsilon", "clip", "options"):
+        before, now = getattr(asked, name), getattr(given, name)
+        if before != now:
+            raise ValueError(
+                f"the settings beside {coordinator.folder} are lost, and phones were asked for "
+                f"{name} = {before!r}, not {now!r}: start it with the options of its first start."
+            )
 
 
 def settings_for(
@@ -317,12 +336,12 @@ def open_federation(
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
     Where it goes on from another one at `start`, that one's devices need not enrol again. A vault
-    that is gone or damaged beside its checkpoints is refused: ``new_vault`` begins one without
-    devices, ``leave_damaged`` goes on without the reports that were damaged.
+    that is gone or damaged beside its checkpoints is refused: where it is gone ``new_vault`` begins
+    one without devices, ``leave_damaged`` goes on without the reports that were damaged.
     """
     path = folder / "vault.sqlite"
-    if (folder / "settings.json").exists() and not new_vault:
-        check_vault(path, leave_damaged=leave_damaged)
+    if goes_on(folder):
+        check_vault(path, leave_damaged=leave_damaged, new=new_vault)
     settings_for(folder, given, apps, start, categories)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
@@ -343,16 +362,25 @@ def open_federation(
     return federation, settings
 
 
-def check_vault(path: Path, *, leave_damaged: bool = False) -> None:
-    """Refuse a vault that is missing, empty or not what was written."""
-    if not path.exists() or path.stat().st_size == 0:
+def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -> None:
+    """Refuse a vault that is missing or empty, unless a ``new`` one is meant, or is damaged."""
+    there = path.exists() and path.stat().st_size > 0
+    if not there:
+        if new:
+            return
         raise ValueError(
-            f"{path} is {'empty' if path.exists() else 'missing'}, but checkpoints are there: "
-            f"restore it from a backup (nextapp admin restore), or begin a new one with "
+            f"{path} is {'empty' if path.exists() else 'missing'}, but other files of its server "
+            f"are there: restore it from a backup (nextapp admin restore), or begin a new one with "
             f"--new-vault; then all phones must enrol again."
         )
-    vault = Vault(path)
+    vault = Vault(path, leave_damaged=leave_damaged)
     try:
         vault.check(leave_damaged=leave_damaged)
+        if vault.round() is None and len(checkpoints(path.parent / "checkpoints")) > 1 and not new:
+            raise ValueError(
+                f"{path} has had no round, but checkpoints of several are there: it is not their "
+                f"vault. Restore that one from a backup (nextapp admin restore), or go on with "
+                f"this one by --new-vault; then all phones must enrol again."
+            )
     finally:
         vault.close()

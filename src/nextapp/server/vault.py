@@ -33,6 +33,7 @@ import numpy as np
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.server.rounds import Round, RoundRules, Verdict
+from nextapp.server.write_ahead_log import lost_commits
 from nextapp.wire import Report, digest_of
 
 TOKEN_BYTES = 32
@@ -41,6 +42,9 @@ TOKEN_LETTERS = string.ascii_uppercase + string.ascii_lowercase + string.digits 
 
 GATEWAY_ID = "gateway-id"
 """A file beside the vault of one gateway of several: what that is known by."""
+
+TOKEN_LETTER = "token-letter"
+"""A file beside it: what the tokens of that gateway begin with, if they all begin alike."""
 
 DRAINING = "draining"
 """A flag: no new reports are taken."""
@@ -189,11 +193,17 @@ class Vault:
 
     Methods may be called from any thread; what writes does so one after the other. Every method
     raises `VaultError` where the storage refuses, and then nothing has changed. ``token_letter``:
-    what all tokens begin with that it gives out, see `new_token`.
+    what all tokens begin with that it gives out, see `new_token`. A write-ahead log that has lost
+    commits is refused (`VaultDamaged`), unless by ``leave_damaged``.
     """
 
     def __init__(
-        self, path: Path, *, busy_seconds: float = _BUSY_SECONDS, token_letter: str = ""
+        self,
+        path: Path,
+        *,
+        busy_seconds: float = _BUSY_SECONDS,
+        token_letter: str = "",
+        leave_damaged: bool = False,
     ) -> None:
         self.path = path
         self.token_letter = token_letter
@@ -201,8 +211,11 @@ class Vault:
         self._writing = threading.Lock()
         self._reading = threading.Lock()
         self._log_has_deleted = True
+        self._files: list[tuple[Path, tuple[int, int]]] = []
         with _refusals():
             _create_private(path)
+            if not leave_damaged:
+                self._check_log()
             self._writer = self._connected()
             self._reader = self._connected()
             with self._transaction() as write:
@@ -224,6 +237,16 @@ class Vault:
             raise ValueError(
                 f"{path} has the schema {version}, this version knows {len(_SCHEMAS)}: it was "
                 f"written by a newer nextapp; install that one."
+            )
+
+    def _check_log(self) -> None:
+        n_lost = lost_commits(self.path)
+        if n_lost:
+            raise VaultDamaged(
+                f"the log {self.path}-wal is not what was written there: {n_lost:,} commits behind "
+                f"the damage cannot be read, and reports that were acknowledged are among them. "
+                f"Restore the vault from a backup, or start with --leave-damaged to go on without "
+                f"them."
             )
 
     def close(self) -> None:
@@ -703,8 +726,9 @@ class Vault:
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.
 
-        ``leave_damaged``: reports that are damaged are borne with; `reduce` leaves them out.
-        Devices and codes have no checksum: a damaged one is a phone that must enrol again.
+        ``leave_damaged``: reports that are damaged are borne with, `reduce` leaves them out, and a
+        count of reports that is wrong is made right. Devices and codes have no checksum: a damaged
+        one is a phone that must enrol again.
         """
         with _refusals(), self._reading:
             words = [row[0] for row in self._reader.execute("PRAGMA integrity_check(10)")]
@@ -712,6 +736,10 @@ class Vault:
                 "SELECT number, data, sha256 FROM broadcasts LEFT JOIN digests USING (number)"
             ).fetchall()
             sums = [row[0] for row in self._reader.execute("SELECT number FROM tallies")]
+            rounds = self._reader.execute(
+                "SELECT number, n_reports, (SELECT count(*) FROM reports), data IS NULL "
+                "FROM rounds LEFT JOIN broadcasts USING (number)"
+            ).fetchall()
         if words != ["ok"]:
             raise VaultDamaged(
                 f"{self.path} is damaged: {'; '.join(words)}. Restore it from a backup."
@@ -724,6 +752,22 @@ class Vault:
                 )
         for number in sums:
             self.reduced(number)
+        for number, n_counted, n_there, no_broadcast in rounds:
+            if no_broadcast:
+                raise VaultDamaged(
+                    f"round {number} in {self.path} has no broadcast: its number is not what was "
+                    f"written there. Restore the vault from a backup."
+                )
+            if number in sums or n_counted == n_there:
+                continue
+            if not leave_damaged:
+                raise VaultDamaged(
+                    f"round {number} in {self.path} has counted {n_counted:,} reports and holds "
+                    f"{n_there:,}. Restore the vault from a backup, or start with --leave-damaged "
+                    f"to go on with those it holds."
+                )
+            with self._transaction() as write:
+                write.execute("UPDATE rounds SET n_reports = (SELECT count(*) FROM reports)")
         n_damaged = sum(damaged for _, damaged in self._payloads())
         if n_damaged and not leave_damaged:
             raise VaultDamaged(
@@ -748,8 +792,9 @@ class Vault:
 
     def _connected(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
-        )
+            f"{self.path.absolute().as_uri()}?mode=rw",  # one that was deleted is not made anew
+            timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, uri=True,
+        )  # fmt: skip
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
@@ -763,12 +808,32 @@ class Vault:
         with self._writing, _refusals():
             self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._check_files()
                 yield self._writer
                 self._writer.execute("COMMIT")
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
+
+    def _check_files(self) -> None:
+        """Refuse to write where the folder no longer has the files that are open.
+
+        Whatever is written to a file that was deleted or replaced is gone with this process.
+        """
+        if not self._files:
+            log = self.path.with_name(self.path.name + "-wal")
+            self._files = [(path, _identity(path)) for path in (self.path, log)]
+        for path, opened in self._files:
+            try:
+                there = _identity(path) == opened
+            except FileNotFoundError:
+                there = False
+            if not there:
+                raise VaultError(
+                    f"{path} was deleted or replaced while it was in use. Put it back if it was "
+                    f"moved; else stop the server, restore a backup and start it again."
+                )
 
     def tidy(self) -> None:
         """Bring a long write-ahead log into the file, in the background of those who write.
@@ -779,6 +844,7 @@ class Vault:
         log = self.path.with_name(self.path.name + "-wal")
         if not log.exists() or (log.stat().st_size < _LONG_LOG and not self._log_has_deleted):
             return
+        self._check_files()  # another connection would make a log that was deleted anew
         with _refusals(), closing(self._connected()) as other:
             for _ in range(2):
                 other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -797,6 +863,11 @@ def _create_private(path: Path) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
         return
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_dev, found.st_ino
 
 
 def _checksum(number: int, n_reports: int, tally: bytes, shape: str) -> bytes:

@@ -1,6 +1,7 @@
 """The key by which a node proves itself to its SuperLink: ECDSA on P-384, in OpenSSH format.
 
-And the number by which the SuperLink knows it, and the letter by which a proxy knows its phones.
+And the number by which the SuperLink knows it, the letter by which a proxy knows its phones, and
+the vault of them.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from nextapp.server.vault import new_token
+from nextapp.server.flower.messages import gateway_identity
+from nextapp.server.single_process import check_vault
+from nextapp.server.vault import GATEWAY_ID, TOKEN_LETTER, Vault, new_token
 
 _NUMBER = "node-number"
-_LETTER = "token-letter"
 
 
 def node_key(path: Path) -> tuple[Path, Path]:
@@ -61,7 +63,7 @@ def keep_letter(data: Path, given: str) -> str:
     Phones that have a token are found by it, so another one is refused; "" asks for what is kept.
     """
     new_token(given)  # refuses what is no letter
-    path = data / _LETTER
+    path = data / TOKEN_LETTER
     kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
     if given and not kept:
         path.write_text(f"{given}\n", encoding="ascii")
@@ -71,3 +73,15 @@ def keep_letter(data: Path, given: str) -> str:
             f"finds the phones that are enrolled by that letter. Leave the option out."
         )
     return kept or given
+
+
+def open_gateway_vault(
+    data: Path, letter: str, *, new_vault: bool = False, leave_damaged: bool = False
+) -> Vault:
+    """The vault of a gateway, checked; `new_vault` and `leave_damaged` as in `open_federation`."""
+    path = data / "vault.sqlite"
+    if (data / GATEWAY_ID).exists():
+        check_vault(path, leave_damaged=leave_damaged, new=new_vault)
+    vault = Vault(path, token_letter=letter)
+    gateway_identity(data)  # from now on one without the other is a loss
+    return vault
