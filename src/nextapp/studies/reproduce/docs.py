@@ -22,7 +22,12 @@ from typing import Any
 from nextapp.names import unknown
 from nextapp.storage import write_public
 from nextapp.studies.drawing import label
-from nextapp.studies.reproduce.claims import ANSWERS, BESIDE_SEQMF, digits_to_judge, with_sign
+from nextapp.studies.reproduce.claims import (
+    BESIDE_SEQMF,
+    digits_to_judge,
+    verdict_words,
+    with_sign,
+)
 from nextapp.table import number
 
 RESULTS = Path("docs") / "results" / "reproduction.json"
@@ -47,7 +52,7 @@ def summary(records: Records, verdicts: Sequence[Mapping[str, Any]]) -> dict[str
         },
         "verdicts": [
             {key: row[key] for key in ("claim", "of_paper", "words", "data", "on", "verdict",
-                                       "evidence", "kind_of_data")}
+                                       "opposed", "evidence", "kind_of_data")}
             for row in verdicts
         ],
         "parts": {
@@ -318,7 +323,7 @@ def _claims(found: Summary) -> str:
         [
             f"“{row['words']}”" if row["of_paper"] else row["words"],
             row["data"],
-            f"{row['verdict'] if row['of_paper'] else ANSWERS[row['verdict']]}, {row['on']}",
+            f"{verdict_words(row)}, {row['on']}",
         ]
         for row in found["verdicts"]
         if row["kind_of_data"] != "log"
@@ -332,8 +337,7 @@ def _claims_on_logs(found: Summary) -> str:
     by_claim: dict[str, dict[str, str]] = {}
     words = {}
     for row in mine:
-        answer = row["verdict"] if row["of_paper"] else ANSWERS[row["verdict"]]
-        by_claim.setdefault(row["claim"], {})[row["data"]] = answer
+        by_claim.setdefault(row["claim"], {})[row["data"]] = verdict_words(row)
         words[row["claim"]] = f"“{row['words']}”" if row["of_paper"] else row["words"]
     if not mine:
         return "No other log was given (`nextapp reproduce --log FILE`).\n"
