@@ -17,6 +17,7 @@ from nextapp.evaluation import METRICS
 from nextapp.studies.mechanisms import FORMS, PRINTED
 from nextapp.studies.settings import CEILING
 from nextapp.studies.windows import ALL
+from nextapp.table import number
 
 CONFIRMED = "confirmed"
 NOT_CONFIRMED = "not confirmed"
@@ -39,16 +40,6 @@ CONTROLS = ("frozen", "zero", "noise")
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
 BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen")
 """What tables compare SeqMF with, in this order."""
-
-
-def with_sign(value: float, digits: int = 3) -> str:
-    """The value with its sign, or without one if it rounds to zero.
-
-    >>> with_sign(0.0125), with_sign(-0.0001), with_sign(-0.0001, 4)
-    ('+0.013', '0.000', '-0.0001')
-    """
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
 
 
 def digits_to_judge(low: float, high: float) -> int:
@@ -85,7 +76,7 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         digits = digits_to_judge(self.low, self.high)
-        mean, low, high = (with_sign(value, digits) for value in (self.mean, self.low, self.high))
+        mean, low, high = (number(end, digits, "signed") for end in self[1:4])
         return f"{self.name} {mean} ({low} to {high})"
 
     @property
@@ -909,10 +900,10 @@ def _kashin_is_costlier(result: Result) -> Finding:
     gaps = []
     for n_apps, rows in result["sizes"].items():
         ratio = rows["kashin"]["times"]
-        name = f"processor time of kashin / that of {result['reference']}, {n_apps} apps:"
+        name = f"processor time of kashin / that of {result['reference']}, {int(n_apps):,} apps:"
         gaps.append(Gap(name, ratio["mean"], ratio["low"], ratio["high"], result["n_phones"]))
     evidence = "; ".join(
-        f"{gap.name} {gap.mean:.3g} ({gap.low:.3g} to {gap.high:.3g})" for gap in gaps
+        f"{gap.name} {gap.mean:,.1f} ({gap.low:,.1f} to {gap.high:,.1f})" for gap in gaps
     )
     over = [gap._replace(mean=gap.mean - MUCH_COSTLIER, low=gap.low - MUCH_COSTLIER,
                          high=gap.high - MUCH_COSTLIER) for gap in gaps]  # fmt: skip

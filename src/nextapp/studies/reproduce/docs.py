@@ -26,7 +26,6 @@ from nextapp.studies.reproduce.claims import (
     BESIDE_SEQMF,
     digits_to_judge,
     verdict_words,
-    with_sign,
 )
 from nextapp.table import number
 
@@ -166,7 +165,7 @@ def _gap(values: Mapping[str, float] | None) -> str:
     if values is None or values["low"] is None:
         return "–"
     digits = digits_to_judge(values["low"], values["high"])
-    mean, low, high = (with_sign(values[key], digits) for key in ("mean", "low", "high"))
+    mean, low, high = (number(values[key], digits, "signed") for key in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
@@ -274,7 +273,7 @@ def _rates(found: Summary) -> str:
             [
                 label(name),
                 " / ".join(f"{rate:g}" for rate in row["chosen"]),
-                *(with_sign(point["mean"], 4) for point in row["over_frozen"]),
+                *(number(point["mean"], 4, "signed") for point in row["over_frozen"]),
             ]
             for name, row in rates["series"].items()
             if name != "frozen"
@@ -389,14 +388,17 @@ def with_tables(text: str, found: Summary) -> str:
 
 def _quick_note(found: Summary) -> str:
     """What a table says first if some of the parts were quick."""
-    if not found["quick"]:
+    few = "a quick run, with few trials and seeds; not figures to quote.*\n\n"
+    quick = [name.partition("@") for name in found["quick"]]
+    if not quick:
         return ""
-    if set(found["quick"]) == {name for name in found["seconds"] if "@" in name}:
-        return (
-            "*Twins: the full run. Other logs: a quick run, with few trials and seeds; not figures "
-            "to quote.*\n\n"
-        )
-    return "*From a quick run, with few trials and seeds: not figures to quote.*\n\n"
+    if not all(log for _, _, log in quick):
+        return f"*From {few}"
+    logs = {name.partition("@")[2] for name in found["seconds"]} - {""}
+    named = list(dict.fromkeys(log for _, _, log in quick))
+    if set(named) == logs:
+        return f"*Twins: the full run. Other logs: {few}"
+    return f"*The full run, but for {', '.join(named)}: {few}"
 
 
 def pages(folder: Path) -> list[Path]:

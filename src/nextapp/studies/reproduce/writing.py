@@ -310,8 +310,14 @@ def _rules() -> str:
 def _small_print(record: Mapping[str, Any]) -> str:
     """A note for every figure, which stays with it outside the report."""
     data = record["result"]["data"]
-    quick = "; quick run, do not quote" if record["quick"] else ""
+    quick = f"; quick run{_smaller(record)}, do not quote" if record["quick"] else ""
     return f"{data['name']}: {_KINDS[data['kind']]}{quick}"
+
+
+def _smaller(record: Mapping[str, Any]) -> str:
+    """What a quick part changes in the model itself."""
+    changed = record["settings"].get("seqmf", {}) if record["quick"] else {}
+    return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
 def _part(
@@ -322,13 +328,13 @@ def _part(
     data = result["data"]
     head += f"<p class=note>{escape(data['name'])}: {_KINDS[data['kind']]}.</p>"
     if record["quick"]:
-        head += f"<p class=quick>{_QUICK}</p>"
+        head += f"<p class=quick>{_quick_words(record)}</p>"
     if "problem" in result:
         why = escape(result["problem"])
         return f"{head}<p class=warning>This could not be measured: {why}</p></section>"
     captioned = ""
     for number, image in enumerate(drawn):
-        caption = _caption(name, judged) if number == len(drawn) - 1 else ""
+        caption = _caption(record, judged) if number == len(drawn) - 1 else ""
         captioned += f"<figure>{image}{caption}</figure>"
     return f"{head}{captioned}{SHOWN[record['kind']].page(record)}</section>"
 
@@ -339,18 +345,22 @@ _KINDS = {
     "log": "a log given by --log, not the paper's data",
     "made": "synthetic phones, not data of people",
 }
-_QUICK = "Quick run with few trials and seeds: do not quote these figures."
 
 
-def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
+def _quick_words(record: Mapping[str, Any]) -> str:
+    what = f"few trials and seeds{_smaller(record).replace(' with', ', and')}"
+    return f"Quick run with {what}: do not quote these figures."
+
+
+def _caption(record: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]) -> str:
     """The paper's claims about this part, our questions, and the verdicts."""
-    mine = [row for row in judged if row["part"] == part]
+    mine = [row for row in judged if row["part"] == record["part"]]
     lines = "".join(
         f"<li>{_question_cell(row)} Here: {escape(row['evidence'])}: {_badge(row)}"
         f"{escape(row['opposed'] and ' But ' + row['opposed'] + '.')}</li>"
         for row in mine
     )
-    quick = f"<b>{_QUICK}</b> " if any(row["quick"] for row in mine) else ""
+    quick = f"<b>{_quick_words(record)}</b> " if record["quick"] else ""
     bands = "Bars and bands, if any, are 95 % intervals."
     return f"<figcaption>{quick}{bands}<ul>{lines}</ul></figcaption>" if lines else ""
 
