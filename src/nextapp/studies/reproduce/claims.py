@@ -38,7 +38,7 @@ FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
 CONTROLS = ("frozen", "zero", "noise")
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
-BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen")
+BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen", "seqmf-authors")
 """What tables compare SeqMF with, in this order."""
 
 

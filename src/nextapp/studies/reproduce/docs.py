@@ -205,13 +205,21 @@ def _seqmf(found: Summary) -> str:
     return _grid(parts, cell, BESIDE_SEQMF, "SeqMF less, HR@5, preset authors")
 
 
+_UNTRAINED = {"seqmf-frozen": "frozen Q", "seqmf-authors": "the authors' settings"}
+
+
 def _training_gain(found: Summary) -> str:
+    """Against Q left as it started, and against settings at which Q hardly moves."""
     parts = _parts(found, "table1", "table2")
-
-    def cell(part: Mapping[str, Any], preset: str) -> str:
-        return _gap(part["presets"][preset]["over_rivals"]["seqmf"].get("seqmf-frozen"))
-
-    return _grid(parts, cell, ("authors", "honest"), "trained less frozen Q, HR@5, preset")
+    rows = [
+        [
+            f"{words}, preset {preset}",
+            *(_gap(part["presets"][preset]["over_rivals"]["seqmf"].get(name)) for part in parts),
+        ]
+        for name, words in _UNTRAINED.items()
+        for preset in ("authors", "honest")
+    ]
+    return _markdown(["SeqMF less, HR@5", *(_on(part) for part in parts)], rows)
 
 
 def _regimes(found: Summary) -> str:
