@@ -26,6 +26,7 @@ _STYLES: Mapping[Mark, str] = {
     "bad": "bold red",
     "unsure": "yellow",
 }
+_CSS: Mapping[Kind, str] = {"text": " class=words"}
 _TAGS: Mapping[Mark, str] = {"best": "b", "second": "u", "unranked": "i"}
 
 
@@ -64,8 +65,10 @@ def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
 
     >>> number(0.5), number(-0.5), number(1.0), number(None), number(0.5, 0, "percent")
     ('.500', '-.500', '1.000', '–', '50%')
-    >>> number(0.5, 2, "signed"), number(0.5, 2, "plain"), number(12345, form="count")
-    ('+0.50', '0.50', '12,345')
+    >>> number(0.5, 2, "signed"), number(-0.001, 2, "signed"), number(0.5, 2, "plain")
+    ('+0.50', '0.00', '0.50')
+    >>> number(12345, form="count")
+    '12,345'
     """
     if value is None:
         return NOTHING
@@ -76,7 +79,8 @@ def number(value: float | None, digits: int = 3, form: Form = "share") -> str:
     if form == "count":
         return f"{value:,.0f}"
     if form == "signed":
-        return f"{value:+.{digits}f}"
+        text = f"{value:+.{digits}f}"
+        return text[1:] if float(text) == 0 else text
     text = f"{value:.{digits}f}"
     return text.replace("0.", ".", 1) if form == "share" and abs(value) < 1 else text
 
@@ -117,8 +121,7 @@ class Column:
 
     def html(self, value: Any, mark: Mark) -> str:
         if not self.is_number(value):
-            css = " class=words" if self.kind == "text" else ""
-            return f"<td{css}>{escape(self.text(value))}</td>"
+            return f"<td{_CSS.get(self.kind, '')}>{escape(self.text(value))}</td>"
         figure = as_measured(value)
         shown = self.show(figure.mean)
         if self.ranked:
@@ -231,7 +234,10 @@ class Table:
 
     def html(self, css: str = "") -> str:
         """The table as HTML, with all text escaped."""
-        head = "".join(f"<th>{escape(column.heading)}</th>" for column in self.columns)
+        head = "".join(
+            f"<th{_CSS.get(column.kind, '')}>{escape(column.heading)}</th>"
+            for column in self.columns
+        )
         marks = [self.marks(place) for place in range(len(self.columns))]
         rows = []
         for number_, row in enumerate(self.rows):

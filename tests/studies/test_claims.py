@@ -23,6 +23,7 @@ from nextapp.studies.reproduce.claims import (
     is_alike,
     judge,
     over_tunings,
+    verdict_words,
 )
 
 BY_NAME = {claim.name: claim for claim in CLAIMS}
@@ -337,47 +338,66 @@ YES, NO, OPEN = (Finding(verdict, "x") for verdict in (CONFIRMED, NOT_CONFIRMED,
 
 
 @pytest.mark.parametrize(
-    ("main", "others", "verdict"),
+    ("main", "others", "opposed"),
     [
-        (YES, [], CONFIRMED),
-        (YES, [YES, OPEN], CONFIRMED),
-        (YES, [YES, NO], DEPENDS),
-        (NO, [YES], DEPENDS),
-        (OPEN, [YES, NO], DEPENDS),  # the others contradict each other
-        (OPEN, [YES, YES], CANNOT_TELL),
-        (NO, [NO, OPEN], NOT_CONFIRMED),
+        (YES, [], ""),
+        (YES, [YES, OPEN], ""),
+        (YES, [YES, NO], "not confirmed with B"),
+        (NO, [YES, OPEN, YES], "confirmed with A, C"),
+        (OPEN, [YES, NO], "confirmed with A; not confirmed with B"),  # they contradict each other
+        (OPEN, [YES, YES], ""),
+        (NO, [NO, OPEN], ""),
     ],
 )
-def test_a_verdict_that_another_tuning_turns_round_depends_on_it(main, others, verdict):
-    named = {f"tuning {number}": other for number, other in enumerate(others)}
-    found = over_tunings(main, named)
-    assert found.verdict == verdict
-    if verdict == DEPENDS:
-        assert all(name in found.evidence for name in named)
+def test_a_verdict_stands_and_names_the_settings_that_turn_it_round(main, others, opposed):
+    found = over_tunings(main, dict(zip("ABC", others, strict=False)), "3 tunings of 100 trials")
+    assert found.verdict == main.verdict
+    assert found.opposed == opposed
+    row = {"verdict": found.verdict, "opposed": found.opposed, "of_paper": True}
+    assert (DEPENDS in verdict_words(row)) == bool(opposed)
+    assert verdict_words(row).startswith(main.verdict)
+    assert ("3 tunings of 100 trials" in found.evidence) == bool(others)
 
 
 def test_sr_beats_seqmf_with_few_trials_only_and_the_verdict_says_so():
     """The case that made the rule: −.017 with 5 trials, +.031 with 100."""
     few = table(dict.fromkeys(ALL, ABOVE) | {"sr": (-0.027, -0.007)})
     many = table(dict.fromkeys(ALL, ABOVE) | {"sr": (0.023, 0.038)})
+    many["presets"]["authors"]["tuning"] = {"seqmf": {"trials": 100, "tunings": [{}, {}, {}]}}
     claim = BY_NAME["table2-rival"]
     assert judge(claim, few).verdict == CONFIRMED
     assert judge(claim, many).verdict == NOT_CONFIRMED
     found = judge(claim, many | {"variants": {"5 trials": few}})
-    assert found.verdict == DEPENDS
-    assert "confirmed with 5 trials" in found.evidence
+    assert found.verdict == NOT_CONFIRMED
+    assert found.opposed == "confirmed with 5 trials"
+    assert found.evidence.endswith("[3 tunings of 100 trials]")
 
 
-def test_poor_baselines_at_one_rate_and_not_at_another_depend_on_it():
-    """Harmony −.80 at .003, −.01 at .0003: no verdict without naming the rate."""
+def test_a_mechanism_is_judged_at_its_own_rate_and_one_rate_for_all_is_a_note():
+    """Harmony −.80 at .003, −.01 at .0003: each has its own rate, and both are told."""
     poor = {"none": 0.9, "laplace": 0.1, "harmony": 0.1, "kashin": 0.9}
     level = dict.fromkeys(poor, 0.9)
-    found = judge(
-        BY_NAME["fig5-poor"],
-        stream(level) | {"variants": {"rate 0.003 for all": stream(poor, series=poor)}},
+    variants = {
+        "rate 0.003 for all": stream(poor, series=poor),
+        "rate 0.0003 for all": stream(level, series=level),
+    }
+    result = stream(level) | {"rates": {"tried": [0.0003, 0.003]}, "variants": variants}
+    found = judge(BY_NAME["fig5-poor"], result)
+    assert found.verdict == NOT_CONFIRMED
+    assert not found.opposed
+    assert (
+        "(for comparison: confirmed with rate 0.003 for all; not confirmed with rate 0.0003 for "
+        "all)" in found.evidence
     )
-    assert found.verdict == DEPENDS
-    assert "confirmed with rate 0.003 for all" in found.evidence
+    assert any(one.startswith("rate 0.003 for all: confirmed; ") for one in found.every)
+
+
+def test_a_badge_has_the_verdict_and_that_it_depends_on_tuning():
+    row = {"verdict": CONFIRMED, "opposed": "not confirmed with 5 trials", "of_paper": False}
+    badge = writing._badge({**row, "on": "on the twin"})
+    assert "✓ yes; depends on tuning, on the twin" in badge
+    assert "class='badge yes depends'" in badge
+    assert "depends" not in writing._badge({**row, "opposed": "", "on": "on the twin"})
 
 
 @pytest.mark.parametrize(

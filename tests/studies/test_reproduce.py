@@ -369,9 +369,21 @@ def test_two_logs_of_one_name_are_refused(files, tmp_path):
     given = {"quick": True, "seed": 0, "files": {}, "folder": None}
     with pytest.raises(ValueError, match="different file names, got my-log, my-log"):
         plan.parts_of(**given, logs=[files["log"], tmp_path / "my-log.tsv"])
-    (tmp_path / "my log.csv").write_text("x")
-    with pytest.raises(ValueError, match="rename the file"):
-        plan.parts_of(**given, logs=[tmp_path / "my log.csv"])
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("phones.csv.gz", "phones"),
+        ("my log (2).csv", "my-log-2"),
+        ("<b>'x'&.tsv", "b-x"),
+        ("Händy.parquet", "Händy"),
+        ("???.json", "log"),
+    ],
+)
+def test_a_log_is_named_after_its_file_in_letters_that_a_link_can_have(tmp_path, file, name):
+    (tmp_path / file).write_text("x")
+    assert sources.log_source(tmp_path / file).name == name
 
 
 def test_tables_go_from_the_results_into_the_pages(reproduced, tmp_path):

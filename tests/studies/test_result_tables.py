@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.studies.reproduce import docs, writing
+from nextapp.studies.reproduce import docs, showing, writing
+from nextapp.table import Measured
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,12 +50,14 @@ def test_a_table_nobody_makes_is_named():
     ("quick", "said"),
     [
         ([], "| part |"),
-        (["fig1@mine"], "*Twins: the full run. Other logs: a quick run"),
+        (["fig1@mine", "fig1@hers"], "*Twins: the full run. Other logs: a quick run"),
+        (["fig1@hers"], "*The full run, but for hers: a quick run"),
         (["fig1", "fig1@mine"], "*From a quick run"),
     ],
 )
 def test_a_table_says_which_of_its_figures_are_of_a_quick_run(quick, said):
-    found = {"quick": quick, "seconds": {"fig1": [1.0, 1.0], "fig1@mine": [1.0, 1.0]}}
+    seconds = {name: [1.0, 1.0] for name in ("fig1", "fig1@mine", "fig1@hers")}
+    found = {"quick": quick, "seconds": seconds}
     page = docs.with_tables("<!-- results: time -->\n<!-- end of results -->\n", found)
     assert page.splitlines()[1].startswith(said)
 
@@ -70,6 +73,22 @@ def test_the_report_says_which_of_its_parts_are_quick():
     assert "A quick run: few" in writing._quick(records(True, True))
     assert "parts on other logs" in writing._quick(records(False, True))
     assert "A quick run: few" in writing._quick(records(True, False))
+
+
+def test_a_quick_part_with_a_smaller_model_says_so():
+    record = {"quick": True, "settings": {"seqmf": {"dim": 16}},
+              "result": {"data": {"name": "LSApp", "kind": "twin"}}}  # fmt: skip
+    assert "few trials and seeds, and dim = 16" in writing._quick_words(record)
+    assert writing._small_print(record).endswith("; quick run with dim = 16, do not quote")
+    assert writing._small_print(record | {"quick": False}).endswith("not the paper's data")
+
+
+def test_a_difference_has_digits_enough_and_zero_has_no_sign():
+    column = showing._Difference("full − rare")
+    cell = column.html(Measured(-0.00001, -0.0012, 0.0011), "")
+    assert "0.0000<small>-0.0012 to +0.0011<" in cell
+    assert "-0.0000" not in cell
+    assert "+0.030<small>+0.010 to +0.050<" in column.html(Measured(0.03, 0.01, 0.05), "")
 
 
 def test_a_table_by_hand():

@@ -11,6 +11,7 @@ import pytest
 from nextapp.data import read
 from nextapp.evaluation import METRICS
 from nextapp.studies import coldstart, dynamic, simulation, static
+from nextapp.studies.reproduce import writing
 from nextapp.studies.settings import Experiment
 
 PAGE = Path(__file__).parents[2] / "docs" / "results-schema.md"
@@ -103,3 +104,18 @@ def test_the_page_names_every_key_and_its_type(heading, results):
     for key, types in found.items():
         allowed = said[key] | ({"pair"} if "list" in said[key] else set())
         assert types <= allowed, key
+
+
+def test_a_verdict_has_the_keys_of_the_page():
+    record = {
+        "part": "fig2@mine", "base": "fig2", "kind": "activity", "quick": True,
+        "result": {
+            "data": {"name": "mine", "kind": "log"},
+            "by_day": {"n_users": [1, 2]},
+            "by_cycle": {"n_users": [2] * 12},
+        },
+    }  # fmt: skip
+    rows = writing.verdicts({"fig2@mine": record})
+    assert [row["verdict"] for row in rows] == ["confirmed"]
+    found = dict(found_in({"verdicts": rows}))
+    assert {key: {type_} for key, type_ in found.items()} == documented("reproduce")

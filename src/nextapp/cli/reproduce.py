@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from nextapp.cli import options, screen, stopping
 from nextapp.cli.errors import clear_errors
 from nextapp.studies.reproduce import docs as result_tables
 from nextapp.studies.reproduce import plan, running, writing
-from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED
+from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
 
 
@@ -139,12 +140,15 @@ def reproduce(
         )
 
 
+_QUIET = 60.0  # seconds
+
+
 class _OneLine:
     """One line for all parts: how much is done, what is going on, and about how long it will take.
 
     A part weighs the seconds that its settings say, which are of an idle core; how much slower this
-    machine is shows in the parts that are done. Where nobody watches, a line for every part that
-    begins or ends.
+    machine is shows in the parts that are done or overdue. Where nobody watches, a line for every
+    part that begins or ends, and one after every quiet minute.
     """
 
     def __init__(self, parts: Sequence[plan.Part], jobs: int) -> None:
@@ -152,11 +156,11 @@ class _OneLine:
         self.jobs = min(jobs, max(len(parts), 1))
         self.began: dict[str, float] = {}
         self.doing: dict[str, str] = {}
-        self.played: set[str] = set()
+        self.took: dict[str, float] = {}
+        self.said = -math.inf
         self.todo = set(self.weight)
 
     def __enter__(self) -> running.Heard:
-        self.start = time.monotonic()
         self.bar = Progress(
             BarColumn(20),
             TaskProgressColumn(),
@@ -175,26 +179,35 @@ class _OneLine:
 
     def hear(self, part: str, what: str, done: int, total: int) -> None:
         """How far a part is, as `running.play_missing` tells it."""
+        now = time.monotonic()
         if what in ("done", "finished before"):
             self.todo.discard(part)
             self.doing.pop(part, None)
-            self.played |= {part} if what == "done" else set()
+            if what == "done":
+                self.took[part] = now - self.began[part]
         else:
-            self.began.setdefault(part, time.monotonic())
+            self.began.setdefault(part, now)
             self.doing[part] = f"{part} {what} {done}/{total}" if total else f"{part} {what}"
-        share, left = self.estimate(time.monotonic())
+        share, left = self.estimate(now)
         self.bar.update(
             self.task, completed=share, description=" · ".join(self.doing.values()), left=left
         )
-        if what in ("starting", "done") and not screen.err.is_terminal:
-            screen.err.print(f"{part} {what}; {share:.0%}, {left}", highlight=False)
+        if screen.err.is_terminal:
+            return
+        if what in ("starting", "done") or now - self.said > _QUIET:
+            self.said = now
+            doing = self.doing.get(part, f"{part} {what}")
+            screen.err.print(f"{doing}; {share:.0%}, {left}", highlight=False)
 
     def estimate(self, now: float) -> tuple[float, str]:
         """The share of the work that is done, and in words how long the rest will take."""
-        done = sum(self.weight[name] for name in self.played)
-        slowness = 1.0
-        if done:
-            slowness = max(1.0, (now - self.start) * self.jobs / done)
+        took = self.took | {
+            name: now - began
+            for name, began in self.began.items()
+            if name in self.todo and now - began > self.weight[name]
+        }
+        expected = sum(self.weight[name] for name in took)
+        slowness = max(1.0, sum(took.values()) / expected) if expected else 1.0
         left = {
             name: max(0.05 * self.weight[name],
                       self.weight[name] - (now - self.began.get(name, now)) / slowness)
@@ -212,10 +225,12 @@ def _verdicts(rows: list[dict[str, object]]) -> Table:
     cells = [
         [
             row["claim"],
-            Marked(f"{verdict}, {row['on']}", marks.get(verdict, "unsure")),
-            row["evidence"],
+            Marked(
+                f"{verdict_words(row)}, {row['on']}",
+                "unsure" if row["opposed"] else marks.get(str(row["verdict"]), "unsure"),
+            ),
+            f"{row['evidence']}. But {row['opposed']}" if row["opposed"] else row["evidence"],
         ]
         for row in rows
-        for verdict in [str(row["verdict"])]
     ]
     return Table.of_text(["claim", "verdict", "what the numbers say"], cells)

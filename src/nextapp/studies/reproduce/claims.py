@@ -17,17 +17,13 @@ from nextapp.evaluation import METRICS
 from nextapp.studies.mechanisms import FORMS, PRINTED
 from nextapp.studies.settings import CEILING
 from nextapp.studies.windows import ALL
+from nextapp.table import number
 
 CONFIRMED = "confirmed"
 NOT_CONFIRMED = "not confirmed"
 CANNOT_TELL = "cannot tell at this size"
 DEPENDS = "depends on tuning"
-ANSWERS = {
-    CONFIRMED: "yes",
-    NOT_CONFIRMED: "no",
-    CANNOT_TELL: CANNOT_TELL,
-    DEPENDS: DEPENDS,
-}
+ANSWERS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: CANNOT_TELL}
 
 WORTH = 0.005  # smallest gain that counts as an improvement
 LEVEL = 0.01  # margin of "not worse" and of "equivalent"
@@ -42,18 +38,8 @@ FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
 CONTROLS = ("frozen", "zero", "noise")
 RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
-BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen")
+BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen", "seqmf-authors")
 """What tables compare SeqMF with, in this order."""
-
-
-def with_sign(value: float, digits: int = 3) -> str:
-    """The value with its sign, or without one if it rounds to zero.
-
-    >>> with_sign(0.0125), with_sign(-0.0001), with_sign(-0.0001, 4)
-    ('+0.013', '0.000', '-0.0001')
-    """
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
 
 
 def digits_to_judge(low: float, high: float) -> int:
@@ -90,7 +76,7 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         digits = digits_to_judge(self.low, self.high)
-        mean, low, high = (with_sign(value, digits) for value in (self.mean, self.low, self.high))
+        mean, low, high = (number(end, digits, "signed") for end in self[1:4])
         return f"{self.name} {mean} ({low} to {high})"
 
     @property
@@ -102,11 +88,25 @@ class Gap(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """``evidence`` has the most important figures; ``every`` has all of them if there are more."""
+    """``evidence`` has the most important figures; ``every`` has all of them if there are more.
+
+    ``opposed``: which other settings give the opposite verdict; empty if none do.
+    """
 
     verdict: str
     evidence: str
     every: tuple[str, ...] = ()
+    opposed: str = ""
+
+
+def verdict_words(row: Mapping[str, Any]) -> str:
+    """The verdict of a row of `writing.verdicts` in words, with its dependence on tuning.
+
+    >>> verdict_words({"verdict": CONFIRMED, "of_paper": False, "opposed": "5 trials"})
+    'yes; depends on tuning'
+    """
+    word = row["verdict"] if row["of_paper"] else ANSWERS[row["verdict"]]
+    return f"{word}; {DEPENDS}" if row["opposed"] else str(word)
 
 
 @dataclass(frozen=True)
@@ -185,11 +185,14 @@ ABOUT_RULES = (
     f"In all other cases, and with fewer than {FEWEST} users, the verdict is '{CANNOT_TELL}'. A "
     "claim about several metrics or rivals is confirmed only if it holds for all of them, and not "
     "confirmed if it fails for any one; the intervals are not corrected for multiple comparisons.",
-    f"The verdict is '{DEPENDS}' where the same rule confirms with one choice of settings and "
-    "refutes with another. The settings compared are: in the static environment, other numbers of "
-    "trials and each tuning alone; for the regimes, our default hyper-parameters, those tuned on "
-    "the first cycle and the authors'; for the mechanisms, the same learning rate for all, at "
-    "those rates at which training without privacy does no harm.",
+    f"'{DEPENDS}' is added to a verdict where the same rule gives the opposite one with other "
+    "settings; the result column names them. The verdict itself is that of the settings named "
+    "there: in the static environment, all trials and all tunings together; for the regimes, "
+    "hyper-parameters tuned on the first cycle. The other settings are: fewer trials and each "
+    "tuning alone; our default hyper-parameters and the authors'.",
+    "Each privacy mechanism has the learning rate chosen for it on other users, with the same "
+    "effort for all. What would be found with one rate for all mechanisms, at those rates at which "
+    "training without privacy does no harm, is noted beside the result and changes no verdict.",
 )
 
 
@@ -215,26 +218,47 @@ def all_of(findings: Sequence[Finding]) -> Finding:
     return Finding(verdict, "; ".join(finding.evidence for finding in findings), every)
 
 
-def over_tunings(main: Finding, others: Mapping[str, Finding]) -> Finding:
-    """The main verdict, or `DEPENDS` if another choice of settings gives the opposite one."""
-    opposite = {CONFIRMED, NOT_CONFIRMED}
-    verdicts = {main.verdict, *(finding.verdict for finding in others.values())}
+def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "") -> Finding:
+    """The main verdict, and which other settings give the opposite one.
+
+    `settings` describes those of the main verdict. If the main verdict is `CANNOT_TELL`, others are
+    opposed if they contradict each other.
+    """
     if not others:
         return main
     details = (f"{name}: {other.verdict}; {other.evidence}" for name, other in others.items())
-    every = (*main.every, *details)
-    if opposite <= verdicts:
-        by_verdict = {
-            verdict: [name for name, other in others.items() if other.verdict == verdict]
-            for verdict in (CONFIRMED, NOT_CONFIRMED)
-        }
-        by_settings = "; ".join(
-            f"{verdict} with {', '.join(names)}" for verdict, names in by_verdict.items() if names
+    evidence = f"{main.evidence} [{settings}]" if settings else main.evidence
+    found = Finding(main.verdict, evidence, (*main.every, *details))
+    by_verdict = _by_verdict(others)
+    if {CONFIRMED, NOT_CONFIRMED} <= {main.verdict, *by_verdict}:
+        turned = (
+            f"{verdict} with {', '.join(names)}"
+            for verdict, names in by_verdict.items()
+            if verdict not in (main.verdict, CANNOT_TELL)
         )
-        return Finding(DEPENDS, f"{main.evidence}: {main.verdict}; {by_settings}", every)
-    same = sum(other.verdict == main.verdict for other in others.values())
-    agreed = f"(the same with {same} of {len(others)} other settings)"
-    return Finding(main.verdict, f"{main.evidence} {agreed}", every)
+        return found._replace(opposed="; ".join(turned))
+    same = len(by_verdict.get(main.verdict, ()))
+    return found._replace(evidence=f"{evidence} (the same with {same} of {len(others)} others)")
+
+
+def over_rates(main: Finding, others: Mapping[str, Finding]) -> Finding:
+    """The main verdict, with what one learning rate for all mechanisms would give as a note."""
+    if not others:
+        return main
+    details = (f"{name}: {other.verdict}; {other.evidence}" for name, other in others.items())
+    rates = "; ".join(
+        f"{verdict} with {', '.join(names)}" for verdict, names in _by_verdict(others).items()
+    )
+    return Finding(
+        main.verdict, f"{main.evidence} (for comparison: {rates})", (*main.every, *details)
+    )
+
+
+def _by_verdict(findings: Mapping[str, Finding]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, finding in findings.items():
+        found.setdefault(finding.verdict, []).append(name)
+    return found
 
 
 Result = Mapping[str, Any]
@@ -278,7 +302,22 @@ def judge(claim: Claim, result: Result | None) -> Finding:
     others = {
         name: claim.judge(variant) for name, variant in variants.items() if claim.is_put(variant)
     }
-    return over_tunings(main, others)
+    if result.get("rates"):  # the variants of a study of mechanisms
+        return over_rates(main, others)
+    return over_tunings(main, others, main_settings(result))
+
+
+def main_settings(result: Result) -> str:
+    """The settings of a part's main result, in words: how SeqMF was tuned."""
+    if "hyper_parameters" in result:
+        return str(result["hyper_parameters"])
+    for found in result.get("presets", {}).values():
+        if "tuning" in found:
+            tuning = found["tuning"]["seqmf"]
+            n_tunings, trials = len(tuning["tunings"]), tuning["trials"]
+            many = f"{n_tunings} tunings of " if n_tunings > 1 else ""
+            return f"{many}{trials} trials"
+    return ""
 
 
 # --- differences from results -----------------------------------------------------------------
@@ -861,10 +900,10 @@ def _kashin_is_costlier(result: Result) -> Finding:
     gaps = []
     for n_apps, rows in result["sizes"].items():
         ratio = rows["kashin"]["times"]
-        name = f"processor time of kashin / that of {result['reference']}, {n_apps} apps:"
+        name = f"processor time of kashin / that of {result['reference']}, {int(n_apps):,} apps:"
         gaps.append(Gap(name, ratio["mean"], ratio["low"], ratio["high"], result["n_phones"]))
     evidence = "; ".join(
-        f"{gap.name} {gap.mean:.3g} ({gap.low:.3g} to {gap.high:.3g})" for gap in gaps
+        f"{gap.name} {gap.mean:,.1f} ({gap.low:,.1f} to {gap.high:,.1f})" for gap in gaps
     )
     over = [gap._replace(mean=gap.mean - MUCH_COSTLIER, low=gap.low - MUCH_COSTLIER,
                          high=gap.high - MUCH_COSTLIER) for gap in gaps]  # fmt: skip

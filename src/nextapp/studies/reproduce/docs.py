@@ -22,7 +22,11 @@ from typing import Any
 from nextapp.names import unknown
 from nextapp.storage import write_public
 from nextapp.studies.drawing import label
-from nextapp.studies.reproduce.claims import ANSWERS, BESIDE_SEQMF, digits_to_judge, with_sign
+from nextapp.studies.reproduce.claims import (
+    BESIDE_SEQMF,
+    digits_to_judge,
+    verdict_words,
+)
 from nextapp.table import number
 
 RESULTS = Path("docs") / "results" / "reproduction.json"
@@ -47,7 +51,7 @@ def summary(records: Records, verdicts: Sequence[Mapping[str, Any]]) -> dict[str
         },
         "verdicts": [
             {key: row[key] for key in ("claim", "of_paper", "words", "data", "on", "verdict",
-                                       "evidence", "kind_of_data")}
+                                       "opposed", "evidence", "kind_of_data")}
             for row in verdicts
         ],
         "parts": {
@@ -161,7 +165,7 @@ def _gap(values: Mapping[str, float] | None) -> str:
     if values is None or values["low"] is None:
         return "–"
     digits = digits_to_judge(values["low"], values["high"])
-    mean, low, high = (with_sign(values[key], digits) for key in ("mean", "low", "high"))
+    mean, low, high = (number(values[key], digits, "signed") for key in ("mean", "low", "high"))
     return f"{mean} ({low} to {high})"
 
 
@@ -201,13 +205,21 @@ def _seqmf(found: Summary) -> str:
     return _grid(parts, cell, BESIDE_SEQMF, "SeqMF less, HR@5, preset authors")
 
 
+_UNTRAINED = {"seqmf-frozen": "frozen Q", "seqmf-authors": "the authors' settings"}
+
+
 def _training_gain(found: Summary) -> str:
+    """Against Q left as it started, and against settings at which Q hardly moves."""
     parts = _parts(found, "table1", "table2")
-
-    def cell(part: Mapping[str, Any], preset: str) -> str:
-        return _gap(part["presets"][preset]["over_rivals"]["seqmf"].get("seqmf-frozen"))
-
-    return _grid(parts, cell, ("authors", "honest"), "trained less frozen Q, HR@5, preset")
+    rows = [
+        [
+            f"{words}, preset {preset}",
+            *(_gap(part["presets"][preset]["over_rivals"]["seqmf"].get(name)) for part in parts),
+        ]
+        for name, words in _UNTRAINED.items()
+        for preset in ("authors", "honest")
+    ]
+    return _markdown(["SeqMF less, HR@5", *(_on(part) for part in parts)], rows)
 
 
 def _regimes(found: Summary) -> str:
@@ -269,7 +281,7 @@ def _rates(found: Summary) -> str:
             [
                 label(name),
                 " / ".join(f"{rate:g}" for rate in row["chosen"]),
-                *(with_sign(point["mean"], 4) for point in row["over_frozen"]),
+                *(number(point["mean"], 4, "signed") for point in row["over_frozen"]),
             ]
             for name, row in rates["series"].items()
             if name != "frozen"
@@ -318,7 +330,7 @@ def _claims(found: Summary) -> str:
         [
             f"“{row['words']}”" if row["of_paper"] else row["words"],
             row["data"],
-            f"{row['verdict'] if row['of_paper'] else ANSWERS[row['verdict']]}, {row['on']}",
+            f"{verdict_words(row)}, {row['on']}",
         ]
         for row in found["verdicts"]
         if row["kind_of_data"] != "log"
@@ -332,8 +344,7 @@ def _claims_on_logs(found: Summary) -> str:
     by_claim: dict[str, dict[str, str]] = {}
     words = {}
     for row in mine:
-        answer = row["verdict"] if row["of_paper"] else ANSWERS[row["verdict"]]
-        by_claim.setdefault(row["claim"], {})[row["data"]] = answer
+        by_claim.setdefault(row["claim"], {})[row["data"]] = verdict_words(row)
         words[row["claim"]] = f"“{row['words']}”" if row["of_paper"] else row["words"]
     if not mine:
         return "No other log was given (`nextapp reproduce --log FILE`).\n"
@@ -385,14 +396,17 @@ def with_tables(text: str, found: Summary) -> str:
 
 def _quick_note(found: Summary) -> str:
     """What a table says first if some of the parts were quick."""
-    if not found["quick"]:
+    few = "a quick run, with few trials and seeds; not figures to quote.*\n\n"
+    quick = [name.partition("@") for name in found["quick"]]
+    if not quick:
         return ""
-    if set(found["quick"]) == {name for name in found["seconds"] if "@" in name}:
-        return (
-            "*Twins: the full run. Other logs: a quick run, with few trials and seeds; not figures "
-            "to quote.*\n\n"
-        )
-    return "*From a quick run, with few trials and seeds: not figures to quote.*\n\n"
+    if not all(log for _, _, log in quick):
+        return f"*From {few}"
+    logs = {name.partition("@")[2] for name in found["seconds"]} - {""}
+    named = list(dict.fromkeys(log for _, _, log in quick))
+    if set(named) == logs:
+        return f"*Twins: the full run. Other logs: {few}"
+    return f"*The full run, but for {', '.join(named)}: {few}"
 
 
 def pages(folder: Path) -> list[Path]:

@@ -16,7 +16,6 @@ from nextapp.studies.drawing import (
     DASHES,
     FAINT,
     INK,
-    OURS,
     STYLE,
     Look,
     bar_with_dot,
@@ -39,8 +38,8 @@ def in_cycles(result: Result, *, unit: str) -> Figure:
     HR@5 is drawn without bands: users differ far more than series do, so all bands would overlap.
     With many series the differences have no bands either.
     """
-    names = [name for name in result["series"] if name not in BESIDE]
-    look = Look(names)
+    look = _look(result)
+    names = look.names
     cycles = result["evaluated"]
     many = len(names) > _MANY
     with mpl.rc_context(STYLE):
@@ -65,11 +64,16 @@ def in_cycles(result: Result, *, unit: str) -> Figure:
     return figure
 
 
+def _look(result: Result) -> Look:
+    """The style of each series that is drawn by cycle; the same in all figures of a part."""
+    return Look([name for name in result["series"] if name not in BESIDE])
+
+
 def rates(result: Result) -> Figure:
     """Gain of every series over a frozen Q by learning rate; ○ marks the rates chosen."""
     found = result["rates"]
     names = [name for name in found["series"] if name != "frozen"]
-    look = Look(names, faint=("zero",))
+    look = _look(result)
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9.5, 5.6), layout="constrained")
         panel = figure.subplots()
@@ -175,6 +179,7 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
         )
     ]
     names.sort(key=lambda name: result["differences"][name][references[0]]["HR@5"]["mean"])
+    look = _look(result)
     with mpl.rc_context(STYLE):
         size = (10.5, 0.34 * len(names) + 1.3)
         figure = Figure(figsize=size, layout="constrained")
@@ -182,7 +187,7 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
         for panel, reference in zip(panels, references, strict=True):
             for place, name in enumerate(names):
                 gap = result["differences"][name][reference]["HR@5"]
-                color = ACCENT if name in OURS else INK
+                color = look.of(name)["color"] if name in look.names else INK
                 sure = gap["low"] > 0 or gap["high"] < 0
                 ends = (gap["mean"], gap["low"], gap["high"])
                 bar_with_dot(panel, place, ends, color, filled=sure)

@@ -14,10 +14,10 @@ from nextapp.studies import plots
 from nextapp.studies.drawing import label
 from nextapp.studies.mechanisms import FORMS
 from nextapp.studies.reproduce import figures
-from nextapp.studies.reproduce.claims import BESIDE_SEQMF
+from nextapp.studies.reproduce.claims import BESIDE_SEQMF, digits_to_judge
 from nextapp.studies.reproduce.paper import row_of_paper
 from nextapp.studies.settings import CEILING
-from nextapp.table import Column, Measured, Table, measured_from, number
+from nextapp.table import Column, Mark, Measured, Table, as_measured, measured_from, number
 
 Record = Mapping[str, Any]
 Rows = Iterator[tuple[Any, ...]]
@@ -41,6 +41,17 @@ class Shown(NamedTuple):
     figures: Callable[[Record], dict[str, Figure]]
     page: Callable[[Record], str]
     rows: Callable[[Record], Rows]
+
+
+class _Difference(Column):
+    """A column of differences, each with as many digits as its interval needs to be judged."""
+
+    def html(self, value: Any, mark: Mark) -> str:
+        found = as_measured(value)
+        digits = 3
+        if found.low is not None and found.high is not None:
+            digits = digits_to_judge(found.low, found.high)
+        return Column(self.heading, "interval", digits, "signed").html(value, mark)
 
 
 def _wide(table: Table, css: str = "") -> str:
@@ -112,7 +123,7 @@ def _by_tuning(found: Mapping[str, Any], variants: Mapping[str, Mapping[str, Any
     columns = [
         Column("tuning", "name"),
         Column("seqmf HR@5"),
-        *(Column(f"seqmf − {name}", "interval", form="signed") for name in rivals),
+        *(_Difference(f"seqmf − {name}") for name in rivals),
     ]
     rows = [
         [
@@ -288,7 +299,7 @@ def _hyper_parameters(result: Mapping[str, Any]) -> str:
     columns = [
         Column("hyper-parameters of SeqMF", "name"),
         *(Column(label(name), "interval") for name in regimes),
-        *(Column(f"{label(name)} − SR-od", "interval", form="signed") for name in regimes),
+        *(_Difference(f"{label(name)} − SR-od") for name in regimes),
     ]
     rows = [
         [
@@ -421,7 +432,7 @@ def _coldstart_page(record: Record) -> str:
     columns = [
         Column("prior from the crowd", "name"),
         *(Column(metric, "interval") for metric in cutoffs),
-        Column("gain in HR@5", "interval", form="signed"),
+        _Difference("gain in HR@5"),
         Column("share of the gain kept", "interval", digits=0, form="percent"),
     ]
     rows = [
@@ -460,7 +471,7 @@ def _windows_page(record: Record) -> str:
     columns = [
         Column("learns from", "name"),
         Column("HR@5", "interval"),
-        Column("gain over all history", "interval", form="signed"),
+        _Difference("gain over all history"),
         Column("launches", form="count"),
         Column("processor seconds", digits=1),
     ]

@@ -56,14 +56,14 @@ class Source:
 
 
 def log_source(path: Path) -> Source:
-    """A log that is not the paper's, named after its file."""
+    """A log that is not the paper's, named after its file.
+
+    The name is part of file names and links, so other characters than letters, digits, '.', '_'
+    and '-' become '-'.
+    """
     digest, n_bytes = checksum(path)
-    name = re.sub(r"(\.(csv|tsv|parquet|gz|tar|txt))+$", "", path.name)
-    if not re.fullmatch(r"[\w.-]+", name):
-        raise ValueError(
-            f"the file name of a log may have only letters, digits, '.', '_' and '-', because it "
-            f"names the log in the report; got {path.name!r}: rename the file."
-        )
+    name = re.sub(r"(\.(csv|tsv|parquet|gz|tar|txt|json))+$", "", path.name)
+    name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "log"
     sentence = f"{path.name}, a log given by --log: {n_bytes:,} bytes, sha256 {digest}."
     return Source(name, str(path), digest, sentence, "log")
 

@@ -28,8 +28,8 @@ from nextapp.table import csv_text
 
 Records = Mapping[str, Mapping[str, Any]]
 
-_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", DEPENDS: "±", CANNOT_TELL: "?"}
-_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", DEPENDS: "depends", CANNOT_TELL: "open"}
+_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
+_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
 ON_THE_TWIN = "on the twin"
 NOT_FITTED = "on the twin, which was not fitted to this"
 ON_PHONES = "on synthetic phones"
@@ -56,6 +56,7 @@ def _verdict(claim: Claim, record: Mapping[str, Any]) -> dict[str, Any]:
         "part": record["part"],
         "rule": claim.rule,
         "verdict": finding.verdict,
+        "opposed": finding.opposed,
         "on": _on(data, record["kind"]),
         "evidence": finding.evidence,
         "every": list(finding.every),
@@ -218,6 +219,8 @@ def _in_short(judged: Sequence[Mapping[str, Any]]) -> str:
         for verdict, count in counts.items()
         if count
     )
+    turned = sum(bool(row["opposed"]) for row in mine)
+    cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>" if turned else ""
     kinds = {row["kind_of_data"] for row in mine}
     where = "" if "twin" not in kinds else " (on a synthetic twin where the data were not given)"
     return f"<p>Of {total} claims of the paper{where}: {cells}</p>"
@@ -245,8 +248,9 @@ def _evidence(row: Mapping[str, Any]) -> str:
     every = "".join(f"<li>{escape(figure)}</li>" for figure in row["every"])
     more = f"<details><summary>all figures</summary><ul>{every}</ul></details>" if every else ""
     quick = " from a quick run," if row["quick"] else ""
+    turned = f"<p class=turned>But {escape(row['opposed'])}.</p>" if row["opposed"] else ""
     return (
-        f"{escape(row['evidence'])}{more}<small>rule: {escape(row['rule'])};{quick} "
+        f"{escape(row['evidence'])}{turned}{more}<small>rule: {escape(row['rule'])};{quick} "
         f"<a href='#{row['part']}'>{escape(row['part'])}</a></small>"
     )
 
@@ -285,9 +289,10 @@ def _on_logs(judged: Sequence[Mapping[str, Any]]) -> str:
 
 def _badge(row: Mapping[str, Any], *, short: bool = False) -> str:
     verdict = row["verdict"]
-    word = verdict if row["of_paper"] else claims.ANSWERS[verdict]
     on = "" if short else f", {row['on']}"
-    return f"<span class='badge {_CLASS[verdict]}'>{_MARK[verdict]} {word}{escape(on)}</span>"
+    words = escape(f"{claims.verdict_words(row)}{on}")
+    turned = " depends" if row["opposed"] else ""
+    return f"<span class='badge {_CLASS[verdict]}{turned}'>{_MARK[verdict]} {words}</span>"
 
 
 def _rules() -> str:
@@ -305,8 +310,14 @@ def _rules() -> str:
 def _small_print(record: Mapping[str, Any]) -> str:
     """A note for every figure, which stays with it outside the report."""
     data = record["result"]["data"]
-    quick = "; quick run, do not quote" if record["quick"] else ""
+    quick = f"; quick run{_smaller(record)}, do not quote" if record["quick"] else ""
     return f"{data['name']}: {_KINDS[data['kind']]}{quick}"
+
+
+def _smaller(record: Mapping[str, Any]) -> str:
+    """What a quick part changes in the model itself."""
+    changed = record["settings"].get("seqmf", {}) if record["quick"] else {}
+    return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
 def _part(
@@ -317,13 +328,13 @@ def _part(
     data = result["data"]
     head += f"<p class=note>{escape(data['name'])}: {_KINDS[data['kind']]}.</p>"
     if record["quick"]:
-        head += f"<p class=quick>{_QUICK}</p>"
+        head += f"<p class=quick>{_quick_words(record)}</p>"
     if "problem" in result:
         why = escape(result["problem"])
         return f"{head}<p class=warning>This could not be measured: {why}</p></section>"
     captioned = ""
     for number, image in enumerate(drawn):
-        caption = _caption(name, judged) if number == len(drawn) - 1 else ""
+        caption = _caption(record, judged) if number == len(drawn) - 1 else ""
         captioned += f"<figure>{image}{caption}</figure>"
     return f"{head}{captioned}{SHOWN[record['kind']].page(record)}</section>"
 
@@ -334,17 +345,22 @@ _KINDS = {
     "log": "a log given by --log, not the paper's data",
     "made": "synthetic phones, not data of people",
 }
-_QUICK = "Quick run with few trials and seeds: do not quote these figures."
 
 
-def _caption(part: str, judged: Sequence[Mapping[str, Any]]) -> str:
+def _quick_words(record: Mapping[str, Any]) -> str:
+    what = f"few trials and seeds{_smaller(record).replace(' with', ', and')}"
+    return f"Quick run with {what}: do not quote these figures."
+
+
+def _caption(record: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]) -> str:
     """The paper's claims about this part, our questions, and the verdicts."""
-    mine = [row for row in judged if row["part"] == part]
+    mine = [row for row in judged if row["part"] == record["part"]]
     lines = "".join(
-        f"<li>{_question_cell(row)} Here: {escape(row['evidence'])}: {_badge(row)}</li>"
+        f"<li>{_question_cell(row)} Here: {escape(row['evidence'])}: {_badge(row)}"
+        f"{escape(row['opposed'] and ' But ' + row['opposed'] + '.')}</li>"
         for row in mine
     )
-    quick = f"<b>{_QUICK}</b> " if any(row["quick"] for row in mine) else ""
+    quick = f"<b>{_quick_words(record)}</b> " if record["quick"] else ""
     bands = "Bars and bands, if any, are 95 % intervals."
     return f"<figcaption>{quick}{bands}<ul>{lines}</ul></figcaption>" if lines else ""
 
