@@ -44,7 +44,8 @@ class Refused(ValueError):
 
 
 class Page:
-    """The state of the page, and the two threads that compute for it."""
+    """The state of the page, and the threads that compute for it: one for the phones, one for the
+    crowd, one for logs, so that a large file does not hold up a phone."""
 
     def __init__(
         self,
@@ -59,6 +60,7 @@ class Page:
         self._server = server
         self._quick = ThreadPoolExecutor(1, "page-phone")
         self._slow = ThreadPoolExecutor(1, "page-crowd")
+        self._reader = ThreadPoolExecutor(1, "page-log")
         folder = files("nextapp.page").joinpath("static")
         self._files = {
             entry.name: entry.read_bytes()
@@ -83,6 +85,7 @@ class Page:
             await self._in(self._quick, self._close)
             self._quick.shutdown(cancel_futures=True)
             self._slow.shutdown(wait=False, cancel_futures=True)
+            self._reader.shutdown(wait=False, cancel_futures=True)
 
         return Starlette(
             routes=[
@@ -220,7 +223,9 @@ class Page:
         name = request.query_params.get("name", "")[:200]
         zone, user = request.query_params.get("zone"), request.query_params.get("user")
         try:
-            return JSONResponse(await self._in(self._quick, self._take_log, data, name, zone, user))
+            return JSONResponse(
+                await self._in(self._reader, self._take_log, data, name, zone, user)
+            )
         except ValueError as error:
             return _refusal(error)
 
@@ -232,7 +237,7 @@ class Page:
 
     async def _log_shown(self, _: dict[str, Any]) -> dict[str, Any] | None:
         """The current log, or None."""
-        return await self._in(self._quick, self._current_log)
+        return await self._in(self._reader, self._current_log)
 
     def _current_log(self) -> dict[str, Any] | None:
         if self._log is not None and self._portrait is None:
@@ -240,11 +245,14 @@ class Page:
         return self._portrait
 
     async def _log_forget(self, _: dict[str, Any]) -> dict[str, Any]:
-        await self._in(self._quick, self._forget_log)
+        await self._in(self._reader, self._forget_log)
+        await self._in(self._quick, self._close_phones_of_logs)
         return {}
 
     def _forget_log(self) -> None:
         self._log = self._portrait = None
+
+    def _close_phones_of_logs(self) -> None:
         for key in [key for key, each in self._phones.items() if not each.person.is_synthetic]:
             self._phones.pop(key).close()
 

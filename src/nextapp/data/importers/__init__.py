@@ -154,6 +154,8 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     A gzip file is unpacked first.
     """
     content = content.unzip()
+    if not content.data.strip():
+        raise UnreadableLog(f"{content.name}: the file is empty.")
     if three_columns.recognise(content):
         launches = sorted(three_columns.read(content), key=lambda each: (each.user, each.clock))
         if not launches:
@@ -191,7 +193,7 @@ def _hint(content: Content) -> str:
     if content.data.startswith(b"PK\x03\x04"):
         return " This is a ZIP archive: unpack it and give the file in it."
     if content.first_letter == "<":
-        return " This is HTML or XML: in Google Takeout, choose JSON as the format of My Activity."
+        return " This is XML."
     if content.is_database:
         names = ", ".join(sorted(content.tables)[:8]) or "none"
         return f" The tables here are: {names:.200}."

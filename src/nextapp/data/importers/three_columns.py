@@ -47,21 +47,26 @@ def read(content: Content) -> list[ImportedLaunch]:
         next(rows)
         for row in rows:
             if row:
-                _check_row(row, len(header), app_column, len(launches))
+                _check_row(row, len(header), len(launches))
                 user = ME if user_column is None else clean_name(row[user_column]) or ME
-                app = clean_name(row[app_column])
+                app = _app_name(row[app_column])
                 launches.append(ImportedLaunch(user, app, *moment(row[time_column])))
     except (ValueError, csv.Error) as error:
         raise UnreadableLog(f"{content.name}, line {rows.line_num}: {error!s:.200}") from None
     return launches
 
 
-def _check_row(row: list[str], n_columns: int, app_column: int, n_launches: int) -> None:
+def _check_row(row: list[str], n_columns: int, n_launches: int) -> None:
     if len(row) != n_columns:
         raise ValueError(f"expected {n_columns} fields, got {len(row)}")
-    if not clean_name(row[app_column]):
-        raise ValueError(
-            f"an app's name must have 1 to 255 printable characters, got {row[app_column]!r:.60}."
-        )
     if n_launches >= MOST_EVENTS:
         raise ValueError(f"more than {MOST_EVENTS:,} launches")
+
+
+def _app_name(text: str) -> str:
+    app = clean_name(text)
+    if not app:
+        raise ValueError(
+            f"an app's name must have 1 to 255 printable characters, got {text!r:.60}."
+        )
+    return app
