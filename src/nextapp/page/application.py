@@ -29,6 +29,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
 MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
+_EXAMPLE = 4  # the synthetic person whose log is the example
 _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -76,6 +77,7 @@ class Page:
             "/api/phone/play": self._phone_play,
             "/api/phone/report": self._phone_report,
             "/api/crowd": self._crowd_answer,
+            "/api/log/example": self._log_example,
             "/api/log/forget": self._log_forget,
         }
 
@@ -148,7 +150,8 @@ class Page:
         if source == "log":
             if self._log is None:
                 raise Refused("there is no log yet: drop one under Your log.")
-            person = person_of_log(self._log.name or "your log", self._log.launches)
+            log = self._log
+            person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
         elif isinstance(number, int) and 0 <= number < 1000:
             person = synthetic_person(number % 12)
         else:
@@ -242,6 +245,16 @@ class Page:
     def _current_log(self) -> dict[str, Any] | None:
         if self._log is not None and self._portrait is None:
             self._portrait = log_room.portrait(self._log)
+        return self._portrait
+
+    async def _log_example(self, _: dict[str, Any]) -> dict[str, Any]:
+        """The log of a synthetic person, for those who have no export at hand."""
+        return await self._in(self._reader, self._take_example)
+
+    def _take_example(self) -> Any:
+        person = synthetic_person(_EXAMPLE)
+        self._log = log_room.of_person(person.name, person.launches)
+        self._portrait = log_room.portrait(self._log)
         return self._portrait
 
     async def _log_forget(self, _: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class PersonLog:
     notes: tuple[str, ...]
     users: tuple[str, ...]
     launches: tuple[tuple[str, float], ...]
+    is_synthetic: bool = False
 
 
 def read_log(data: bytes, name: str, zone: str | None = None, user: str | None = None) -> PersonLog:
@@ -75,6 +76,11 @@ def from_import(found: Imported, name: str, user: str | None = None) -> PersonLo
     launches.sort(key=lambda each: each[1])  # local time goes back when summer time ends
     users = tuple(user for user, _ in counts.most_common(50))
     return PersonLog(name, found.format, found.notes, users, tuple(launches))
+
+
+def of_person(name: str, launches: Sequence[tuple[str, float]]) -> PersonLog:
+    """The log of a synthetic person."""
+    return PersonLog(name, "made up, not data of a person", (), (name,), tuple(launches), True)
 
 
 def portrait(log: PersonLog) -> dict[str, Any]:

@@ -101,7 +101,9 @@ def synthetic_person(number: int) -> Person:
     )
 
 
-def person_of_log(name: str, launches: Sequence[tuple[str, float]]) -> Person:
+def person_of_log(
+    name: str, launches: Sequence[tuple[str, float]], is_synthetic: bool = False
+) -> Person:
     """A person from a log: the first two thirds are learnt, the last third can be played."""
     counts: dict[str, int] = {}
     for app, _ in launches:
@@ -116,7 +118,7 @@ def person_of_log(name: str, launches: Sequence[tuple[str, float]]) -> Person:
         if app in rows:
             phone.observe(rows[app], when)
     broadcast = factorised.train([phone], len(apps), _TRAINING, 0, apps)
-    return Person(name, recent, n_learnt, apps, broadcast, False)
+    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic)
 
 
 @dataclass

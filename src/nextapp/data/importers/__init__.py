@@ -136,7 +136,7 @@ def import_content(
     if form is None:
         if _is_only_import(content):
             raise UnreadableLog(
-                f"{content.name}: not recognised. Looked for: {list_formats()}.{_hint(content)}"
+                f"{content.name}: not recognised.{_hint(content)} Looked for: {list_formats()}."
             )
         return None
     launches, notes = launches_of(form.read(content), where, left_out or usual_list())
