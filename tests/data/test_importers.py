@@ -466,6 +466,16 @@ def test_known_files_that_are_not_read_are_named_in_one_short_line(tmp_path, nam
         load(path)
 
 
+def test_times_of_three_columns_without_a_zone_are_in_the_zone_given():
+    rows = "timestamp,app_name\n2025-07-01 10:00:00,A\n2025-01-01T10:00:00Z,B\n1751356800,C\n"
+    found = read_any(Content(rows.encode(), "f"), zone=BERLIN)
+    assert [(each.app, each.clock, each.zone) for each in found.launches] == [
+        ("B", utc("2025-01-01 10:00"), 0),
+        ("A", utc("2025-07-01 08:00"), 7200),
+        ("C", utc("2025-07-01 08:00"), 7200),
+    ]
+
+
 def test_a_message_about_a_file_of_zeros_is_short(tmp_path):
     path = tmp_path / "zeros.bin"
     path.write_bytes(bytes(100_000))

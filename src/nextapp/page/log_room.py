@@ -63,7 +63,8 @@ def read_log(data: bytes, name: str, zone: str | None = None, user: str | None =
 def from_import(found: Imported, name: str, user: str | None = None) -> PersonLog:
     counts = Counter(launch.user for launch in found.launches)
     if user is not None and user not in counts:
-        raise UnreadableLog(f"there is no user {user!r:.60} in this file.")
+        known = ", ".join(name for name, _ in counts.most_common(12))
+        raise UnreadableLog(f"there is no user {user!r:.60} in this file; there are {known:.300}.")
     chosen = user if user is not None else counts.most_common(1)[0][0]
     launches: list[tuple[str, float]] = []
     for launch in found.launches:

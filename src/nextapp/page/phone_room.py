@@ -41,7 +41,7 @@ MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at t
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are left out, as on a real server
 PAUSE = 20.0  # assumed seconds between two taps
 _TRAINING = Training(dim=16, rounds=20, rate=0.01)
-_LEAST_PART = 0.02  # smallest part of a score that gets a bar
+_LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
 _LEARNT_DAYS = 14
 _DAY = 86_400.0
 

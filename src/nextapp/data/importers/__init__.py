@@ -157,7 +157,8 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
     if three_columns.recognise(content):
-        launches = sorted(three_columns.read(content), key=lambda each: (each.user, each.clock))
+        found_rows = three_columns.read(content, find_zone(zone))
+        launches = sorted(found_rows, key=lambda each: (each.user, each.clock))
         if not launches:
             raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
         return Imported(three_columns.NAME, launches, ())

@@ -7,6 +7,7 @@ is for phones and the page, and needs only the standard library.
 from __future__ import annotations
 
 import csv
+from datetime import tzinfo
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
@@ -34,8 +35,11 @@ def _separator(line: str) -> str:
     return max(",;\t", key=line.count)
 
 
-def read(content: Content) -> list[ImportedLaunch]:
-    """The launches in file order; a bad row raises `UnreadableLog` with its line number."""
+def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
+    """The launches in file order; a bad row raises `UnreadableLog` with its line number.
+
+    ``zone`` is that of times without one; None is this machine's.
+    """
     header = _header(content)
     app_column = header.index(next(name for name in _NAMES if name in header))
     time_column = header.index("timestamp")
@@ -50,7 +54,7 @@ def read(content: Content) -> list[ImportedLaunch]:
                 _check_row(row, len(header), len(launches))
                 user = ME if user_column is None else clean_name(row[user_column]) or ME
                 app = _app_name(row[app_column])
-                launches.append(ImportedLaunch(user, app, *moment(row[time_column])))
+                launches.append(ImportedLaunch(user, app, *moment(row[time_column], zone)))
     except (ValueError, csv.Error) as error:
         raise UnreadableLog(f"{content.name}, line {rows.line_num}: {error!s:.200}") from None
     return launches
