@@ -372,12 +372,12 @@ CONTRAST = """() => {
   const luminance = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
   const solid = (c) => c.startsWith("rgb(") ;
   const low = [];
-  for (const e of document.querySelectorAll("main h1, main h2, main p, main button, main .label, main .chance, nav a, .foot p")) {
+  for (const e of document.querySelectorAll("main h1, main h2, main p, main button, main .label, main .chance, nav a, .foot p, main svg text")) {
     if (!e.checkVisibility() || !e.textContent.trim()) continue;
     let at = e, back = null;
     while (at && !back) { const style = getComputedStyle(at); if (style.backgroundImage !== "none") break; if (solid(style.backgroundColor)) back = style.backgroundColor; at = at.parentElement; }
     if (!back) continue;
-    const [a, b] = [luminance(getComputedStyle(e).color), luminance(back)].sort((x, y) => y - x);
+    const [a, b] = [luminance(getComputedStyle(e)[e.namespaceURI.endsWith("svg") ? "fill" : "color"]), luminance(back)].sort((x, y) => y - x);
     if ((a + .05) / (b + .05) < 4.5) low.push(e.textContent.trim().slice(0, 40));
   }
   return low;

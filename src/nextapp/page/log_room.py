@@ -36,7 +36,7 @@ MODELS = {
     "mru": "the most recently used apps",
     "mfu": "the most frequently used apps",
     "sr-od": "the apps that most often followed the last app",
-    "seqmf": "the paper's SeqMF, trained on this phone only",
+    "seqmf": "the paper's model, trained on this phone only",
 }
 
 Report = Callable[[str], None]

@@ -98,9 +98,9 @@ function showSuggestions() {
   keepFocus($("suggestions"), () => $("suggestions").replaceChildren(...state.suggestions.map((each, place) =>
     h("li", {}, h("button", {
       type: "button", class: `app ${place === shown ? "is-shown" : ""}`, "data-key": `place-${place}`, "data-app": each.app, "data-share": each.share, "aria-keyshortcuts": `${place + 1}`,
-      "aria-label": `${each.label} ${percent(each.share)}`, title: `${each.app}: key ${place + 1}`,
+      title: `${each.app}: key ${place + 1}`,
       onclick: () => tap(each.app), onpointerenter: () => look(place), onfocus: () => look(place),
-    }, tile(each), h("span", { class: "label" }, each.label), h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
+    }, tile(each), h("span", { class: "label" }, each.label), " ", h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
 }
 
 function look(place) {
