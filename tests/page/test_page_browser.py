@@ -171,10 +171,33 @@ def test_the_crowd_s_sliders(visit):
         tab.focus("#epsilon")
         for _ in range(5):
             tab.keyboard.press("ArrowLeft")
-    until(tab, "document.getElementById('verdict').textContent.includes('does not help yet')")
+    until(tab, "document.querySelectorAll('#room-crowd .stale').length === 0")
+    assert "does not help yet" in tab.inner_text("#verdict")
     assert (tab.inner_text("#phones-value"), tab.inner_text("#epsilon-value")) == ("100", "0.25")
     assert "almost only noise" in tab.inner_text("#likeness")
     assert tab.locator("#truth .cell").count() == 144
+
+
+def test_dragging_a_slider_leaves_no_queue_of_requests(visit):
+    tab = visit("crowd")
+    tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
+    open_now, most = [], [0]
+
+    def began(request):
+        if request.url.endswith("/api/crowd"):
+            open_now.append(request)
+            most[0] = max(most[0], len(open_now))
+
+    tab.on("request", began)
+    tab.on("requestfinished", lambda request: request in open_now and open_now.remove(request))
+    until(tab, "document.querySelectorAll('#curve circle').length === 10")
+    tab.evaluate(
+        """() => { const slider = document.getElementById("epsilon");
+        for (const place of [4, 3, 2, 1, 0, 1, 2, 3]) { slider.value = place; slider.dispatchEvent(new Event("input")); } }"""
+    )
+    until(tab, "document.getElementById('verdict').textContent.includes('factor of 7.4')")  # e^2
+    until(tab, "document.querySelectorAll('#room-crowd .stale').length === 0")
+    assert most[0] == 1
 
 
 def test_a_cell_is_compared_in_both_maps(visit):

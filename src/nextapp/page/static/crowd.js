@@ -3,7 +3,8 @@ import { post } from "./api.js";
 import { draw, gainCurve, heatMap, intervals, scale } from "./charts.js";
 import { $, h, number, percent, speak } from "./dom.js";
 
-let about = null, current = null, abort = null, known = new Map();
+let about = null, current = null, wanted = null, running = false;
+const known = new Map();
 
 export function start(given) {
   if (about) return;
@@ -22,19 +23,29 @@ function label() {
   $("epsilon-value").textContent = `${epsilon}`; $("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
 }
 
-async function ask() {
-  abort?.abort();
-  abort = new AbortController();
-  const { signal } = abort, want = chosen();
-  document.querySelectorAll("#room-crowd .heat, #room-crowd .chart").forEach((each) => each.classList.add("stale"));
+// One request at a time, so that dragging a slider leaves no queue behind: the last position is asked for next.
+function ask() {
+  wanted = chosen();
+  fade();
+  if (!running) run();
+}
+function fade() { document.querySelectorAll("#room-crowd .heat, #room-crowd .chart").forEach((each) => each.classList.add("stale")); }
+
+async function run() {
+  running = true;
   try {
-    show(await answer(want, signal));
-    for (const phones of about.phones) { await answer({ ...want, phones }, signal); if (signal.aborted) return; curve(); }
-  } catch (error) { if (error.name !== "AbortError") $("verdict").textContent = error.message; }
+    while (wanted) {
+      const want = wanted;
+      wanted = null;
+      show(await answer(want));
+      for (const phones of about.phones) { if (wanted) break; await answer({ ...want, phones }); curve(); }
+      if (wanted) fade();
+    }
+  } catch (error) { $("verdict").textContent = error.message; } finally { running = false; }
 }
 
-async function answer(want, signal) {
-  if (!known.has(key(want))) known.set(key(want), await post("/api/crowd", want, signal));
+async function answer(want) {
+  if (!known.has(key(want))) known.set(key(want), await post("/api/crowd", want));
   return known.get(key(want));
 }
 
