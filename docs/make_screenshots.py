@@ -21,6 +21,7 @@ ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+WIDTH, HEIGHT = 1240, 1010
 PATIENCE = 600_000  # ms: the first run compiles
 
 
@@ -47,7 +48,7 @@ def main() -> None:
 
 
 def _opened(browser: Any, page: ServedPage, scheme: str) -> Tab:
-    context = browser.new_context(color_scheme=scheme, viewport={"width": 1240, "height": 1010})
+    context = browser.new_context(color_scheme=scheme, viewport={"width": WIDTH, "height": HEIGHT})
     tab: Tab = context.new_page()
     tab.set_default_timeout(PATIENCE)
     tab.goto(page.address)
@@ -63,7 +64,9 @@ def _take_phone(tab: Tab, file: Path) -> None:
         tab.wait_for_timeout(100)
     tab.click("#play")
     tab.wait_for_timeout(500)
+    tab.set_viewport_size({"width": WIDTH, "height": 1190})  # with the whole chart
     _take(tab, file)
+    tab.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 
 def _take_crowd(tab: Tab, file: Path) -> None:

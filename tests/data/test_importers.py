@@ -206,6 +206,19 @@ def test_days_and_months_are_told_apart_by_a_number_above_12_or_by_the_order():
     ]
 
 
+def test_dates_that_nothing_tells_apart_are_read_with_a_note():
+    def note(*days):
+        found = imported(aum([(f"App {i}", day, "10:00:00") for i, day in enumerate(days)]))
+        return [each for each in found.notes if "unclear" in each]
+
+    assert note("03/04/2024") == ["dates such as 3/4 are unclear and read as day/month"]
+    assert note("3/4/24") == ["dates such as 3/4 are unclear and read as month/day"]
+    assert note("4/4/24") == []  # the same day either way
+    assert note("3/4/2024", "25/3/2024") == []  # a number above 12 tells
+    assert note("2/5/2024", "1/5/2024", "12/4/2024") == []  # the order tells
+    assert note("2024-03-04") == note("03.04.2024") == []
+
+
 @pytest.mark.parametrize(
     "row", ["Bildschirm aus (gesperrt)", "Écran allumé (déverrouillé)", "Gerätestart", "画面オフ"]
 )
@@ -265,6 +278,17 @@ def test_activitywatch_on_a_desktop_and_several_devices():
         "events": [aw_event("2023-01-01T00:00:00Z", "u")]
     }
     assert imported(json.dumps(both)).users == ["android", "my-pc"]
+
+
+def test_activitywatch_buckets_of_other_importers_are_known_by_their_type():
+    events = [aw_event("2023-01-01T00:00:00Z", "Mail"), aw_event("2023-01-01T00:01:00Z", "unknown")]
+    data = json.loads(activitywatch(events, "aw-import-screentime_ipad", hostname="ipad"))
+    data["buckets"]["aw-import-screentime_ipad"]["type"] = "currentwindow"
+    found = imported(json.dumps(data))
+    assert [(each.user, each.app) for each in found.launches] == [("ipad", "Mail")]
+    data["buckets"]["aw-import-screentime_ipad"]["type"] = "web.tab.current"
+    with pytest.raises(UnreadableLog, match="no launch"):
+        imported(json.dumps(data))
 
 
 # --- Google Takeout
@@ -368,6 +392,26 @@ def test_knowledgec_counts_from_2001_and_knows_its_zone(tmp_path):
     assert found.users == ["me", "other-device"]
 
 
+def test_knowledgec_of_newer_systems_has_another_stream(tmp_path):
+    data = database(
+        tmp_path / "knowledgeC.db",
+        "CREATE TABLE ZSOURCE (Z_PK INTEGER PRIMARY KEY, ZDEVICEID TEXT)",
+        "CREATE TABLE ZOBJECT (Z_PK INTEGER PRIMARY KEY, ZSTREAMNAME TEXT, ZVALUESTRING TEXT,"
+        " ZSTARTDATE REAL, ZENDDATE REAL, ZSECONDSFROMGMT INTEGER, ZSOURCE INTEGER)",
+        "INSERT INTO ZSOURCE VALUES (2, 'phone')",
+        "INSERT INTO ZOBJECT (ZSTREAMNAME, ZVALUESTRING, ZSTARTDATE, ZENDDATE, ZSECONDSFROMGMT, ZSOURCE) VALUES"
+        " ('/app/inFocus', 'com.apple.Safari', 600000000, 600000001, 0, NULL),"
+        " ('/app/usage', 'com.apple.Safari', 600000000, 600000001, 0, NULL),"  # the same, again
+        " ('/app/usage', 'com.apple.Mail', 600000003, 600000004, 0, 2)",
+    )
+    found = imported(data)
+    assert [(each.user, each.app) for each in found.launches] == [
+        ("me", "com.apple.Safari"),
+        ("phone", "com.apple.Mail"),
+    ]
+    assert any("/app/usage was read" in note for note in found.notes)
+
+
 def test_a_database_that_is_none_of_these_names_its_tables(tmp_path):
     data = database(tmp_path / "x.db", "CREATE TABLE moz_places (id)")
     with pytest.raises(UnreadableLog, match=r"not recognised.*tables here are: moz_places"):
@@ -398,6 +442,46 @@ def test_a_file_that_is_nothing_gets_one_line_that_says_what_was_looked_for(tmp_
         load(path)
     assert list_formats() in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("1600000000000", b"<?xml version='1.0'?>\n<usagestats version=\"1\">", "Android backup"),
+        ("1600000000000", b"\x08\x80\xdd\xdb\x01\x12\x09", "Android backup"),
+        ("x.xml", b"ABX\x00\x10\x02", "binary XML file of Android"),
+        ("705", b"SEGB" + bytes(60), "Biome"),
+        ("705", bytes(52) + b"SEGB" + bytes(60), "Biome"),
+        ("MyActivity.html", b"\xef\xbb\xbf<!DOCTYPE html><html>", "choose JSON"),
+        ("empty.txt", b"\r\n", "empty"),
+    ],
+)
+def test_known_files_that_are_not_read_are_named_in_one_short_line(tmp_path, name, data, words):
+    with pytest.raises(UnreadableLog, match=words) as refused:
+        read_any(Content(data, name))
+    assert len(str(refused.value)) < 200
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(UnreadableLog, match=words):
+        load(path)
+
+
+def test_times_of_three_columns_without_a_zone_are_in_the_zone_given():
+    rows = "timestamp,app_name\n2025-07-01 10:00:00,A\n2025-01-01T10:00:00Z,B\n1751356800,C\n"
+    found = read_any(Content(rows.encode(), "f"), zone=BERLIN)
+    assert [(each.app, each.clock, each.zone) for each in found.launches] == [
+        ("B", utc("2025-01-01 10:00"), 0),
+        ("A", utc("2025-07-01 08:00"), 7200),
+        ("C", utc("2025-07-01 08:00"), 7200),
+    ]
+
+
+def test_a_message_about_a_file_of_zeros_is_short(tmp_path):
+    path = tmp_path / "zeros.bin"
+    path.write_bytes(bytes(100_000))
+    with pytest.raises(UnreadableLog) as refused:
+        load(path)
+    assert len(str(refused.value)) < 2_000
 
 
 def test_everything_that_takes_data_reads_them(tmp_path):

@@ -137,7 +137,7 @@ def test_a_day_is_played_beside_the_rivals(visit):
     tab.click("#play")
     label = tab.get_attribute("#rates svg", "aria-label")
     assert all(name in label for name in ("nextapp", "MRU", "SR-od", "SeqMF"))
-    assert tab.locator("#strip .beat").count() == 40
+    assert tab.locator("#strip .beat i, #strip .beat.miss").count() == 40
     tab.wait_for_timeout(500)
     still = tab.inner_text("#played")
     tab.wait_for_timeout(600)
@@ -171,23 +171,98 @@ def test_the_crowd_s_sliders(visit):
         tab.focus("#epsilon")
         for _ in range(5):
             tab.keyboard.press("ArrowLeft")
-    until(tab, "document.getElementById('verdict').textContent.includes('does not help yet')")
+    until(tab, "document.querySelectorAll('#room-crowd .stale').length === 0")
+    assert "does not help yet" in tab.inner_text("#verdict")
     assert (tab.inner_text("#phones-value"), tab.inner_text("#epsilon-value")) == ("100", "0.25")
     assert "almost only noise" in tab.inner_text("#likeness")
     assert tab.locator("#truth .cell").count() == 144
 
 
+def test_dragging_a_slider_leaves_no_queue_of_requests(visit):
+    tab = visit("crowd")
+    tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
+    open_now, most = [], [0]
+
+    def began(request):
+        if request.url.endswith("/api/crowd"):
+            open_now.append(request)
+            most[0] = max(most[0], len(open_now))
+
+    tab.on("request", began)
+    tab.on("requestfinished", lambda request: request in open_now and open_now.remove(request))
+    until(tab, "document.querySelectorAll('#curve circle').length === 10")
+    tab.evaluate(
+        """() => { const slider = document.getElementById("epsilon");
+        for (const place of [4, 3, 2, 1, 0, 1, 2, 3]) { slider.value = place; slider.dispatchEvent(new Event("input")); } }"""
+    )
+    until(tab, "document.getElementById('verdict').textContent.includes('factor of 7.4')")  # e^2
+    until(tab, "document.querySelectorAll('#room-crowd .stale').length === 0")
+    assert most[0] == 1
+
+
+def test_a_cell_is_compared_in_both_maps(visit):
+    tab = visit("crowd")
+    tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
+    assert "Point at a cell" in tab.inner_text("#picked")
+    tab.hover("#truth .cell >> nth=13")  # second row, second column
+    said = tab.inner_text("#picked")
+    assert said.startswith("After Browser, Browser: in truth ")
+    assert "estimated" in said
+    for box in ("truth", "estimate"):
+        assert tab.locator(f"#{box} g.on").count() == 1
+        assert tab.locator(f"#{box} text.on").all_text_contents() == ["Browser", "Browser"]
+    tab.mouse.move(2, 2)
+    assert tab.locator("#room-crowd .on").count() == 0
+
+
+def test_charts_are_drawn_at_the_size_they_are_shown(visit):
+    """Else their text would shrink on narrow screens."""
+    tab = visit("crowd", viewport={"width": 360, "height": 740})
+    tab.wait_for_selector("#curve svg", timeout=PATIENCE)
+    for width in (360, 900):
+        tab.set_viewport_size({"width": width, "height": 740})
+        tab.wait_for_timeout(200)
+        sizes = tab.eval_on_selector_all(
+            "#room-crowd .heat > svg, #room-crowd .chart > svg",
+            "all => all.map(e => [e.viewBox.baseVal.width, Math.round(e.getBoundingClientRect().width), e.parentElement.clientWidth])",
+        )
+        assert len(sizes) == 4
+        assert all(own == shown == box for own, shown, box in sizes)
+
+
+DROP = """([id, text]) => {
+    const data = new DataTransfer();
+    data.items.add(new File([text], "usagestats.txt", {type: "text/plain"}));
+    return document.getElementById(id).dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
+}"""
+
+
+def test_a_file_may_be_dropped_anywhere_and_never_replaces_the_page(visit):
+    tab = visit("phone")
+    wait_for_phone(tab)
+    assert tab.evaluate(DROP, ["apps", DUMPSYS]) is False  # the browser does not open it itself
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert tab.url.endswith("#log")
+    tab.click("#forget")
+
+
+def test_a_made_up_person_shows_the_room_without_a_file(visit):
+    tab = visit("log")
+    tab.click("#example")
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert "made up, not data of a person" in tab.inner_text("#portrait")
+    tab.click("#play-mine")
+    until(tab, "document.getElementById('person').textContent.includes('Synthetic person 5')")
+    assert "not a real person" in tab.inner_text("#person")
+    tab.click("nav a[data-room=log]")
+    tab.click("#forget")
+    tab.wait_for_selector("#example", state="visible")
+
+
 def test_a_dropped_file_is_read_and_shown_and_forgotten(visit):
     tab = visit("log")
     tab.fill("#zone", "Europe/Berlin")
-    tab.evaluate(
-        """text => {
-            const data = new DataTransfer();
-            data.items.add(new File([text], "usagestats.txt", {type: "text/plain"}));
-            document.getElementById("drop").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true, cancelable: true}));
-        }""",
-        DUMPSYS,
-    )
+    tab.evaluate(DROP, ["drop", DUMPSYS])
     tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
     words = tab.inner_text("#portrait")
     assert "dumpsys usagestats" in words
@@ -229,6 +304,7 @@ def test_a_bad_file_is_said_so(visit):
     assert "not recognised" in said
     assert "ActivityWatch" in said
     assert tab.get_attribute("#log-error", "role") == "alert"
+    assert tab.locator("#log-error li").count() == 7  # one for each format that was looked for
 
 
 def test_names_in_a_file_are_text_and_never_markup(visit):
@@ -276,6 +352,28 @@ def test_everything_works_by_keyboard(visit):
     assert "Suggestions:" in tab.text_content("#spoken")
 
 
+def test_nothing_moves_for_those_who_asked_for_less_motion(visit):
+    tab = visit(reduced_motion="reduce")
+    wait_for_phone(tab)
+    moving = "[...document.querySelectorAll('*')].filter(e => getComputedStyle(e).transitionDuration !== '0s' || getComputedStyle(e, '::before').animationName !== 'none' || getComputedStyle(e).animationName !== 'none').length"
+    assert tab.evaluate(moving) == 0
+
+
+def test_reasons_are_factors_of_the_library_s_parts(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    with tab.expect_response("**/api/phone/tap") as answer:
+        tab.click("#apps .app[data-app=Mail]")
+    parts = answer.value.json()["suggestions"][0]["parts"]
+    tab.wait_for_timeout(100)
+    shown = tab.locator("#why .parts .number").all_inner_texts()
+    signs = {True: "÷", False: "×"}
+    assert [text.split()[0] for text in shown] == [signs[each["part"] < 0] for each in parts]
+    assert [float(text.split()[1]) for text in shown] == pytest.approx(
+        [np.exp(abs(each["part"])) for each in parts], abs=0.5, rel=0.05
+    )
+
+
 @pytest.mark.parametrize("room", ["phone", "crowd", "log", "server"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_narrow_screen_and_can_be_read(visit, room, scheme):
@@ -297,12 +395,12 @@ CONTRAST = """() => {
   const luminance = (c) => { const [r, g, b] = c.match(/[\\d.]+/g).slice(0, 3).map(v => { v /= 255; return v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4; }); return .2126 * r + .7152 * g + .0722 * b; };
   const solid = (c) => c.startsWith("rgb(") ;
   const low = [];
-  for (const e of document.querySelectorAll("main h1, main h2, main p, main button, main .label, main .chance, nav a, .foot p")) {
+  for (const e of document.querySelectorAll("main h1, main h2, main p, main button, main .label, main .chance, nav a, .foot p, main svg text")) {
     if (!e.checkVisibility() || !e.textContent.trim()) continue;
     let at = e, back = null;
     while (at && !back) { const style = getComputedStyle(at); if (style.backgroundImage !== "none") break; if (solid(style.backgroundColor)) back = style.backgroundColor; at = at.parentElement; }
     if (!back) continue;
-    const [a, b] = [luminance(getComputedStyle(e).color), luminance(back)].sort((x, y) => y - x);
+    const [a, b] = [luminance(getComputedStyle(e)[e.namespaceURI.endsWith("svg") ? "fill" : "color"]), luminance(back)].sort((x, y) => y - x);
     if ((a + .05) / (b + .05) < 4.5) low.push(e.textContent.trim().slice(0, 40));
   }
   return low;

@@ -13,7 +13,7 @@ from pages import DUMPSYS
 
 from nextapp.page.catalogue import ICONS, NAMES, short_name
 from nextapp.page.crowd_room import CrowdRoom
-from nextapp.page.log_room import by_hour, portrait, read_log, session_sizes
+from nextapp.page.log_room import PersonLog, by_hour, portrait, read_log, session_sizes
 from nextapp.page.phone_room import MODELS, PhoneSession, person_of_log, synthetic_person
 from nextapp.predictor import Habits
 from nextapp.wire import Report
@@ -157,6 +157,18 @@ def test_most_recently_used_and_most_used_are_counted_as_by_hand():
     models = portrait(log)["measured"]["models"]
     for model, count in hits.items():
         assert models[model]["at_1"]["mean"] == pytest.approx(count / 27)
+
+
+def test_apps_that_are_not_among_the_measured_launches_cost_nothing():
+    """A file may name as many apps as it has rows; tables over all of them would fill memory."""
+    others = [(f"app {i}", 60.0 * i) for i in range(30_000)]
+    start = others[-1][1] + 3600
+    own = [(("Mail", "Maps", "Chat")[i % 3], start + 60.0 * i) for i in range(4_000)]
+    together = PersonLog("x", "y", (), ("me",), tuple(others + own))
+    alone = PersonLog("x", "y", (), ("me",), tuple(own))
+    found = portrait(together)
+    assert found["n_apps"] == 30_003
+    assert found["measured"] == portrait(alone)["measured"]
 
 
 def test_hours_and_sessions():

@@ -8,6 +8,8 @@ import random
 import pytest
 from pages import DUMPSYS, Visitor, served
 
+from nextapp.page.serving import open_page
+
 
 @pytest.fixture(scope="module")
 def visitor():
@@ -122,3 +124,8 @@ def test_an_uploaded_file_is_never_written(visitor, tmp_path, monkeypatch):
     visitor.post("/api/phone/report", id=phone["id"])
     for file in tmp_path.rglob("*"):  # the privacy budget of the phone, which names no app
         assert file.is_dir() or b"com.example" not in file.read_bytes()
+
+
+def test_a_port_that_is_taken_says_what_to_do(visitor):
+    with pytest.raises(ValueError, match="choose another by --port"), open_page(visitor.page.port):
+        pass

@@ -294,7 +294,7 @@ def _only_tsv(archive: tarfile.TarFile, path: Path) -> tarfile.TarInfo:
 
 
 def _list_names(names: Iterable[str]) -> str:
-    shown = [repr(name) for name in names]
+    shown = [f"{name!r:.60}" for name in names]
     more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
     return (", ".join(shown[:12]) or "nothing") + more
 

@@ -29,6 +29,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
 MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
+_EXAMPLE = 4  # the synthetic person whose log is the example
 _KINDS = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -44,7 +45,8 @@ class Refused(ValueError):
 
 
 class Page:
-    """The state of the page, and the two threads that compute for it."""
+    """The state of the page, and the threads that compute for it: one for the phones, one for the
+    crowd, one for logs, so that a large file does not hold up a phone."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class Page:
         self._server = server
         self._quick = ThreadPoolExecutor(1, "page-phone")
         self._slow = ThreadPoolExecutor(1, "page-crowd")
+        self._reader = ThreadPoolExecutor(1, "page-log")
         folder = files("nextapp.page").joinpath("static")
         self._files = {
             entry.name: entry.read_bytes()
@@ -74,6 +77,7 @@ class Page:
             "/api/phone/play": self._phone_play,
             "/api/phone/report": self._phone_report,
             "/api/crowd": self._crowd_answer,
+            "/api/log/example": self._log_example,
             "/api/log/forget": self._log_forget,
         }
 
@@ -83,6 +87,7 @@ class Page:
             await self._in(self._quick, self._close)
             self._quick.shutdown(cancel_futures=True)
             self._slow.shutdown(wait=False, cancel_futures=True)
+            self._reader.shutdown(wait=False, cancel_futures=True)
 
         return Starlette(
             routes=[
@@ -145,7 +150,8 @@ class Page:
         if source == "log":
             if self._log is None:
                 raise Refused("there is no log yet: drop one under Your log.")
-            person = person_of_log(self._log.name or "your log", self._log.launches)
+            log = self._log
+            person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
         elif isinstance(number, int) and 0 <= number < 1000:
             person = synthetic_person(number % 12)
         else:
@@ -220,7 +226,9 @@ class Page:
         name = request.query_params.get("name", "")[:200]
         zone, user = request.query_params.get("zone"), request.query_params.get("user")
         try:
-            return JSONResponse(await self._in(self._quick, self._take_log, data, name, zone, user))
+            return JSONResponse(
+                await self._in(self._reader, self._take_log, data, name, zone, user)
+            )
         except ValueError as error:
             return _refusal(error)
 
@@ -232,19 +240,32 @@ class Page:
 
     async def _log_shown(self, _: dict[str, Any]) -> dict[str, Any] | None:
         """The current log, or None."""
-        return await self._in(self._quick, self._current_log)
+        return await self._in(self._reader, self._current_log)
 
     def _current_log(self) -> dict[str, Any] | None:
         if self._log is not None and self._portrait is None:
             self._portrait = log_room.portrait(self._log)
         return self._portrait
 
+    async def _log_example(self, _: dict[str, Any]) -> dict[str, Any]:
+        """The log of a synthetic person, for those who have no export at hand."""
+        return await self._in(self._reader, self._take_example)
+
+    def _take_example(self) -> Any:
+        person = synthetic_person(_EXAMPLE)
+        self._log = log_room.of_person(person.name, person.launches)
+        self._portrait = log_room.portrait(self._log)
+        return self._portrait
+
     async def _log_forget(self, _: dict[str, Any]) -> dict[str, Any]:
-        await self._in(self._quick, self._forget_log)
+        await self._in(self._reader, self._forget_log)
+        await self._in(self._quick, self._close_phones_of_logs)
         return {}
 
     def _forget_log(self) -> None:
         self._log = self._portrait = None
+
+    def _close_phones_of_logs(self) -> None:
         for key in [key for key, each in self._phones.items() if not each.person.is_synthetic]:
             self._phones.pop(key).close()
 

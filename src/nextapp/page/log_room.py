@@ -36,7 +36,7 @@ MODELS = {
     "mru": "the most recently used apps",
     "mfu": "the most frequently used apps",
     "sr-od": "the apps that most often followed the last app",
-    "seqmf": "the paper's SeqMF, trained on this phone only",
+    "seqmf": "the paper's model, trained on this phone only",
 }
 
 Report = Callable[[str], None]
@@ -51,6 +51,7 @@ class PersonLog:
     notes: tuple[str, ...]
     users: tuple[str, ...]
     launches: tuple[tuple[str, float], ...]
+    is_synthetic: bool = False
 
 
 def read_log(data: bytes, name: str, zone: str | None = None, user: str | None = None) -> PersonLog:
@@ -62,7 +63,8 @@ def read_log(data: bytes, name: str, zone: str | None = None, user: str | None =
 def from_import(found: Imported, name: str, user: str | None = None) -> PersonLog:
     counts = Counter(launch.user for launch in found.launches)
     if user is not None and user not in counts:
-        raise UnreadableLog(f"there is no user {user!r:.60} in this file.")
+        known = ", ".join(name for name, _ in counts.most_common(12))
+        raise UnreadableLog(f"there is no user {user!r:.60} in this file; there are {known:.300}.")
     chosen = user if user is not None else counts.most_common(1)[0][0]
     launches: list[tuple[str, float]] = []
     for launch in found.launches:
@@ -77,11 +79,18 @@ def from_import(found: Imported, name: str, user: str | None = None) -> PersonLo
     return PersonLog(name, found.format, found.notes, users, tuple(launches))
 
 
+def of_person(name: str, launches: Sequence[tuple[str, float]]) -> PersonLog:
+    """The log of a synthetic person."""
+    return PersonLog(name, "made up, not data of a person", (), (name,), tuple(launches), True)
+
+
 def portrait(log: PersonLog) -> dict[str, Any]:
     """Everything that the page shows of a log."""
     apps = [app for app, _ in log.launches]
     seconds = np.array([when for _, when in log.launches])
-    names, codes = np.unique(np.array(apps, dtype=object).astype(str), return_inverse=True)
+    names = sorted(set(apps))
+    numbers = {name: number for number, name in enumerate(names)}
+    codes = np.fromiter((numbers[app] for app in apps), np.int64, len(apps))
     counts = np.bincount(codes)
     order = np.argsort(-counts, kind="stable")
     sizes = session_sizes(seconds)
@@ -96,8 +105,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         "last": _day(seconds[-1]),
         "n_days": len(np.unique(seconds // _DAY)),
         "apps": [
-            {**_app_entry(str(names[i])), "count": int(counts[i])}
-            for i in order[:SHOWN_APPS].tolist()
+            {**_app_entry(names[i]), "count": int(counts[i])} for i in order[:SHOWN_APPS].tolist()
         ],
         "hours": by_hour(seconds).tolist(),
         "flow": flow(codes, names, order[:SHOWN_FLOW]),
@@ -106,7 +114,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
             "median": float(np.median(sizes)),
             "sizes": np.bincount(np.minimum(sizes, 21), minlength=22)[1:].tolist(),
         },
-        "measured": measure(codes, seconds, [str(name) for name in names]),
+        "measured": measure(codes, seconds, names),
     }
 
 
@@ -131,14 +139,14 @@ def session_sizes(seconds: Floats) -> Any:
     return np.diff(np.append(starts, len(seconds)))
 
 
-def flow(codes: Any, names: Any, shown: Any) -> dict[str, Any]:
+def flow(codes: Any, names: Sequence[str], shown: Any) -> dict[str, Any]:
     """Counts of transitions between the most used apps, without repeats."""
     place = {int(code): number for number, code in enumerate(shown.tolist())}
     counts = np.zeros((len(place), len(place)), np.int64)
     for last, following in zip(codes[:-1].tolist(), codes[1:].tolist(), strict=True):
         if last in place and following in place and last != following:
             counts[place[last], place[following]] += 1
-    return {"apps": [_app_entry(str(names[i])) for i in shown.tolist()], "counts": counts.tolist()}
+    return {"apps": [_app_entry(names[i]) for i in shown.tolist()], "counts": counts.tolist()}
 
 
 def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any] | None:
@@ -150,6 +158,8 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     codes, seconds = codes[first:], seconds[first:]
     if len(codes) < LEAST_LAUNCHES:
         return None
+    used, codes = np.unique(codes, return_inverse=True)  # a file may name a million other apps
+    names = [names[code] for code in used.tolist()]
     n_learnt = len(codes) // 2
     hits, places, chances = _hits_of_all(codes, seconds, len(names), n_learnt)
     days = (seconds[n_learnt:] // _DAY).astype(np.int64)

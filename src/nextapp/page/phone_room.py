@@ -41,7 +41,7 @@ MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at t
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are left out, as on a real server
 PAUSE = 20.0  # assumed seconds between two taps
 _TRAINING = Training(dim=16, rounds=20, rate=0.01)
-_LEAST_PART = 0.02  # smallest part of a score that gets a bar
+_LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
 _LEARNT_DAYS = 14
 _DAY = 86_400.0
 
@@ -101,7 +101,9 @@ def synthetic_person(number: int) -> Person:
     )
 
 
-def person_of_log(name: str, launches: Sequence[tuple[str, float]]) -> Person:
+def person_of_log(
+    name: str, launches: Sequence[tuple[str, float]], is_synthetic: bool = False
+) -> Person:
     """A person from a log: the first two thirds are learnt, the last third can be played."""
     counts: dict[str, int] = {}
     for app, _ in launches:
@@ -116,7 +118,7 @@ def person_of_log(name: str, launches: Sequence[tuple[str, float]]) -> Person:
         if app in rows:
             phone.observe(rows[app], when)
     broadcast = factorised.train([phone], len(apps), _TRAINING, 0, apps)
-    return Person(name, recent, n_learnt, apps, broadcast, False)
+    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic)
 
 
 @dataclass

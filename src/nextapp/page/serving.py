@@ -36,6 +36,7 @@ class ServedPage:
         config = uvicorn.Config(
             self.guard,
             log_level="warning",
+            ws="none",
             access_log=False,
             server_header=False,
             limit_concurrency=64,
@@ -65,7 +66,13 @@ def open_page(port: int = 0, page: Page | None = None) -> Iterator[ServedPage]:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((HOST, port))
+        try:
+            listening.bind((HOST, port))
+        except OSError as error:
+            raise ValueError(
+                f"port {port} of {HOST} cannot be used ({error.strerror}): choose another by "
+                f"--port; 0 takes a free one."
+            ) from None
         listening.listen(64)  # a browser that connects before the server is ready waits
         yield ServedPage(listening, page or Page())
     finally:

@@ -37,7 +37,7 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
         "place": f"place {seen['place'] + 1:.0f} in the list by last use",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
         "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
-        "lesson": "what was predicted wrongly after these apps before",
+        "lesson": "a correction learnt from wrong guesses after these apps",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",
         "taste": "the shared model's score",
@@ -46,11 +46,17 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
 
 def _describe_after(seen: dict[str, float], last: str) -> str:
     """How often the app came after the last one, and after the longest matching sequence."""
-    text = f"came {seen['after-1']:.1f} times after {last}"
+    text = f"came {_times(seen['after-1'])} after {last}"
     for length, number in ((6, "six"), (3, "three"), (2, "two")):
         if seen[f"after-{length}"] >= _LEAST_COUNT:
-            return f"{text}, {seen[f'after-{length}']:.1f} times after the last {number} apps"
+            return f"{text}, {_times(seen[f'after-{length}'])} after the last {number} apps"
     return text
+
+
+def _times(count: float) -> str:
+    """A count in words; old launches count for less, so it is not a whole number."""
+    whole = round(count)
+    return {0: "hardly ever", 1: "about once", 2: "about twice"}.get(whole, f"about {whole} times")
 
 
 def _span(seconds: float) -> str:

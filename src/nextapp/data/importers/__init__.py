@@ -136,7 +136,7 @@ def import_content(
     if form is None:
         if _is_only_import(content):
             raise UnreadableLog(
-                f"{content.name}: not recognised. Looked for: {list_formats()}.{_hint(content)}"
+                f"{content.name}: not recognised.{_hint(content)} Looked for: {list_formats()}."
             )
         return None
     launches, notes = launches_of(form.read(content), where, left_out or usual_list())
@@ -154,8 +154,11 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     A gzip file is unpacked first.
     """
     content = content.unzip()
+    if not content.data.strip():
+        raise UnreadableLog(f"{content.name}: the file is empty.")
     if three_columns.recognise(content):
-        launches = sorted(three_columns.read(content), key=lambda each: (each.user, each.clock))
+        found_rows = three_columns.read(content, find_zone(zone))
+        launches = sorted(found_rows, key=lambda each: (each.user, each.clock))
         if not launches:
             raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
         return Imported(three_columns.NAME, launches, ())
@@ -191,7 +194,7 @@ def _hint(content: Content) -> str:
     if content.data.startswith(b"PK\x03\x04"):
         return " This is a ZIP archive: unpack it and give the file in it."
     if content.first_letter == "<":
-        return " This is HTML or XML: in Google Takeout, choose JSON as the format of My Activity."
+        return " This is XML."
     if content.is_database:
         names = ", ".join(sorted(content.tables)[:8]) or "none"
         return f" The tables here are: {names:.200}."

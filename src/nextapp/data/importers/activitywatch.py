@@ -22,14 +22,15 @@ def recognise(content: Content) -> bool:
 def read(content: Content) -> Found:
     """App changes; each device is a user, named after its host.
 
-    Only the buckets of the Android and window watchers have apps; others (browser tabs, editors,
-    away from keyboard) are skipped. Events with a duration of 0 are launches too.
+    Only buckets of the type currentwindow, and those of the Android and window watchers, have apps;
+    others (browser tabs, editors, away from keyboard) are skipped. Events with a
+    duration of 0 are launches too.
     """
     events: list[Event] = []
     n_bad = 0
     passed = []
     for name, bucket in content.json["buckets"].items():
-        if not isinstance(bucket, dict) or not _APPS.match(name):
+        if not isinstance(bucket, dict) or not _has_apps(name, bucket):
             passed.append(name)
             continue
         user = _device(name, bucket)
@@ -42,6 +43,10 @@ def read(content: Content) -> Found:
                 events.append(read_event)
     notes = (f"buckets without apps, skipped: {len(passed):,}",) if passed else ()
     return Found(events, changes_only=True, n_bad=n_bad, notes=notes)
+
+
+def _has_apps(name: str, bucket: dict[str, Any]) -> bool:
+    return bucket.get("type") == "currentwindow" or _APPS.match(name) is not None
 
 
 def _device(name: str, bucket: dict[str, Any]) -> str:

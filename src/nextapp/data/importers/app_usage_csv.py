@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from nextapp.data.importers.content import MOST_EVENTS, Content
 from nextapp.data.importers.events import Event, Found
-from nextapp.data.importers.local_time import dates_and_clocks
+from nextapp.data.importers.local_time import dates_and_clocks, unclear_dates
 
 NAME = "App Usage export (AUM CSV)"
 LOOKED_FOR = "a CSV with App name, Date, Time, Duration (App Usage)"
@@ -79,4 +79,5 @@ def read(content: Content) -> Found:
         clocks.append(row[2])
     moments = dates_and_clocks(dates, clocks)
     events = [Event(name, moment) for name, moment in zip(names, moments, strict=True)]
-    return Found(events, changes_only=False, n_bad=n_bad)
+    unclear = unclear_dates(dates)
+    return Found(events, changes_only=False, n_bad=n_bad, notes=(unclear,) if unclear else ())

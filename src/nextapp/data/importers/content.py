@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 import sqlite3
 import time
 import zlib
@@ -28,6 +29,9 @@ _ENCODINGS = ((codecs.BOM_UTF8, "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xf
 
 
 _AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
+_DUMPSYS_INSTEAD = "it is not read; use adb shell dumpsys usagestats > usagestats.txt instead"
+_MAC_INSTEAD = "it is not read; a Mac's knowledgeC.db, if you have one, can be read"
+_BIOME = "an iOS or macOS Biome file (SEGB)"
 _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an Excel file", _AS_CSV),
     (b"%PDF-", "a PDF file", "export the launches as CSV instead"),
@@ -42,6 +46,8 @@ _FOREIGN: tuple[tuple[bytes, str, str], ...] = (
     (b"ARROW1", "an Arrow or Feather file", "save it as Parquet or CSV"),
     (b"\x89HDF\r\n", "an HDF5 file", "save it as Parquet or CSV"),
     (b"\x80\x04\x95", "a Python pickle", "save it as Parquet or CSV"),
+    (b"SEGB", _BIOME, _MAC_INSTEAD),
+    (b"ABX\x00", "a binary XML file of Android", _DUMPSYS_INSTEAD),
 )
 _ZIP = b"PK\x03\x04"
 _IN_ZIP: tuple[tuple[bytes, str, str], ...] = (
@@ -55,8 +61,36 @@ class UnreadableLog(ValueError):
     """The file cannot be read as a launch log."""
 
 
+_MARKUP: tuple[tuple[re.Pattern[bytes], str, str], ...] = (
+    (
+        re.compile(rb"<usagestats\b"),
+        "a usage statistics file of an Android backup (XML)",
+        _DUMPSYS_INSTEAD,
+    ),
+    (
+        re.compile(rb"<!doctype html|<html\b", re.IGNORECASE),
+        "an HTML page",
+        "it is not read; if it is from Google Takeout, export My Activity again and choose JSON as "
+        "its format",
+    ),
+)
+_STATISTICS_FILE = re.compile(r"(?:.*[\\/])?1[0-9]{12}")  # named after its time, in milliseconds
+
+
 def check_not_foreign(head: bytes, name: str) -> None:
     """Raise `UnreadableLog` where the first bytes are of a kind of file that is never a log."""
+    start = head[:4096]
+    if start.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
+        for pattern, what, remedy in _MARKUP:
+            if pattern.search(start):
+                raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
+    if head[52:56] == b"SEGB":
+        raise UnreadableLog(f"{name}: this is {_BIOME}: {_MAC_INSTEAD}.")
+    if _STATISTICS_FILE.fullmatch(name) and re.search(rb"[\x00-\x08\x0e-\x1f]", start):
+        raise UnreadableLog(
+            f"{name}: this looks like a usage statistics file of an Android backup (protobuf): "
+            f"{_DUMPSYS_INSTEAD}."
+        )
     kinds = _IN_ZIP if head.startswith(_ZIP) else _FOREIGN
     for mark, what, remedy in kinds:
         if mark in head[: 1 << 16] if kinds is _IN_ZIP else head.startswith(mark):

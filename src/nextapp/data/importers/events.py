@@ -105,6 +105,8 @@ def clean_name(name: object) -> str:
     """A name as phones store it: printable, one line, at most 255 characters."""
     if not isinstance(name, str):
         return ""
+    if len(name) <= _LONGEST_NAME and name.isprintable():  # nearly always
+        return " ".join(name.split())
     letters = (letter if letter.isprintable() else " " for letter in name[: 4 * _LONGEST_NAME])
     return " ".join("".join(letters).split())[:_LONGEST_NAME].strip()
 

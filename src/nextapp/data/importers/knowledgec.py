@@ -11,6 +11,7 @@ NAME = "knowledgeC database (iOS, macOS)"
 LOOKED_FOR = "an SQLite database with the table ZOBJECT (knowledgeC.db)"
 
 _COLUMNS = {"ZSTREAMNAME", "ZVALUESTRING", "ZSTARTDATE"}
+_FOCUS, _USAGE = "/app/inFocus", "/app/usage"
 _MAC_EPOCH = 978_307_200  # 2001-01-01 in seconds since 1970
 
 
@@ -21,7 +22,8 @@ def recognise(content: Content) -> bool:
 def read(content: Content) -> Found:
     """Rows of the stream /app/inFocus; times are seconds since 2001-01-01 UTC.
 
-    Each other device whose rows were synced by iCloud is a separate user.
+    Each other device whose rows were synced by iCloud is a separate user. Newer systems write
+    /app/usage only; it is read for devices without /app/inFocus.
     """
     tables = content.tables
     zone = "ZSECONDSFROMGMT" if "ZSECONDSFROMGMT" in tables["ZOBJECT"] else "NULL"
@@ -31,19 +33,22 @@ def read(content: Content) -> Found:
     device = "ZSOURCE.ZDEVICEID" if has_devices else "NULL"
     join = "LEFT JOIN ZSOURCE ON ZOBJECT.ZSOURCE = ZSOURCE.Z_PK" if has_devices else ""
     rows = content.query(
-        f"SELECT ZVALUESTRING, ZSTARTDATE, {zone}, {device} FROM ZOBJECT {join}"
-        " WHERE ZSTREAMNAME = '/app/inFocus'"
+        f"SELECT ZSTREAMNAME, ZVALUESTRING, ZSTARTDATE, {zone}, {device} FROM ZOBJECT {join}"
+        f" WHERE ZSTREAMNAME IN ('{_FOCUS}', '{_USAGE}')"
     )
-    events = [
-        Event(
+    streams: dict[str, list[Event]] = {_FOCUS: [], _USAGE: []}
+    for stream, bundle, start, offset, other in rows:
+        event = Event(
             bundle,
             start + _MAC_EPOCH if _is_number(start) else None,
             int(offset) if _is_number(offset) else None,
             other if isinstance(other, str) and other else ME,
         )
-        for bundle, start, offset, other in rows
-    ]
-    return Found(events, changes_only=False)
+        streams[stream].append(event)
+    in_focus = {event.user for event in streams[_FOCUS]}
+    usage = [event for event in streams[_USAGE] if event.user not in in_focus]
+    notes = (f"no rows of {_FOCUS} for a device, so {_USAGE} was read",) if usage else ()
+    return Found([*streams[_FOCUS], *usage], changes_only=False, notes=notes)
 
 
 def _is_number(value: object) -> bool:

@@ -77,8 +77,26 @@ def dates_and_clocks(dates: Sequence[str], clocks: Sequence[str]) -> list[dateti
     ]
 
 
+def unclear_dates(dates: Sequence[str]) -> str | None:
+    """A note if nothing in the file tells D/M/Y from M/D/Y; None if it is clear."""
+    parts = [p for p in map(_date_parts, dates) if p is not None and p.mark == "/"]
+    parts = [p for p in parts if p.first <= 31 and p.first != p.second]
+    if not parts or _month_first_evidence(parts) is not None:
+        return None
+    read_as = "month/day" if _is_month_first(parts) else "day/month"
+    return f"dates such as {parts[0].first}/{parts[0].second} are unclear and read as {read_as}"
+
+
 def _is_month_first(dates: Sequence[_Parts]) -> bool:
     dates = [date for date in dates if date.first <= 31]
+    evidence = _month_first_evidence(dates)
+    if evidence is not None:
+        return evidence
+    return not all(date.padded and date.third > 99 for date in dates)
+
+
+def _month_first_evidence(dates: Sequence[_Parts]) -> bool | None:
+    """Whether months come first, by a number above 12 or the order; None if neither tells."""
     days_first = sum(date.first > 12 for date in dates)
     days_second = sum(date.second > 12 for date in dates)
     if days_first != days_second:
@@ -89,7 +107,7 @@ def _is_month_first(dates: Sequence[_Parts]) -> bool:
     ]
     if disorder[0] != disorder[1]:
         return disorder[0] < disorder[1]
-    return not all(date.padded and date.third > 99 for date in dates)
+    return None
 
 
 def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:

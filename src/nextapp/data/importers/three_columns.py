@@ -7,6 +7,7 @@ is for phones and the page, and needs only the standard library.
 from __future__ import annotations
 
 import csv
+from datetime import tzinfo
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
@@ -34,8 +35,11 @@ def _separator(line: str) -> str:
     return max(",;\t", key=line.count)
 
 
-def read(content: Content) -> list[ImportedLaunch]:
-    """The launches in file order; a bad row raises `UnreadableLog` with its line number."""
+def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
+    """The launches in file order; a bad row raises `UnreadableLog` with its line number.
+
+    ``zone`` is that of times without one; None is this machine's.
+    """
     header = _header(content)
     app_column = header.index(next(name for name in _NAMES if name in header))
     time_column = header.index("timestamp")
@@ -47,21 +51,26 @@ def read(content: Content) -> list[ImportedLaunch]:
         next(rows)
         for row in rows:
             if row:
-                _check_row(row, len(header), app_column, len(launches))
+                _check_row(row, len(header), len(launches))
                 user = ME if user_column is None else clean_name(row[user_column]) or ME
-                app = clean_name(row[app_column])
-                launches.append(ImportedLaunch(user, app, *moment(row[time_column])))
+                app = _app_name(row[app_column])
+                launches.append(ImportedLaunch(user, app, *moment(row[time_column], zone)))
     except (ValueError, csv.Error) as error:
         raise UnreadableLog(f"{content.name}, line {rows.line_num}: {error!s:.200}") from None
     return launches
 
 
-def _check_row(row: list[str], n_columns: int, app_column: int, n_launches: int) -> None:
+def _check_row(row: list[str], n_columns: int, n_launches: int) -> None:
     if len(row) != n_columns:
         raise ValueError(f"expected {n_columns} fields, got {len(row)}")
-    if not clean_name(row[app_column]):
-        raise ValueError(
-            f"an app's name must have 1 to 255 printable characters, got {row[app_column]!r:.60}."
-        )
     if n_launches >= MOST_EVENTS:
         raise ValueError(f"more than {MOST_EVENTS:,} launches")
+
+
+def _app_name(text: str) -> str:
+    app = clean_name(text)
+    if not app:
+        raise ValueError(
+            f"an app's name must have 1 to 255 printable characters, got {text!r:.60}."
+        )
+    return app

@@ -1,6 +1,6 @@
 // Requests to the program that serves this page; there are no others.
-export async function post(path, body = {}, signal) {
-  return answered(await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal }));
+export async function post(path, body = {}) {
+  return answered(await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) }));
 }
 export async function get(path) { return answered(await fetch(path)); }
 export async function upload(path, file) { return answered(await fetch(path, { method: "POST", body: file })); }

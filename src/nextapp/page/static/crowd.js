@@ -1,9 +1,10 @@
 // The crowd: two sliders, truth and estimate side by side, gain of a new phone.
 import { post } from "./api.js";
-import { gainCurve, heatMap, intervals } from "./charts.js";
+import { draw, gainCurve, heatMap, intervals, scale } from "./charts.js";
 import { $, h, number, percent, speak } from "./dom.js";
 
-let about = null, current = null, abort = null, known = new Map();
+let about = null, current = null, wanted = null, running = false;
+const known = new Map();
 
 export function start(given) {
   if (about) return;
@@ -22,19 +23,29 @@ function label() {
   $("epsilon-value").textContent = `${epsilon}`; $("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
 }
 
-async function ask() {
-  abort?.abort();
-  abort = new AbortController();
-  const { signal } = abort, want = chosen();
-  document.querySelectorAll("#room-crowd .heat, #room-crowd .chart").forEach((each) => each.classList.add("stale"));
+// One request at a time, so that dragging a slider leaves no queue behind: the last position is asked for next.
+function ask() {
+  wanted = chosen();
+  fade();
+  if (!running) run();
+}
+function fade() { document.querySelectorAll("#room-crowd .heat, #room-crowd .chart").forEach((each) => each.classList.add("stale")); }
+
+async function run() {
+  running = true;
   try {
-    show(await answer(want, signal));
-    for (const phones of about.phones) { await answer({ ...want, phones }, signal); if (signal.aborted) return; curve(); }
-  } catch (error) { if (error.name !== "AbortError") $("verdict").textContent = error.message; }
+    while (wanted) {
+      const want = wanted;
+      wanted = null;
+      show(await answer(want));
+      for (const phones of about.phones) { if (wanted) break; await answer({ ...want, phones }); curve(); }
+      if (wanted) fade();
+    }
+  } catch (error) { $("verdict").textContent = error.message; } finally { running = false; }
 }
 
-async function answer(want, signal) {
-  if (!known.has(key(want))) known.set(key(want), await post("/api/crowd", want, signal));
+async function answer(want) {
+  if (!known.has(key(want))) known.set(key(want), await post("/api/crowd", want));
   return known.get(key(want));
 }
 
@@ -42,27 +53,36 @@ function show(found) {
   current = found;
   document.querySelectorAll("#room-crowd .stale").forEach((each) => each.classList.remove("stale"));
   const most = Math.max(...found.truth.flat());
-  $("truth").replaceChildren(heatMap(found.apps, found.truth, most, "Which app follows which: the truth"));
-  $("estimate").replaceChildren(heatMap(found.apps, found.estimate, most, "Which app follows which: the server’s estimate"));
+  const map = (box, rows, title) => draw($(box), heatMap(found.apps, rows, most, title, pick));
+  map("truth", found.truth, "Which app follows which: the truth");
+  map("estimate", found.estimate, "Which app follows which: the server’s estimate");
+  $("scales").replaceChildren(scale("never", `${percent(most)} of the time`));
+  pick();
   $("likeness").textContent = found.likeness > 0.3 ? `correlation with the truth: ${percent(found.likeness)}` : "almost only noise";
   const [first, last] = found.launches;
   $("newphones").textContent = `How often the launched app is among five suggestions, for launches ${first} to ${last} of ${found.n_new} new phones.`;
   const all = [found.without, found.private, found.open], least = Math.floor(20 * Math.min(...all.map((each) => each.low))) / 20, top = Math.ceil(20 * Math.max(...all.map((each) => each.high))) / 20;
-  $("newrates").replaceChildren(intervals([
-    { name: "Alone", ...found.without, fill: "fill-muted", stroke: "stroke-muted" },
-    { name: `With this crowd`, ...found.private },
-    { name: "Without privacy", ...found.open, fill: "fill-muted", stroke: "stroke-muted" }], { least, most: top, digits: 1, title: "Hit rate of new phones", ticks: 4, row: 58 }));
+  draw($("newrates"), intervals([
+    { name: "Alone", meaning: "from its own launches only", ...found.without, fill: "fill-muted", stroke: "stroke-muted" },
+    { name: "With this crowd", meaning: "from the reports above", ...found.private },
+    { name: "Without privacy", meaning: "if all phones told the truth", ...found.open, fill: "fill-muted", stroke: "stroke-muted" }], { least, most: top, digits: 1, title: "Hit rate of new phones", ticks: 4, row: 64 }));
   verdict(found); curve();
 }
 
+// A cell of one map lights up in both, and is read out below them.
+function pick(i, j) {
+  for (const box of ["truth", "estimate"]) $(box).firstElementChild?.light?.(i, j);
+  $("picked").textContent = i === undefined ? "Point at a cell, or tap it, to compare it in both maps." : `After ${current.apps[i]}, ${current.apps[j]}: in truth ${percent(current.truth[i][j], 1)}, estimated ${percent(current.estimate[i][j], 1)}.`;
+}
+
 function verdict(found) {
-  const odds = Math.exp(found.epsilon), gain = found.gain, open = found.open_gain.mean, kept = Math.max(0, gain.mean / open);
+  const odds = Math.exp(found.epsilon), sure = odds / (1 + odds), gain = found.gain, open = found.open_gain.mean, kept = Math.max(0, gain.mean / open);
   const says = gain.low > 0
     ? [h("b", {}, `The crowd helps. `), `A new phone gains ${(100 * gain.mean).toFixed(1)} points in hit rate, ${percent(Math.min(1, kept))} of what it would gain without privacy. `]
     : found.likeness <= 0.3
     ? [h("b", {}, `The crowd does not help yet. `), `The reports are almost only noise, so a new phone starts as if it were alone. More phones or a larger ε would help. `]
     : [h("b", {}, `The crowd does not help yet. `), `The gain of a new phone is not significantly different from zero: ${gain.mean < 0 ? "−" : "+"}${Math.abs(100 * gain.mean).toFixed(1)} points, from ${(100 * gain.low).toFixed(1)} to ${(100 * gain.high).toFixed(1)}. More phones or a larger ε would help. `];
-  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}.`);
+  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)} at most.`);
   speak($("verdict").textContent);
 }
 
@@ -70,5 +90,5 @@ function curve() {
   if (!current || current.epsilon !== chosen().epsilon) return;
   const points = about.phones.map((phones) => known.get(key({ phones, epsilon: current.epsilon }))).filter(Boolean).map((each) => ({ phones: each.phones, ...each.gain }));
   $("curve").classList.remove("stale");
-  $("curve").replaceChildren(gainCurve(points, current.phones, current.open_gain.mean, about.phones));
+  draw($("curve"), gainCurve(points, current.phones, current.open_gain.mean, about.phones));
 }

@@ -1,6 +1,6 @@
 // Your own log: drop a file, look at it, forget it.
 import { get, post, upload } from "./api.js";
-import { bars, choices as choiceBars, columns, flow, intervals, week } from "./charts.js";
+import { bars, choices as choiceBars, columns, draw, flow, intervals, scale, week } from "./charts.js";
 import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 import { logIsThere, playLog } from "./phone.js";
 
@@ -12,12 +12,26 @@ export async function start(about) {
   begun = true;
   most = about.most_bytes;
   $("zone").placeholder = Intl.DateTimeFormat().resolvedOptions().timeZone || "this machine’s";
+  $("zones").replaceChildren(...(Intl.supportedValuesOf?.("timeZone") ?? []).map((zone) => h("option", { value: zone })));
   $("file").addEventListener("change", () => { take($("file").files[0]); $("file").value = ""; });
-  const drop = $("drop");
-  for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.add("over"); });
-  for (const name of ["dragleave", "drop"]) drop.addEventListener(name, (event) => { event.preventDefault(); drop.classList.remove("over"); });
-  drop.addEventListener("drop", (event) => take(event.dataTransfer.files[0]));
+  $("example").addEventListener("click", () => busy(async () => { held = null; show(await post("/api/log/example")); }));
   if (about.has_log) await busy(async () => show(await get("/api/log")));
+}
+
+// A file may be dropped anywhere: without this, a browser would leave the page and open the file.
+export function takeDrops(about) {
+  const holdsFile = (event) => event.dataTransfer?.types.includes("Files");
+  for (const name of ["dragenter", "dragover"]) document.addEventListener(name, (event) => { if (holdsFile(event)) { event.preventDefault(); $("drop").classList.add("over"); } });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) $("drop").classList.remove("over"); });
+  document.addEventListener("drop", async (event) => {
+    if (!holdsFile(event)) return;
+    event.preventDefault();
+    $("drop").classList.remove("over");
+    const file = event.dataTransfer.files[0];
+    location.hash = "log";
+    await start({ ...about, has_log: false });
+    take(file);
+  });
 }
 
 async function take(file, user = null) {
@@ -34,18 +48,25 @@ async function take(file, user = null) {
 }
 
 async function busy(work) {
-  $("log-error").hidden = true; $("log-busy").hidden = false;
-  try { await work(); } catch (error) { fail(error); } finally { $("log-busy").hidden = true; }
+  $("log-error").hidden = true; $("log-busy").hidden = false; $("example").disabled = true;
+  try { await work(); } catch (error) { fail(error); } finally { $("log-busy").hidden = true; $("example").disabled = false; }
 }
-function fail(error) { $("log-error").textContent = error.message; $("log-error").hidden = false; }
+function fail(error) {
+  const [what, formats] = error.message.split(" Looked for: ");
+  $("log-error").replaceChildren(h("p", {}, formats ? `${what} Looked for:` : what), ...(formats ? [h("ul", { class: "notes" }, ...formats.split("; ").map((each) => h("li", {}, each)))] : []));
+  $("log-error").hidden = false;
+}
 
 async function forget() {
   await post("/api/log/forget");
   held = null; logIsThere(false);
   $("portrait").replaceChildren(); $("portrait").hidden = true;
+  $("room-log").classList.remove("has-log");
   speak("The log is forgotten.");
 }
 
+// A chart in a box of its own, drawn once the box has a width.
+function chart(make) { const box = h("div", { class: "chart" }); draw(box, make); return box; }
 const fact = (value, words) => h("div", { class: "fact" }, h("b", {}, value), h("span", {}, words));
 
 function show(found) {
@@ -62,13 +83,14 @@ function show(found) {
         h("button", { type: "button", id: "forget", onclick: forget }, icon("trash-2"), h("span", {}, "Forget it")),
         found.users.length > 1 && held ? people(found.users) : null)),
     ...(measured ? measuredCards(measured) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
-    h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("div", { class: "chart" }, bars(found.apps, "Most used apps"))),
-    h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), h("p", { class: "quiet-text" }, "The app before on the left, the app after on the right."), h("div", { class: "chart" }, flow(found.flow.apps, found.flow.counts))),
-    h("article", { class: "card w7" }, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, "Launches by weekday and hour, local time."), h("div", { class: "chart" }, week(found.hours))),
-    h("article", { class: "card w5" }, h("h2", {}, "Sessions"), h("p", { class: "quiet-text" }, "Launches per session; a session ends after 15 minutes without a launch."), h("div", { class: "chart" }, columns(found.sessions.sizes, found.sessions.sizes.map((_, i) => (i === 20 ? "21+" : `${i + 1}`)), "Sessions by number of launches"))),
+    h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app."), chart(bars(found.apps, "Most used apps"))),
+    h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))),
+    h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, "Launches by weekday and hour, local time.")), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),
+    h("article", { class: "card w5" }, h("h2", {}, "Sessions"), h("p", { class: "quiet-text" }, "How many sessions had how many launches. A session ends after 15 minutes without a launch."), chart(columns(found.sessions.sizes, found.sessions.sizes.map((_, i) => (i === 20 ? "21+" : `${i + 1}`)), "Sessions by number of launches", "launches in a session"))),
   ];
   $("portrait").replaceChildren(h("div", { class: "portrait" }, ...cards));
   $("portrait").hidden = false;
+  $("room-log").classList.add("has-log");
   speak(`${found.format}: ${found.n_launches} launches of ${found.n_apps} apps.`);
 }
 
@@ -85,17 +107,17 @@ function measuredCards(measured) {
     h("article", { class: "card w6" }, h("h2", {}, "How predictable you are"),
       h("p", { class: "sentence" }, "You use ", h("b", {}, `${choices.apps} apps`), ", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1)), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
       h("div", { class: "facts" }, fact(percent(measured.models.nextapp.at_1.mean), "first suggestion is right"), fact(percent(measured.models.nextapp.at_5.mean), "among five suggestions")),
-      h("div", { class: "chart" }, choiceBars([{ name: "Apps you used", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
+      chart(choiceBars([{ name: "Apps you used", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
       h("p", { class: "note" }, "Perplexity (two to the power of the entropy in bits): of how often each app is used, and of nextapp’s predictions for launches that it had not seen.")),
     h("article", { class: "card w6" }, h("h2", {}, "Which model predicts you best"),
       h("p", { class: "sentence" }, h("b", {}, MODELS[measured.best]), `: the app was among its five suggestions in ${percent(best.at_5.mean)} of ${number(measured.n)} launches. `, sure ? `${MODELS[measured.second]} is behind by ${(100 * ahead.mean).toFixed(1)} points (${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}).` : `The difference to ${MODELS[measured.second]} (${(100 * ahead.mean).toFixed(1)} points, ${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}) is not significant.`),
-      h("div", { class: "chart" }, intervals(Object.entries(measured.models).map(([name, each]) => ({ name: MODELS[name], ...each.at_5, fill: `f-${name}`, stroke: `s-${name}` })), { title: "Hit rate among five by model" })),
+      chart(intervals(Object.entries(measured.models).map(([name, each]) => ({ name: MODELS[name], meaning: each.meaning, ...each.at_5, fill: `f-${name}`, stroke: `s-${name}` })), { title: "Hit rate among five by model" })),
       h("p", { class: "note" }, `Each launch of the second half is predicted before it is seen; all models keep learning, SeqMF updates its user vector once a day. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
     h("article", { class: "card w12" }, h("h2", {}, "The last predictions"),
       h("p", { class: "quiet-text" }, "Oldest first. The number is the rank that nextapp gave to the app that you launched."),
       h("ol", { class: "lately" }, ...measured.lately.map((each) => {
         const hit = each.place >= 1 && each.place <= 5;
-        return h("li", { class: hit ? "hit" : "miss", title: `${each.clock} ${each.app}` }, tile(each), h("span", {}, each.label), hit ? h("b", {}, `${each.place}`) : h("span", { "aria-label": "missed" }, each.place ? `${each.place}` : "new"));
+        return h("li", { class: hit ? "hit" : "miss", title: `${each.clock} ${each.app}` }, tile(each), h("span", {}, each.label), hit ? h("b", {}, `${each.place}`) : h("span", {}, each.place ? `${each.place}` : "new", h("span", { class: "sr" }, ", missed")));
       }))),
   ];
 }

@@ -16,7 +16,7 @@ function theme(name) {
   $("theme").setAttribute("aria-label", name === "dark" ? "Light colours" : "Dark colours");
 }
 const kept = () => localStorage.getItem("nextapp-theme");
-theme(kept() ?? (dark.matches ? "dark" : "light"));
+theme(document.documentElement.dataset.theme);
 dark.addEventListener("change", () => { if (!kept()) theme(dark.matches ? "dark" : "light"); });
 $("theme").addEventListener("click", () => {
   const name = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
@@ -41,5 +41,6 @@ about = await get("/api/about");
 $("version").textContent = about.version;
 phone.logIsThere(about.has_log);
 addEventListener("hashchange", () => { enter(); scrollTo(0, 0); $("rooms").focus({ preventScroll: true }); });
+log.takeDrops(about);
 if (!location.hash && about.has_log) location.replace("#log");
 enter();

@@ -1,10 +1,12 @@
 // The phone: taps, suggestions, reasons, playing a log, reports.
 import { post } from "./api.js";
-import { runningRates } from "./charts.js";
+import { draw, runningRates } from "./charts.js";
 import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 
 const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od", seqmf: "SeqMF" };
-const WORDS = { after: "came after the last apps", frequency: "how often it is used", place: "how recently it was used", since: "time since its last use", hour: "time of day", again: "the same app again", lesson: "learnt from past mistakes", crowd: "what other phones do", new: "never used here" };
+const WORDS = { after: "What follows the last apps", frequency: "How often it is used", place: "How recently it was used", since: "Time since its last use", hour: "Time of day", again: "The same app again", lesson: "Learnt from wrong guesses", crowd: "What other phones do", new: "Never used here" };
+const BEATS = 40; // launches in the strip
+const HINT = "Press Play, or tap apps on the phone";
 const SPEEDS = [1, 2, 5, 10, 25, 100, 400].map((perSecond) => [perSecond, `${perSecond} launches/s`]);
 
 let state = null, shown = 0, series = {}, playing = null, busy = Promise.resolve(), person = 0;
@@ -13,7 +15,11 @@ let state = null, shown = 0, series = {}, playing = null, busy = Promise.resolve
 let starting = null;
 export function start() { return (starting ??= begin()); }
 
+const WAITING = ["play", "later", "another", "report", "speed"];
+
 async function begin() {
+  const ghosts = (n) => Array.from({ length: n }, () => h("span", { class: "ghost", "aria-hidden": "true" }, h("span", { class: "tile" }), h("span", { class: "label" }, "\u00a0")));
+  $("apps").replaceChildren(...ghosts(20)); $("suggestions").replaceChildren(...ghosts(5).map((each) => h("li", {}, each)));
   $("play").addEventListener("click", toggle);
   $("later").addEventListener("click", () => act("/api/phone/wait", { hours: 3 }));
   $("another").addEventListener("click", () => { stop(); renew({ source: "synthetic", number: ++person }); });
@@ -37,6 +43,7 @@ async function renew(body) {
     series = { nextapp: [], "sr-od": [], mru: [], seqmf: [] };
     shown = 0;
     show(fresh);
+    for (const id of WAITING) $(id).disabled = false;
   } catch (error) { $("person").textContent = error.message; }
 }
 
@@ -65,14 +72,15 @@ function toggle() {
 }
 function stop() { clearTimeout(playing); playing = null; setPlayButton("play", "Play"); }
 function setPlayButton(name, words) { $("play").replaceChildren(icon(name), h("span", {}, words)); }
+const sentence = (words) => words.replace(/^./, (letter) => letter.toUpperCase());
 
 function show(fresh) {
   state = fresh;
   $("status-time").textContent = state.clock.slice(11);
   $("status-day").textContent = `${state.weekday}, ${new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { day: "numeric", month: "long", year: "numeric" })}`;
-  $("person").textContent = state.synthetic ? `${state.person}, who does not exist. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt.`;
+  $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt.`;
   showApps(); showSuggestions(); showWhy(); showPlaying(); showLeft();
-  speak("Suggestions: " + state.suggestions.map((each) => `${each.label} ${percent(each.share)}`).join(", "));
+  if (!playing) speak("Suggestions: " + state.suggestions.map((each) => `${each.label} ${percent(each.share)}`).join(", "));
 }
 
 function keepFocus(container, draw) {
@@ -87,13 +95,12 @@ function showApps() {
 }
 
 function showSuggestions() {
-  const most = Math.max(...state.suggestions.map((each) => each.share), 0.01);
   keepFocus($("suggestions"), () => $("suggestions").replaceChildren(...state.suggestions.map((each, place) =>
     h("li", {}, h("button", {
       type: "button", class: `app ${place === shown ? "is-shown" : ""}`, "data-key": `place-${place}`, "data-app": each.app, "data-share": each.share, "aria-keyshortcuts": `${place + 1}`,
-      "aria-label": `${each.label}, ${percent(each.share)}`, title: `${each.app}: key ${place + 1}`,
+      title: `${each.app}: key ${place + 1}`,
       onclick: () => tap(each.app), onpointerenter: () => look(place), onfocus: () => look(place),
-    }, tile(each), h("span", { class: "label" }, each.label), h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": (100 * each.share) / most })))))));
+    }, tile(each), h("span", { class: "label" }, each.label), " ", h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
 }
 
 function look(place) {
@@ -106,16 +113,18 @@ function look(place) {
 function showWhy() {
   const each = state.suggestions[Math.min(shown, state.suggestions.length - 1)];
   if (!each) { $("why").replaceChildren(h("p", { class: "quiet-text" }, "No launches yet.")); return; }
-  const most = Math.max(0.5, ...each.parts.map((part) => Math.abs(part.part)));
+  const most = Math.max(0.7, ...each.parts.map((part) => Math.abs(part.part)));
   $("why").replaceChildren(
-    h("div", { class: "why-head" }, tile(each), h("div", {}, h("p", { class: "why-name" }, each.label), h("p", { class: "quiet-text" }, `suggestion ${shown + 1} of 5`)), h("p", { class: "why-share" }, percent(each.share))),
-    h("p", { class: "why-words" }, each.words.replace(/ \([+−-][\d.]+\)/g, "").replace(/^./, (letter) => letter.toUpperCase())),
+    h("div", { class: "why-head" }, tile(each), h("div", {}, h("p", { class: "why-name" }, each.label), h("p", { class: "quiet-text" }, `suggestion ${shown + 1} of ${state.suggestions.length}`)), h("p", { class: "why-share" }, percent(each.share))),
+    h("p", { class: "why-words" }, sentence(each.words.replace(/ \([+−-][\d.]+\)/g, ""))),
+    h("div", { class: "part part-head", "aria-hidden": "true" }, h("span", {}), h("span", { class: "sides" }, h("span", {}, "← less likely"), h("span", {}, "more likely →")), h("span", {})),
     h("div", { class: "parts", role: "list", "aria-label": "Reasons for it and against it" }, ...each.parts.map((part) => {
-      const wide = (50 * Math.abs(part.part)) / most;
+      const wide = (50 * Math.abs(part.part)) / most, times = Math.exp(Math.abs(part.part)), sign = part.part < 0 ? "÷" : "×";
       return h("div", { class: "part", role: "listitem" }, h("span", {}, WORDS[part.name] ?? part.name),
         h("span", { class: "track", "aria-hidden": "true" }, h("i", { class: part.part < 0 ? "against" : "", "width%": wide, "left%": part.part < 0 ? 50 - wide : 50 })),
-        h("span", { class: "number" }, `${part.part < 0 ? "−" : "+"}${Math.abs(part.part).toFixed(2)}`));
-    })));
+        h("span", { class: "number" }, `${sign} ${times < 10 ? times.toFixed(1) : Math.round(times)}`));
+    })),
+    h("p", { class: "note" }, "× 2 makes it twice as likely as the average app on this phone, ÷ 2 half as likely. Point at another suggestion to see its reasons."));
 }
 
 function showPlaying() {
@@ -126,12 +135,12 @@ function showPlaying() {
     points.push([n, state.rates[name].at_5]);
     if (points.length > 400) series[name] = points.filter((_, i) => i % 2 === 0 || i === points.length - 1);
   }
-  $("rates").replaceChildren(runningRates(series, NAMES));
-  $("rates").hidden = $("rates-note").hidden = !n;
+  draw($("rates"), runningRates(series, NAMES, HINT));
   const hits = state.events.map((event) => h("span", { class: `beat ${event.place >= 1 && event.place <= 5 ? "" : "miss"}`, title: `${event.clock.slice(11)} ${event.app}: ${event.place ? `place ${event.place}` : "new here"}` },
     event.place >= 1 && event.place <= 5 ? h("i", { "height%": 120 - 20 * event.place }) : null));
-  $("strip").replaceChildren(...hits);
-  $("strip").hidden = !hits.length;
+  const empty = Array.from({ length: Math.max(0, BEATS - hits.length) }, () => h("span", { class: "beat", "aria-hidden": "true" }));
+  $("strip").replaceChildren(...hits, ...empty);
+  $("strip").setAttribute("aria-label", `${state.events.filter((event) => event.place >= 1 && event.place <= 5).length} of the last ${hits.length} launches were among the five suggestions`);
 }
 
 function showLeft() {
@@ -139,15 +148,20 @@ function showLeft() {
   $("budget").replaceChildren(
     h("p", { class: "big" }, `ε ${trim(budget.left)}`), h("p", { class: "quiet-text" }, `left of ${trim(budget.lifetime)} for this phone’s lifetime`),
     h("div", { class: "bar-track", role: "img", "aria-label": `${percent(budget.spent / budget.lifetime)} of the budget is spent` }, h("i", { "width%": (100 * budget.spent) / budget.lifetime })),
-    h("p", { class: "quiet-text" }, budget.left_today > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "Today’s share is spent. Let time pass to send another."));
-  $("said").textContent = state.said;
+    h("p", { class: "quiet-text" }, budget.left_today > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "Today’s share is spent. Let time pass to send another."),
+    h("p", { class: "note" }, "ε measures what reports can give away: with ε = 1, the odds of any guess about this person rise at most 2.7 times."));
+  $("said").textContent = sentence(state.said);
   $("nothing").hidden = reports.length > 0;
   $("reports").replaceChildren(...reports.map((report) => {
-    const all = report.hex.split(" "), payload = report.payload.split(" ").length, from = all.length - payload - 4;
+    const all = report.hex.split(" "), payload = report.payload.split(" ").length, from = all.length - payload - 4, most = report.odds / (1 + report.odds);
     return h("li", {},
-      h("p", {}, `${report.clock} · ${report.n_bytes} bytes, of which ${payload} depend on you`),
+      h("p", { class: "report-head" }, h("b", {}, report.clock), ` · ${report.n_bytes} bytes · ε = ${trim(report.epsilon)}`),
       h("p", { class: "bytes" }, all.slice(0, from).join(" ") + " ", h("b", {}, all.slice(from, from + payload).join(" ")), " " + all.slice(from + payload).join(" ")),
-      h("p", { class: "quiet-text" }, `It fits ${number(report.speaks_for)} of ${number(report.of)} possible values equally well, such as “${report.examples.join("”, “")}”, and it may be pure chance. Whoever sees it can raise the odds of any guess about you by at most a factor of ${report.odds.toFixed(2)} (e`, h("sup", {}, "ε"), `, ε = ${trim(report.epsilon)}).`));
+      h("p", { class: "quiet-text" }, `Only the ${payload} marked bytes depend on the launches; the others name the round and the mechanism, and end with a checksum. The marked bytes fit ${number(report.speaks_for)} of ${number(report.of)} possible answers equally well, such as “${report.examples.join("”, “")}”, and they may be pure chance.`),
+      h("div", { class: "odds" },
+        h("span", {}, "A guess about this person before"), h("span", { class: "track", "aria-hidden": "true" }, h("i", { "width%": 50 })), h("b", {}, "50 %"),
+        h("span", {}, "after this report, at most"), h("span", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", "width%": 100 * most })), h("b", {}, percent(most))),
+      h("p", { class: "quiet-text" }, `It raises the odds of any guess by at most a factor of ${report.odds.toFixed(2)} (e`, h("sup", {}, "ε"), ")."));
   }));
 }
 const trim = (value) => String(Number(value.toFixed(3)));
