@@ -13,6 +13,7 @@ every phone has bits of its own.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import os
@@ -26,19 +27,24 @@ import numpy as np
 
 from nextapp.data import synthetic
 from nextapp.fleet import reporting as on_processor
+from nextapp.fleet import walsh as walsh_on_processor
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import place_fleet
 from nextapp.fleet.gpu import reporting as on_card
+from nextapp.fleet.gpu import walsh as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
-from nextapp.fleet.gpu.reporting import CardFleet
+from nextapp.fleet.gpu.card_fleet import CardFleet
 from nextapp.fleet.rounds import fleet_phones, play_round
 from nextapp.learners import SeqMFLearner, adam
 from nextapp.privacy import mechanism
+from nextapp.privacy.codebook import fewest_bits
+from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 2_000
 DIMS = {16: 3.0, 32: 8.0, 64: 30.0}  # and the milliseconds wanted for a million phones
-PARTS = ("floor", "step", "rounds", "peers", "errors", "sizes", "training", "sweep")
+PARTS = ("floor", "step", "vectors", "rounds", "peers", "errors", "sizes", "training", "sweep")
+ASKED = 400  # apps whose transitions a server of the crowd asks for, of 2,000
 
 
 def synthetic_fleet(n_phones: int, seed: int) -> Fleet:
@@ -114,15 +120,15 @@ class KernelClock:
 
     def __init__(self, card: Any) -> None:
         self._card, self.xp = card, card.xp
-        self._events: list[tuple[Any, Any]] = []
+        self._events: list[tuple[str, Any, Any]] = []
 
-    def launch(self, *arguments: Any) -> None:
+    def launch(self, source: Any, name: str, *arguments: Any) -> None:
         cuda = self.xp.cuda
         before, after = cuda.Event(), cuda.Event()
         before.record()
-        self._card.launch(*arguments)
+        self._card.launch(source, name, *arguments)
         after.record()
-        self._events.append((before, after))
+        self._events.append((name, before, after))
 
     def upload(self, *arguments: Any) -> Any:
         return self._card.upload(*arguments)
@@ -130,15 +136,18 @@ class KernelClock:
     def download(self, array: Any) -> Any:
         return self._card.download(array)
 
-    def milliseconds(self) -> float:
+    def milliseconds(self) -> dict[str, float]:
+        """By kernel."""
         self.xp.cuda.Device().synchronize()
-        spans = [self.xp.cuda.get_elapsed_time(*ends) for ends in self._events]
+        spans: dict[str, float] = {}
+        for name, *ends in self._events:
+            spans[name] = spans.get(name, 0.0) + self.xp.cuda.get_elapsed_time(*ends)
         self._events.clear()
-        return sum(spans)
+        return spans
 
 
-def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> float:
-    """The median of the time in kernels of ours."""
+def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> dict[str, float]:
+    """The median of the time in each of our kernels."""
     plain, clock = fleet.card, KernelClock(fleet.card)
     fleet.card = clock
     try:
@@ -150,7 +159,7 @@ def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> f
             found.append(clock.milliseconds())
     finally:
         fleet.card = plain
-    return statistics.median(found)
+    return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
 def floor(fleet: Fleet, placed: CardFleet) -> dict[str, Any]:
@@ -187,11 +196,72 @@ def step(placed: CardFleet) -> dict[str, Any]:
                 return placed.sum_reports(broadcast, kind, 0, mode=mode)
 
             rows[label] = {
-                "kernels_ms": scale * kernels_ms(placed, work),
+                "kernels_ms": scale * sum(kernels_ms(placed, work).values()),
                 "round_ms": scale * clock_ms(work),
             }
             print(d, label, rows[label], flush=True)
         found[str(d)] = rows
+    return found
+
+
+def vectors(fleet: Fleet) -> dict[str, Any]:
+    """The crowd's two questions through walsh at ε 1, as a server asks them: launches of all apps,
+    transitions between those launched most. Every phone's report, and the law of their sum."""
+    import cupy
+
+    launches = np.bincount(fleet.apps, fleet.counts, minlength=N_APPS)
+    asked = fleet.among(np.sort(np.argsort(-launches, kind="stable")[:ASKED]))
+    found: dict[str, Any] = {"cores": os.cpu_count()}
+    for label, phones, question in (
+        (f"transitions, {ASKED} apps", asked, "transitions"),
+        (f"transitions, {N_APPS} apps", fleet, "transitions"),
+        (f"launches, {N_APPS} apps", fleet, "launches"),
+    ):
+        width = phones.n_apps + 1 if question == "transitions" else 1
+        kind = Walsh(n_apps=phones.n_apps, d=width, epsilon=1.0, clip=1.0, b=fewest_bits(1.0))
+        card, host = CardFleet(phones, first_card()), place_fleet(phones, "cpu")
+        resident = sum(each.nbytes for each in card.columns if each is not None)
+        data = cupy.zeros(resident, np.uint8)
+        room = cupy.empty_like(data)
+        copy_ms = event_ms(lambda data=data, room=room: room.__setitem__(slice(None), data))
+        del data, room
+        rows: dict[str, Any] = {"cells_a_phone": len(phones.times) / len(phones)}
+        rows["copy_ms"], rows["kept"] = copy_ms, kind.threshold / 2**64
+        tasks = {"exact": f"tally_{question}"}
+        if question == "transitions":
+            tasks["law"] = "draw_estimate"
+        results = {}
+        for mode, task in tasks.items():
+            work = functools.partial(getattr(card, task), kind, 0)
+            by_kernel = kernels_ms(card, work, 5)
+            getattr(place_fleet(phones.shard(0, min(len(phones), 600)), "cpu"), task)(
+                kind, 0
+            )  # compiles it
+            start = time.perf_counter()
+            theirs = getattr(host, task)(kind, 0)
+            host_ms = 1e3 * (time.perf_counter() - start)
+            results[mode] = (work(), theirs)
+            rows[mode] = {
+                "kernels_ms": sum(by_kernel.values()), "by_kernel": by_kernel,
+                "round_ms": clock_ms(work, 5), "processor_ms": host_ms,
+            }  # fmt: skip
+        mine, theirs = results["exact"]
+        rows["same_tally"] = bool(np.array_equal(mine, theirs))
+        rows["same_tally_twice"] = bool(
+            np.array_equal(mine, getattr(card, tasks["exact"])(kind, 0))
+        )
+        if "law" in results:
+            rows["law_error"] = relative(*results["law"])
+        some = phones.shard(0, min(len(phones), 100_000))
+        encode = f"encode_{question}"
+        reports = [
+            getattr(walsh_on_card, encode)(CardFleet(some, first_card()), kind, 5),
+            getattr(walsh_on_processor, encode)(some, kind, 5),
+        ]
+        rows["reports"] = len(some)
+        rows["reports_that_differ"] = sum(a != b for a, b in zip(*reports, strict=True))
+        found[label] = rows
+        print(label, rows, flush=True)
     return found
 
 
@@ -423,6 +493,7 @@ def main() -> None:
     play: dict[str, Callable[[], Any]] = {
         "floor": lambda: floor(fleet, placed),
         "step": lambda: step(placed),
+        "vectors": lambda: vectors(fleet),
         "rounds": lambda: processor_rounds(fleet),
         "peers": lambda: peers(fleet),
         "errors": lambda: errors(fleet),

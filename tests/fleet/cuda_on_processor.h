@@ -116,6 +116,20 @@ T __shfl_sync(unsigned, T value, int lane, int width = 32) {
     return fibers::exchange(value, threadIdx.x % 32 / width * width + lane);
 }
 
+inline unsigned __ballot_sync(unsigned, bool vote) {
+    unsigned found = 0;
+    const unsigned warp = threadIdx.x / 32 * 32;
+    fibers::values[threadIdx.x][0] = vote;
+    fibers::wait_for_warp();
+    for (unsigned lane = 0; lane < 32; lane++)
+        found |= (unsigned)(warp + lane < blockDim.x && fibers::values[warp + lane][0]) << lane;
+    fibers::wait_for_warp();
+    return found;
+}
+
+inline int __popc(unsigned value) { return __builtin_popcount(value); }
+inline int __ffs(unsigned value) { return __builtin_ffs((int)value); }
+
 template <typename T>
 T atomicAdd(T *at, T value) {
     const T before = *at;

@@ -62,13 +62,13 @@ class EmulatedCard:
 
     def _library(self, source: Source) -> ctypes.CDLL:
         if source not in self._libraries:
-            stem = f"{source.path.stem}-{abs(hash(source))}"
-            text = source.path.read_text(encoding="utf-8")
+            stem = f"{Path(source.file).stem}-{abs(hash(source))}"
+            text = source.text()
             kernels = re.findall(_KERNEL, text)
             room = f"four room[{_ROOM_BYTES} / sizeof(four)];" if "four room[]" in text else ""
             program = self.folder / f"{stem}.cpp"
             program.write_text(
-                f'#include "{SHIM}"\n#include "{source.path}"\n{room}\n'
+                f'#include "{SHIM}"\n{text}\n{room}\n'
                 + "".join(f"LAUNCHER({kernel})\n" for kernel in kernels),
                 encoding="utf-8",
             )

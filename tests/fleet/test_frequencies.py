@@ -8,11 +8,16 @@ import pytest
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import encode_reports, mean_shares, tally_reports
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.walsh import encode_transitions, tally_transitions
+from nextapp.fleet.walsh import (
+    encode_launches,
+    encode_transitions,
+    tally_launches,
+    tally_transitions,
+)
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.shares import transition_shares, transition_vector
+from nextapp.shares import Shares, transition_shares, transition_vector
 from nextapp.wire import Broadcast, ModelSettings
 
 
@@ -77,6 +82,24 @@ def test_transition_vectors_are_reported_by_a_fleet_as_by_its_phones(
         for ends in ((0, 9), (9, len(fleet)))
     ]
     assert np.array_equal(sum(halves), m.tally(alone))
+
+
+@pytest.mark.parametrize(("epsilon", "clip", "b"), [(1.0, 1.0, 4), (4.5, 0.3, 5), (8.0, 4.0, 8)])
+def test_launches_are_reported_by_a_fleet_as_by_its_phones(epsilon, clip, b, histories, seed):
+    """What `PhoneCore.launches` answers where every app has a bucket of its own."""
+    m = mechanism("walsh", epsilon=epsilon, n_apps=7, d=1, clip=clip, b=b)
+    fleet, alone = fleet_of(histories), []
+    for phone, history in enumerate(histories):
+        counts = np.bincount(history, minlength=7)
+        cells = np.flatnonzero(counts)
+        answer = Shares((7, 1), cells, np.sqrt(counts[cells] / max(1, len(history))))
+        alone.append(m.encode(answer, KeyedBits(seed, 11 + phone, 3, "report"), 3))
+    assert encode_launches(fleet, m, seed, round=3) == alone
+    some = np.arange(len(histories)) % 3 == 0
+    assert encode_launches(fleet, m, seed, round=3, reporting=some) == alone[::3]
+    assert np.array_equal(tally_launches(fleet, m, seed, round=3), m.tally(alone))
+    with pytest.raises(ValueError, match="make one for the catalogue"):
+        tally_launches(fleet.among(np.arange(5)), m, seed)
 
 
 def test_the_mean_of_shares_is_that_of_the_phones(histories):

@@ -6,6 +6,7 @@ which `make gpu-test` sets, the same tests run on a card.
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import sys
@@ -15,16 +16,19 @@ import pytest
 from emulated_card import EmulatedCard
 
 from nextapp.data import synthetic
-from nextapp.fleet import frequencies, reporting
+from nextapp.fleet import frequencies, reporting, transition_vectors, walsh
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.gpu import reporting as on_card
+from nextapp.fleet.gpu import transition_vectors as vectors_on_card
+from nextapp.fleet.gpu import walsh as walsh_on_card
 from nextapp.fleet.gpu.card import CudaCard, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
 from nextapp.fleet.rounds import fleet_phones, play_round
 from nextapp.learners import SeqMFLearner, adam
 from nextapp.privacy import mechanism
+from nextapp.studies.coldstart import ColdStart, learn_from_vectors
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 90
@@ -269,6 +273,104 @@ def test_shares_are_drawn_as_on_the_processor(rng, card, seed, name, options):
 
 
 @pytest.mark.parametrize(
+    ("b", "epsilon", "clip", "n_apps"),
+    [
+        (4, 1.0, 1.0, 30),  # a server's default; 32 parts of a codeword at once
+        (5, 4.5, 0.3, 90),
+        (8, 8.0, 1.0, 30),  # 8 parts at once
+        (9, 4.5, 1e-9, 12),  # fewer places than codewords, and all of the weight at the last one
+        (1, 2.0, 5.0, 3),
+    ],
+)
+def test_vectors_are_reported_by_walsh_as_on_the_processor(
+    rng, card, seed, b, epsilon, clip, n_apps
+):
+    """Every report of both questions, to the last bit, and their tally."""
+    fleet = random_fleet(rng, 24, n_apps, min(14, n_apps), first_phone=5)
+    resident, mask = ResidentFleet(fleet, card), rng.random(len(fleet)) < 0.8
+    for d, question in ((n_apps + 1, "transitions"), (1, "launches")):
+        made = mechanism("walsh", n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, b=b)
+        encode, tally = f"encode_{question}", f"tally_{question}"
+        for some in (None, mask):
+            given = {"round": 2, "reporting": some}
+            theirs = getattr(walsh, encode)(fleet, made, seed, **given)
+            assert getattr(walsh_on_card, encode)(resident, made, seed, **given) == theirs
+            counts = getattr(walsh_on_card, tally)(resident, made, seed, **given)
+            assert np.array_equal(counts, made.tally(theirs))
+
+
+def test_equal_alignments_are_told_apart_as_on_the_processor(rng, card, seed):
+    """Phones with one transition or none: many codewords lie equally well, the earlier counts."""
+    histories = [rng.integers(0, 4, phone % 3) for phone in range(120)]
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in histories])])
+    fleet = Fleet.of_histories(starts, np.concatenate(histories).astype(np.int32), 4)
+    made = mechanism("walsh", n_apps=4, d=5, epsilon=3.0, clip=1.0, b=7)
+    theirs = walsh.encode_transitions(fleet, made, seed)
+    assert walsh_on_card.encode_transitions(ResidentFleet(fleet, card), made, seed) == theirs
+
+
+@pytest.mark.parametrize("name", ["walsh", "codebook"])
+def test_the_law_of_transition_vectors_is_drawn_as_on_the_processor(rng, card, seed, name):
+    fleet = random_fleet(rng, 50, 30, first_phone=5)
+    made = mechanism(name, n_apps=30, d=31, epsilon=2.0, clip=0.7, b=5)
+    mask = rng.random(len(fleet)) < 0.8
+    for some in (None, mask):
+        given = {"round": 2, "reporting": some}
+        theirs = transition_vectors.draw_estimate(fleet, made, seed, **given)
+        mine = vectors_on_card.draw_estimate(ResidentFleet(fleet, card), made, seed, **given)
+        assert_same(mine, theirs, 1e-9)
+    with pytest.raises(ValueError, match="at least one phone"):
+        vectors_on_card.draw_estimate(
+            ResidentFleet(fleet, card), made, seed, reporting=mask & ~mask
+        )
+
+
+def test_vectors_of_many_phones_are_made_in_parts(rng, card, seed, monkeypatch):
+    fleet = random_fleet(rng, 40, 30)
+    made = mechanism("walsh", n_apps=30, d=31, epsilon=2.0, clip=1.0, b=4)
+    whole = walsh_on_card.tally_transitions(ResidentFleet(fleet, card), made, seed)
+    monkeypatch.setattr(vectors_on_card, "_ENTRIES_AT_ONCE", 100)
+    everyone = ResidentFleet(fleet, card)
+    parts = list(vectors_on_card.vectors(everyone, everyone.order().phones, 1.0))
+    assert len(parts) > 5
+    assert sum(part.last - part.first for part in parts) == len(fleet)
+    assert np.array_equal(walsh_on_card.tally_transitions(everyone, made, seed), whole)
+
+
+def test_transitions_that_no_word_has_room_for(rng, card, seed):
+    """A phone with 300 apps, and one that goes back and forth 70,000 times."""
+    histories = [rng.integers(0, 300, 2000), np.tile([0, 1], 70_000), rng.integers(0, 9, 50)]
+    starts = np.concatenate([[0], np.cumsum([len(each) for each in histories])])
+    fleet = Fleet.of_histories(starts, np.concatenate(histories).astype(np.int32), 300)
+    resident = ResidentFleet(fleet, card)
+    assert resident.columns[4] is None
+    made = mechanism("walsh", n_apps=300, d=301, epsilon=8.0, clip=1.0, b=6)
+    theirs = walsh.encode_transitions(fleet, made, seed)
+    assert walsh_on_card.encode_transitions(resident, made, seed) == theirs
+    oracle = mechanism("subset", n_apps=300, d=301, epsilon=2.0)
+    tally = on_card.tally_reports(resident, oracle, seed)
+    assert np.array_equal(tally, frequencies.tally_reports(fleet, oracle, seed))
+
+
+@pytest.mark.parametrize("mode", ["law", "exact"])
+def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monkeypatch, mode):
+    """Both questions: of 60 apps the ten launched most are asked about."""
+    monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
+    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 20)
+    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 10)
+    fleet = random_fleet(rng, 100, 60)
+    theirs, mine = (
+        learn_from_vectors(fleet, 8.0, seed, mode=mode, device=device) for device in ("cpu", "gpu")
+    )
+    assert np.array_equal(mine.starts, theirs.starts)
+    assert np.array_equal(mine.following, theirs.following)
+    assert_same(mine.share, theirs.share, 1e-9)
+    assert_same(mine.popularity, theirs.popularity, 1e-9)
+    if mode == "exact":
+        assert np.array_equal(mine.share, theirs.share)
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         Participation(),
@@ -321,7 +423,7 @@ def test_three_rounds_on_the_card_train_the_q_of_the_processor(rng, card, seed, 
     assert np.abs(trained["gpu"] - broadcast.app_vectors).max() > 0.01
 
 
-def test_what_a_card_does_not_do_is_refused_in_words(rng, card):
+def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
     fleet = ResidentFleet(random_fleet(rng), card)
     long = mechanism("identity", n_apps=N_APPS, d=65)
     with pytest.raises(ValueError, match="at most 64"):
@@ -329,6 +431,19 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card):
     codebook = mechanism("codebook", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
     with pytest.raises(ValueError, match="harmony and qharmony"):
         on_card.encode_reports(fleet, broadcast_of(rng, 6), codebook, 0)
+    walsh_ = mechanism("walsh", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
+    for play in (walsh_on_card.tally_transitions, walsh_on_card.tally_launches):
+        with pytest.raises(ValueError, match="make one for the catalogue"):
+            play(fleet, walsh_, 0)
+    monkeypatch.setattr(walsh_on_card, "MOST_ENTRIES", 3)
+    fits = mechanism("walsh", n_apps=N_APPS, d=N_APPS + 1, epsilon=1.0, clip=0.1)
+    with pytest.raises(ValueError, match="at most 3 different transitions"):
+        walsh_on_card.tally_transitions(fleet, fits, 0)
+    monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
+    with pytest.raises(ValueError, match="directed runs on the CPU"):
+        ColdStart("log.csv", way="directed", device="gpu")
+    with pytest.raises(ValueError, match="copies are drawn in one step on the CPU"):
+        ColdStart("log.csv", copies=1000, device="gpu")
 
 
 def test_without_the_library_the_error_has_the_install_line(monkeypatch):
@@ -338,3 +453,22 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
         check_device("gpu")
     with pytest.raises(ValueError, match="unknown device 'tpu'"):
         check_device("tpu")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", "--phones", "1000000"],
+        ["simulate", "--phones", "1000", "--curve", "1000,1000000"],
+        ["privacy", "phones-needed", "--epsilon", "1"],
+        ["coldstart", "synthetic:fleet,phones=1000000", "--mode", "exact"],
+    ],
+)
+def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):
+    testing = pytest.importorskip("typer.testing")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    first_card.cache_clear()
+    app = importlib.import_module("nextapp.cli.commands").app
+    out = testing.CliRunner().invoke(app, [*arguments, "--device", "gpu"])
+    assert out.exit_code == 1
+    assert out.output == "error device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"

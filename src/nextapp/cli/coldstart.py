@@ -67,6 +67,13 @@ def coldstart(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Reports by walsh: law (draws their sum) or exact (every phone's bits).",
+        ),
+    ] = DEFAULT.mode,
     device: options.Device = "cpu",
     seed: options.Seed = 0,
     json: options.JsonFile = None,
@@ -90,6 +97,7 @@ def coldstart(
             copies,
             seed,
             device,
+            mode,
         )
         if settings.synthetic:
             screen.say_how_long(25)

@@ -11,6 +11,7 @@ import typer
 
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
+from nextapp.fleet.devices import check_device
 from nextapp.studies.phones_needed import MECHANISMS, PhonesNeeded, run
 from nextapp.table import Table
 
@@ -76,6 +77,7 @@ def phones_needed(
             exact_up_to=exact_up_to,
         )
         study = replace(study, training=replace(study.training, dim=dim))
+        check_device(device)
         began = time.perf_counter()
         work = sum(study.phones) * seeds * rounds * len(study.mechanisms)
         screen.say_how_long(20 + work / 300_000)

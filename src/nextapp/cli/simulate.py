@@ -161,7 +161,11 @@ def simulate(
         if out is not None and curve is None:
             stopping.go_on_by(f"Finished rounds are in {out}: the same command goes on from there.")
         sizes = phones if curve is None else 2 * len(names) * sum(_sizes(curve))
-        screen.say_how_long(10 + training.rounds * sizes / 200_000)
+        check_device(device)
+        work = (
+            training.rounds if device == "cpu" else 2
+        )  # on a card most of it is making the phones
+        screen.say_how_long(10 + work * sizes / 200_000)
         if curve is not None:
             result = _curve(settings, names, epsilon, curve, out or Path("curve"), device)
         else:
@@ -177,7 +181,6 @@ def _run(
     ray_workers: int,
     device: str,
 ) -> dict[str, Any]:
-    check_device(device)
     with screen.progress() as report:
         report("making phones", 0, 0)
         done = [0]

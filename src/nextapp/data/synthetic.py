@@ -491,7 +491,8 @@ def chances(parameters: Parameters, seed: int, phones: Iterable[int]) -> Iterato
         time, kind = np.empty(n_rows, np.int64), np.empty(n_rows, np.int8)
         app, odds = np.empty(n_rows, np.int32), np.empty((n_rows, one.n_apps[0]))
         _clock(bits, 0, key, crowd, one, time, kind)
-        played = _build_phone(bits, 0, key, crowd, one, place)
+        room = _room_for_phone(one.n_apps[0])
+        played = _build_phone(bits, 0, key, crowd, one, place, room)
         _launch(bits, crowd, played, time, kind, app, odds)
         place[played.own] = np.arange(len(played.own))
         launched = place[app]
@@ -508,6 +509,7 @@ def _play(
     """The number of rows of each phone, all apps and, if `timed`, all times."""
     counts = np.zeros(stop - first, np.int64)
     place = np.full(crowd.favourites.shape[1], -1, np.int64)  # index of an app on the phone
+    room = _room_for_phone(phones.n_apps[first:stop].max())
     bits, no_odds = room_for_long_stream(), np.empty((0, 0))
     app, time = np.empty(_FIRST_ROOM, np.int32), np.empty(_FIRST_ROOM, np.int64)
     kind = np.empty(_FIRST_ROOM, np.int8)
@@ -519,7 +521,7 @@ def _play(
             _clock(bits, phone, seed, crowd, phones, time[at:], kind)
         if n + n_rows > len(app):
             app = _grow(app, n, 2 * (n + n_rows))
-        played = _build_phone(bits, phone, seed, crowd, phones, place)
+        played = _build_phone(bits, phone, seed, crowd, phones, place, room)
         when, what = time[at : at + n_rows], app[n : n + n_rows]
         _launch(bits, crowd, played, when, kind[:n_rows], what, no_odds)
         counts[phone - first] = n_rows
@@ -636,25 +638,47 @@ class _Phone(NamedTuple):
 
 
 @compiled
-def _build_phone(
-    bits: Words, phone: int, seed: Key, crowd: _Crowd, phones: Traits, place: Whole
-) -> _Phone:
-    """A phone before its first launch. `place` is -1 everywhere before and after."""
-    restart(bits, seed, phones.first + phone, 1, _LAUNCHES)
-    n = phones.n_apps[phone]
-    built = _Phone(
+def _room_for_phone(n: int) -> _Phone:
+    """Room for a phone of up to n apps, which `_build_phone` uses for one phone after another."""
+    return _Phone(
         np.empty(n, np.int64),
-        np.zeros(n, np.int64),
+        np.empty(n, np.int64),
         np.empty(n),
         np.empty(n),
         np.empty(n, np.int64),
         np.empty((n, 2), np.int64),
         np.empty(n, np.int64),
-        np.cumsum(np.arange(1, n + 1) ** -phones.taste[phone]),
+        np.empty(n),
         np.empty(_OWN_BINS + 1, np.int64),
-        np.arange(n),
+        np.empty(n, np.int64),
         np.empty(_RECENT, np.int64),
     )
+
+
+@compiled
+def _build_phone(
+    bits: Words, phone: int, seed: Key, crowd: _Crowd, phones: Traits, place: Whole, room: _Phone
+) -> _Phone:
+    """A phone before its first launch, in this room. `place` is -1 everywhere before and after."""
+    restart(bits, seed, phones.first + phone, 1, _LAUNCHES)
+    n = phones.n_apps[phone]
+    built = _Phone(
+        room.own[:n],
+        room.arrival[:n],
+        room.repeat[:n],
+        room.follow[:n],
+        room.hour[:n],
+        room.habit[:n],
+        room.own_habit[:n],
+        room.taste[:n],
+        room.taste_bins,
+        room.liking[:n],
+        room.recent,
+    )
+    total = 0.0
+    for rank in range(n):
+        total += (rank + 1) ** -phones.taste[phone]
+        built.taste[rank], built.liking[rank], built.arrival[rank] = total, rank, 0
     _write_bins(built.taste, built.taste_bins)
     _install(bits, phone, crowd, phones, place, built.own, built.arrival)
     _settle(bits, crowd, place, built)

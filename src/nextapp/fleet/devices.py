@@ -7,13 +7,16 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet import frequencies
+from nextapp.fleet import frequencies, transition_vectors, walsh
 from nextapp.fleet import reporting as on_processor
 from nextapp.fleet.columns import Fleet, Longs
 from nextapp.fleet.participation import Attendance, Participation, outcomes
 from nextapp.names import unknown
 from nextapp.privacy import FrequencyMechanism, Mechanism
-from nextapp.wire import Broadcast
+from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.walsh import Walsh
+from nextapp.wire import Broadcast, Floats
 
 DEVICES = ("cpu", "gpu")
 
@@ -37,6 +40,18 @@ class PlacedFleet(Protocol):
 
     def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
         """`nextapp.fleet.frequencies.tally_reports`."""
+        ...
+
+    def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
+        """`nextapp.fleet.walsh.tally_transitions`."""
+        ...
+
+    def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
+        """`nextapp.fleet.walsh.tally_launches`."""
+        ...
+
+    def draw_estimate(self, mechanism: Codebook, seed: int) -> Floats:
+        """`nextapp.fleet.transition_vectors.draw_estimate`."""
         ...
 
     def outcomes(
@@ -84,6 +99,15 @@ class ProcessorFleet:
     def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
         return frequencies.tally_reports(self.fleet, oracle, seed)
 
+    def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
+        return walsh.tally_transitions(self.fleet, mechanism, seed)
+
+    def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
+        return walsh.tally_launches(self.fleet, mechanism, seed)
+
+    def draw_estimate(self, mechanism: Codebook, seed: int) -> Floats:
+        return transition_vectors.draw_estimate(self.fleet, mechanism, seed)
+
     def outcomes(
         self,
         settings: Participation,
@@ -113,6 +137,6 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
     if device == "cpu":
         return ProcessorFleet(fleet)
     from nextapp.fleet.gpu.card import first_card
-    from nextapp.fleet.gpu.reporting import CardFleet
+    from nextapp.fleet.gpu.card_fleet import CardFleet
 
     return CardFleet(fleet, first_card())

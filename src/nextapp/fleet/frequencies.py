@@ -80,7 +80,7 @@ def _draw_outputs(
 ) -> Longs:
     """The output that each phone reports, −1 for phones that do not."""
     check_popularity(popularity)
-    check_shares_of(fleet, oracle)
+    check_shares_of(fleet.n_apps, oracle)
     if isinstance(oracle, Subset):
         geometry = (oracle.q, oracle.t)
     elif isinstance(oracle, Hadamard):
@@ -104,11 +104,11 @@ def _draw_outputs(
     return drawn
 
 
-def check_shares_of(fleet: Fleet, mechanism: Mechanism) -> None:
-    if (mechanism.n_apps, mechanism.d) != (fleet.n_apps, fleet.n_apps + 1):
+def check_shares_of(n_apps: int, mechanism: Mechanism) -> None:
+    if (mechanism.n_apps, mechanism.d) != (n_apps, n_apps + 1):
         raise ValueError(
             f"{mechanism.name} was made for shares of {(mechanism.n_apps, mechanism.d)}, those of "
-            f"the fleet are {(fleet.n_apps, fleet.n_apps + 1)}: make one for the catalogue at hand."
+            f"the fleet are {(n_apps, n_apps + 1)}: make one for the catalogue at hand."
         )
 
 

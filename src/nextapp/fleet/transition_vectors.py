@@ -1,6 +1,7 @@
 """Transition vectors of a fleet: their mean, and what `codebook` or `walsh` make of them by law.
 
-x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of the clip, by the clip
+x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of the clip, by the clip,
+             or what it tells of its launches (`PhoneCore.launches`)
 t, g, z, ζ   as in `sum_law`
 
 A report is t x + g − (x·g) x up to the factor clip/μ. Only a phone's own cells are drawn phone by
@@ -52,19 +53,27 @@ def draw_estimate(
     What is drawn for a phone depends on (seed, phone, round), what is drawn for all of them
     together on (seed, round).
     """
-    check_shares_of(fleet, mechanism)
+    check_shares_of(fleet.n_apps, mechanism)
     mask = _mask(fleet, reporting)
     n_reports = _count(mask)
     total, owners = np.zeros(mechanism.D), np.zeros(mechanism.D, np.int64)
-    law, scale = lean_of(mechanism)
+    law, _ = lean_of(mechanism)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     _draw_own_cells(
         fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total, owners
     )
+    return add_rest(mechanism, total, owners, n_reports, seed, round)
+
+
+def add_rest(
+    mechanism: Codebook, total: Floats, owners: Longs, n_reports: int, seed: int, round: int
+) -> Floats:
+    """The estimate from what was drawn at own cells and how many phones have each: the others'
+    reports of a cell sum to one normal number. `total` is used up."""
     rest = KeyedBits(seed, round=round, purpose=REST).generator().standard_normal(mechanism.D)
     rest *= np.sqrt(n_reports - owners)
     total += rest
-    total *= mechanism.clip * scale / n_reports
+    total *= mechanism.clip * lean_of(mechanism)[1] / n_reports
     return total.reshape(mechanism.n_apps, mechanism.d)
 
 
@@ -78,7 +87,7 @@ def draw_copies(
     the variance (clip/μ)²/n_phones in every cell, which is that of `draw_estimate` where few phones
     have the cell. It costs the same for any number of phones.
     """
-    check_shares_of(fleet, mechanism)
+    check_shares_of(fleet.n_apps, mechanism)
     if n_phones < 1:
         raise ValueError(f"a fleet of copies has 1 phone or more, got {n_phones}.")
     bits = KeyedBits(seed, round=round, purpose=REST).generator()
@@ -130,6 +139,17 @@ def transition_vector(
         if last == after:
             x[i] *= _REPEATS
     _into_ball(x, 0.0)  # length 1
+    _into_ball(x, clip)
+    return cells, x
+
+
+@compiled
+def launch_vector(phone: int, columns: Columns, clip: float) -> tuple[Longs, Floats]:
+    """The own apps of one phone, ascending, and x: √(share of the launches)."""
+    app_starts, apps, counts = columns[:3]
+    own = slice(app_starts[phone], app_starts[phone + 1])
+    cells = apps[own].astype(np.int64)
+    x = np.sqrt(counts[own] / counts[own].sum())
     _into_ball(x, clip)
     return cells, x
 

@@ -1,8 +1,9 @@
 """Codewords of Walsh functions: the compiled form of `nextapp.privacy.walsh`; symbols as there.
 
-Gradients are reported as every mechanism's (`nextapp.fleet.reporting`); transition vectors of a
-fleet by `tally_transitions` and `encode_transitions`. Alignments are whole numbers, so they are the
-phone's whatever the order of summation.
+Gradients are reported as every mechanism's (`nextapp.fleet.reporting`); what phones answer to the
+crowd's two questions by `tally_transitions` and `tally_launches`, or `encode_transitions` and
+`encode_launches`. Alignments are whole numbers, so they are the phone's whatever the order of
+summation.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
-from nextapp.fleet.transition_vectors import transition_vector
+from nextapp.fleet.transition_vectors import launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh, places, sign_bits
 from nextapp.randomness import Words, purpose_word
 from nextapp.wire import Report
 
-_WALSH = np.uint64(purpose_word("walsh"))
+WALSH = np.uint64(purpose_word("walsh"))
 _ROW_BLOCKS = L // 8
 _ROW_WORDS = L // 2
 _HALF = np.uint64(32)
@@ -71,10 +72,22 @@ def tally_transitions(
     threads: int | None = None,
 ) -> Tally:
     """(N,): ``mechanism.tally`` of transition vectors of the phones in `reporting`, or of all."""
-    counts = np.zeros(mechanism.N, np.int64)
-    drawn = _draw_transitions(fleet, mechanism, seed, round, reporting, threads)
-    count_rows(*drawn, mechanism.n, counts)
-    return counts
+    check_shares_of(fleet.n_apps, mechanism)
+    return _tally(_draw(fleet, mechanism, seed, round, reporting, threads, False), mechanism)
+
+
+def tally_launches(
+    fleet: Fleet,
+    mechanism: Walsh,
+    seed: int,
+    *,
+    round: int = 0,
+    reporting: Mask | None = None,
+    threads: int | None = None,
+) -> Tally:
+    """`tally_transitions` of what phones tell of their launches, an entry per app."""
+    check_launches_of(fleet.n_apps, mechanism)
+    return _tally(_draw(fleet, mechanism, seed, round, reporting, threads, True), mechanism)
 
 
 def encode_transitions(
@@ -90,21 +103,56 @@ def encode_transitions(
 
     They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
     """
-    drawn = _draw_transitions(fleet, mechanism, seed, round, reporting, threads)
+    check_shares_of(fleet.n_apps, mechanism)
+    drawn = _draw(fleet, mechanism, seed, round, reporting, threads, False)
+    return vector_reports(drawn, mechanism, round)
+
+
+def encode_launches(
+    fleet: Fleet,
+    mechanism: Walsh,
+    seed: int,
+    *,
+    round: int = 0,
+    reporting: Mask | None = None,
+    threads: int | None = None,
+) -> list[Report]:
+    """`encode_transitions` of what phones tell of their launches, an entry per app."""
+    check_launches_of(fleet.n_apps, mechanism)
+    drawn = _draw(fleet, mechanism, seed, round, reporting, threads, True)
+    return vector_reports(drawn, mechanism, round)
+
+
+def check_launches_of(n_apps: int, mechanism: Walsh) -> None:
+    if (mechanism.n_apps, mechanism.d) != (n_apps, 1):
+        raise ValueError(
+            f"{mechanism.name} was made for answers of {(mechanism.n_apps, mechanism.d)}, launches "
+            f"of the fleet are {(n_apps, 1)}: make one for the catalogue at hand."
+        )
+
+
+def vector_reports(drawn: Arrays, mechanism: Walsh, round: int) -> list[Report]:
+    """Seeds and indices as reports."""
     payloads = seeded_payloads(drawn, mechanism)
     return [Report(mechanism.name, round, payload) for payload in payloads]
 
 
-def _draw_transitions(
+def _tally(drawn: tuple[Words, Longs], mechanism: Walsh) -> Tally:
+    counts = np.zeros(mechanism.N, np.int64)
+    count_rows(*drawn, mechanism.n, counts)
+    return counts
+
+
+def _draw(
     fleet: Fleet,
     mechanism: Walsh,
     seed: int,
     round: int,
     reporting: Mask | None,
     threads: int | None,
+    launches: bool,
 ) -> tuple[Words, Longs]:
-    """Seed and index of every report."""
-    check_shares_of(fleet, mechanism)
+    """Seed and index of every report, of launches or of transitions."""
     m = mechanism
     mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
     seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
@@ -112,8 +160,8 @@ def _draw_transitions(
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
 
     def work(first: int, last: int) -> None:
-        _of_transitions(
-            first, last, columns, mask, m.clip, m.d, at, m.n, m.m, m.k,
+        _of_vectors(
+            first, last, launches, columns, mask, m.clip, m.d, at, m.n, m.m, m.k,
             np.uint64(m.threshold), keys, seeds, chosen,
         )  # fmt: skip
 
@@ -167,9 +215,10 @@ def _of_gradients(
 
 
 @compiled
-def _of_transitions(
+def _of_vectors(
     first: int,
     last: int,
+    launches: bool,
     columns: Columns,
     reporting: Mask,
     clip: float,
@@ -193,7 +242,10 @@ def _of_transitions(
         if coin >= threshold:
             chosen[phone] = below(bits, m)
             continue
-        cells, x = transition_vector(phone, columns, clip, width)
+        if launches:
+            cells, x = launch_vector(phone, columns, clip)
+        else:
+            cells, x = transition_vector(phone, columns, clip, width)
         size = len(cells)
         v, values = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64)
         used = 0
@@ -223,7 +275,7 @@ def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None
     s[:] = 0
     signs = np.empty(m, np.uint64)
     for block in range((m + 3) // 4):
-        four = philox(seed, _WALSH, np.uint64(_ROW_BLOCKS + 1 + block), ZERO, ZERO, ZERO)
+        four = philox(seed, WALSH, np.uint64(_ROW_BLOCKS + 1 + block), ZERO, ZERO, ZERO)
         for place in range(min(4, m - 4 * block)):
             signs[4 * block + place] = four[place]
     for part in range(L):
@@ -242,7 +294,7 @@ def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None
 @compiled
 def _row(seed: Any, part: int, n: int) -> int:
     """ρ_l."""
-    four = philox(seed, _WALSH, np.uint64(part // 8 + 1), ZERO, ZERO, ZERO)
+    four = philox(seed, WALSH, np.uint64(part // 8 + 1), ZERO, ZERO, ZERO)
     half = four[part % 8 // 2] >> (_HALF if part % 2 else ZERO)
     return np.int64(half) & ((1 << n) - 1)  # type: ignore[return-value]
 
@@ -275,11 +327,11 @@ def count_rows(seeds: Words, chosen: Longs, n: int, counts: Longs) -> None:
     """`Walsh.tally` of reports added to counts."""
     for i in range(len(seeds)):
         at = _ROW_WORDS + chosen[i]
-        four = philox(seeds[i], _WALSH, np.uint64(at // 4 + 1), ZERO, ZERO, ZERO)
+        four = philox(seeds[i], WALSH, np.uint64(at // 4 + 1), ZERO, ZERO, ZERO)
         signs = four[at % 4]
         low = chosen[i] & ((1 << n) - 1)
         for block in range(_ROW_BLOCKS):
-            words = philox(seeds[i], _WALSH, np.uint64(block + 1), ZERO, ZERO, ZERO)
+            words = philox(seeds[i], WALSH, np.uint64(block + 1), ZERO, ZERO, ZERO)
             for place in range(8):
                 part = 8 * block + place
                 half = words[place // 2] >> (_HALF if place % 2 else ZERO)

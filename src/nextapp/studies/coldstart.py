@@ -27,7 +27,7 @@ from nextapp.fleet.clip import public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device, place_fleet
 from nextapp.fleet.frequencies import mean_shares
-from nextapp.fleet.transition_vectors import draw_copies, draw_estimate, draw_launches
+from nextapp.fleet.transition_vectors import draw_copies, draw_launches
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import CrowdRequests
 from nextapp.names import unknown
@@ -46,6 +46,7 @@ HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
 CANDIDATES = ("own", "catalogue")
+MODES = ("law", "exact")
 WAYS = (Walsh.name, *FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
 """How a prior is learnt: from transition vectors, through a frequency oracle, or from gradients."""
 
@@ -69,7 +70,9 @@ class ColdStart:
     data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
     share, but at most ``at_most``. ``candidates`` are the apps of the phone's whole history
     (``own``, as in the preset paper) or the whole ``catalogue``. If ``copies`` > 0, the crowd is a
-    fleet of this size, made of equally many copies of each phone.
+    fleet of this size, made of equally many copies of each phone. ``mode`` is for reports by
+    walsh: ``exact`` (simulate every phone's report) or ``law`` (draw the sum of the reports from
+    its distribution).
     """
 
     data: str
@@ -83,14 +86,10 @@ class ColdStart:
     copies: int = 0
     seed: int = 0
     device: str = "cpu"
+    mode: str = "law"
 
     def __post_init__(self) -> None:
-        check_device(self.device)
-        if self.device != "cpu" and self.way not in FREQUENCY_MECHANISMS:
-            raise ValueError(
-                f"a GPU can only simulate reports through {' or '.join(FREQUENCY_MECHANISMS)}; "
-                f"{self.way} runs on the CPU: leave out the device."
-            )
+        self._check_playing()
         if self.way not in WAYS:
             if self.way in MECHANISMS:
                 raise ValueError(
@@ -113,6 +112,28 @@ class ColdStart:
             raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
         for epsilon in self.epsilons:
             self.build_mechanism(epsilon, 2)
+
+    def _check_playing(self) -> None:
+        """Where and how reports are simulated."""
+        check_device(self.device)
+        if self.device != "cpu" and self.way in crowd_rounds.WAYS:
+            raise ValueError(
+                f"a GPU can only simulate reports through {Walsh.name}, "
+                f"{' or '.join(FREQUENCY_MECHANISMS)}; {self.way} runs on the CPU: leave out the "
+                f"device."
+            )
+        if self.mode not in MODES:
+            raise ValueError(unknown("mode", self.mode, MODES))
+        if self.mode == "exact" and self.way in crowd_rounds.WAYS:
+            raise ValueError(
+                f"mode exact is for reports through {Walsh.name} (those through "
+                f"{' and '.join(FREQUENCY_MECHANISMS)} always are), got way {self.way}."
+            )
+        if self.copies and (self.mode, self.device) != ("law", "cpu"):
+            raise ValueError(
+                "the reports of copies are drawn in one step on the CPU: leave out the mode and "
+                "the device."
+            )
 
     def build_mechanism(self, epsilon: float, n_apps: int) -> Mechanism:
         """The mechanism of a phone's report with this ε; gradients are clipped to 1 here."""
@@ -217,10 +238,20 @@ def learn_priors(settings: ColdStart, crowd: Fleet, number: int, report: Progres
 def _by_vectors(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
     if epsilon is None:
         return crowd_from(mean_shares(crowd), 0.0)
-    return learn_from_vectors(crowd, epsilon, seed, settings.copies)
+    return learn_from_vectors(
+        crowd, epsilon, seed, settings.copies, mode=settings.mode, device=settings.device
+    )
 
 
-def learn_from_vectors(crowd: Fleet, epsilon: float, seed: int, copies: int = 0) -> Crowd:
+def learn_from_vectors(
+    crowd: Fleet,
+    epsilon: float,
+    seed: int,
+    copies: int = 0,
+    *,
+    mode: str = "law",
+    device: str = "cpu",
+) -> Crowd:
     """The prior learnt from one report per phone, as the server of the crowd requests it.
 
     If the catalogue has more apps than slots, some phones report launches, and the others report
@@ -235,14 +266,21 @@ def learn_from_vectors(crowd: Fleet, epsilon: float, seed: int, copies: int = 0)
         others = crowd if copies else crowd.shard(n_asked, len(crowd))
         n_phones -= n_asked
         mechanism = Walsh(epsilon=epsilon, n_apps=n_apps, d=1, clip=1.0, b=fewest_bits(epsilon))
-        launches = draw_launches(asked, mechanism, n_asked, seed)
+        if mode == "exact":
+            tally = place_fleet(asked, device).tally_launches(mechanism, seed)
+            launches = mechanism.estimate(tally, n_asked).ravel()
+        else:
+            launches = draw_launches(asked, mechanism, n_asked, seed)
         slots = np.sort(np.argsort(-launches, kind="stable")[:ASKED])
         others = others.among(slots)
     mechanism = transitions_mechanism(epsilon, len(slots))
     if copies:
         estimate = draw_copies(others, mechanism, n_phones, seed)
+    elif mode == "exact":
+        tally = place_fleet(others, device).tally_transitions(mechanism, seed)
+        estimate = mechanism.estimate(tally, n_phones)
     else:
-        estimate = draw_estimate(others, mechanism, seed)
+        estimate = place_fleet(others, device).draw_estimate(mechanism, seed)
     learnt = crowd_from_reports(mechanism, estimate, n_phones)
     popularity = np.zeros(n_apps)
     popularity[slots] = learnt.popularity

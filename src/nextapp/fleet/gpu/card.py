@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy.typing as npt
 
 INSTALL = "pip install 'nextapp[gpu]'"
 _HERE = Path(__file__).parent
+_INCLUDE = re.compile(r'^#include "(\w+\.cuh)"$', re.MULTILINE)
 _STANDARD = "-std=c++17"
 _STATIC_SHARED_BYTES = 48 * 1024  # more of it has to be asked for
 _UPLOAD_BYTES = 64 << 20
@@ -32,9 +34,13 @@ class Source:
     definitions: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
 
-    @property
-    def path(self) -> Path:
-        return _HERE / self.file
+    def text(self) -> str:
+        """The file with what it includes in place; a compiler needs no folder to look in."""
+        return _INCLUDE.sub(lambda found: _read(found[1]), _read(self.file))
+
+
+def _read(file: str) -> str:
+    return (_HERE / file).read_text(encoding="utf-8")
 
 
 class Card(Protocol):
@@ -134,7 +140,7 @@ class CudaCard:
             if source not in self._modules:
                 defined = tuple(f"-D{key}={value}" for key, value in source.definitions)
                 self._modules[source] = self.xp.RawModule(
-                    code=source.path.read_text(encoding="utf-8"),
+                    code=source.text(),
                     options=(_STANDARD, *defined, *source.options),
                 )
             self._kernels[source, name] = self._modules[source].get_function(name)

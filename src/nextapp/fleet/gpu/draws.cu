@@ -1,78 +1,9 @@
-// Bits on a card, word for word those of `nextapp.randomness.KeyedBits`, and what is drawn with
-// them: who takes part, positions and signs of harmony, cells of shares, and the law of the sum.
-// One thread a phone but for the last. Compiled without fused multiply-add, so that doubles are
-// those of the processor; equal functions of `nextapp.compiled_bits` and `nextapp.fleet` have the
-// same names.
+// What is drawn on a card: who takes part, positions and signs of harmony, cells of shares, and the
+// law of the sum. One thread a phone but for the last. Compiled without fused multiply-add, so that
+// doubles are those of the processor; equal functions of `nextapp.fleet` have the same names.
 
-typedef int i32;
-typedef long long i64;
-typedef unsigned long long u64;
-
-constexpr unsigned ALL = 0xffffffffu;
-
-struct Block {
-    u64 x0, x1, x2, x3;
-};
-
-__device__ inline Block philox(u64 key_0, u64 key_1, u64 x0, u64 x1, u64 x2, u64 x3) {
-    for (int turn = 0; turn < 10; turn++) {
-        const u64 high_0 = __umul64hi(0xD2E7470EE14C6C93ull, x0);
-        const u64 high_2 = __umul64hi(0xCA5A826395121157ull, x2);
-        const u64 low_0 = 0xD2E7470EE14C6C93ull * x0, low_2 = 0xCA5A826395121157ull * x2;
-        x0 = high_2 ^ x1 ^ key_0;
-        x1 = low_2;
-        x2 = high_0 ^ x3 ^ key_1;
-        x3 = low_0;
-        key_0 += 0x9E3779B97F4A7C15ull;
-        key_1 += 0xBB67AE8584CAA73Bull;
-    }
-    return {x0, x1, x2, x3};
-}
-
-// A stream of words. Word `at` stands in block at / 4, which has the counter at / 4 + 1.
-struct Bits {
-    u64 seed, purpose, phone, round, at;
-    Block block;
-
-    __device__ Bits(u64 seed, u64 phone, u64 round, u64 purpose)
-        : seed(seed), purpose(purpose), phone(phone), round(round), at(0) {}
-
-    __device__ Block block_of(u64 number) const {
-        return philox(seed, purpose, number / 4 + 1, phone, round, 0);
-    }
-
-    __device__ static u64 choose(const Block &from, u64 number) {
-        const int place = (int)(number % 4);
-        return place == 0 ? from.x0 : place == 1 ? from.x1 : place == 2 ? from.x2 : from.x3;
-    }
-
-    __device__ u64 word() {
-        if (at % 4 == 0) block = block_of(at);
-        return choose(block, at++);
-    }
-
-    __device__ u64 word_at(u64 number) const { return choose(block_of(number), number); }
-
-    __device__ void jump(u64 to) {
-        at = to;
-        if (at % 4) block = block_of(at);
-    }
-};
-
-__device__ inline double as_uniform(u64 drawn) { return (double)(drawn >> 11) * 0x1p-53; }
-__device__ inline double as_inside(u64 drawn) { return ((double)(drawn >> 11) + 0.5) * 0x1p-53; }
-__device__ inline double as_exponential(u64 drawn) { return -log1p(-as_uniform(drawn)); }
-__device__ inline double as_normal(u64 first, u64 second) {
-    return sqrt(2.0 * as_exponential(first)) * cos(2.0 * 3.141592653589793 * as_uniform(second));
-}
-
-__device__ inline i64 below(Bits &bits, u64 bound) {
-    const u64 rest = (0 - bound) % bound;  // 2^64 mod bound
-    while (true) {
-        const u64 drawn = bits.word();
-        if (rest == 0 || drawn < 0 - rest) return (i64)(drawn % bound);
-    }
-}
+#include "bits.cuh"
+#include "columns.cuh"
 
 // --- who takes part: `nextapp.fleet.participation` ---------------------------------------------
 
@@ -168,28 +99,23 @@ extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64
 constexpr int MOST_DIGITS = 25;  // t of `subset`: 2^24 is the largest space
 
 // The cell that `pick` falls on; −1: none.
-__device__ inline i64 cell_of(i64 phone, const i64 *app_starts, const i32 *apps, const i32 *counts,
-                              const i64 *transition_starts, const unsigned *moves,
-                              const short *previous, const short *following, const i32 *times,
-                              i64 n_apps, double popularity, i64 pick) {
-    const i64 begin = app_starts[phone], end = app_starts[phone + 1];
-    i64 move = transition_starts[phone];
-    const i64 last_move = transition_starts[phone + 1];
+__device__ inline i64 cell_of(const Columns &c, i64 phone, i64 n_apps, double popularity, i64 pick) {
+    const i64 begin = c.app_starts[phone], end = c.app_starts[phone + 1];
+    i64 move = c.transition_starts[phone];
+    const i64 last_move = c.transition_starts[phone + 1];
     i64 n_launches = 0, reach = 0;
-    for (i64 place = begin; place < end; place++) n_launches += counts[place];
+    for (i64 place = begin; place < end; place++) n_launches += c.counts[place];
     const double n_moves = (double)(n_launches > 2 ? n_launches - 1 : 1);
     for (i64 place = begin; place < end; place++) {
-        const i64 row = (i64)apps[place] * (n_apps + 1);
+        const i64 row = (i64)c.apps[place] * (n_apps + 1);
         for (; move < last_move; move++) {
-            const unsigned word = moves ? moves[move] : 0;
-            if ((moves ? (i64)(word & 255) : previous[move]) != place - begin) break;
-            const double n_times = moves ? (double)(word >> 16) : (double)times[move];
-            const double share = (1.0 - popularity) * (n_times / n_moves);
+            const Move now = c.move(move);
+            if (now.previous != place - begin) break;
+            const double share = (1.0 - popularity) * ((double)now.times / n_moves);
             reach += (i64)floor(share * 0x1p52);
-            const i64 other = moves ? (i64)(word >> 8 & 255) : following[move];
-            if (pick < reach) return row + apps[begin + other];
+            if (pick < reach) return row + c.apps[begin + now.following];
         }
-        const double share = popularity * ((double)counts[place] / (double)n_launches);
+        const double share = popularity * ((double)c.counts[place] / (double)n_launches);
         reach += (i64)floor(share * 0x1p52);
         if (pick < reach) return row + n_apps;
     }
@@ -247,21 +173,19 @@ __device__ inline i64 orthogonal(i64 point, i64 place, i64 q, int t) {
 }
 
 extern "C" __global__ void draw_cells(
-    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
-    const i64 *app_starts, const i32 *apps, const i32 *counts, const i64 *transition_starts,
-    const unsigned *moves, const short *previous, const short *following, const i32 *times,
-    i64 n_apps, double popularity, i64 n_cells, i64 scattering, i64 n_blocks, i64 block, i64 n_favoured, i64 n_outputs, i64 q,
-    i32 t, u64 threshold, i64 *drawn, unsigned *tally) {
+    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose, COLUMNS,
+    i64 n_apps, double popularity, i64 n_cells, i64 scattering, i64 n_blocks, i64 block,
+    i64 n_favoured, i64 n_outputs, i64 q, i32 t, u64 threshold, i64 *drawn, unsigned *tally) {
     const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= n) return;
     const i64 phone = phones[index];
+    const Columns columns = {COLUMN_NAMES};
     Bits bits(seed, first_phone + phone, round, purpose);
     const i64 pick = (i64)(bits.word() >> 12);
     const u64 coin = bits.word();
     const i64 place = below(bits, n_favoured);
     i64 output = below(bits, n_outputs);
-    const i64 cell = cell_of(phone, app_starts, apps, counts, transition_starts, moves, previous,
-                             following, times, n_apps, popularity, pick);
+    const i64 cell = cell_of(columns, phone, n_apps, popularity, pick);
     if (cell >= 0 && coin < threshold) {
         const i64 scattered = cell * scattering % n_cells, point = scattered / n_blocks;
         const i64 favoured = t > 0 ? orthogonal(point, place, q, t) : even(point, place);
@@ -271,7 +195,8 @@ extern "C" __global__ void draw_cells(
     atomicAdd(tally + output, 1u);
 }
 
-// --- the law of the sum of codebook, simhash and privunit, for α = 0: `nextapp.fleet.sum_law` --
+// --- the law of the sum of codebook, walsh, simhash and privunit: `nextapp.fleet.sum_law` ------
+// for gradients with α = 0, and for the cells of transition vectors
 
 constexpr int RANKED = 0, SIGNED = 1;
 constexpr int LEAN_LANES = 32;  // one warp a phone
@@ -300,74 +225,78 @@ __device__ inline double normal_quantile(double p, const double *coefficients) {
     return q < 0.0 ? -size : size;
 }
 
+// `Lean`, the tables, and the scale of the whole numbers that are summed, as parameters of a kernel.
+#define LAW                                                                                     \
+    i32 kind, u64 threshold, i32 chosen, i32 among, double q, double share,                     \
+        const double *coefficients, const i32 *table, double unit, double scale
+#define LAW_NAMES kind, threshold, chosen, among, q, share, coefficients, table, unit, scale
+
+struct Law {
+    i32 kind;
+    u64 threshold;
+    i32 chosen, among;
+    double q, share;
+    const double *coefficients;
+    const i32 *table;
+    double unit, scale;
+};
+
 // t of one report; every lane knows it.
-__device__ inline double draw_lean(Bits &bits, int kind, u64 threshold, i32 chosen, i32 among,
-                                   double q, double share, const double *coefficients, int lane) {
-    if (kind != RANKED && kind != SIGNED) {
+__device__ inline double draw_lean(Bits &bits, const Law &law, int lane) {
+    if (law.kind != RANKED && law.kind != SIGNED) {
         const double coin = as_inside(bits.word()), u = as_inside(bits.word());
-        return coin < share ? -normal_quantile(u * q, coefficients)
-                            : normal_quantile(u * (1.0 - q), coefficients);
+        return coin < law.share ? -normal_quantile(u * law.q, law.coefficients)
+                                : normal_quantile(u * (1.0 - law.q), law.coefficients);
     }
-    const bool kept = bits.word() < threshold;
-    if (kind == SIGNED) {
+    const bool kept = bits.word() < law.threshold;
+    if (law.kind == SIGNED) {
         double total = 0;
-        for (i32 i = lane; i < chosen; i += LEAN_LANES) {
+        for (i32 i = lane; i < law.chosen; i += LEAN_LANES) {
             const u64 from = bits.at + 2 * (u64)i;
             const double projection = as_normal(bits.word_at(from), bits.word_at(from + 1));
             total += kept ? fabs(projection) : projection;
         }
-        bits.jump(bits.at + 2 * (u64)chosen);
-        return sum_warp(total) / sqrt((double)chosen);
+        bits.jump(bits.at + 2 * (u64)law.chosen);
+        return sum_warp(total) / sqrt((double)law.chosen);
     }
     if (!kept) {
         const u64 first = bits.word();
         return as_normal(first, bits.word());
     }
-    const i32 n_spacings = (i32)below(bits, chosen) + 1;
+    const i32 n_spacings = (i32)below(bits, law.chosen) + 1;
     double spacings = 0;
     for (i32 i = lane; i < n_spacings; i += LEAN_LANES)
-        spacings += as_exponential(bits.word_at(bits.at + i)) / (among - i);
+        spacings += as_exponential(bits.word_at(bits.at + i)) / (law.among - i);
     bits.jump(bits.at + n_spacings);
-    return -normal_quantile(-expm1(-sum_warp(spacings)), coefficients);
+    return -normal_quantile(-expm1(-sum_warp(spacings)), law.coefficients);
 }
 
-template <typename Real>
-__device__ inline void lean(const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round,
-                            u64 purpose, const i64 *app_starts, const i32 *apps,
-                            const i64 *row_starts, const Real *rows, const Real *squares, i32 d,
-                            int kind, u64 threshold, i32 chosen, i32 among, double q, double share,
-                            const double *coefficients, const i32 *table, double unit,
-                            double scale, i64 *sums, i64 *owners) {
-    const int lane = threadIdx.x % LEAN_LANES;
-    const i64 index = (i64)blockIdx.x * (blockDim.x / LEAN_LANES) + threadIdx.x / LEAN_LANES;
-    if (index >= n) return;  // the whole warp
-    const i64 phone = phones[index];
-    Bits bits(seed, first_phone + phone, round, purpose);
-    const double t = draw_lean(bits, kind, threshold, chosen, among, q, share, coefficients, lane);
-    const double left = 1.0 - (double)squares[index];
+// Σ (t x + g − (x·g) x) at the own entries of one phone, x (k, d); a row takes whole words.
+// place(row, entry) says where in `sums` an entry stands.
+template <typename Real, typename Place>
+__device__ inline void lean(Bits bits, const Law &law, const Real *x, int k, int d, double square,
+                            Place place, i64 *sums) {
+    const int lane = threadIdx.x % LEAN_LANES, words = (d + 3) / 4;
+    const double t = draw_lean(bits, law, lane), left = 1.0 - square;
     const u64 first = bits.word();
     const double rest = sqrt(left > 0.0 ? left : 0.0) * as_normal(first, bits.word());
-    const i64 start = app_starts[phone];
-    const int k = (int)(app_starts[phone + 1] - start), words = (d + 3) / 4;
-    const Real *x = rows + row_starts[index] * d;
-    const u64 from = bits.at;
-    const u64 stop = from + (u64)k * words;
+    const u64 from = bits.at, stop = from + (u64)k * words;
     double product = 0;
     for (int again = 0; again < 2; again++) {  // x·g, then the sum
         if (again) product = sum_warp(product) + rest;
         for (u64 block = from / 4 + lane; block * 4 < stop; block += LEAN_LANES) {
             const Block drawn = bits.block_of(block * 4);
-            for (int place = 0; place < 4; place++) {
-                const u64 number = block * 4 + place;
+            for (u64 number = block * 4; number < block * 4 + 4; number++) {
                 if (number < from || number >= stop) continue;
                 u64 four = Bits::choose(drawn, number);
                 const int row = (int)((number - from) / words);
                 const int y = (int)((number - from) % words) * 4;
                 for (int entry = y; entry < y + 4 && entry < d; entry++, four >>= 16) {
-                    const double z = table[four & 0xffff] * unit, x_y = (double)x[row * d + entry];
+                    const double z = law.table[four & 0xffff] * law.unit;
+                    const double x_y = (double)x[(i64)row * d + entry];
                     if (again) {
-                        const i64 whole = llrint(((t - product) * x_y + z) * scale);
-                        atomicAdd(reinterpret_cast<u64 *>(sums + (i64)apps[start + row] * d + entry), (u64)whole);
+                        const i64 whole = llrint(((t - product) * x_y + z) * law.scale);
+                        atomicAdd(reinterpret_cast<u64 *>(sums + place(row, entry)), (u64)whole);
                     } else {
                         product += x_y * z;
                     }
@@ -375,28 +304,52 @@ __device__ inline void lean(const i32 *phones, i64 n, u64 first_phone, u64 seed,
             }
         }
     }
-    for (int row = lane; row < k; row += LEAN_LANES)
+}
+
+template <typename Real>
+__device__ inline void lean_gradient(const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round,
+                                     u64 purpose, const i64 *app_starts, const i32 *apps,
+                                     const i64 *row_starts, const Real *rows, const Real *squares,
+                                     i32 d, LAW, i64 *sums, i64 *owners) {
+    const i64 index = (i64)blockIdx.x * (blockDim.x / LEAN_LANES) + threadIdx.x / LEAN_LANES;
+    if (index >= n) return;  // the whole warp
+    const i64 phone = phones[index], start = app_starts[phone];
+    const int k = (int)(app_starts[phone + 1] - start);
+    auto place = [=](int row, int entry) { return (i64)apps[start + row] * d + entry; };
+    lean(Bits(seed, first_phone + phone, round, purpose), Law{LAW_NAMES},
+         rows + row_starts[index] * d, k, d, (double)squares[index], place, sums);
+    for (int row = threadIdx.x % LEAN_LANES; row < k; row += LEAN_LANES)
         atomicAdd(reinterpret_cast<u64 *>(owners + apps[start + row]), 1ull);
 }
 
-extern "C" __global__ void lean_float(
-    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
-    const i64 *app_starts, const i32 *apps, const i64 *row_starts, const float *rows,
-    const float *squares, i32 d, i32 kind, u64 threshold, i32 chosen, i32 among, double q,
-    double share, const double *coefficients, const i32 *table, double unit, double scale,
-    i64 *sums, i64 *owners) {
-    lean(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows, squares,
-         d, kind, threshold, chosen, among, q, share, coefficients, table, unit, scale, sums,
-         owners);
+extern "C" __global__ void lean_float(const i32 *phones, i64 n, u64 first_phone, u64 seed,
+                                      u64 round, u64 purpose, const i64 *app_starts,
+                                      const i32 *apps, const i64 *row_starts, const float *rows,
+                                      const float *squares, i32 d, LAW, i64 *sums, i64 *owners) {
+    lean_gradient(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows,
+                  squares, d, LAW_NAMES, sums, owners);
 }
 
-extern "C" __global__ void lean_double(
-    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose,
-    const i64 *app_starts, const i32 *apps, const i64 *row_starts, const double *rows,
-    const double *squares, i32 d, i32 kind, u64 threshold, i32 chosen, i32 among, double q,
-    double share, const double *coefficients, const i32 *table, double unit, double scale,
-    i64 *sums, i64 *owners) {
-    lean(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows, squares,
-         d, kind, threshold, chosen, among, q, share, coefficients, table, unit, scale, sums,
-         owners);
+extern "C" __global__ void lean_double(const i32 *phones, i64 n, u64 first_phone, u64 seed,
+                                       u64 round, u64 purpose, const i64 *app_starts,
+                                       const i32 *apps, const i64 *row_starts, const double *rows,
+                                       const double *squares, i32 d, LAW, i64 *sums, i64 *owners) {
+    lean_gradient(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows,
+                  squares, d, LAW_NAMES, sums, owners);
+}
+
+// `nextapp.fleet.transition_vectors`: the vectors of `vectors.cu`, a row each.
+extern "C" __global__ void lean_cells(const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round,
+                                      u64 purpose, const i64 *starts, const i32 *cells,
+                                      const double *x, const double *squares, LAW, i64 *sums,
+                                      i64 *owners) {
+    const i64 index = (i64)blockIdx.x * (blockDim.x / LEAN_LANES) + threadIdx.x / LEAN_LANES;
+    if (index >= n) return;  // the whole warp
+    const i64 start = starts[index];
+    const int size = (int)(starts[index + 1] - start);
+    auto place = [=](int, int entry) { return (i64)cells[start + entry]; };
+    lean(Bits(seed, first_phone + phones[index], round, purpose), Law{LAW_NAMES}, x + start, 1,
+         size, squares[index], place, sums);
+    for (int entry = threadIdx.x % LEAN_LANES; entry < size; entry += LEAN_LANES)
+        atomicAdd(reinterpret_cast<u64 *>(owners + cells[start + entry]), 1ull);
 }

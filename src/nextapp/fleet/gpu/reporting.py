@@ -2,7 +2,8 @@
 
 `sum_reports`, `encode_reports` and `tally_reports` take what their namesakes in
 `nextapp.fleet.reporting` and `nextapp.fleet.frequencies` take, with a `ResidentFleet` for the
-fleet, and give what they give; `outcomes` is that of `nextapp.fleet.participation`.
+fleet, and give what they give; `outcomes` is that of `nextapp.fleet.participation`. Transition
+vectors of the crowd are reported by `walsh` and `transition_vectors` beside this module.
 
 harmony, qharmony, subset, hadamard    played on the card, bit by bit
 identity, laplace (law)                their sum is that of the gradients
@@ -23,12 +24,13 @@ from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
 from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
+from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
 from nextapp.fleet.gradients import BALLS, Gradients
 from nextapp.fleet.harmony import HarmonyEncoder
 from nextapp.fleet.identity import IdentityEncoder
-from nextapp.fleet.participation import HOME, PART, Attendance, Participation
+from nextapp.fleet.participation import HOME, PART, Participation
 from nextapp.fleet.reporting import (
     Batch,
     Sums,
@@ -39,7 +41,7 @@ from nextapp.fleet.reporting import (
     side_for,
 )
 from nextapp.fleet.stepping import READING_CODES
-from nextapp.fleet.sum_law import LAW, SumOfLaplace, SumOfLeaning
+from nextapp.fleet.sum_law import LAW, Lean, SumOfLaplace, SumOfLeaning
 from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.privacy.codewords import UNIT
 from nextapp.privacy.hadamard import Hadamard
@@ -49,18 +51,18 @@ from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Broadcast, Floats, Report
 
 LARGEST_DIM = 64
-_DRAWS = Source("draws.cu", options=("--fmad=false",))
+DRAWS = Source("draws.cu", options=("--fmad=false",))
 _STEP_OPTIONS = ("--prec-div=false", "--prec-sqrt=false")  # of float; doubles stay exact
 _KINDS = {"float32": "float", "float64": "double"}
 _SHARED_BYTES = 200 * 1024  # of the 227 KiB that a block can have
 _BLOCK_BYTES = 48 * 1024  # of shared memory for a block, so that several share a multiprocessor
 _SCRATCH_BYTES = 1 << 30
-_THREADS = 128
+THREADS = 128
 _PER_BLOCK = 1024  # phones whose backgrounds a block sums,
 _BATCH = 32  # so many at a time: BATCH of step.cu
 _WHOLE_BITS = 62  # of a sum
 _TALLEST = 16.0  # entry of an unclipped gradient that a first try has room for
-_TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal numbers of 6
+TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal numbers of 6
 
 
 class Step(NamedTuple):
@@ -76,38 +78,6 @@ class Step(NamedTuple):
     entries: Any  # (n, k)   F at the positions asked for
     row_starts: Any
     rows: Any  # (n_own, d)   x at own apps, if asked for
-
-
-class CardFleet(ResidentFleet):
-    """`nextapp.fleet.devices.PlacedFleet` on a card."""
-
-    def sum_reports(
-        self,
-        broadcast: Broadcast,
-        mechanism: Mechanism,
-        seed: int,
-        reporting: Any = None,
-        *,
-        mode: str = "exact",
-    ) -> Sums:
-        return sum_reports(self, broadcast, mechanism, seed, None, reporting, mode=mode)
-
-    def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
-        return tally_reports(self, oracle, seed)
-
-    def outcomes(
-        self,
-        settings: Participation,
-        n_world: int,
-        round_: int,
-        seed: int,
-        attendance: Attendance,
-    ) -> npt.NDArray[np.int8]:
-        last_round, n_reports = map(
-            self.card.xp.asarray, (attendance.last_round, attendance.n_reports)
-        )
-        found = outcomes(settings, self, n_world, round_, seed, last_round, n_reports)
-        return self.card.download(found)
 
 
 def sum_reports(
@@ -212,11 +182,7 @@ def tally_reports(
 ) -> Longs:
     """`nextapp.fleet.frequencies.tally_reports` on a card."""
     check_popularity(popularity)
-    if (oracle.n_apps, oracle.d) != (fleet.n_apps, fleet.n_apps + 1):
-        raise ValueError(
-            f"the oracle was made for shares of {(oracle.n_apps, oracle.d)}, those of the fleet "
-            f"are {(fleet.n_apps, fleet.n_apps + 1)}: make one for the catalogue at hand."
-        )
+    check_shares_of(fleet.n_apps, oracle)
     if isinstance(oracle, Subset):
         q, t = oracle.q, oracle.t
     elif isinstance(oracle, Hadamard):
@@ -232,7 +198,7 @@ def tally_reports(
                         oracle.n_favoured, oracle.n_outputs, q)),
         np.int32(t), np.uint64(oracle.threshold), None, tally,
     ]  # fmt: skip
-    card.launch(_DRAWS, "draw_cells", -(-order.n // _THREADS), _THREADS, 0, arguments)
+    card.launch(DRAWS, "draw_cells", -(-order.n // THREADS), THREADS, 0, arguments)
     return card.download(tally).astype(np.int64)
 
 
@@ -263,7 +229,7 @@ def outcomes(
         np.int32(settings.minimum_gap), np.int32(settings.lifetime_reports), last_round, n_reports,
         found,
     ]  # fmt: skip
-    card.launch(_DRAWS, "outcomes", -(-len(fleet) // _THREADS), _THREADS, 0, arguments)
+    card.launch(DRAWS, "outcomes", -(-len(fleet) // THREADS), THREADS, 0, arguments)
     return found
 
 
@@ -390,10 +356,10 @@ def _step(
         _launch_step(
             fleet, order, broadcast, mechanism, solving, kind, positions, step, limit
         )  # fmt: skip
-    return step._replace(scale=_scale(limit, n))
+    return step._replace(scale=scale_of_sums(limit, n))
 
 
-def _scale(limit: float, n: int) -> float:
+def scale_of_sums(limit: float, n: int) -> float:
     """A power of two: n terms up to `limit`, in whole numbers of one over it, fit a word."""
     return 2.0 ** (_WHOLE_BITS - math.ceil(math.log2(limit)) - math.ceil(math.log2(max(n, 1))))
 
@@ -424,7 +390,7 @@ def _launch_step(
         np.float64(settings.lam), np.float64(settings.alpha), np.float64(settings.gamma),
         np.int32(READING_CODES[settings.reading]), step.user_vectors, np.int32(solving),
         np.int32(BALLS[mechanism.ball]), np.float64(mechanism.clip),
-        np.float64(_scale(limit, order.n)), np.float64(limit), step.sum, flags[:1],
+        np.float64(scale_of_sums(limit, order.n)), np.float64(limit), step.sum, flags[:1],
         flags[1:],
     ]  # fmt: skip
     source = _source(d, kind, settings.alpha > 0)
@@ -512,7 +478,7 @@ def _draw_positions(
         order.phones, np.int64(n), r.first_phone, r.seed, r.number, REPORT, np.int64(mechanism.D),
         np.int32(k), positions, words,
     ]  # fmt: skip
-    fleet.card.launch(_DRAWS, "draw_positions", -(-n // _THREADS), _THREADS, 0, arguments)
+    fleet.card.launch(DRAWS, "draw_positions", -(-n // THREADS), THREADS, 0, arguments)
     return positions, words
 
 
@@ -528,7 +494,7 @@ def _signs(
         np.uint64(mechanism.floor), kept, counts[0], counts[1],
     ]  # fmt: skip
     name = f"sign_{_KINDS[entries.dtype.name]}"
-    card.launch(_DRAWS, name, -(-size // _THREADS), _THREADS, 0, arguments)
+    card.launch(DRAWS, name, -(-size // THREADS), THREADS, 0, arguments)
     positive, negative = card.download(counts).astype(np.int64)
     signs = card.download(kept).astype(np.bool_) if keep else np.zeros((0, 0), np.bool_)
     return signs, {"positive": positive, "negative": negative}
@@ -543,20 +509,28 @@ def _lean(
     kind: np.dtype[Any],
 ) -> State:
     """`nextapp.fleet.sum_law.Drawn` for α = 0: what is drawn phone by phone."""
-    card, lean, (n_apps, d) = fleet.card, side.lean, r.Q.shape
-    xp = card.xp
-    total, owners = xp.zeros((n_apps, d), np.int64), xp.zeros(n_apps, np.int64)
-    scale = _scale(_TALLEST_DRAWN, order.n)
+    card, (n_apps, d) = fleet.card, r.Q.shape
+    total = card.xp.zeros((n_apps, d), np.int64)
+    owners = card.xp.zeros(n_apps, np.int64)
+    scale = scale_of_sums(TALLEST_DRAWN, order.n)
     arguments = [
         order.phones, np.int64(order.n), r.first_phone, r.seed, r.number, LAW,
         fleet.columns[0], fleet.columns[1], step.row_starts, step.rows, step.squares, np.int32(d),
-        np.int32(lean.kind), np.uint64(lean.threshold), np.int32(lean.chosen), np.int32(lean.among),
-        np.float64(lean.q), np.float64(lean.share), xp.asarray(np.array([MIDDLE, TAIL, FAR])),
-        xp.asarray(whole_table()), np.float64(1.0 / UNIT), np.float64(scale), total, owners,
+        *law_arguments(card, side.lean, scale), total, owners,
     ]  # fmt: skip
-    n_blocks = -(-order.n // (_THREADS // 32))
-    card.launch(_DRAWS, f"lean_{_KINDS[kind.name]}", n_blocks, _THREADS, 0, arguments)
+    n_blocks = -(-order.n // (THREADS // 32))
+    card.launch(DRAWS, f"lean_{_KINDS[kind.name]}", n_blocks, THREADS, 0, arguments)
     return {"sum": card.download(total) / scale, "owners": card.download(owners)}
+
+
+def law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
+    """LAW of draws.cu."""
+    coefficients = card.xp.asarray(np.array([MIDDLE, TAIL, FAR]))
+    return [
+        np.int32(lean.kind), np.uint64(lean.threshold), np.int32(lean.chosen), np.int32(lean.among),
+        np.float64(lean.q), np.float64(lean.share), coefficients, card.xp.asarray(whole_table()),
+        np.float64(1.0 / UNIT), np.float64(scale),
+    ]  # fmt: skip
 
 
 def _on_processor(
