@@ -44,7 +44,10 @@ people and on synthetic phones; 1.25 and 2 do nearly as well
 (docs/decisions/0016-fewer-codewords-told-louder.md)."""
 
 LEAN = 3.0
-"""Pseudo-counts of the null component (level 1, as popularity predicts) in `shrink`."""
+"""Pseudo-counts of the null component (level 1, as popularity predicts) in `shrink`.
+
+A round number: 1 and 10 change what new phones gain in HR@1, 3 and 5 by at most .002 (20,000
+synthetic phones, 100 apps, ε 1 and 4.5)."""
 
 _ITERATIONS = 60
 _BREADTH = 0.11  # of a level of a law, by its size: half the way to the next
@@ -294,10 +297,11 @@ def shrink(
 ) -> tuple[Floats, Floats]:
     """E[θ | x] and the standard deviation of θ, for entries x = θ + N(0, error²), `count` of each.
 
-    θ is about one of its row of `levels` (n_entries, n_levels): normal, with `_BREADTH` of the
-    level as standard deviation. How often it is which column is what is most likely for all x
-    (Robbins 1956, Kiefer and Wolfowitz 1956), found by the EM algorithm. If `mean` is given, θ has
-    this mean over all entries, and `LEAN` further entries are taken to be of the first column.
+    The prior of θ is a mixture of normal components, one for each column of `levels` (n_entries,
+    n_levels): the mean of a component is the entry's level, its standard deviation `_BREADTH` times
+    that. The weights of the columns are those of maximum likelihood over all x (Robbins 1956,
+    Kiefer and Wolfowitz 1956), by the EM algorithm. If `mean` is given, θ has this mean over all
+    entries, and the first column, the null component, has `LEAN` pseudo-counts.
     """
     weight = np.ones(len(seen)) if count is None else count
     own = (_BREADTH * levels) ** 2

@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "nextapp"
 FILES = sorted(PACKAGE.rglob("*.py"))
-ELSEWHERE = {"knowledgeC.db", "checkpoint.json", "step.cu", "draws.cu"}  # files, not names
+FILE_NAMES = {file.name for file in PACKAGE.rglob("*.*") if "__pycache__" not in file.parts}
+ELSEWHERE = {"knowledgeC.db", "checkpoint.json"}  # files that are not in the package
 _QUOTED = re.compile(r"`{1,2}([A-Za-z_][\w.]*)(?:\([^`]*\))?`{1,2}")
 _PATHS = re.compile(r"\b((?:docs|tests|benchmarks|deploy)/[\w./-]+\.(?:md|py|toml|json))\b")
 
@@ -73,6 +74,8 @@ def members() -> dict[str, frozenset[str]]:
 def is_there(name: str) -> bool:
     if name.startswith("nextapp."):
         return imports(name)
+    if name in FILE_NAMES:
+        return True
     first, *rest = name.split(".")
     if rest and first in members():
         return rest[0] in members()[first]

@@ -60,9 +60,8 @@ def draw_estimate(
     law, _ = lean_of(mechanism)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     _draw_own_cells(
-        fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total,
-        owners,
-    )  # fmt: skip
+        fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total, owners
+    )
     return add_rest(mechanism, total, owners, n_reports, seed, round)
 
 
