@@ -401,3 +401,16 @@ def test_tables_go_from_the_results_into_the_pages(reproduced, tmp_path):
     assert "my-log" in text
     assert "quick run" in text
     assert docs.write(tmp_path, records, judged) == []
+
+
+def test_a_log_that_cannot_be_read_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "odd.tsv").write_text("user\ttime\tapp\n1\t2\tmail\n")
+    line = [sys.executable, "-m", "nextapp", "reproduce", "fig2", "--quick", "--log",
+            str(tmp_path / "odd.tsv"), "--out", str(tmp_path / "out")]  # fmt: skip
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    said = " ".join(done.stderr.split())
+    assert "--user-column user" in said
+    assert "nextapp data convert odd.tsv launches.csv" in said
+    assert "starting" not in said
+    assert not (tmp_path / "out" / "parts").exists()

@@ -121,9 +121,12 @@ def reproduce(
         plan.code_digest()  # of the code that runs, before anybody changes the files under it
         n_jobs = jobs or os.cpu_count() or 1
         stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
-        missing = [part.seconds for part in wanted if running.finished_record(out, part) is None]
+        missing = [part for part in wanted if running.finished_record(out, part) is None]
+        for source in dict.fromkeys(part.source for part in missing if part.source.real):
+            source.check()
         if missing:
-            screen.say_how_long(max(*missing, sum(missing) / min(n_jobs, 2)))
+            seconds = [part.seconds for part in missing]
+            screen.say_how_long(max(*seconds, sum(seconds) / min(n_jobs, 2)))
         with _OneLine(wanted, n_jobs) as heard:
             running.play_missing(wanted, out, n_jobs, heard)
         found = {part.name: running.finished_record(out, part) for part in every}

@@ -44,6 +44,17 @@ class Source:
     def log(self, seed: int) -> LaunchLog:
         return read(self.where, seed=seed)
 
+    def check(self) -> None:
+        """Raise if the file cannot be read, so that a long run does not find out half-way."""
+        try:
+            self.log(0)
+        except ValueError as error:
+            name = Path(self.where).name
+            raise ValueError(
+                f"{error} 'nextapp reproduce' has no options for columns: write the log anew by "
+                f"'nextapp data convert {name} launches.csv', with such options, and give that."
+            ) from None
+
     def as_values(self) -> dict[str, Any]:
         return {
             "name": self.name,
