@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 from servers import SETTINGS, ServerProcess, report_of, until
+from typer.testing import CliRunner
 
 from nextapp.cli import server_options
+from nextapp.cli.commands import app
 from nextapp.cli.server_options import ListenOptions
 from nextapp.server import certificates, single_process
 from nextapp.server.gateway import Gateway, Metrics
@@ -399,6 +401,21 @@ def shown(port: int) -> bytes:
         anyone.wrap_socket(opened) as client,
     ):
         return client.getpeercert(binary_form=True)
+
+
+@pytest.mark.parametrize(
+    "command", [["serve"], ["flower", "gateway", "--superlink", "127.0.0.1:1", "--insecure"]]
+)
+def test_files_that_are_no_certificate_are_refused_and_leave_no_folder(tmp_path, command):
+    _, cert, key = certificates.development(tmp_path / "tls")
+    _, _, other = certificates.development(tmp_path / "other")
+    for files in ((cert, other), (tmp_path / "missing", key), (key, key)):
+        words = [*command, "--data", str(tmp_path / "new"), "--port", "0"]
+        words += ["--cert", str(files[0]), "--key", str(files[1])]
+        found = CliRunner().invoke(app, words)
+        assert found.exit_code == 1
+        assert "cannot be used for TLS" in " ".join(found.output.split())
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_certificate_at_hand_stays_until_its_files_are_a_pair(tmp_path):

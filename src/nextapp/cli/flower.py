@@ -175,6 +175,7 @@ def gateway(
         from nextapp.server.logs import start_log
 
         limits = Limits(token_valid_seconds=token_seconds(token_days))
+        listen.certificate()  # refused: no folder is left behind
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
         opened = listening.inherited_socket()

@@ -102,6 +102,7 @@ def serve(
 
         stopping.end_by_itself()
         limits = Limits(token_valid_seconds=token_seconds(token_days))
+        listen.certificate()  # refused: no folder is left behind
         if experiments is not None or has_experiments(data):
             if start is not None or skip_to is not None:
                 raise ValueError(

@@ -149,13 +149,14 @@ class ListenOptions:
 
     def server(self, served: Gateway | Experiments) -> dict[str, Any]:
         """As `listening.serve` names them: the certificate, proxies and the operator's port."""
-        certificate = self._certificate()
+        certificate = self.certificate()
         named: dict[str, Any] = {"certificate": certificate}
         if self.trust_proxy is not None:
             named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
         return {**named, "operator": self._operator(served, certificate)}
 
-    def _certificate(self) -> ServedCertificate | None:
+    def certificate(self) -> ServedCertificate | None:
+        """That of the files given, if any; raises `ValueError` where they cannot be used."""
         if self.cert is None or self.key is None:
             return None
         from nextapp.server.certificates import ServedCertificate
