@@ -307,6 +307,24 @@ def test_a_bad_file_is_said_so(visit):
     assert tab.locator("#log-error li").count() == 7  # one for each format that was looked for
 
 
+@pytest.mark.parametrize("width", [1240, 360])
+def test_long_names_and_few_launches_fit(visit, width):
+    tab = visit("log", viewport={"width": width, "height": 740})
+    apps = ["W" * 200, "com.example." + "x" * 80, "一" * 60, "Mail"]
+    rows = [f"2026-01-{1 + i // 24:02d}T{i % 24:02d}:00:00Z,{apps[i % 4]}\n" for i in range(80)]
+    for name, kept in (("y" * 150, rows), ("one", rows[:1])):
+        data = f"timestamp,app_name\n{''.join(kept)}".encode()
+        tab.set_input_files(
+            "#file", {"name": f"{name}.csv", "mimeType": "text/csv", "buffer": data}
+        )
+        tab.wait_for_selector(f"#portrait h2:has-text('{name}')", timeout=PATIENCE)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        beyond = "[...document.querySelectorAll('#portrait .chart')].filter(box => [...box.querySelectorAll('text')].some(e => e.getBoundingClientRect().right > box.getBoundingClientRect().right + 8 || e.getBoundingClientRect().left < box.getBoundingClientRect().left - 8)).length"
+        assert tab.evaluate(beyond) == 0
+    assert "Twenty are needed" in tab.inner_text("#portrait")
+    tab.click("#forget")
+
+
 def test_names_in_a_file_are_text_and_never_markup(visit):
     tab = visit("log")
     name = "<img src=x onerror=window.hit=1>"

@@ -21,7 +21,15 @@ function frame(width, height, title, ...children) {
 }
 const text = (x, y, words, attributes = {}) => s("text", { x, y, ...attributes }, words);
 function titled(element, words) { element.append(s("title", {}, words)); return element; }
-const cut = (label, letters) => (label.length > letters ? label.slice(0, Math.max(1, letters - 1)) + "…" : label);
+// As much of a label as fits this many pixels, at the size of names in charts.
+const pen = document.createElement("canvas").getContext("2d");
+pen.font = '14px "Inter", ui-sans-serif, system-ui, sans-serif';
+function cut(label, pixels) {
+  if (pen.measureText(label).width <= pixels) return label;
+  const letters = [...label];
+  while (letters.length > 1 && pen.measureText(letters.join("") + "…").width > pixels) letters.pop();
+  return letters.join("") + "…";
+}
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 // Round values for an axis from 0, at most five.
@@ -96,9 +104,9 @@ export const intervals = (items, { least = 0, most = 1, title, digits = 0, ticks
     svg.append(s("line", { class: "axis", x1: x(at), x2: x(at), y1: top, y2: height - 20 }), text(i === 0 ? left : i === ticks - 1 ? width : x(at), height - 4, percent(at), { "text-anchor": anchor }));
   }
   items.forEach((item, i) => {
-    const y = top + i * row, line = y + 31, letters = Math.floor((width - 64) / 6.6) - item.name.length;
+    const y = top + i * row, line = y + 31, room = width - 72 - pen.measureText(item.name).width;
     const label = text(left, y + 15, "", { class: "label" });
-    label.append(s("tspan", { class: "name" }, item.name), item.meaning ? s("tspan", { dx: 8 }, cut(item.meaning, letters)) : "");
+    label.append(s("tspan", { class: "name" }, item.name), item.meaning ? s("tspan", { dx: 8 }, cut(item.meaning, room)) : "");
     svg.append(label, text(width, y + 15, percent(item.mean, digits), { class: "value", "text-anchor": "end" }), titled(s("g", {},
       s("line", { class: item.stroke ?? "stroke-accent", x1: x(item.low), x2: x(item.high), y1: line, y2: line, "stroke-width": 8, "stroke-linecap": "round", "stroke-opacity": .32 }),
       s("circle", { class: item.fill ?? "fill-accent", cx: x(item.mean), cy: line, r: 6.5 })), `${item.name}: ${percent(item.mean, 1)} (${percent(item.low, 1)} to ${percent(item.high, 1)})`));
@@ -132,7 +140,7 @@ export const bars = (items, title) => (width) => {
   const svg = frame(width, items.length * row, title + ": " + items.map((item) => `${item.label} ${item.count}`).join(", "));
   items.forEach((item, i) => {
     const y = i * row, length = (item.count / most) * (width - left - right);
-    svg.append(text(0, y + 20, cut(item.label, Math.floor((left - 10) / 7)), { class: "name" }), titled(s("rect", { class: "fill-accent", x: left, y: y + 8, width: Math.max(2, length), height: 15, rx: 4 }), `${item.app}: ${number(item.count)}`), text(left + length + 8, y + 20, number(item.count), { class: "value" }));
+    svg.append(text(0, y + 20, cut(item.label, left - 12), { class: "name" }), titled(s("rect", { class: "fill-accent", x: left, y: y + 8, width: Math.max(2, length), height: 15, rx: 4 }), `${item.app}: ${number(item.count)}`), text(left + length + 8, y + 20, number(item.count), { class: "value" }));
   });
   return svg;
 };
@@ -214,7 +222,7 @@ export const flow = (apps, counts) => (width) => {
     });
   });
   svg.append(...ribbons.filter((r) => r.j !== best[r.i]).map((r) => r.path), ...ribbons.filter((r) => r.j === best[r.i]).map((r) => r.path));
-  const short = (label) => cut(label, Math.floor((left - 10) / 7));
+  const short = (label) => cut(label, left - 12);
   apps.forEach((app, i) => {
     const before = s("rect", { class: "node", x: left, y: from[i], width: bar, height: Math.max(2, out[i] * size), rx: 3 });
     const after = s("rect", { class: "node", x: width - right - bar, y: to[i], width: bar, height: Math.max(2, into[i] * size), rx: 3 });

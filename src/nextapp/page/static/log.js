@@ -67,6 +67,7 @@ async function forget() {
 
 // A chart in a box of its own, drawn once the box has a width.
 function chart(make) { const box = h("div", { class: "chart" }); draw(box, make); return box; }
+const count = (n, one, many) => fact(number(n), n === 1 ? one : many);
 const fact = (value, words) => h("div", { class: "fact" }, h("b", {}, value), h("span", {}, words));
 
 function show(found) {
@@ -76,7 +77,7 @@ function show(found) {
   const cards = [
     h("article", { class: "card w12" },
       h("div", { class: "card-head" }, h("h2", {}, found.name || "Your log"), h("p", { class: "quiet-text" }, `${found.format} · ${found.first} to ${found.last}`)),
-      h("div", { class: "facts" }, fact(number(found.n_launches), "launches"), fact(number(found.n_apps), "apps"), fact(number(found.n_days), "days with launches"), fact(number(found.sessions.n), "sessions"), fact(found.sessions.median.toLocaleString("en"), "launches in a median session")),
+      h("div", { class: "facts" }, count(found.n_launches, "launch", "launches"), count(found.n_apps, "app", "apps"), count(found.n_days, "day with launches", "days with launches"), count(found.sessions.n, "session", "sessions"), fact(found.sessions.median.toLocaleString("en"), "launches in a median session")),
       found.notes.length ? h("ul", { class: "notes" }, ...found.notes.map((note) => h("li", {}, note))) : null,
       h("div", { class: "row-actions" },
         h("button", { type: "button", class: "primary", id: "play-mine", onclick: () => { location.hash = "phone"; playLog(); } }, icon("play"), h("span", {}, "Play it on the phone")),
@@ -84,7 +85,9 @@ function show(found) {
         found.users.length > 1 && held ? people(found.users) : null)),
     ...(measured ? measuredCards(measured) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
     h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app."), chart(bars(found.apps, "Most used apps"))),
-    h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))),
+    h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), ...(found.flow.counts.flat().some((n) => n > 0)
+      ? [h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))]
+      : [h("p", { class: "quiet-text" }, "Nothing yet: all launches are of one app.")])),
     h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, "Launches by weekday and hour, local time.")), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),
     h("article", { class: "card w5" }, h("h2", {}, "Sessions"), h("p", { class: "quiet-text" }, "How many sessions had how many launches. A session ends after 15 minutes without a launch."), chart(columns(found.sessions.sizes, found.sessions.sizes.map((_, i) => (i === 20 ? "21+" : `${i + 1}`)), "Sessions by number of launches", "launches in a session"))),
   ];
@@ -105,7 +108,7 @@ function measuredCards(measured) {
   const sure = ahead.low > 0;
   return [
     h("article", { class: "card w6" }, h("h2", {}, "How predictable you are"),
-      h("p", { class: "sentence" }, "You use ", h("b", {}, `${choices.apps} apps`), ", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1)), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
+      h("p", { class: "sentence" }, "You use ", h("b", {}, choices.apps === 1 ? "one app" : `${choices.apps} apps`), ...(choices.by_frequency < 0.95 * choices.apps ? [", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1))] : [" about equally often"]), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
       h("div", { class: "facts" }, fact(percent(measured.models.nextapp.at_1.mean), "first suggestion is right"), fact(percent(measured.models.nextapp.at_5.mean), "among five suggestions")),
       chart(choiceBars([{ name: "Apps you used", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
       h("p", { class: "note" }, "Perplexity (two to the power of the entropy in bits): of how often each app is used, and of nextapp’s predictions for launches that it had not seen.")),
