@@ -1,40 +1,39 @@
-"""The next app on one phone: one definition, for the phone and for the lab.
+"""The predictor of one phone: one definition, for the phone and for the lab.
 
-Nothing here ever leaves the phone, so it costs no privacy. The state of a phone is `State`, plain
-arrays. The functions that work on it are written in the part of NumPy that Numba compiles: a phone
-runs them as they are, the lab compiles the very same ones (`nextapp.predictors.nextapp`).
+Nothing here leaves the phone, so it costs no privacy. The state of a phone is `State`, plain
+arrays. The functions that work on it use the part of NumPy that Numba can compile: a phone runs
+them as they are, and the lab compiles the same functions (`nextapp.predictors.nextapp`).
 
-Known apps are slots 0 to n − 1. Each statistic gives every known app a ratio: how much likelier
-than usual it makes the app. The score of an app is the sum of the logs, each times its weight:
+Known apps have slots 0 to n − 1. Each statistic gives every known app a ratio: how much more likely
+than usual it makes the app. The score of an app is the weighted sum of the logs:
 
     frequency   P0(i) = (n(i) + α/(n + 1)) / (Σn + α)
-    place       how often the app at i's place in the list by last use came next, per app
-    since       how often an app came so long after its last launch, relative to the average
+    place       how often the app at i's place in the list by last use was launched next, per app
+    since       how often an app is launched this long after its last launch, by the average
     after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
-    after-2     1 + n(jk→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
+    after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
     hour        1 + n(hour→i) / (κ''·P0(i)),  twelve times of day
-    again       of the last app alone: the odds of the same app again
-    lesson      e^(corrections for i, for i after the last app, for i after the one before it)
+    again       for the last app only: the odds that it is launched again
+    lesson      e^(corrections for i, for i after the last app, for i after the app before it)
 
     s(i) = Σ weight·log ratio(i),   P(i) = softmax of s
 
-All counts fade. After every launch the weights take one AdaGrad step down the slope of
-−log P(app), and so do the corrections that applied. There are three sets of weights: after a
-change of app, after a repeat, and for a launch that opens a session. Apps never launched here share
-P(new), how often a launch was of a new app.
+All counts fade. After every launch the weights take one AdaGrad step along the slope of
+log P(launched app), and so do the corrections that applied. There are three sets of weights: after
+a change of app, after a repeat, and for a launch that opens a session. Apps never launched on this
+phone share P(new), the share of launches that were of a new app.
 
-A crowd, where there is one, enters at the end: what it says comes next, share(i), is mixed in with
-a weight that grows with what the crowd has seen and falls with what the phone has seen itself:
+A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. Its weight w grows
+with what the crowd has seen and falls with what the phone has seen itself:
 
     P(i) := (1 − t·w·Σ share)·P(i) + t·w·share(i)
-    w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(jk→·))) + g₃·log(1 + crowd's n(jk→·)))
+    w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(kj→·))) + g₃·log(1 + crowd's n(kj→·)))
 
-and g learns like the weights. t is the trust in the crowd: the odds t/(1 − t) that launches here
-are as P with w says rather than as P alone, by Bayes' rule, the older launches fading. So a crowd
-of other habits soon counts for nothing. Where the crowd would put another app first, a second trust
-is kept in the same way, of these two apps alone; while its log odds are below 0 the phone's own
-first app stays first: the two change places. docs/predictor.md has figures and the origin of every
-constant.
+g learns like the weights. t is the trust in the crowd: by Bayes' rule, the probability that the
+launches on this phone follow P with w rather than P alone, where older launches fade. So a crowd
+with other habits soon has no effect. Where the crowd would change the first app, a second trust is
+kept in the same way for these two apps; while its log odds are below 0, the two swap places and the
+phone's own first app stays first. docs/predictor.md has the origin of every constant.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ GROUPS = {
 CHANGED, OPENING, REPEATED = range(3)  # sets of weights
 
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
-# two synthetic ones. "round": how little it matters is in docs/predictor.md.
-# How many launches a prior weighs:
+# two synthetic ones. "round": how little it matters is in docs/results/predictor.md.
+# Weights of priors, in launches:
 FREQUENCY_PRIOR = 6.0  # round
 AFTER_PRIOR = 8.0  # round
 LONGER_PRIOR = 0.75  # round
@@ -81,19 +80,19 @@ HOUR_PRIOR = 40.0  # round
 SINCE_PRIOR = 7.0  # round
 AGAIN_PRIOR = 7.0  # round
 PLACE_PRIOR = 0.5  # round; a launch at each place
-OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; in the weight of the crowd
+OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; of the weight of the crowd
 TRUST_START, FIRST_TRUST_START = -0.5, 0.5  # round; log odds before any launch
-MOST_GAIN = 3.0  # round; most that a launch can add to them
-# What is left of a count after each launch that it could have counted:
+MOST_GAIN = 3.0  # round; the most that one launch changes them by
+# Fades: what a count is multiplied by before it counts another launch:
 FREQUENCY_FADE, AFTER_FADE, LONGER_FADE, HOUR_FADE = 0.999, 0.97, 0.965, 0.96  # round
 PLACE_FADE, LESSON_FADE, TRUST_FADE = 0.9997, 0.999, 0.998  # round
 LESSON_STEPS = np.array([[0.1], [0.15], [0.4]])  # round; after the one before, of i, after the last
-LEAST_AGAIN = 0.01  # round; the odds of the same again are kept within .01 and .99
-LEAST_CHANCE = 1e-100  # so that every log is a number
+LEAST_AGAIN = 0.01  # round; the probability of a repeat is kept within .01 and .99
+LEAST_CHANCE = 1e-100  # so that every log is finite
 MOST_LOG_ODDS = 30.0  # so that no exponential overflows
 
-MAX_APPS = 256  # the app unused for longest gives way
-NOBODY = MAX_APPS  # stands for the app before the first launch
+MAX_APPS = 256  # beyond this, the app unused for longest is dropped
+NOBODY = MAX_APPS  # the "last app" before the first launch
 ENDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 40, MAX_APPS)  # far places share a count
 NEW = len(ENDS)  # the place of an app never launched before
 BUCKET = np.searchsorted(ENDS, np.arange(MAX_APPS), side="right")
@@ -115,9 +114,9 @@ N_HOURS, DAY = 12, 86400.0
 FIRST_LAST = 1
 FIRST_BEFORE = FIRST_HOUR = FIRST_LAST + MAX_APPS + 1
 FIRST_HASHED = FIRST_HOUR + N_HOURS
-N_HASHED, PROBES = 4093, 8  # a prime; the context unused for longest of eight gives way
+N_HASHED, PROBES = 4093, 8  # a prime; of eight contexts the one unused for longest is replaced
 FREE, GONE = -1, -2  # in place of a key
-BITS = 9  # of an app in a key
+BITS = 9  # per app in a key
 N_RECENT = 6
 OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
 OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
@@ -192,14 +191,15 @@ def by_frequency(count: Floats, total: float) -> Floats:
 
 
 def by_place(state: State, n: int, total: float) -> Floats:
-    """How often the app at this place of the list by last use came next, by the average app."""
+    """How often the app at this place of the list by last use was launched next, relative to the
+    average app."""
     readily = state.places * (n / total) / WIDTH[n]
     ratio: Floats = readily[BUCKET[state.place[:n]]]
     return ratio
 
 
 def by_age(state: State, ages: Whole) -> Floats:
-    """How often an app came so long after its last launch, by the average."""
+    """How often an app is launched this long after its last launch, relative to the average."""
     came, could = state.ages[0], state.ages[1]
     sums = state.ages @ ONES[: len(came)]
     average = (sums[0] + 1.0) / (sums[1] + 10.0)
@@ -208,14 +208,14 @@ def by_age(state: State, ages: Whole) -> Floats:
 
 
 def by_again(usual: float, count: float, total: float) -> float:
-    """The odds of the last app coming again, by what came after it before and is usual."""
+    """The odds that the last app is launched again, by its own repeats and the usual ones."""
     chance: float = (count + AGAIN_PRIOR * usual) / (total + AGAIN_PRIOR)
     chance = min(max(chance, LEAST_AGAIN), 1.0 - LEAST_AGAIN)
     return chance / (1.0 - chance)
 
 
 def look(state: State, when: float) -> View:
-    """All statistics and their mix. Within a session they are as of the last launch."""
+    """All statistics and their mix; within a session, as of the last launch."""
     n = int(state.known[0])
     last = int(state.recent[0])
     opening = when - state.clock[0] > SESSION_GAP
@@ -260,10 +260,10 @@ def softmax(scores: Floats) -> Floats:
 
 
 def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floats) -> Floats:
-    """P of the apps at these slots, which sums to 1; -1 is one never launched here.
+    """P of the apps at these slots, which sums to 1; -1 stands for an app never launched here.
 
-    `share` is what the crowd says of these apps, empty where there is no crowd, and `evidence` what
-    its weight rests on.
+    `share` is what the crowd predicts for these apps, empty if there is no crowd; `evidence` is
+    that of `crowd_evidence`.
     """
     n_new = np.count_nonzero(slots < 0)
     if n_new == len(slots):
@@ -288,20 +288,20 @@ def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floa
 
 
 def crowd_evidence(view: View, told: float) -> Floats:
-    """What g weigh: what was seen here after the last app and after the last two, and the launches
-    of the crowd after the last two that it tells by."""
+    """The inputs of g: launches seen here after the last app and after the last two, and launches
+    of the crowd after the last two."""
     own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
     own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
     return np.array([1.0, own, own_pair, math.log(1.0 + told)])
 
 
 def crowd_weight(state: State, evidence: Floats) -> float:
-    """w; trust comes on top of it."""
+    """w, before trust."""
     return odds_to_chance(state.gate[0] @ evidence)
 
 
 def odds_to_chance(log_odds: float) -> float:
-    """σ"""
+    """σ(log_odds)"""
     return 1.0 / (1.0 + math.exp(-min(max(log_odds, -MOST_LOG_ODDS), MOST_LOG_ODDS)))
 
 
@@ -311,9 +311,10 @@ def odds_to_chance(log_odds: float) -> float:
 def observe(
     state: State, view: View, slot: int, when: float, new: bool, share: Floats, evidence: Floats
 ) -> None:
-    """A launch of the app at this slot, seen from `view`; of a new app where `new`.
+    """Learn from a launch of the app at this slot; `view` is the view before it.
 
-    `share` is what the crowd said of the known apps; it may be empty. `evidence` is as in `answer`.
+    `share` is what the crowd predicted for the known apps; it may be empty. `evidence` is as in
+    `answer`.
     """
     n = state.known[0]
     if not new:
@@ -338,9 +339,9 @@ def observe(
 
 
 def learn(state: State, view: View, slot: int) -> None:
-    """AdaGrad, down the slope of −log P: the weights, and the corrections that apply.
+    """One AdaGrad step along the slope of log P: the weights, and the corrections that apply.
 
-    A weight whose squares are ∞ stays: its statistic is switched off.
+    A weight whose squares are ∞ does not move: its statistic is switched off.
     """
     error = -view.chances
     error[slot] += 1.0
@@ -356,8 +357,9 @@ def learn(state: State, view: View, slot: int) -> None:
 
 
 def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Floats) -> None:
-    """AdaGrad, down the slope of −log P with the crowd mixed in; and by Bayes' rule, whether that
-    was better than P alone: for all apps, and for the two that P alone and P mixed put first."""
+    """One AdaGrad step of g along the slope of log P with the crowd mixed in; and both trusts by
+    Bayes' rule: was P with the crowd better than P alone, for all apps, and for the two apps that
+    each of them puts first."""
     weight = crowd_weight(state, evidence)
     alone, total, trust = view.chances, share.sum(), state.trust
     both = alone * (1.0 - weight * total) + weight * share
@@ -376,7 +378,7 @@ def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Flo
 
 
 def update_trust(trust: float, start: float, gain: float) -> float:
-    """Log odds, the older launches fading."""
+    """Log odds after one more launch; they fade towards their start."""
     return start + TRUST_FADE * (trust - start) + min(max(gain, -MOST_GAIN), MOST_GAIN)
 
 
@@ -407,7 +409,7 @@ def hour_row(when: float) -> int:
 
 
 def find_rows(state: State) -> None:
-    """The contexts that hold from now on."""
+    """The rows of the contexts for the next launch."""
     recent, rows = state.recent, state.rows
     last, before = int(recent[0]), int(recent[1])
     rows[LAST] = FIRST_LAST + last
@@ -421,7 +423,8 @@ def find_rows(state: State) -> None:
 
 
 def find(state: State, key: int) -> int:
-    """The row of a context, by open addressing; of a few that unused for longest gives way."""
+    """The row of a context, by open addressing; if there is no free row, the one unused for longest
+    of a few is replaced."""
     keys, used = state.keys, state.used
     found = first = key % N_HASHED
     for step in range(PROBES):
@@ -440,7 +443,7 @@ def find(state: State, key: int) -> int:
 
 
 def forget(state: State, slot: int) -> None:
-    """All that is known of an app; its slot may then be another's."""
+    """Delete all that is known of an app; its slot may then be taken by another."""
     last, before = FIRST_LAST + slot, FIRST_BEFORE + slot
     state.counts[:, slot] = 0.0
     state.counts[last] = 0.0
