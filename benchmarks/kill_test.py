@@ -41,7 +41,10 @@ SETTINGS = {
     "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
 LIMITS = Limits(token_burst=1e9, address_burst=1e9)
-BUDGET = {"lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0}
+PHONE = {
+    "lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0,
+    "predictor": "seqmf",  # or it would not answer a server of app vectors
+}  # fmt: skip
 
 
 def serve(folder: Path, port: int) -> None:
@@ -81,7 +84,7 @@ def play(folder: Path, url: str, code: str) -> None:
         rng = np.random.default_rng(number)
         client = Recorded(url, attempts=1, timeout=5.0)
         client.record = folder / f"{folder.name}-{number:03d}.record"
-        store = Store(path) if path.exists() else Store.create(path, **BUDGET)
+        store = Store(path) if path.exists() else Store.create(path, **PHONE)
         phone = Phone(store)
         while True:
             try:
