@@ -77,17 +77,23 @@ def duration(seconds: float) -> str:
 
 
 def say_how_long(seconds: float) -> None:
-    """At the start of a long command: about how long it takes on two idle cores."""
-    from nextapp.compiled import CACHE_FOLDER
+    """At the start of a long command: about how long it takes on two idle cores.
 
-    cold = CACHE_FOLDER is None or not any(CACHE_FOLDER.iterdir())
-    first = "; the first run compiles, a minute or two more" if cold else ""
-    if seconds > 5 or cold:
-        err.print(
-            f"This takes about {duration(seconds)} on two idle cores{first}. Ctrl-C stops it.",
-            style="dim",
-            highlight=False,
-        )
+    The time to compile is not part of it. As soon as something is compiled, a line says so.
+    """
+    from nextapp.compiled import at_next_compilation
+
+    at_next_compilation(_say_compiling)
+    if seconds > 5:
+        _dim(f"This takes about {duration(seconds)} on two idle cores. Ctrl-C stops it.")
+
+
+def _say_compiling() -> None:
+    _dim("Compiling first, a minute or two; the machine code is kept for the next run.")
+
+
+def _dim(line: str) -> None:
+    err.print(line, style="dim", highlight=False)
 
 
 def say_next(*commands: str) -> None:

@@ -45,6 +45,12 @@ class _Form(argparse.RawDescriptionHelpFormatter):
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, "Usage: ")
 
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        if isinstance(action, argparse._SubParsersAction):
+            return textwrap.indent(textwrap.dedent(text.partition("\n")[2]), "  ")
+        return text
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("Example"):
             return super()._fill_text(text, width, indent)
