@@ -135,7 +135,7 @@ def _parsers(prog: str) -> tuple[Parser, dict[str, Parser]]:
     predict.add_argument("-n", metavar="N", type=_at_least_one, default=5,
                          help="Number of apps to name. [default: 5]")  # fmt: skip
     predict.add_argument("--when", metavar="TIME", help="Time of the prediction, as in log.")
-    predict.add_argument("--why", action="store_true", help="Show what speaks for each app.")
+    predict.add_argument("--why", action="store_true", help="Show the reasons for each app.")
     predict.add_argument(
         "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
     )
@@ -265,7 +265,7 @@ def main(
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped. Run the command again to go on.", file=sys.stderr)
+        print("\nstopped. Run the command again to continue.", file=sys.stderr)
         return 130
     for line in lines:
         print(line)
