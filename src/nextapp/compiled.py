@@ -67,7 +67,7 @@ def usable_in_loops(*functions: Callable[..., Any]) -> None:
         register_jitable(error_model="numpy")(function)
 
 
-class _Compilations(event.Listener):  # type: ignore[misc]
+class _Compilations(event.Listener):
     """Calls `tell`, where it is set, at the start of the next compilation, once."""
 
     tell: Callable[[], None] | None = None
@@ -82,7 +82,7 @@ class _Compilations(event.Listener):  # type: ignore[misc]
 
 
 _COMPILATIONS = _Compilations()
-event.register("numba:compile", _COMPILATIONS)
+event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call]
 
 
 def at_next_compilation(tell: Callable[[], None]) -> None:
