@@ -52,7 +52,7 @@ light:
 package:
 	rm -rf dist .venv-package
 	$(PYTHON) -m venv .venv-package
-	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt build twine
+	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt build twine 'readme_renderer[md]'
 	.venv-package/bin/python -m build --outdir dist
 	.venv-package/bin/twine check --strict dist/*
 	$(PYTHON) -m venv --clear .venv-package

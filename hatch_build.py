@@ -2,7 +2,7 @@
 
 A package index shows the README alone, where links to files of the repository lead nowhere. With an
 address (``repository`` in pyproject.toml, or the variable NEXTAPP_REPOSITORY) they become absolute.
-Without one, links are shown as their words, and pictures are left out.
+Without one, links are shown as their words, and pictures and their captions are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
+_PICTURE = re.compile(r"^!\[[^\]]*\]\([^)\s]+\)\n\n(\*[^*]+\*\n\n)?", re.M)  # with its caption
 
 
 class PublicAddress(MetadataHookInterface):
@@ -44,13 +45,15 @@ def urls(address: str) -> dict[str, str]:
 def readme_for_index(text: str, address: str) -> str:
     """A README whose links and pictures work outside of the repository."""
     address = address.rstrip("/")
+    if not address:
+        text = _PICTURE.sub("", text)
 
     def link(match: re.Match[str]) -> str:
         picture, words, target = match.groups()
         if re.match(r"[a-z]+:|#", target):
             return match[0]
         if not address:
-            return "" if picture else words
+            return words
         kind = "raw" if picture else "blob"
         return f"{picture}[{words}]({address}/{kind}/main/{target})"
 

@@ -44,6 +44,9 @@ def test_without_an_address_no_link_is_broken(hook):
     text = hook.readme_for_index(TEXT, "")
     assert targets(text) == []
     assert "privacy for engineers" in text
+    assert "Drawn by" in TEXT
+    assert "Drawn by" not in text  # a caption without its picture
+    assert "![" not in text
 
 
 def test_metadata_has_the_readme_and_with_an_address_the_urls(hook, monkeypatch):
