@@ -174,12 +174,14 @@ def _parsers(prog: str) -> tuple[Parser, dict[str, Parser]]:
         "data", metavar="DATA", help="A log file; with nextapp[lab] also synthetic:…"
     )
     learn.add_argument(
-        "--user", metavar="NAME", help="Whose launches, if there are several people."
+        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
     )
     learn.add_argument(
         "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
     )
-    learn.add_argument("--leave-out", metavar="FILE", type=Path, help="List of what is no app.")
+    learn.add_argument(
+        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
+    )
     for column in ("user", "time", "app"):
         learn.add_argument(
             f"--{column}-column", metavar="NAME", help=f"Name of the column of {column}s."
