@@ -146,7 +146,7 @@ class LogOptions:
     skip_bad_rows: Annotated[bool, "Skip bad rows and say how many there were."] = False
     zone: Annotated[str | None, "Time zone of local times. Default: this machine's."] = None
     leave_out: Annotated[
-        Path | None, "List of entries that are not apps (nextapp data left-out)."
+        Path | None, "What is not an app; see nextapp data left-out."
     ] = None
 
     def __post_init__(self) -> None:
