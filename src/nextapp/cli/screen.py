@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ def escape_markup(text: str) -> str:
 def progress() -> Iterator[Any]:
     """A line that shows what is being done, gone at the end. Yields report(what, done, total).
 
-    The clock is that of the whole command. How long the present step will still take is told by how
-    long its parts took so far, and not before one of them is done.
+    The clock is that of the whole command. How long the present step will still take is estimated
+    from its finished parts, and not before one of them is done. A line says so if code is compiled.
     """
+    if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
+        _announce_compiling()
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(20),
@@ -81,11 +85,17 @@ def say_how_long(seconds: float) -> None:
 
     The time to compile is not part of it. As soon as something is compiled, a line says so.
     """
+    _announce_compiling()
+    if seconds > 5:
+        _dim(f"This takes about {duration(seconds)} on two idle cores. Ctrl-C stops it.")
+
+
+@cache
+def _announce_compiling() -> None:
+    """Once in a process."""
     from nextapp.compiled import at_next_compilation
 
     at_next_compilation(_say_compiling)
-    if seconds > 5:
-        _dim(f"This takes about {duration(seconds)} on two idle cores. Ctrl-C stops it.")
 
 
 def _say_compiling() -> None:
