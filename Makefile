@@ -47,17 +47,23 @@ light:
 	$(LIGHT)/bin/python -m pytest tests/paper tests/model tests/wire tests/randomness/test_randomness.py \
 	  tests/privacy tests/learners tests/crowd tests/predictor tests/phone
 
-# Source archive, and from it the wheel; installed where nothing else is, and tried from another folder.
+# Source archive, and from it the wheel; checked as a package index does, installed where nothing else is,
+# and tried from another folder. Then the trackers, with the libraries of the extra.
 package:
 	rm -rf dist .venv-package
 	$(PYTHON) -m venv .venv-package
-	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt build
+	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt build twine 'readme_renderer[md]'
 	.venv-package/bin/python -m build --outdir dist
+	.venv-package/bin/twine check --strict dist/*
 	$(PYTHON) -m venv --clear .venv-package
 	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt "$$(ls dist/*.whl)[lab]"
 	cd .venv-package && unset PYTHONPATH && bin/nextapp --version && \
 	  bin/nextapp data make synthetic:phones=8,apps=12,days=6 --out log.csv && \
 	  bin/nextapp evaluate log.csv --models mru,sr --json result.json && test -s result.json
+	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt \
+	  "$$(ls dist/*.whl)[tracking]" pytest
+	.venv-package/bin/python -c 'import mlflow, tensorboardX'
+	.venv-package/bin/python -m pytest --noconftest -p no:cacheprovider tests/studies/test_tracking.py
 
 # The page in a real browser: Chromium from the system's packages, driven by Playwright.
 page: $(VENV)/.browser

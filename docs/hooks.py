@@ -24,6 +24,7 @@ from mkdocs.structure.files import File, Files
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ("README.md", "PAPER.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md",
            "SECURITY.md", "deploy/README.md")  # fmt: skip
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -67,7 +68,12 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """The theme loads one script from elsewhere; it stands in the site itself."""
     shim = posixpath.relpath("assets/iframe-worker.js", posixpath.dirname(page.url) or ".")
-    return output.replace("https://unpkg.com/iframe-worker/shim", shim)
+    return output.replace(_SHIM, shim)
+
+
+def on_post_template(output: str, template_name: str, config: Any) -> str:
+    """The same for pages without a source of their own: 404.html."""
+    return output.replace(_SHIM, "assets/iframe-worker.js")
 
 
 def _repository_path(uri: str) -> str:

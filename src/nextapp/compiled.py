@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 import numba
 from llvmlite import ir  # type: ignore[import-untyped]
+from numba.core import event
 from numba.extending import intrinsic, register_jitable
 from numba.typed import Dict
 
@@ -64,6 +65,32 @@ def usable_in_loops(*functions: Callable[..., Any]) -> None:
     """Let compiled loops call these Python functions, which remain ordinary functions elsewhere."""
     for function in functions:
         register_jitable(error_model="numpy")(function)
+
+
+class _Compilations(event.Listener):
+    """Calls `tell`, where it is set, at the start of the next compilation, once."""
+
+    tell: Callable[[], None] | None = None
+
+    def on_start(self, event: Any) -> None:
+        tell, self.tell = self.tell, None
+        if tell is not None:
+            tell()
+
+    def on_end(self, event: Any) -> None:
+        """Only the start is of interest."""
+
+
+_COMPILATIONS = _Compilations()
+event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call]
+
+
+def at_next_compilation(tell: Callable[[], None]) -> None:
+    """Call `tell` once, as soon as a loop must be compiled. A loop in the cache needs no compiling.
+
+    A later call replaces an earlier one.
+    """
+    _COMPILATIONS.tell = tell
 
 
 def _compiled(function: Function, **options: Any) -> Function:

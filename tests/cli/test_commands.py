@@ -54,7 +54,7 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
     assert "all predictions" in text
     assert "without exact repeats" in text
     assert "difference in HR@5" in text
-    assert "nextapp less it seqmf less it" in text
+    assert "nextapp minus it seqmf minus it" in text
     result = json.loads((tmp_path / "out" / "r.json").read_text())
     assert (result["preset"], result["seed"]) == ("paper", 3)
     assert result["split"] == "fraction:0.8,0,0.2"
@@ -123,7 +123,7 @@ def test_options_override_the_settings_file(run, tmp_path):
 )
 def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):
     text = run(*arguments, code=1)
-    assert text.startswith("error ")
+    assert text.startswith("error: ")
     assert says in text
     assert "Traceback" not in text
 

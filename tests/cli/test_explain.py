@@ -45,7 +45,7 @@ def test_a_history_is_explained_in_words_and_numbers(run, tmp_path):
 def test_a_launch_of_a_log_is_explained_and_told(run):
     text = run("synthetic:phones=3,apps=20,days=5", "--user", "phone-0001", "--launch", 30, "-n", 2)
     assert "phone-0001: 29 launches" in text
-    assert "Launched was app-" in text
+    assert "Launched: app-" in text
 
 
 def test_the_crowds_part_shows_unless_it_is_left_out(run, tmp_path):

@@ -62,7 +62,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_else(run, w
     if words[0] == "simulate":
         words = ["simulate", "--phones", "10", *words[3:]]
     text = " ".join(run(*words, code=1).split())
-    assert text.startswith(f"error cannot write {words[-1]}: ")
+    assert text.startswith(f"error: cannot write {words[-1]}: ")
     assert "Not a directory" in text
     assert "no-such" not in text
 
@@ -188,7 +188,7 @@ def test_tables_fit_80_columns(run):
     run("data", "make", SMALL, "--out", "log.csv")
     text = run("evaluate", "log.csv", "--models", "mru,sr-od-online,nextapp,nextapp-alone")
     assert max(map(len, text.splitlines())) <= 80
-    assert "nextapp less it" in text
+    assert "nextapp minus it" in text
 
 
 def test_estimates_rest_on_what_was_seen():

@@ -63,7 +63,7 @@ def test_a_command_gets_one_object_from_the_options_of_its_fields():
     assert run(one, ["a"]).exit_code == 2  # --paper has no default
     assert run(one, ["a", "--paper", "white", "--no-grid"]).exit_code == 2
     refused = run(one, ["a", "--paper", "white", "--line-width", "0"])
-    assert (refused.exit_code, refused.output) == (1, "error --line-width must be > 0, got 0.0.\n")
+    assert (refused.exit_code, refused.output) == (1, "error: --line-width must be > 0, got 0.0.\n")
     text = run(one, ["--help"], env={"COLUMNS": "120"}).output
     for part in ("Draw it.", "--paper", "Colour of the paper.", "1.5", "Draw a grid."):
         assert part in text

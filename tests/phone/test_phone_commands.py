@@ -235,4 +235,4 @@ def test_ctrl_c_is_one_line(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(commands.Store, "create", interrupt)
     assert main(["init"]) == 130
-    assert capsys.readouterr().err == "\nstopped. Run the command again to go on.\n"
+    assert capsys.readouterr().err == "\nstopped. Run the command again to continue.\n"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,29 @@ def test_mlflow_gets_settings_and_figures(tmp_path):
     assert run.data.metrics == {"HR_at_1/mru": 0.25, "HR_at_5/mru": 0.5, "hr5": 0.75, "loss": 2.0}
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "hr5")
     assert [(point.step, point.value) for point in history] == [(1, 0.5), (2, 0.75)]
+
+
+ASK_MLFLOW = """
+import sys
+from nextapp.studies.tracking import open_tracker
+with open_tracker(f"mlflow:{sys.argv[1]}") as tracker:
+    tracker.figures({"hr5": 0.5}, step=0)
+from mlflow.telemetry import get_telemetry_client
+from mlflow.telemetry.utils import is_telemetry_disabled
+print(is_telemetry_disabled(), get_telemetry_client())
+"""
+
+
+def test_mlflow_reports_to_nobody(tmp_path):
+    """MLflow 3 tells its makers how it is used, except where it sees a test or a CI job."""
+    pytest.importorskip("mlflow", reason="needs pip install 'nextapp[tracking]'")
+    as_a_user = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_MLFLOW, str(tmp_path / "runs")],
+        env=as_a_user | {"HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["True", "None"]
 
 
 def test_evaluate_sends_what_it_prints(tmp_path):

@@ -234,7 +234,7 @@ def drain(
     data: Folder,
     end: Annotated[bool, typer.Option("--end", help="Take reports again.")] = False,
 ) -> None:
-    """Take no more reports: phones are told to come back later. Rounds still close."""
+    """Take no more reports: phones retry later. Rounds still close."""
     with clear_errors():
         from nextapp.server import administration
         from nextapp.server.vault import DRAINING
@@ -263,7 +263,7 @@ def roll_back(
 
         number = administration.roll_back(data, to)
         screen.out.print(
-            f"what was learnt from round {to} on is forgotten; start the server to go on with "
+            f"what was learnt from round {to} on is discarded; start the server to continue with "
             f"round {number}",
             highlight=False,
         )
@@ -282,7 +282,7 @@ def backup(
 
         administration.back_up(data, out)
         screen.out.print(
-            f"{out} holds the federation, the reports of the round at hand among it: keep it as "
+            f"{out} contains the federation, including the reports of the open round: keep it as "
             f"safe as the server.",
             highlight=False,
         )

@@ -49,7 +49,7 @@ COMMANDS = {
     "explain": LazyCommand(
         "nextapp.cli.explain",
         "explain",
-        "Explain one prediction: what speaks for which app.",
+        "Explain one prediction: the reasons for each app.",
         "nextapp explain synthetic:lsapp --user phone-0007 -n 3",
         _PREDICT,
     ),

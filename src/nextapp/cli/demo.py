@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -36,6 +37,7 @@ def demo(
         with screen.progress() as report:
             result = demonstration.run(out, seed, report)
         tables.show_result(result)
+        screen.out.print(f"\n{in_short(result)}", highlight=False)
         screen.out.print(
             f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
             f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s).",
@@ -43,6 +45,22 @@ def demo(
         )
         screen.write_json(json, result)
         screen.say_next(
-            "nextapp open                    (a phone that guesses, in a browser)",
+            "nextapp open                    (a phone that predicts, in a browser)",
             "nextapp evaluate YOUR-LOG.csv   (the same table for your own log)",
         )
+
+
+def in_short(result: Mapping[str, Any]) -> str:
+    """The main result in a line: HR@5 of nextapp and of the best other model.
+
+    >>> figures = {"nextapp": {"HR@5": 0.953}, "mru": {"HR@5": 0.849}, "sr-od": {"HR@5": 0.9}}
+    >>> in_short({"models": figures})
+    'The launched app is among the first five suggestions: nextapp 95.3 %, next best sr-od 90.0 %.'
+    """
+    rates = {name: 100 * row["HR@5"] for name, row in result["models"].items()}
+    ours = rates.pop("nextapp")
+    other = max(rates, key=rates.__getitem__)
+    return (
+        "The launched app is among the first five suggestions: "
+        f"nextapp {ours:.1f} %, next best {other} {rates[other]:.1f} %."
+    )

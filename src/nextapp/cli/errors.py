@@ -65,7 +65,7 @@ def missing_library(extra: str | None = None) -> Iterator[None]:
 
 
 def show_error(text: str) -> None:
-    word = "error" if os.environ.get("NO_COLOR") else typer.style("error", fg="red", bold=True)
+    word = "error:" if os.environ.get("NO_COLOR") else typer.style("error:", fg="red", bold=True)
     typer.echo(f"{word} {text}", err=True)
 
 

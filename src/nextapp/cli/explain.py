@@ -1,4 +1,4 @@
-"""`nextapp explain`: for one prediction, which statistic spoke for which app."""
+"""`nextapp explain`: for one prediction, which statistic favours which app."""
 
 from __future__ import annotations
 
@@ -60,16 +60,16 @@ def explain(
     ] = None,
     alone: Annotated[
         bool,
-        typer.Option("--alone", help="Without what the other phones know (nextapp-alone)."),
+        typer.Option("--alone", help="Without the crowd of the other phones (nextapp-alone)."),
     ] = False,
     n: Annotated[int, typer.Option("-n", min=1, help="Number of apps to explain.")] = 5,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
     log_options: options.LogOptions,
 ) -> None:
-    """Explain one prediction: what speaks for which app.
+    """Explain one prediction: the reasons for each app.
 
-    The model is nextapp. On a log it starts from what all phones knew before that launch.
+    The model is nextapp. On a log its crowd is what the other phones launched before.
     """
     with clear_errors():
         if (source is None) == (history is None):
@@ -193,7 +193,7 @@ def _show(name: str, result: dict[str, Any]) -> None:
         rows.append([statistic, *cells])
     headings = [f"{app['app']}\n{100 * app['share']:.0f} %" for app in result["apps"]]
     screen.out.print(Table.of_text(["statistic", *headings], rows).terminal())
-    screen.out.print("Each number: part of the score, above or below that of the average app.\n")
+    screen.out.print("Each number is a part of the score, relative to the average app.\n")
     for place, app in enumerate(result["apps"], 1):
         screen.out.print(
             f"{place}. {app['app']} ({100 * app['share']:.0f} %): {app['words']}",
@@ -203,5 +203,5 @@ def _show(name: str, result: dict[str, Any]) -> None:
         )
     if result["launched"] is not None:
         place = result["place"]
-        where = f"place {place}" if place else "not among the apps known"
-        screen.out.print(f"\nLaunched was {result['launched']}: {where}.", highlight=False)
+        rank = f"suggestion number {place}" if place else "an app new to this phone"
+        screen.out.print(f"\nLaunched: {result['launched']}, {rank}.", highlight=False)

@@ -75,7 +75,7 @@ def up(
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback.
 
-    The same command again continues from the last checkpoint. Stop it by Ctrl-C or SIGTERM.
+    The same command again continues from the last checkpoint. Stop it with Ctrl-C or SIGTERM.
     """
     stopping.end_by_itself()
     with clear_errors("flower"), _stopping():

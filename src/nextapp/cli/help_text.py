@@ -90,7 +90,7 @@ def _words(option: Any) -> str:
     words = option.help or ""
     if option.required:
         return f"{words} [required]"
-    shown = option.show_default and option.default is not None and not option.is_flag
+    shown = option.show_default and option.default not in (None, "") and not option.is_flag
     return f"{words} [default: {option.default}]" if shown else words
 
 
@@ -102,13 +102,29 @@ def _section(heading: str, rows: Iterable[tuple[str, str]], width: int) -> list[
     at = longest + 4
     lines = [f"{heading}:"]
     for name, words in rows:
-        wrapped = textwrap.wrap(words, width - at, break_on_hyphens=False) or [""]
+        wrapped = _wrap(words, width - at) or [""]
         if len(name) > longest:
             lines += [f"  {name}", *(" " * at + line for line in wrapped)]
         else:
             lines += [f"  {name:<{longest}}  {wrapped[0]}".rstrip()]
             lines += [" " * at + line for line in wrapped[1:]]
     return [*lines, ""]
+
+
+def _wrap(words: str, width: int) -> list[str]:
+    """Lines of text; a list of names without spaces is broken after a comma, never in a name."""
+    pieces = [
+        word.replace(",", ",\0") if len(word) > width // 2 else word for word in words.split()
+    ]
+    lines: list[str] = []
+    for piece in pieces:
+        for number, part in enumerate(piece.split("\0")):
+            space = "" if number else " "
+            if lines and len(lines[-1]) + len(space) + len(part) <= width:
+                lines[-1] += space + part
+            else:
+                lines.append(part)
+    return lines
 
 
 def _command_line(text: str, width: int) -> list[str]:

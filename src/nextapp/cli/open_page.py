@@ -23,7 +23,7 @@ def open_page(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Whose launches, if the log has several people.",
+            help="Person whose launches to use, if the log has several.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,7 @@ def open_page(
 ) -> None:
     """Show a phone, a crowd and your own log in a browser.
 
-    Only this machine can reach the page, and it loads nothing from elsewhere. Stop it by Ctrl-C.
+    Only this machine can reach the page, and it loads nothing from elsewhere. Stop it with Ctrl-C.
     """
     with clear_errors("lab,serve"):
         from nextapp.page import serving
@@ -71,7 +71,7 @@ def open_page(
         with serving.open_page(port, Page(log, server=watch)) as page:
             screen.out.print(
                 f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "
-                f"address. Stop it by Ctrl-C.",
+                f"address. Stop it with Ctrl-C.",
                 highlight=False,
                 soft_wrap=True,
             )

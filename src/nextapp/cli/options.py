@@ -145,7 +145,7 @@ class LogOptions:
     time_unit: Annotated[str, "Unit of numeric times: s or ms."] = "s"
     skip_bad_rows: Annotated[bool, "Skip bad rows and say how many there were."] = False
     zone: Annotated[str | None, "Time zone of local times. Default: this machine's."] = None
-    leave_out: Annotated[Path | None, "List of what is no app (see nextapp data left-out)."] = None
+    leave_out: Annotated[Path | None, "What is not an app; see nextapp data left-out."] = None
 
     def __post_init__(self) -> None:
         if self.time_unit not in ("s", "ms"):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,11 @@ def escape_markup(text: str) -> str:
 def progress() -> Iterator[Any]:
     """A line that shows what is being done, gone at the end. Yields report(what, done, total).
 
-    The clock is that of the whole command. How long the present step will still take is told by how
-    long its parts took so far, and not before one of them is done.
+    The clock is that of the whole command. How long the present step will still take is estimated
+    from its finished parts, and not before one of them is done. A line says so if code is compiled.
     """
+    if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
+        _announce_compiling()
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(20),
@@ -77,17 +81,29 @@ def duration(seconds: float) -> str:
 
 
 def say_how_long(seconds: float) -> None:
-    """At the start of a long command: about how long it takes on two idle cores."""
-    from nextapp.compiled import CACHE_FOLDER
+    """At the start of a long command: about how long it takes on two idle cores.
 
-    cold = CACHE_FOLDER is None or not any(CACHE_FOLDER.iterdir())
-    first = "; the first run compiles, a minute or two more" if cold else ""
-    if seconds > 5 or cold:
-        err.print(
-            f"This takes about {duration(seconds)} on two idle cores{first}. Ctrl-C stops it.",
-            style="dim",
-            highlight=False,
-        )
+    The time to compile is not part of it. As soon as something is compiled, a line says so.
+    """
+    _announce_compiling()
+    if seconds > 5:
+        _dim(f"This takes about {duration(seconds)} on two idle cores. Ctrl-C stops it.")
+
+
+@cache
+def _announce_compiling() -> None:
+    """Once in a process."""
+    from nextapp.compiled import at_next_compilation
+
+    at_next_compilation(_say_compiling)
+
+
+def _say_compiling() -> None:
+    _dim("Compiling first, a minute or two; the machine code is kept for the next run.")
+
+
+def _dim(line: str) -> None:
+    err.print(line, style="dim", highlight=False)
 
 
 def say_next(*commands: str) -> None:

@@ -40,7 +40,7 @@ def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
 
 
 def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | None:
-    """nextapp and SeqMF less every other model, with the interval; level where that holds 0."""
+    """nextapp and SeqMF minus every other model; level where the interval contains 0."""
     columns = {
         model: result[f"{model}_minus"]
         for model in ("nextapp", "seqmf")
@@ -53,7 +53,7 @@ def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | N
         [name, *(_standing(found.get(name, {}).get(metric)) for found in columns.values())]
         for name in others
     ]
-    headings = ["model", *(f"{model} less it" for model in columns)]
+    headings = ["model", *(f"{model} minus it" for model in columns)]
     title = f"difference in {metric}, 95 % interval over users"
     return Table.of_text(headings, rows, title)
 
@@ -61,8 +61,8 @@ def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | N
 def _standing(gap: Mapping[str, float] | None) -> str | Marked:
     if gap is None:
         return ""
-    verdict = "above" if gap["low"] > 0 else "below" if gap["high"] < 0 else "level"
-    marks: dict[str, Mark] = {"above": "good", "below": "bad", "level": ""}
+    verdict = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "level"
+    marks: dict[str, Mark] = {"ahead": "good", "behind": "bad", "level": ""}
     words = f"{verdict} {gap['difference']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
     return Marked(words, marks[verdict])
 
@@ -82,7 +82,7 @@ def sparkline(values: npt.ArrayLike) -> str:
 
 
 def show_result(result: Mapping[str, Any]) -> None:
-    """A static experiment: what was measured on, the tables, and how SeqMF stands."""
+    """A static experiment: what was measured on, the tables, and the differences."""
     about = result["data"]
     out.print(
         f"[bold]{escape_markup(about['source'])}[/]  {about['n_users']:,} users, "

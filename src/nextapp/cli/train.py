@@ -102,7 +102,7 @@ def predict(
         ),
     ],
     n: Annotated[int, typer.Option("-n", min=1, help="Number of apps to name.")] = 5,
-    why: Annotated[bool, typer.Option("--why", help="Show what speaks for each app.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Show the reasons for each app.")] = False,
     threshold: Annotated[
         float | None,
         typer.Option(help="Only apps with at least this probability.", show_default=False),

@@ -45,6 +45,12 @@ class _Form(argparse.RawDescriptionHelpFormatter):
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
         super().add_usage(usage, actions, groups, "Usage: ")
 
+    def _format_action(self, action: argparse.Action) -> str:
+        text = super()._format_action(action)
+        if isinstance(action, argparse._SubParsersAction):
+            return textwrap.indent(textwrap.dedent(text.partition("\n")[2]), "  ")
+        return text
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if text.startswith("Example"):
             return super()._fill_text(text, width, indent)
@@ -129,7 +135,7 @@ def _parsers(prog: str) -> tuple[Parser, dict[str, Parser]]:
     predict.add_argument("-n", metavar="N", type=_at_least_one, default=5,
                          help="Number of apps to name. [default: 5]")  # fmt: skip
     predict.add_argument("--when", metavar="TIME", help="Time of the prediction, as in log.")
-    predict.add_argument("--why", action="store_true", help="Show what speaks for each app.")
+    predict.add_argument("--why", action="store_true", help="Show the reasons for each app.")
     predict.add_argument(
         "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
     )
@@ -168,12 +174,14 @@ def _parsers(prog: str) -> tuple[Parser, dict[str, Parser]]:
         "data", metavar="DATA", help="A log file; with nextapp[lab] also synthetic:…"
     )
     learn.add_argument(
-        "--user", metavar="NAME", help="Whose launches, if there are several people."
+        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
     )
     learn.add_argument(
         "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
     )
-    learn.add_argument("--leave-out", metavar="FILE", type=Path, help="List of what is no app.")
+    learn.add_argument(
+        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
+    )
     for column in ("user", "time", "app"):
         learn.add_argument(
             f"--{column}-column", metavar="NAME", help=f"Name of the column of {column}s."
@@ -259,7 +267,7 @@ def main(
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped. Run the command again to go on.", file=sys.stderr)
+        print("\nstopped. Run the command again to continue.", file=sys.stderr)
         return 130
     for line in lines:
         print(line)

@@ -19,7 +19,7 @@ def words(reason: Reason, last: str) -> str:
     if not strongest:
         return "nothing sets it apart."
     pieces = []
-    for sign, opening in ((1, "for it: "), (-1, "against it: ")):
+    for sign, opening in ((1, "for: "), (-1, "against: ")):
         parts = [f"{texts[name]} ({part:+.2f})" for name, part in strongest if part * sign > 0]
         if parts:
             pieces.append(opening + ", ".join(parts))
@@ -34,10 +34,10 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
     return {
         "frequency": f"{seen['launches']:.0f} of about {seen['of']:.0f} launches",
         "after": _describe_after(seen, last),
-        "place": f"place {seen['place'] + 1:.0f} in the list by last use",
+        "place": f"number {seen['place'] + 1:.0f} in the list of recently used apps",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
         "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
-        "lesson": "a correction learnt from wrong guesses after these apps",
+        "lesson": "correction of earlier mistakes after these apps",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",
         "taste": "the shared model's score",

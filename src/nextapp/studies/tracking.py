@@ -58,6 +58,7 @@ class MLflowTracker:
     """A run of MLflow, in a folder or at a server."""
 
     def __init__(self, where: str) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read by MLflow's import
         import mlflow
 
         self._mlflow = mlflow
