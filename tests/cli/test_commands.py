@@ -69,7 +69,7 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
             assert 0 <= low <= figures[metric] <= high <= 1
     assert result["settings"]["seqmf"]["dim"] == 4
     assert result["versions"]["numpy"] == np.__version__
-    assert "synthetic twin, not the data" in " ".join(result["data"]["notes"])
+    assert "synthetic, not people's data" in " ".join(result["data"]["notes"])
 
 
 def test_the_same_seed_gives_the_same_figures(run, tmp_path):

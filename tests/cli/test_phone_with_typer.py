@@ -46,6 +46,14 @@ def test_one_persons_launches_are_imported_from_any_log(phone, tmp_path):
     assert sorted(line[3:] for line in phone("predict").output.splitlines()) == ["chat", "maps"]
 
 
+def test_a_csv_is_read_as_by_the_base_install(phone, tmp_path):
+    """With the lab installed, local times were taken for UTC, and their zone was lost."""
+    (tmp_path / "log.csv").write_text("timestamp,app_name\n2026-05-01T10:00:00,maps\n")
+    assert phone("import", "log.csv", "--zone", "Asia/Tokyo").exit_code == 0
+    (launch,) = json.loads(phone("export").output)["launches"]
+    assert (launch["time"], launch["zone"]) == (1777597200.0, 9 * 3600)
+
+
 def test_errors_are_one_line(phone):
     for words in (("sync",), ("limits", "--lifetime", "9", "--per-day", "1"), ("log", "")):
         done = phone(*words)

@@ -117,7 +117,7 @@ def test_a_twin_has_the_size_of_its_data(seed, parameters, phones, apps, days, s
     assert len(log) < 800_000
     assert log.users[7] == "phone-0007"
     assert log.apps[12] == "app-0012"
-    assert "synthetic twin, not the data" in log.notes[0]
+    assert "synthetic, not people's data" in log.notes[0]
 
 
 def test_about_28_phones_of_the_lsapp_twin_are_there_to_the_end(seed):

@@ -126,6 +126,14 @@ def test_what_is_exported_can_be_imported_elsewhere(phone, tmp_path):
     assert theirs["launches"] == held["launches"]
 
 
+def test_times_of_a_csv_without_a_zone_are_in_the_zone_given(phone, tmp_path):
+    """The option was taken and had no effect."""
+    (tmp_path / "log.csv").write_text("timestamp,app_name\n2026-05-01T10:00:00,maps\n")
+    assert phone("import", "log.csv", "--zone", "Asia/Tokyo")[0] == 0
+    (launch,) = json.loads(phone("export")[1])["launches"]
+    assert (launch["time"], launch["zone"]) == (1777597200.0, 9 * 3600)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -236,6 +236,16 @@ def test_a_default_port_that_is_taken_is_warned_of(tmp_path, caplog, monkeypatch
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
+def test_a_start_refused_for_its_port_leaves_no_folder(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        folder = tmp_path / "federation"
+        done = CliRunner().invoke(app, ["serve", "--data", str(folder), "--port", port])
+    assert done.exit_code == 1
+    assert f"port {port} cannot be listened on" in " ".join(done.output.split())
+    assert not folder.exists()
+
+
 def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():
     now = [0.0]
     sieve = OnceInAWhile(10.0, lambda: now[0])

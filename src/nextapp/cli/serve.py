@@ -102,7 +102,8 @@ def serve(
 
         stopping.end_by_itself()
         limits = Limits(token_valid_seconds=token_seconds(token_days))
-        listen.certificate()  # refused: no folder is left behind
+        # All that can be refused is checked before a folder is made.
+        listen.certificate()
         if experiments is not None or has_experiments(data):
             if start is not None or skip_to is not None:
                 raise ValueError(
@@ -110,12 +111,11 @@ def serve(
                     "the folder of one of them as --data, once."
                 )
             start_log(listen.log)
+            opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
             with _serving_experiments(
                 data, experiments, server, limits, new_vault=new_vault, leave_damaged=leave_damaged
             ) as (several, going):
                 listen, _ = _with_tls(listen, data, dev_tls)
-                opened = listening.inherited_socket()
-                opened = opened or listening.open_socket(listen.host, listen.port)
                 serving = listen.server(several)
                 _welcome_experiments(listen.url(opened.getsockname()[1]), data, several)
                 listening.serve(None, several, opened, experiments=going, **serving)
@@ -123,9 +123,8 @@ def serve(
             return
         given, catalogue = server.resolve(data)
         categories = server.read_categories()
-        single_process.settings_for(
-            data, given, catalogue, start, categories
-        )  # refused: no folder is left behind
+        single_process.settings_for(data, given, catalogue, start, categories)
+        opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with single_process.lock_folder(data):
             federation, made = single_process.open_federation(
@@ -142,8 +141,6 @@ def serve(
             )
             listen, authority = _with_tls(listen, data, dev_tls)
             start_log(listen.log)
-            opened = listening.inherited_socket()
-            opened = opened or listening.open_socket(listen.host, listen.port)
             gateway = Gateway(federation.vault, limits)
             serving = listen.server(gateway)
             address = listen.url(opened.getsockname()[1])

@@ -393,7 +393,7 @@ def make(parameters: Parameters, seed: int, first: int = 0) -> LaunchLog:
         1_000 * (time + _midnight(parameters)),
         tuple(f"phone-{phone:04d}" for phone in range(first, parameters.phones)),
         tuple(f"app-{code:04d}" for code in range(parameters.apps)),
-        (f"synthetic twin, not the data: {n_phones:,} phones made with seed {seed}",),
+        (f"synthetic, not people's data: {n_phones:,} phones made with seed {seed}",),
     )
 
 

@@ -309,6 +309,8 @@ def _learn(
     found = None
     if not any(options.values()) and Path(data).is_file():
         found = commands.launches_of_export(Path(data), user, zone, leave_out)
+        if found is None and commands.is_plain_csv(Path(data)):
+            found = commands.launches_of_csv(Path(data), user, zone), []
     launches, lines = found or (read_log(data, user, **options), [])
     return [*lines, *commands.learn(store, launches)], 0
 

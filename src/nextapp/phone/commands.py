@@ -262,9 +262,23 @@ def learn(path: Path, launches: Iterable[tuple[str, float, int]]) -> Lines:
     return [f"{n_new:,} launches imported; {n_kept:,} are stored, within the days it keeps."]
 
 
-def launches_of_csv(file: Path, user: str | None = None) -> list[tuple[str, float, int]]:
-    """The launches of a CSV file whose header names timestamp and app_name; of one user."""
+def is_plain_csv(file: Path) -> bool:
+    """Whether `launches_of_csv` can read a file."""
+    from nextapp.data.importers import Content, three_columns
+    from nextapp.data.importers.content import MOST_BYTES
+
+    return file.stat().st_size <= MOST_BYTES and three_columns.recognise(Content.of_file(file))
+
+
+def launches_of_csv(
+    file: Path, user: str | None = None, zone: str | None = None
+) -> list[tuple[str, float, int]]:
+    """The launches of a CSV file whose header names timestamp and app_name; of one user.
+
+    ``zone`` is the time zone of times without one; None is this machine's.
+    """
     from nextapp.data.importers import Content, list_formats, three_columns
+    from nextapp.data.importers.local_time import find_zone
 
     content = Content.of_file(file)
     if not three_columns.recognise(content):
@@ -272,12 +286,12 @@ def launches_of_csv(file: Path, user: str | None = None) -> list[tuple[str, floa
             f"{file}: the first line must name the columns timestamp and app_name. It is no export "
             f"of a device either; looked for: {list_formats()}."
         )
-    found = three_columns.read(content)
+    found = three_columns.read(content, find_zone(zone))
     users = {launch.user for launch in found}
     if user is None and len(users) > 1:
         raise ValueError(
-            f"{file} holds the launches of {len(users)} people; a phone takes those of one: "
-            f"choose by --user."
+            f"{file} holds the launches of {len(users)} people: choose one by --user, for "
+            f"example --user {min(users)}."
         )
     if user is not None and user not in users:
         raise ValueError(f"{file} has no user {user!r}.")

@@ -140,7 +140,9 @@ def label_of_all(names: Sequence[str]) -> str:
 
 def source_title(source: str) -> str:
     """A data source for titles; synthetic data are always marked as such."""
-    return f"{source} (synthetic twin, not the data)" if source.startswith("synthetic:") else source
+    if source.startswith(("synthetic:lsapp", "synthetic:app-usage")):
+        return f"{source} (synthetic twin, not the data)"
+    return f"{source} (synthetic phones)" if source.startswith("synthetic:") else source
 
 
 def save(figure: Figure, path: Path, alt: str = "") -> None:
