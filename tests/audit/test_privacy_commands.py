@@ -134,7 +134,7 @@ def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypa
     def plan(*_):
         raise ModuleNotFoundError("needs dp_accounting: pip install 'nextapp[lab]'")
 
-    monkeypatch.setattr(accounting, "plan", plan)
+    monkeypatch.setattr(accounting, "total_loss", plan)
     text = run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, code=1)
     assert "pip install 'nextapp[lab]'" in text
     assert "Traceback" not in text
@@ -165,7 +165,7 @@ def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
 )
 def test_what_goes_wrong_is_one_clear_line_and_code_1(run, arguments, says):
     text = run(*arguments, code=1)
-    assert text.startswith("error ")
+    assert text.startswith("error: ")
     assert says in text
     assert "Traceback" not in text
 

@@ -38,7 +38,7 @@ def test_a_history_is_explained_in_words_and_numbers(run, tmp_path):
     assert best["speaks"]["after-1"] > 0
     assert best["evidence"]["after-1"] == pytest.approx(1 + 0.97 + 0.97**2 + 0.97**3)
     assert best["evidence"]["after-6"] == pytest.approx(1.0)
-    assert "1.0 times after the last six apps" in best["words"]
+    assert "about once after the last six apps" in best["words"]
     assert result["n_launches"] == 9
 
 

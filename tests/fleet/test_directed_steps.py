@@ -131,7 +131,7 @@ def test_vectors_that_do_not_fit_are_refused(rng, histories):
     users, everyone = np.zeros((len(fleet), D)), np.ones(len(fleet), bool)
     for n_rows, model, says in (
         (N_APPS, "directed", "every app needs a vector"),
-        (2 * N_APPS + 1, "directed", "two rows an app"),
+        (2 * N_APPS + 1, "directed", "two rows per app"),
         (N_APPS, "mf", "model must be one of seqmf, directed"),
     ):
         made = mechanism("identity", n_apps=n_rows, d=D)

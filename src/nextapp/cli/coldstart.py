@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 
@@ -21,6 +22,41 @@ _BAR = 16  # so that the table of all priors has 80 columns
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
 
+@dataclass(frozen=True)
+class CrowdOptions:
+    HEADING: ClassVar[str] = "How the crowd is learnt"
+
+    epsilon: Annotated[
+        str, typer.Option(metavar="NUMBERS", help="Total ε of a phone, one prior each.")
+    ] = EPSILONS
+    way: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="By reports of all transitions (walsh), of one (subset, hadamard) or of "
+            "gradients (seqmf, directed).",
+        ),
+    ] = DEFAULT.way
+    copies: Annotated[int, "Phones in a fleet of copies of the crowd; 0: the crowd itself."] = (
+        DEFAULT.copies
+    )
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Reports by walsh: law (draws their sum) or exact (every phone's bits).",
+        ),
+    ] = DEFAULT.mode
+    categories: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file app_name,category of public categories that the server knows.",
+            show_default=False,
+        ),
+    ] = None
+
+
 @expand_options
 def coldstart(
     source: options.Source,
@@ -31,17 +67,6 @@ def coldstart(
     draws: Annotated[
         int, typer.Option(min=1, help="Random draws of new phones from a log.")
     ] = DEFAULT.draws,
-    epsilon: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="Total ε of a phone, one prior each.")
-    ] = EPSILONS,
-    way: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="How the crowd is learnt: by reports of all transitions (walsh), of one "
-            "(subset, hadamard) or of gradients (seqmf, directed).",
-        ),
-    ] = DEFAULT.way,
     candidates: Annotated[
         str,
         typer.Option(
@@ -55,18 +80,6 @@ def coldstart(
     at_most: Annotated[
         int, typer.Option(min=1, help="New phones in a draw, at most.")
     ] = DEFAULT.at_most,
-    copies: Annotated[
-        int,
-        typer.Option(help="Phones in a fleet of copies of the crowd; 0: the crowd itself."),
-    ] = DEFAULT.copies,
-    categories: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file app_name,category of public categories that the server knows.",
-            show_default=False,
-        ),
-    ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -75,16 +88,10 @@ def coldstart(
             rich_help_panel=options.OUTPUT,
         ),
     ] = None,
-    mode: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Reports by walsh: law (draws their sum) or exact (every phone's bits).",
-        ),
-    ] = DEFAULT.mode,
     device: options.Device = "cpu",
     seed: options.Seed = 0,
     json: options.JsonFile = None,
+    crowd: CrowdOptions,
     log_options: options.LogOptions,
 ) -> None:
     """Measure new phones with and without what the crowd knows.
@@ -95,18 +102,18 @@ def coldstart(
     with clear_errors():
         settings = experiment.ColdStart(
             source,
-            new,
-            draws,
-            _numbers(epsilon),
-            way,
-            candidates,
-            launches,
-            at_most,
-            copies,
-            seed,
-            device,
-            mode,
-            "" if categories is None else str(categories),
+            new=new,
+            draws=draws,
+            epsilons=_numbers(crowd.epsilon),
+            way=crowd.way,
+            candidates=candidates,
+            launches=launches,
+            at_most=at_most,
+            copies=crowd.copies,
+            seed=seed,
+            device=device,
+            mode=crowd.mode,
+            categories="" if crowd.categories is None else str(crowd.categories),
         )
         if settings.synthetic:
             screen.say_how_long(25)
