@@ -471,4 +471,4 @@ def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkey
     app = importlib.import_module("nextapp.cli.commands").app
     out = testing.CliRunner().invoke(app, [*arguments, "--device", "gpu"])
     assert out.exit_code == 1
-    assert out.output == "error device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"
+    assert out.output == "error: device 'gpu' needs CuPy: pip install 'nextapp[gpu]'\n"
