@@ -263,6 +263,7 @@ def test_nothing_is_acknowledged_once_the_vault_is_gone_from_its_folder(tmp_path
         assert server.metric("nextapp_round_reports") == 2
 
 
+@pytest.mark.sweep
 def test_a_bit_flipped_in_the_log_is_found_if_it_costs_more_than_what_was_written_last(tmp_path):
     """SQLite itself says what it reads: all rows, or those before the damage."""
     path = tmp_path / "whole.sqlite"

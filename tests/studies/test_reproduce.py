@@ -137,6 +137,7 @@ def reproduced(files, small_settings, tmp_path_factory):
     return out, before, unfinished, done
 
 
+@pytest.mark.sweep
 def test_a_killed_run_goes_on_part_by_part(reproduced, files, small_settings, tmp_path):
     out, before, unfinished, _ = reproduced
     assert unfinished
@@ -165,6 +166,7 @@ def test_a_part_with_other_settings_data_or_seed_is_another(files, small_setting
     assert same.fingerprint not in {other.fingerprint for other in others}
 
 
+@pytest.mark.sweep
 def test_cells_are_those_of_the_evaluation(reproduced, files):
     """CSV and JSON against the evaluation asked directly, to the last bit."""
     out = reproduced[0]
@@ -211,6 +213,7 @@ class Links(HTMLParser):
         self.outside += [tag] if tag in ("script", "link", "iframe", "object") else []
 
 
+@pytest.mark.sweep
 def test_the_page_needs_nothing_outside_it_and_has_every_figure(reproduced):
     out = reproduced[0]
     text = (out / "report.html").read_text(encoding="utf-8")
@@ -241,6 +244,7 @@ def test_the_page_needs_nothing_outside_it_and_has_every_figure(reproduced):
         assert claim.rule.split(",")[0][:40] in text.replace("&#x27;", "'")
 
 
+@pytest.mark.sweep
 def test_a_file_that_is_not_the_published_one_is_named(reproduced, files):
     out, *_, done = reproduced
     digest, n_bytes = sources.checksum(files["archive"])
@@ -279,6 +283,7 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
     )
 
 
+@pytest.mark.sweep
 def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     reproduced, files, small_settings, tmp_path
 ):
@@ -346,6 +351,7 @@ def test_an_unknown_part_is_named():
         plan.parts_named(("tabel1",))
 
 
+@pytest.mark.sweep
 def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, files):
     out = reproduced[0]
     results = json.loads((out / "results.json").read_text())
@@ -386,6 +392,7 @@ def test_a_log_is_named_after_its_file_in_letters_that_a_link_can_have(tmp_path,
     assert sources.log_source(tmp_path / file).name == name
 
 
+@pytest.mark.sweep
 def test_tables_go_from_the_results_into_the_pages(reproduced, tmp_path):
     """Every table that there is, made from a whole run; a second writing changes nothing."""
     records = json.loads((reproduced[0] / "results.json").read_text())["parts"]
