@@ -266,6 +266,27 @@ def test_ctrl_c_while_a_command_is_imported_or_works(tmp_path, after):
 
 
 @pytest.mark.slow
+def test_ctrl_c_does_not_interrupt_the_start_of_a_process():
+    """Another thread takes the signal, and Python interrupted the main thread none the less: the
+    child then found half of what it was sent, and showed a traceback."""
+    code = """
+import os, signal, threading, time
+from nextapp.studies.processes import deaf_to_ctrl_c
+threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+try:
+    with deaf_to_ctrl_c():
+        os.kill(os.getpid(), signal.SIGINT)
+        for _ in range(200):
+            time.sleep(0.001)
+        print("started")
+    print("not heard")
+except KeyboardInterrupt:
+    print("heard")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["started", "heard"]
+
+
 def test_ctrl_c_ends_a_tuning_and_its_processes_without_a_traceback(tmp_path):
     words = ["tune", SMALL, "--trials", "500", "--jobs", "2", "--out", "t.toml"]
     process = subprocess.Popen(

@@ -37,7 +37,7 @@ from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.processes import deaf_to_ctrl_c, end_with
+from nextapp.studies.processes import deaf_to_ctrl_c, end_with, received
 from nextapp.studies.rounds import LabSeqMF, Rounds
 from nextapp.studies.settings import Experiment, training_from, training_values
 from nextapp.wire import WireError
@@ -382,7 +382,7 @@ def _work(connection: Connection, file: str, parent: int) -> None:
     end_with(parent)
     job: _Job = pickle.loads(Path(file).read_bytes())
     with _quiet():
-        while (slot := connection.recv()) is not None:
+        for slot in received(connection):
             try:
                 job.play(slot)
             except Exception:  # whatever it is, the command must say it
@@ -415,11 +415,10 @@ def _side_by_side(job: _Job, missing: list[int]) -> Iterator[None]:
         try:
             for _ in range(min(job.tuning.jobs, len(todo))):
                 here, there = context.Pipe()
-                processes.append(
-                    context.Process(target=_work, args=(there, str(file), os.getpid()))
-                )
                 with deaf_to_ctrl_c():
-                    processes[-1].start()
+                    process = context.Process(target=_work, args=(there, str(file), os.getpid()))
+                    process.start()
+                    processes.append(process)
                 there.close()
                 here.send(todo.pop(0))
                 busy.append(here)
@@ -433,9 +432,9 @@ def _side_by_side(job: _Job, missing: list[int]) -> Iterator[None]:
                     else:
                         busy.remove(ready)
         finally:
-            for process in processes:
-                process.terminate()
-                process.join()
+            for started in processes:
+                started.terminate()
+                started.join()
 
 
 def _best_trial(study: optuna.Study, model: str) -> Chosen:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.storage import write_atomically
-from nextapp.studies.processes import deaf_to_ctrl_c, end_with
+from nextapp.studies.processes import deaf_to_ctrl_c, end_with, received
 from nextapp.studies.reproduce.plan import Part
 from nextapp.studies.reproduce.players import play_part
 from nextapp.studies.settings import versions
@@ -77,11 +77,11 @@ def _play(todo: list[Part], folder: Path, jobs: int, heard: Heard) -> None:
     try:
         for _ in range(jobs):
             here, there = context.Pipe()
-            process = context.Process(target=_work, args=(there, str(folder), os.getpid()))
             with deaf_to_ctrl_c():
+                process = context.Process(target=_work, args=(there, str(folder), os.getpid()))
                 process.start()
+                workers.append(_Worker(process, here))
             there.close()
-            workers.append(_Worker(process, here))
             _hand_out(workers[-1], todo, heard)
         while busy := [worker for worker in workers if worker.part is not None]:
             for ready in wait([worker.connection for worker in busy]):
@@ -125,7 +125,7 @@ def _listen(worker: _Worker, todo: list[Part], heard: Heard) -> None:
 def _work(connection: Connection, folder: str, parent: int) -> None:
     """The loop of a worker process: run the parts it receives until it receives None."""
     end_with(parent)
-    while (part := connection.recv()) is not None:
+    for part in received(connection):
         try:
             _record(part, Path(folder), connection)
         except (ValueError, OSError) as error:
