@@ -15,7 +15,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-TWO_CORES = ([10_000, 100_000, 1_000_000], [26.8, 226.0, 2290.0])  # benchmarks/README.md, Rounds
+TWO_CORES = ([10_000, 100_000, 1_000_000], [23.6, 198.0, 2070.0])  # benchmarks/README.md, Rounds
 
 
 def main(measured: Path, ray_measured: Path, drawing: Path) -> None:
