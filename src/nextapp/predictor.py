@@ -8,7 +8,7 @@ Known apps have slots 0 to n − 1. Each statistic gives every known app a ratio
 than usual it makes the app. The score of an app is the weighted sum of the logs:
 
     frequency   P0(i) = (n(i) + α/(n + 1)) / (Σn + α)
-    place       how often the app at i's place in the list by last use was launched next, per app
+    place       how often, after app j, the app at i's place in the list by last use came next
     since       how often an app is launched this long after its last launch, by the average
     after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
     after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
@@ -21,7 +21,7 @@ than usual it makes the app. The score of an app is the weighted sum of the logs
 All counts fade. After every launch the weights take one AdaGrad step along the slope of
 log P(launched app), and so do the corrections that applied. There are three sets of weights: after
 a change of app, after a repeat, and for a launch that opens a session. Apps never launched on this
-phone share P(new), the share of launches that were of a new app.
+phone share P(new): how often a new app came this many launches after the last new one.
 
 A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. Its weight w grows
 with what the crowd has seen and falls with what the phone has seen itself:
@@ -80,6 +80,8 @@ HOUR_PRIOR = 40.0  # round
 SINCE_PRIOR = 7.0  # round
 AGAIN_PRIOR = 7.0  # round
 PLACE_PRIOR = 0.5  # round; a launch at each place
+PLACE_AFTER_PRIOR = 60.0  # round; places after the last app, at the start as after all apps
+NEW_PRIOR = 30.0  # round
 OWN_PRIOR, OWN_PAIR_PRIOR = 3.0, 1.0  # round; of the weight of the crowd
 TRUST_START, FIRST_TRUST_START = -0.5, 0.5  # round; log odds before any launch
 MOST_GAIN = 3.0  # round; the most that one launch changes them by
@@ -102,6 +104,7 @@ WIDTH = np.array([  # how many of n apps are at a place
 ], float)  # fmt: skip
 ONES = np.ones(MAX_APPS)  # x @ ONES is a sum, and fast on a phone
 AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the last: six days
+N_AGES = len(AGES) + 1
 
 # A context is a row of `counts`: all launches, those after the last app, after the last two, three
 # and six, those at this time of day. Rows of longer contexts are found by hash. Corrections have
@@ -121,16 +124,16 @@ N_RECENT = 6
 OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
 OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
 
-VERSION = "4"  # of the state as bytes
+VERSION = "5"  # of the state as bytes
 _KEPT_WHOLE = (
-    "known", "clock", "recent", "rows", "places", "ages", "mix", "squares", "gate", "trust",
+    "known", "clock", "recent", "rows", "news", "ages", "mix", "squares", "gate", "trust",
 )  # fmt: skip
 
 
 class State(NamedTuple):
     """What a phone knows. Columns are slots of apps, `room` of them."""
 
-    known: Whole  # (2,): n, and how many launches so far
+    known: Whole  # (3,): n, how many launches so far, and since the last of a new app
     clock: Floats  # (1,): time of the last launch
     recent: Whole  # (6,): slots of the last launches, latest first
     rows: Whole  # (7,): the contexts that hold now
@@ -141,7 +144,10 @@ class State(NamedTuple):
     used: Whole  # (N_HASHED,): when last, by number of launch
     lessons: Floats  # (FIRST_BEFORE + MAX_APPS + 1, room): corrections
     errors: Floats  # the same: sums of their squared errors
-    places: Floats  # (NEW + 1,): launches by place
+    places: (
+        Floats  # (FIRST_LAST + MAX_APPS + 1, NEW + 1): launches by place, of all and by last app
+    )
+    news: Floats  # (2, N_AGES): launches of new apps by launches since the last; and all launches
     ages: Floats  # (2, …): launches by the app's age; and apps that could have been
     mix: Floats  # (3, N_STATISTICS): weights
     squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
@@ -168,15 +174,16 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
     moving = np.ones((2, len(gate)))
     moving[0] = gate
     state = State(
-        np.zeros(2, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
+        np.zeros(3, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
         np.zeros(room, np.int64), np.zeros(room),
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
-        np.full(NEW + 1, PLACE_PRIOR), np.zeros((2, len(AGES) + 1)),
+        np.zeros((FIRST_LAST + MAX_APPS + 1, NEW + 1)), np.zeros((2, N_AGES)), np.zeros((2, N_AGES)),
         start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
         np.array([TRUST_START, FIRST_TRUST_START]),
         rates.copy(),
     )  # fmt: skip
+    state.places[0] = PLACE_PRIOR
     find_rows(state)
     return state
 
@@ -190,12 +197,32 @@ def by_frequency(count: Floats, total: float) -> Floats:
     return ratio
 
 
-def by_place(state: State, n: int, total: float) -> Floats:
-    """How often the app at this place of the list by last use was launched next, relative to the
-    average app."""
-    readily = state.places * (n / total) / WIDTH[n]
+def place_chances(state: State) -> Floats:
+    """(NEW + 1,): how likely each place is to be launched next, after the last app."""
+    usual, after = state.places[0], state.places[state.rows[LAST]]
+    weight = PLACE_AFTER_PRIOR / (usual @ ONES[: NEW + 1])
+    chances: Floats = (after + weight * usual) / (after @ ONES[: NEW + 1] + PLACE_AFTER_PRIOR)
+    return chances
+
+
+def by_place(state: State, n: int, chances: Floats) -> Floats:
+    """How likely the app at this place of the list by last use is, relative to the average app."""
+    readily = chances * n / WIDTH[n]
     ratio: Floats = readily[BUCKET[state.place[:n]]]
     return ratio
+
+
+def chance_new(state: State) -> float:
+    """P(new): how often a new app came this many launches after the last new one; before much is
+    known, how often after the last app."""
+    counts = state.news[:, newness(state)]
+    new: float = (counts[0] + NEW_PRIOR * place_chances(state)[NEW]) / (counts[1] + NEW_PRIOR)
+    return new
+
+
+def newness(state: State) -> int:
+    """The bin of the launches since the last one of a new app: bins as of ages."""
+    return int(np.searchsorted(AGES, state.known[2], side="right"))
 
 
 def by_age(state: State, ages: Whole) -> Floats:
@@ -226,9 +253,9 @@ def look(state: State, when: float) -> View:
     counts = state.counts[rows[ALL:], :n]
     totals = counts @ ONES[:n]
     ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
-    n_placed = float(state.places @ ONES[: NEW + 1])
+    at_places = place_chances(state)
     ratios = np.empty((AGAIN, n))
-    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n, n_placed)
+    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n, at_places)
     ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
     # A context is compared with what is expected without it.
     ratios[AFTER_1] = 1.0 + counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
@@ -243,7 +270,7 @@ def look(state: State, when: float) -> View:
     if opening:
         number = OPENING
     elif last != NOBODY:
-        repeats = by_again(state.places[0] / n_placed, counts[1, last], totals[1])
+        repeats = by_again(at_places[0], counts[1, last], totals[1])
         features[AGAIN, last] = math.log(repeats)
         if last == state.recent[1]:
             number = REPEATED
@@ -274,7 +301,7 @@ def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floa
             chances[slots < 0] = 0.0
         chances /= max(chances.sum(), LEAST_CHANCE)
         if n_new > 0:
-            new = state.places[NEW] / state.places.sum()
+            new = chance_new(state)
             chances *= 1.0 - new
             chances[slots < 0] = new / n_new
     if len(share) > 0:
@@ -323,6 +350,7 @@ def observe(
         learn(state, view, slot)
     if n > 0:
         count_age(state, view, slot, new)
+        count_new(state, new)
     count_place(state, slot, new)
     if slot == n:
         state.place[n] = n
@@ -333,6 +361,7 @@ def observe(
     place[slot] = 0
     state.launched[slot] = state.clock[0] = when
     state.known[1] += 1
+    state.known[2] = 0 if new else state.known[2] + 1
     state.recent[1:] = state.recent[:-1].copy()
     state.recent[0] = slot
     find_rows(state)
@@ -383,9 +412,20 @@ def update_trust(trust: float, start: float, gain: float) -> float:
 
 
 def count_place(state: State, slot: int, new: bool) -> None:
-    places = state.places
-    places *= PLACE_FADE
-    places[NEW if new else BUCKET[state.place[slot]]] += 1.0
+    bucket = NEW if new else BUCKET[state.place[slot]]
+    for row in (0, state.rows[LAST]):
+        places = state.places[row]
+        places *= PLACE_FADE
+        places[bucket] += 1.0
+
+
+def count_new(state: State, new: bool) -> None:
+    news = state.news
+    news *= PLACE_FADE
+    counts = news[:, newness(state)]
+    counts[1] += 1.0
+    if new:
+        counts[0] += 1.0
 
 
 def count_age(state: State, view: View, slot: int, new: bool) -> None:
@@ -447,6 +487,7 @@ def forget(state: State, slot: int) -> None:
     last, before = FIRST_LAST + slot, FIRST_BEFORE + slot
     state.counts[:, slot] = 0.0
     state.counts[last] = 0.0
+    state.places[last] = 0.0
     state.lessons[:, slot] = 0.0
     state.lessons[last] = 0.0
     state.lessons[before] = 0.0
@@ -463,9 +504,9 @@ def forget(state: State, slot: int) -> None:
 
 
 FUNCTIONS = (
-    new_state, by_frequency, by_place, by_age, by_again, look, softmax, answer,
-    crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate, update_trust,
-    count_place, count_age, count_contexts, hour_row, find_rows, find, forget,
+    new_state, by_frequency, place_chances, by_place, chance_new, newness, by_age, by_again, look,
+    softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate,
+    update_trust, count_place, count_new, count_age, count_contexts, hour_row, find_rows, find, forget,
 )  # fmt: skip
 
 
@@ -703,8 +744,7 @@ class Habits:
         candidates are such apps they share it, and all sum to 1.
         """
         known = all(app in self._slot for app in _numbers(candidates))
-        places = self._state.places
-        new = float(places[NEW] / places.sum()) if known else 0.0
+        new = float(chance_new(self._state)) if known else 0.0
         return (1.0 - new) * softmax(self.scores(candidates, when, taste))
 
     def explain(
@@ -810,6 +850,7 @@ class Habits:
         apps = np.append(np.arange(n), NOBODY)
         by_last = np.concatenate([[0], FIRST_LAST + apps])
         by_before = FIRST_BEFORE + apps
+        tensors["places"] = state.places[by_last]
         tensors["counts"] = state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n]
         for name in ("lessons", "errors"):
             tensors[name] = getattr(state, name)[np.append(by_last, by_before), :n]
@@ -865,6 +906,7 @@ class Habits:
         apps = np.append(np.arange(n), NOBODY)
         by_last = np.concatenate([[0], FIRST_LAST + apps])
         by_before = FIRST_BEFORE + apps
+        state.places[by_last] = tensors["places"]
         state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n] = tensors["counts"]
         for name in ("lessons", "errors"):
             getattr(state, name)[np.append(by_last, by_before), :n] = tensors[name]

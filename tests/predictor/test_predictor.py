@@ -80,17 +80,38 @@ def places(apps: list[int]) -> list[int]:
     return [order.index(i) for i in range(N_APPS)]
 
 
-def by_place(apps: list[int]) -> tuple[list[float], float, float]:
-    """The statistic "place" of each app; the chance of the first place, and of a new app."""
+def places_launched(apps: list[int]) -> list[int]:
+    """The place that each launched app had."""
     came = []
     for t in range(len(apps)):
         order = list(dict.fromkeys(reversed(apps[:t])))
         came.append(order.index(apps[t]) if apps[t] in order else predictor.NEW)
-    fade = predictor.PLACE_FADE
-    prior = predictor.PLACE_PRIOR * fade ** len(came)
-    share = [faded([b == c for c in came], fade) + prior for b in range(predictor.NEW + 1)]
-    share = [s / sum(share) for s in share]
+    return came
+
+
+def by_place(apps: list[int]) -> tuple[list[float], float, float]:
+    """The statistic "place" of each app; the chance of the first place, and of a new app, all after
+    the last app."""
+    came, fade = places_launched(apps), predictor.PLACE_FADE
+    start = predictor.PLACE_PRIOR * fade ** len(came)
+    usual = [faded([b == c for c in came], fade) + start for b in range(predictor.NEW + 1)]
+    here = [c for c, last in zip(came[1:], apps, strict=False) if last == apps[-1]]
+    prior, n_here = predictor.PLACE_AFTER_PRIOR, faded([True] * len(here), fade)
+    share = [
+        (faded([b == c for c in here], fade) + prior * count / sum(usual)) / (n_here + prior)
+        for b, count in enumerate(usual)
+    ]
     return [N_APPS * share[b] for b in places(apps)], share[0], share[predictor.NEW]
+
+
+def chance_new(apps: list[int]) -> float:
+    """P(new): of the launches as long after the last new app as now, how many were of a new one."""
+    new = [place == predictor.NEW for place in places_launched(apps)]
+    since = [new[:t][::-1].index(True) for t in range(1, len(apps) + 1)]
+    alike = [int(math.log2(n + 1)) == int(math.log2(since[-1] + 1)) for n in since[:-1]]
+    came = [a and b for a, b in zip(alike, new[1:], strict=True)]
+    fade, prior = predictor.PLACE_FADE, predictor.NEW_PRIOR
+    return (faded(came, fade) + prior * by_place(apps)[2]) / (faded(alike, fade) + prior)
 
 
 def test_frequency(launches):
@@ -237,13 +258,43 @@ def test_probabilities_sum_to_one(launches):
 
 
 def test_new_apps_share_what_is_new(launches):
-    """P(new): launches of a new app, fading, from a prior; whatever the session does."""
+    """P(new) by its formula, whatever the session does."""
     phone = fed(launches)
-    new = by_place([app for app, _ in launches])[2]
+    new = chance_new([app for app, _ in launches])
     for when in (None, launches[-1][1] + 1000.0):
         share = np.exp(phone.scores([*range(N_APPS), 100, 101, 102], when))
         assert share[N_APPS:].sum() == pytest.approx(new, rel=1e-10)
         assert share[N_APPS] == pytest.approx(share[N_APPS + 2], rel=1e-12)
+
+
+def test_new_apps_come_in_groups():
+    """A phone whose new apps come three at a time expects another soon after one, and later none."""
+    phone, when, app = Habits(), 1e9, 0
+    expected = []
+    for group in range(40):
+        first, app = app, app + 3
+        for step, launched in enumerate([*range(first, app), *[0, 1, 2] * 8]):
+            if group >= 20:
+                expected.append((step, 1.0 - phone.chances(phone.apps).sum()))
+            phone.observe(launched, when)
+            when += 30.0
+    after_one = np.mean([new for step, new in expected if step in (1, 2)])
+    later = np.mean([new for step, new in expected if step >= 10])
+    assert after_one > 4 * later
+
+
+def test_places_are_learnt_by_the_last_app(rng):
+    """From app 0 one goes back to where one came from, from the others to any app: after app 0 the
+    app before it is expected, also one that app 0 never led to before."""
+    phone, when, came, app = Habits(), 1e9, [], 1
+    for _ in range(400):
+        came.append(app)
+        app = came[-2] if app == 0 and len(came) > 1 else int(rng.integers(0, 12))
+    for each in [*came, 30, 0]:
+        phone.observe(each, when)
+        when += 30.0
+    share = phone.chances(phone.apps)
+    assert phone.apps[int(share.argmax())] == 30
 
 
 def test_a_person_who_repeats_is_expected_to_repeat(rng):
@@ -333,7 +384,7 @@ def test_damaged_bytes_are_refused(launches, spoil):
 def test_a_state_of_an_older_version_is_refused_clearly(launches):
     tensors, words = unpack(fed(launches).to_bytes())
     del words["version"]
-    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 4"):
+    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 5"):
         Habits.from_bytes(pack(tensors, words))
 
 
@@ -642,8 +693,7 @@ def test_a_crowd_of_other_habits_soon_counts_for_nothing(rng):
 def test_chances_leave_what_is_new(launches):
     phone = fed(launches)
     known = phone.apps
-    places = phone._state.places
-    new = places[predictor.NEW] / places.sum()
+    new = chance_new([app for app, _ in launches])
     assert phone.chances(known).sum() == pytest.approx(1 - new, rel=1e-12)
     assert phone.chances([*known, 77]).sum() == pytest.approx(1.0, rel=1e-12)
     assert phone.chances([*known, 77])[-1] == pytest.approx(new, rel=1e-9)
@@ -674,7 +724,7 @@ def test_what_is_learnt_of_the_crowd_is_kept(launches):
 def test_a_very_long_run_of_one_app_is_survived():
     """Counts of all else fade to next to nothing; scores stay numbers, and other apps possible."""
     phone = fed([(app, 1e9 + 10.0 * t) for t, app in enumerate([1, 2, 3])])
-    phone._state.places[1:] *= 1e-200
+    phone._state.places[:, 1:] *= 1e-200
     phone._state.mix[:] *= 900.0
     phone._view = None
     scores = phone.scores([1, 2, 3, 4])
