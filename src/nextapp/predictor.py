@@ -178,7 +178,8 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
         np.zeros(room, np.int64), np.zeros(room),
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
-        np.zeros((FIRST_LAST + MAX_APPS + 1, NEW + 1)), np.zeros((2, N_AGES)), np.zeros((2, N_AGES)),
+        np.zeros((FIRST_LAST + MAX_APPS + 1, NEW + 1)),
+        np.zeros((2, N_AGES)), np.zeros((2, N_AGES)),
         start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
         np.array([TRUST_START, FIRST_TRUST_START]),
         rates.copy(),
@@ -506,7 +507,8 @@ def forget(state: State, slot: int) -> None:
 FUNCTIONS = (
     new_state, by_frequency, place_chances, by_place, chance_new, newness, by_age, by_again, look,
     softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate,
-    update_trust, count_place, count_new, count_age, count_contexts, hour_row, find_rows, find, forget,
+    update_trust, count_place, count_new, count_age, count_contexts, hour_row, find_rows, find,
+    forget,
 )  # fmt: skip
 
 

@@ -268,7 +268,7 @@ def test_new_apps_share_what_is_new(launches):
 
 
 def test_new_apps_come_in_groups():
-    """A phone whose new apps come three at a time expects another soon after one, and later none."""
+    """Where new apps come three at a time, another is expected soon after one, and not later."""
     phone, when, app = Habits(), 1e9, 0
     expected = []
     for group in range(40):
