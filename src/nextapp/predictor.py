@@ -118,6 +118,7 @@ FIRST_LAST = 1
 FIRST_BEFORE = FIRST_HOUR = FIRST_LAST + MAX_APPS + 1
 FIRST_HASHED = FIRST_HOUR + N_HOURS
 N_HASHED, PROBES = 4093, 8  # a prime; of eight contexts the one unused for longest is replaced
+SCRAMBLE = (2**31 - 1, 48271)  # a step of Lehmer's generator, so that keys alike lie far apart
 FREE, GONE = -1, -2  # in place of a key
 BITS = 9  # per app in a key
 N_RECENT = 6
@@ -467,7 +468,7 @@ def find(state: State, key: int) -> int:
     """The row of a context, by open addressing; if there is no free row, the one unused for longest
     of a few is replaced."""
     keys, used = state.keys, state.used
-    found = first = key % N_HASHED
+    found = first = key % SCRAMBLE[0] * SCRAMBLE[1] % SCRAMBLE[0] % N_HASHED
     for step in range(PROBES):
         row = (first + step) % N_HASHED
         if keys[row] == key:

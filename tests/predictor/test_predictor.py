@@ -435,6 +435,23 @@ def test_contexts_unused_for_longest_give_way():
     assert np.count_nonzero(phone._state.keys != predictor.FREE) <= predictor.N_HASHED
 
 
+def test_few_contexts_are_lost_while_there_is_room(rng):
+    """1,500 launches of 30 apps in no order do not fill the table: of the contexts of two apps seen
+    before, fewer than one in fifty is gone."""
+    phone, apps, seen = Habits(), rng.integers(0, 30, 1500).tolist(), set()
+    back = lost = 0
+    for t, app in enumerate(apps):
+        if t >= 2:
+            context = (apps[t - 2], apps[t - 1])
+            if context in seen:
+                back += 1
+                lost += not phone._state.counts[phone._state.rows[predictor.TWO]].any()
+            seen.add(context)
+        phone.observe(app, 1e9 + 30.0 * t)
+    assert back > 500
+    assert lost < back / 50
+
+
 def test_the_state_of_a_usual_phone_is_small(rng):
     """At most 200 kB after 2,000 launches of 30 apps with habits; no more than 512 without any."""
     follows = rng.dirichlet(np.full(30, 0.15), 30)
