@@ -36,7 +36,7 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
         "after": _describe_after(seen, last),
         "place": f"number {seen['place'] + 1:.0f} in the list of recently used apps",
         "since": f"last launched {_span(seen['seconds'])} ago" if "seconds" in seen else "",
-        "hour": f"{seen['hour']:.1f} launches at this time of day" if "hour" in seen else "",
+        "hour": f"launched {_times(seen['hour'])} at this time of day" if "hour" in seen else "",
         "lesson": "correction of earlier mistakes after these apps",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",
