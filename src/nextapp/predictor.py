@@ -518,26 +518,25 @@ FUNCTIONS = (
 
 @dataclass(frozen=True)
 class Weights:
-    """The start of the mix: a weight for each of `STATISTICS`, by set.
+    """The start of the mix: a weight for each of `STATISTICS`.
 
-    ``changed`` is for launches within a session after another app than before it, ``repeated`` for
-    those after the same app twice, ``opening`` for those that open a session. A weight of exactly 0
-    switches its statistic off for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
+    ``opening`` is for launches that open a session, ``within`` for the others: after a change of
+    app and after a repeat the weights start alike. A weight of exactly 0 switches its statistic off
+    for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
     step with which all of them move (0: they stay), ``lesson`` scales that of the corrections.
     ``taste`` is the weight of the SeqMF score, in standard deviations over the candidates; it stays
     as it is.
     """
 
-    changed: tuple[float, ...]
+    within: tuple[float, ...]
     opening: tuple[float, ...]
-    repeated: tuple[float, ...]
     gate: tuple[float, ...]
     rate: float = 0.05
     lesson: float = 1.0
     taste: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("changed", "opening", "repeated"):
+        for name in ("within", "opening"):
             if len(getattr(self, name)) != N_STATISTICS:
                 raise ValueError(
                     f"{name} must hold {N_STATISTICS} weights, for {', '.join(STATISTICS)}; "
@@ -545,27 +544,26 @@ class Weights:
                 )
         if len(self.gate) != 4:
             raise ValueError(f"gate must hold 4 weights, got {len(self.gate)}.")
-        numbers = (
-            *self.changed, *self.opening, *self.repeated, *self.gate,
-            self.rate, self.lesson, self.taste,
-        )  # fmt: skip
+        numbers = (*self.within, *self.opening, *self.gate, self.rate, self.lesson, self.taste)
         if not all(math.isfinite(number) for number in numbers) or min(self.rate, self.lesson) < 0:
             raise ValueError("weights must be finite, and rate and lesson >= 0.")
 
+    @property
+    def start(self) -> Floats:
+        """(3, N_STATISTICS): by set of weights."""
+        sets = np.empty((3, N_STATISTICS))
+        sets[[CHANGED, REPEATED]], sets[OPENING] = self.within, self.opening
+        return sets
+
     def new_state(self, room: int) -> State:
-        return new_state(
-            room,
-            np.array([self.changed, self.opening, self.repeated]),
-            np.array(self.gate),
-            np.array([self.rate, self.lesson]),
-        )
+        rates = np.array([self.rate, self.lesson])
+        return new_state(room, self.start, np.array(self.gate), rates)
 
 
-DEFAULT = Weights(  # fitted
-    changed=(0.28, 0.42, 0.26, 0.37, 0.12, 0.13, 0.19, 0.39, 0.07, 0.67),
-    opening=(0.52, 0.27, 0.18, 0.24, 0.10, 0.16, 0.19, 0.13, 0.01, 0.56),
-    repeated=(0.33, 0.40, 0.27, 0.35, 0.09, 0.14, 0.19, 0.35, -0.03, 0.63),
-    gate=(0.0, 0.62, 0.68, 0.13),
+DEFAULT = Weights(  # fitted, then rounded to twentieths
+    within=(0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65),
+    opening=(0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55),
+    gate=(0.0, 0.60, 0.70, 0.15),
 )
 ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
 
@@ -589,9 +587,8 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
 
     return replace(
         weights,
-        changed=zero_if_off(weights.changed),
+        within=zero_if_off(weights.within),
         opening=zero_if_off(weights.opening),
-        repeated=zero_if_off(weights.repeated),
         rate=0.0 if "adaptation" in off else weights.rate,
     )
 

@@ -29,7 +29,7 @@ N_APPS = 7
 def only(*statistics: str) -> Weights:
     """These statistics with the weight 1, nothing learnt: scores differ as they do."""
     one = tuple(1.0 if name in statistics else 0.0 for name in STATISTICS)
-    return Weights(one, one, one, DEFAULT.gate, rate=0.0, lesson=0.0)
+    return Weights(one, one, DEFAULT.gate, rate=0.0, lesson=0.0)
 
 
 def level(scores) -> np.ndarray:
@@ -210,16 +210,16 @@ def test_the_weights_move_down_the_slope_of_the_loss():
     phone = fed([*told, (3, 1e9 + 40)])
     moved = phone.mix()
     for number, name in enumerate(STATISTICS):
-        start = DEFAULT.changed[number]
+        start = DEFAULT.within[number]
         ways = []
         for sign in (1, -1):
-            other = list(DEFAULT.changed)
+            other = list(DEFAULT.within)
             other[number] += sign * step
-            ways.append(log_share(replace(DEFAULT, changed=tuple(other))))
+            ways.append(log_share(replace(DEFAULT, within=tuple(other))))
         slope = (ways[0] - ways[1]) / (2 * step)
         expected = start + DEFAULT.rate * slope / math.sqrt(1 + slope**2)
         assert moved[name] == pytest.approx(expected, abs=1e-7), name
-    for number, name in ((OPENING, "opening"), (REPEATED, "repeated")):  # not concerned
+    for number, name in ((OPENING, "opening"), (REPEATED, "within")):  # not concerned
         assert tuple(phone.mix(number).values()) == getattr(DEFAULT, name)
 
 
@@ -507,7 +507,7 @@ def test_what_is_switched_off_has_no_say(launches):
             for statistic in names & set(reason.speaks):
                 assert reason.speaks[statistic] == pytest.approx(0.0, abs=1e-12)
     assert fed(launches, without("adaptation")).mix() == dict(
-        zip(STATISTICS, DEFAULT.changed, strict=True)
+        zip(STATISTICS, DEFAULT.within, strict=True)
     )
 
 
@@ -537,8 +537,8 @@ def test_nonsense_is_refused(app, when):
 
 def test_weights_are_checked():
     one = (1.0,)
-    with pytest.raises(ValueError, match="changed must hold 10 weights"):
-        Weights(one, one, one, DEFAULT.gate)
+    with pytest.raises(ValueError, match="within must hold 10 weights"):
+        Weights(one, one, DEFAULT.gate)
     with pytest.raises(ValueError, match="gate must hold 4 weights, got 1"):
         replace(DEFAULT, gate=one)
     with pytest.raises(ValueError, match="finite"):

@@ -16,9 +16,9 @@ from nextapp.predictor import Habits
 
 N_PLACES, NEW = 16, 16
 START = {
-    "changed": [0.28, 0.42, 0.26, 0.37, 0.12, 0.13, 0.19, 0.39, 0.07, 0.67],
-    "opening": [0.52, 0.27, 0.18, 0.24, 0.10, 0.16, 0.19, 0.13, 0.01, 0.56],
-    "repeated": [0.33, 0.40, 0.27, 0.35, 0.09, 0.14, 0.19, 0.35, -0.03, 0.63],
+    "changed": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
+    "opening": [0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55],
+    "repeated": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
 }
 
 
@@ -74,7 +74,7 @@ class Page:
         self.weights = {name: list(start) for name, start in START.items()}
         self.slopes = {name: [0.0] * 10 for name in START}
         self.corrections, self.errors = defaultdict(float), defaultdict(float)
-        self.gate, self.gate_slopes = [0.0, 0.62, 0.68, 0.13], [0.0] * 4
+        self.gate, self.gate_slopes = [0.0, 0.6, 0.7, 0.15], [0.0] * 4
         self.trust, self.first_trust = -0.5, 0.5
 
     # Predicting

@@ -108,8 +108,8 @@ def answers(
     """The scores of `Habits` for every prediction asked of these phones, one cell a candidate; and
     the weights that each phone ends with. What was seen is written to `seen`, if given."""
     scores = np.empty(n_cells)
-    start = np.array([weights.changed, weights.opening, weights.repeated])
-    gate, rates = np.array(weights.gate), np.array([weights.rate, weights.lesson])
+    start, gate = weights.start, np.array(weights.gate)
+    rates = np.array([weights.rate, weights.lesson])
     n = len(candidate_starts) - 1
     learnt = Learnt(np.empty((n, *start.shape)), np.empty((n, len(gate))))
     seen = empty_record() if seen is None else seen
