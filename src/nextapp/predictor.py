@@ -105,6 +105,7 @@ WIDTH = np.array([  # how many of n apps are at a place
 ONES = np.ones(MAX_APPS)  # x @ ONES is a sum, and fast on a phone
 AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the last: six days
 N_AGES = len(AGES) + 1
+CAME, COULD, NEW_CAME, NEW_COULD = range(4)  # rows of `ages`
 
 # A context is a row of `counts`: all launches, those after the last app, after the last two, three
 # and six, those at this time of day. Rows of longer contexts are found by hash. Corrections have
@@ -127,7 +128,7 @@ OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_
 
 VERSION = "5"  # of the state as bytes
 _KEPT_WHOLE = (
-    "known", "clock", "recent", "rows", "news", "ages", "mix", "squares", "gate", "trust",
+    "known", "clock", "recent", "rows", "ages", "mix", "squares", "gate", "trust",
 )  # fmt: skip
 
 
@@ -148,8 +149,8 @@ class State(NamedTuple):
     places: (
         Floats  # (FIRST_LAST + MAX_APPS + 1, NEW + 1): launches by place, of all and by last app
     )
-    news: Floats  # (2, N_AGES): launches of new apps by launches since the last; and all launches
-    ages: Floats  # (2, …): launches by the app's age; and apps that could have been
+    ages: Floats  # (4, N_AGES): launches by the app's age; apps that could have been; launches of
+    # new apps by launches since the last such; all launches by that
     mix: Floats  # (3, N_STATISTICS): weights
     squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
     gate: Floats  # (2, 4): g, and sums of their squared slopes
@@ -166,6 +167,7 @@ class View(NamedTuple):
     lessons: Floats  # (3, n): those that apply
     features: Floats  # (N_STATISTICS, n)
     chances: Floats  # (n,)
+    places: Floats  # (NEW + 1,): how likely each place is
     seen: float  # launches after the last app
     seen_pair: float  # launches after the last two
 
@@ -180,7 +182,7 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
         np.zeros((FIRST_LAST + MAX_APPS + 1, NEW + 1)),
-        np.zeros((2, N_AGES)), np.zeros((2, N_AGES)),
+        np.zeros((4, N_AGES)),
         start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
         np.array([TRUST_START, FIRST_TRUST_START]),
         rates.copy(),
@@ -214,23 +216,23 @@ def by_place(state: State, n: int, chances: Floats) -> Floats:
     return ratio
 
 
-def chance_new(state: State) -> float:
+def chance_new(state: State, view: View) -> float:
     """P(new): how often a new app came this many launches after the last new one; before much is
     known, how often after the last app."""
-    counts = state.news[:, newness(state)]
-    new: float = (counts[0] + NEW_PRIOR * place_chances(state)[NEW]) / (counts[1] + NEW_PRIOR)
+    counts = state.ages[NEW_CAME:, newness(state)]
+    new: float = (counts[0] + NEW_PRIOR * view.places[NEW]) / (counts[1] + NEW_PRIOR)
     return new
 
 
 def newness(state: State) -> int:
     """The bin of the launches since the last one of a new app: bins as of ages."""
-    return int(np.searchsorted(AGES, state.known[2], side="right"))
+    return min(int(math.log2(state.known[2] + 1.0)), N_AGES - 1)
 
 
 def by_age(state: State, ages: Whole) -> Floats:
     """How often an app is launched this long after its last launch, relative to the average."""
-    came, could = state.ages[0], state.ages[1]
-    sums = state.ages @ ONES[: len(came)]
+    came, could = state.ages[CAME], state.ages[COULD]
+    sums = state.ages @ ONES[:N_AGES]
     average = (sums[0] + 1.0) / (sums[1] + 10.0)
     ratio: Floats = ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
     return ratio
@@ -255,9 +257,9 @@ def look(state: State, when: float) -> View:
     counts = state.counts[rows[ALL:], :n]
     totals = counts @ ONES[:n]
     ages = np.searchsorted(AGES, when - state.launched[:n], side="right")
-    at_places = place_chances(state)
+    places = place_chances(state)
     ratios = np.empty((AGAIN, n))
-    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n, at_places)
+    usual, place = by_frequency(counts[0], totals[0]), by_place(state, n, places)
     ratios[FREQUENCY], ratios[PLACE], ratios[SINCE] = usual, place, by_age(state, ages)
     # A context is compared with what is expected without it.
     ratios[AFTER_1] = 1.0 + counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
@@ -272,12 +274,12 @@ def look(state: State, when: float) -> View:
     if opening:
         number = OPENING
     elif last != NOBODY:
-        repeats = by_again(at_places[0], counts[1, last], totals[1])
+        repeats = by_again(places[0], counts[1, last], totals[1])
         features[AGAIN, last] = math.log(repeats)
         if last == state.recent[1]:
             number = REPEATED
     chances = softmax(state.mix[number] @ features)
-    return View(number, rows, ages, lessons, features, chances, totals[1], totals[2])
+    return View(number, rows, ages, lessons, features, chances, places, totals[1], totals[2])
 
 
 def softmax(scores: Floats) -> Floats:
@@ -303,7 +305,7 @@ def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floa
             chances[slots < 0] = 0.0
         chances /= max(chances.sum(), LEAST_CHANCE)
         if n_new > 0:
-            new = chance_new(state)
+            new = chance_new(state, view)
             chances *= 1.0 - new
             chances[slots < 0] = new / n_new
     if len(share) > 0:
@@ -351,8 +353,7 @@ def observe(
             learn_gate(state, view, slot, share, evidence)
         learn(state, view, slot)
     if n > 0:
-        count_age(state, view, slot, new)
-        count_new(state, new)
+        count_ages(state, view, slot, new)
     count_place(state, slot, new)
     if slot == n:
         state.place[n] = n
@@ -421,21 +422,15 @@ def count_place(state: State, slot: int, new: bool) -> None:
         places[bucket] += 1.0
 
 
-def count_new(state: State, new: bool) -> None:
-    news = state.news
-    news *= PLACE_FADE
-    counts = news[:, newness(state)]
-    counts[1] += 1.0
-    if new:
-        counts[0] += 1.0
-
-
-def count_age(state: State, view: View, slot: int, new: bool) -> None:
-    ages = state.ages
+def count_ages(state: State, view: View, slot: int, new: bool) -> None:
+    ages, at = state.ages, newness(state)
     ages *= PLACE_FADE
-    ages[1] += np.bincount(view.ages, minlength=ages.shape[1])
-    if not new:
-        ages[0, view.ages[slot]] += 1.0
+    ages[COULD] += np.bincount(view.ages, minlength=N_AGES)
+    ages[NEW_COULD, at] += 1.0
+    if new:
+        ages[NEW_CAME, at] += 1.0
+    else:
+        ages[CAME, view.ages[slot]] += 1.0
 
 
 def count_contexts(state: State, rows: Whole, slot: int, when: float) -> None:
@@ -508,7 +503,7 @@ def forget(state: State, slot: int) -> None:
 FUNCTIONS = (
     new_state, by_frequency, place_chances, by_place, chance_new, newness, by_age, by_again, look,
     softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate,
-    update_trust, count_place, count_new, count_age, count_contexts, hour_row, find_rows, find,
+    update_trust, count_place, count_ages, count_contexts, hour_row, find_rows, find,
     forget,
 )  # fmt: skip
 
@@ -744,7 +739,7 @@ class Habits:
         candidates are such apps they share it, and all sum to 1.
         """
         known = all(app in self._slot for app in _numbers(candidates))
-        new = float(chance_new(self._state)) if known else 0.0
+        new = float(chance_new(self._state, self._seen_from(when))) if known else 0.0
         return (1.0 - new) * softmax(self.scores(candidates, when, taste))
 
     def explain(
