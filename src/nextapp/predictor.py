@@ -853,10 +853,10 @@ class Habits:
         cells = state.counts[FIRST_HASHED + hashed, :n]
         row, column = np.nonzero(cells)
         tensors |= {
-            "hashed": hashed.astype(np.int64),
+            "hashed": hashed.astype(np.uint16),
             "keys": state.keys[hashed],
-            "used": state.used[hashed],
-            "sizes": np.bincount(row, minlength=len(hashed)).astype(np.int64),
+            "used": state.used[hashed].astype(np.uint32),
+            "sizes": np.bincount(row, minlength=len(hashed)).astype(np.uint16),
             "followers": column.astype(np.uint8),
             "followed": cells[row, column],
         }
