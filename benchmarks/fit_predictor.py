@@ -15,7 +15,7 @@ coordinates: each weight a quarter up or down, kept where the goal rises,
 The shipped weights are rounded to twentieths, which costs nothing (decision 11, fifth round).
 
 `constants` prints the goal with each round number of `nextapp.predictor` halved and doubled: how
-little it matters. It compiles anew for each, so it takes an hour.
+little it matters. It compiles anew for each, so it takes 20 minutes.
 """
 
 from __future__ import annotations

@@ -146,11 +146,9 @@ class State(NamedTuple):
     used: Whole  # (N_HASHED,): when last, by number of launch
     lessons: Floats  # (FIRST_BEFORE + MAX_APPS + 1, room): corrections
     errors: Floats  # the same: sums of their squared errors
-    places: (
-        Floats  # (FIRST_LAST + MAX_APPS + 1, NEW + 1): launches by place, of all and by last app
-    )
-    ages: Floats  # (4, N_AGES): launches by the app's age; apps that could have been; launches of
-    # new apps by launches since the last such; all launches by that
+    places: Floats  # (FIRST_HOUR, NEW + 1): launches by place; all, and after each app
+    ages: Floats  # (4, N_AGES): launches by the app's age, and apps that could have been; launches
+    # of new apps by how many launches since the last new one, and all launches by that
     mix: Floats  # (3, N_STATISTICS): weights
     squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
     gate: Floats  # (2, 4): g, and sums of their squared slopes
@@ -181,8 +179,7 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
         np.zeros(room, np.int64), np.zeros(room),
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
-        np.zeros((FIRST_LAST + MAX_APPS + 1, NEW + 1)),
-        np.zeros((4, N_AGES)),
+        np.zeros((FIRST_HOUR, NEW + 1)), np.zeros((4, N_AGES)),
         start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
         np.array([TRUST_START, FIRST_TRUST_START]),
         rates.copy(),
@@ -233,7 +230,7 @@ def by_age(state: State, ages: Whole) -> Floats:
     """How often an app is launched this long after its last launch, relative to the average."""
     came, could = state.ages[CAME], state.ages[COULD]
     sums = state.ages @ ONES[:N_AGES]
-    average = (sums[0] + 1.0) / (sums[1] + 10.0)
+    average = (sums[CAME] + 1.0) / (sums[COULD] + 10.0)
     ratio: Floats = ((came / average + SINCE_PRIOR) / (could + SINCE_PRIOR))[ages]
     return ratio
 
@@ -503,8 +500,7 @@ def forget(state: State, slot: int) -> None:
 FUNCTIONS = (
     new_state, by_frequency, place_chances, by_place, chance_new, newness, by_age, by_again, look,
     softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate,
-    update_trust, count_place, count_ages, count_contexts, hour_row, find_rows, find,
-    forget,
+    update_trust, count_place, count_ages, count_contexts, hour_row, find_rows, find, forget,
 )  # fmt: skip
 
 
@@ -517,10 +513,9 @@ class Weights:
 
     ``opening`` is for launches that open a session, ``within`` for the others: after a change of
     app and after a repeat the weights start alike. A weight of exactly 0 switches its statistic off
-    for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
-    step with which all of them move (0: they stay), ``lesson`` scales that of the corrections.
-    ``taste`` is the weight of the SeqMF score, in standard deviations over the candidates; it stays
-    as it is.
+    for good. ``gate`` are g, what the crowd is worth. ``rate`` is the step with which all of them
+    move (0: they stay), ``lesson`` scales that of the corrections. ``taste`` is the weight of the
+    SeqMF score, in standard deviations over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]
