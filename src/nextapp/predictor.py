@@ -837,13 +837,8 @@ class Habits:
         for name in _KEPT_WHOLE:
             tensors[name] = getattr(state, name)
         tensors |= {"place": state.place[:n], "launched": state.launched[:n]}
-        apps = np.append(np.arange(n), NOBODY)
-        by_last = np.concatenate([[0], FIRST_LAST + apps])
-        by_before = FIRST_BEFORE + apps
-        tensors["places"] = state.places[by_last]
-        tensors["counts"] = state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n]
-        for name in ("lessons", "errors"):
-            tensors[name] = getattr(state, name)[np.append(by_last, by_before), :n]
+        for name, rows in _rows_in_use(n).items():
+            tensors[name] = getattr(state, name)[rows, : None if name == "places" else n]
         hashed = np.flatnonzero(state.keys != FREE)
         cells = state.counts[FIRST_HASHED + hashed, :n]
         row, column = np.nonzero(cells)
@@ -893,18 +888,26 @@ class Habits:
             getattr(state, name)[...] = tensors[name]
         state.place[:n] = tensors["place"]
         state.launched[:n] = tensors["launched"]
-        apps = np.append(np.arange(n), NOBODY)
-        by_last = np.concatenate([[0], FIRST_LAST + apps])
-        by_before = FIRST_BEFORE + apps
-        state.places[by_last] = tensors["places"]
-        state.counts[np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), :n] = tensors["counts"]
-        for name in ("lessons", "errors"):
-            getattr(state, name)[np.append(by_last, by_before), :n] = tensors[name]
+        for name, rows in _rows_in_use(n).items():
+            getattr(state, name)[rows, : None if name == "places" else n] = tensors[name]
         hashed = tensors["hashed"]
         state.keys[:] = FREE
         state.keys[hashed], state.used[hashed] = tensors["keys"], tensors["used"]
-        rows = FIRST_HASHED + np.repeat(hashed, tensors["sizes"])
-        state.counts[rows, tensors["followers"]] = tensors["followed"]
+        contexts = FIRST_HASHED + np.repeat(hashed, tensors["sizes"])
+        state.counts[contexts, tensors["followers"]] = tensors["followed"]
+
+
+def _rows_in_use(n: int) -> dict[str, Whole]:
+    """The rows of each table that n apps use; those of hashed contexts are kept apart."""
+    apps = np.append(np.arange(n), NOBODY)
+    by_last = np.append(0, FIRST_LAST + apps)
+    corrections = np.append(by_last, FIRST_BEFORE + apps)
+    return {
+        "places": by_last,
+        "counts": np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)),
+        "lessons": corrections,
+        "errors": corrections,
+    }
 
 
 def _resize(state: State, room: int) -> State:
