@@ -48,6 +48,7 @@ FADES = (
     "FREQUENCY_FADE", "AFTER_FADE", "LONGER_FADE", "HOUR_FADE", "PLACE_FADE", "LESSON_FADE",
     "TRUST_FADE",
 )  # fmt: skip
+STEPS = ("rate", "added")  # of `Weights`
 
 
 def training_part(source: str) -> LaunchLog:
@@ -124,9 +125,7 @@ def fit(logs: list[Log], seconds: float) -> Weights:
     weights = DEFAULT
     for _ in range(ROUNDS):
         found = zip(*(log.learnt(weights) for log in logs), strict=True)
-        sets, gate = (np.mean(list(each), axis=0) for each in found)
-        changed, opening, repeated = sets
-        mix = np.array([(changed + repeated) / 2, opening])
+        mix, gate = (np.mean(list(each), axis=0) for each in found)
         weights = weights_of(mix, gate)
     best = goal(logs, weights)
     print(f"what phones learn: {best:.4f}", weights, flush=True)
@@ -178,14 +177,18 @@ def main() -> None:
     if given.what == "weights":
         print(fit([Log(source) for source in given.logs], given.seconds))
     elif given.what == "one":
-        if given.constant:
+        weights = DEFAULT
+        if given.constant in STEPS:
+            step = given.factor * getattr(DEFAULT, given.constant)
+            weights = replace(DEFAULT, **{given.constant: step})
+        elif given.constant:
             with_constant(given.constant, given.factor)
         for source in given.logs:
             log = Log(source)
-            rates = [*log.hit_rates(DEFAULT, alone=False), *log.hit_rates(DEFAULT, alone=True)]
+            rates = [*log.hit_rates(weights, alone=False), *log.hit_rates(weights, alone=True)]
             print(source, " ".join(f"{rate:.4f}" for rate in rates), flush=True)
     else:
-        for name in PRIORS + FADES:
+        for name in PRIORS + FADES + STEPS:
             for factor in (0.5, 2.0):
                 print(name, factor, flush=True)
                 command = [sys.executable, __file__, "one", *given.logs]

@@ -53,6 +53,7 @@ PARTS = {
     "nextapp-alone": "the crowd (`nextapp-alone`)",
     "nextapp-no-pairs": "what the crowd knows after two apps (`-no-pairs`)",
     **{f"nextapp-no-{name}": f"{name}: {', '.join(of)}" for name, of in GROUPS.items()},
+    "nextapp-no-added": "added: weights the same after all apps",
     "nextapp-no-adaptation": "adaptation: weights stay where they start",
     **{f"nextapp-no-{name}": name for name in STATISTICS},
 }

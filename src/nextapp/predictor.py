@@ -11,17 +11,18 @@ than usual it makes the app. The score of an app is the weighted sum of the logs
     place       how often, after app j, the app at i's place in the list by last use came next
     since       how often an app is launched this long after its last launch, by the average
     after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
-    after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after the last two apps; so after-3, after-6
+    after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after two apps; so after-4 and after-12
     hour        1 + n(hour→i) / (κ''·P0(i)),  twelve times of day
     again       for the last app only: the odds that it is launched again
     lesson      e^(corrections for i, for i after the last app, for i after the app before it)
 
     s(i) = Σ weight·log ratio(i),   P(i) = softmax of s
 
-All counts fade. After every launch the weights take one AdaGrad step along the slope of
-log P(launched app), and so do the corrections that applied. There are three sets of weights: after
-a change of app, after a repeat, and for a launch that opens a session. Apps never launched on this
-phone share P(new): how often a new app came this many launches after the last new one.
+All counts fade. The weights are one set for launches within a session, one for those that open a
+session; to both is added what was learnt after the last app, separately where it came twice in a
+row. After every launch they take one AdaGrad step along the slope of log P(launched app), and so do
+the corrections that applied. Apps never launched on this phone share P(new): how often a new app
+came this many launches after the last new one.
 
 A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. Its weight w grows
 with what the crowd has seen and falls with what the phone has seen itself:
@@ -55,20 +56,20 @@ Whole = npt.NDArray[np.int64]
 SESSION_GAP = 15 * 60.0
 
 STATISTICS = (
-    "frequency", "place", "since", "after-1", "after-2", "after-3", "after-6", "hour", "again",
+    "frequency", "place", "since", "after-1", "after-2", "after-4", "after-12", "hour", "again",
     "lesson",
 )  # fmt: skip
 N_STATISTICS = len(STATISTICS)
-FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_3, AFTER_6, HOUR, AGAIN, LESSON = range(
+FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_4, AFTER_12, HOUR, AGAIN, LESSON = range(
     N_STATISTICS
 )
 GROUPS = {
-    "transitions": ("after-1", "after-2", "after-3", "after-6", "lesson"),
+    "transitions": ("after-1", "after-2", "after-4", "after-12", "lesson"),
     "recency": ("place", "since", "again"),
-    "longer": ("after-2", "after-3", "after-6"),
+    "longer": ("after-2", "after-4", "after-12"),
     "time": ("since", "hour"),
 }
-CHANGED, OPENING, REPEATED = range(3)  # sets of weights
+WITHIN, OPENING, ADDED = range(3)  # rows of weights: two sets, then what is added after each app
 
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
 # two synthetic ones. "round": how little it matters is in docs/results/predictor.md.
@@ -95,6 +96,7 @@ MOST_LOG_ODDS = 30.0  # so that no exponential overflows
 
 MAX_APPS = 256  # beyond this, the app unused for longest is dropped
 NOBODY = MAX_APPS  # the "last app" before the first launch
+ADDED_REPEATED = ADDED + MAX_APPS + 1  # after an app that came twice in a row
 ENDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 40, MAX_APPS)  # far places share a count
 NEW = len(ENDS)  # the place of an app never launched before
 BUCKET = np.searchsorted(ENDS, np.arange(MAX_APPS), side="right")
@@ -107,10 +109,10 @@ AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the 
 N_AGES = len(AGES) + 1
 CAME, COULD, NEW_CAME, NEW_COULD = range(4)  # rows of `ages`
 
-# A context is a row of `counts`: all launches, those after the last app, after the last two, three
-# and six, those at this time of day. Rows of longer contexts are found by hash. Corrections have
+# A context is a row of `counts`: all launches, those after the last app, after the last two, four
+# and twelve, those at this time of day. Rows of longer contexts are found by hash. Corrections have
 # rows of their own: after the app before the last, of the app alone, after the last.
-BEFORE, ALL, LAST, TWO, THREE, SIX, AT_HOUR = range(7)
+BEFORE, ALL, LAST, TWO, FOUR, TWELVE, AT_HOUR = range(7)
 FADES = np.array(
     [[FREQUENCY_FADE], [AFTER_FADE], [LONGER_FADE], [LONGER_FADE], [LONGER_FADE], [HOUR_FADE]]
 )
@@ -122,22 +124,23 @@ N_HASHED, PROBES = 4093, 8  # a prime; of eight contexts the one unused for long
 SCRAMBLE = (2**31 - 1, 48271)  # a step of Lehmer's generator, so that keys alike lie far apart
 FREE, GONE = -1, -2  # in place of a key
 BITS = 9  # per app in a key
-N_RECENT = 6
-OF_TWO = 1 << 6 * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
-OF_THREE = 2 << 6 * BITS | sum(NOBODY << number * BITS for number in range(3, N_RECENT))
+N_RECENT = 4
+OF_TWO = 1 << N_RECENT * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
+OF_FOUR, OF_TWELVE = 2 << N_RECENT * BITS, 1 << 60
 
-VERSION = "5"  # of the state as bytes
-_KEPT_WHOLE = (
-    "known", "clock", "recent", "rows", "ages", "mix", "squares", "gate", "trust",
-)  # fmt: skip
+VERSION = "6"  # of the state as bytes
+_BY_SLOT = ("place", "launched", "counts", "lessons", "errors")  # a column for each slot
 
 
 class State(NamedTuple):
     """What a phone knows. Columns are slots of apps, `room` of them."""
 
-    known: Whole  # (3,): n, how many launches so far, and since the last of a new app
+    known: (
+        Whole  # (4,): n, launches so far, launches since the last of a new app, and a hash of the
+    )
+    # last twelve
     clock: Floats  # (1,): time of the last launch
-    recent: Whole  # (6,): slots of the last launches, latest first
+    recent: Whole  # (N_RECENT,): slots of the last launches, latest first
     rows: Whole  # (7,): the contexts that hold now
     place: Whole  # (room,): in the list of apps by last use
     launched: Floats  # (room,): when last
@@ -149,17 +152,18 @@ class State(NamedTuple):
     places: Floats  # (FIRST_HOUR, NEW + 1): launches by place; all, and after each app
     ages: Floats  # (4, N_AGES): launches by the app's age, and apps that could have been; launches
     # of new apps by how many launches since the last new one, and all launches by that
-    mix: Floats  # (3, N_STATISTICS): weights
+    mix: Floats  # (ADDED + 2·(MAX_APPS + 1), N_STATISTICS): weights, and what is added to them
     squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
     gate: Floats  # (2, 4): g, and sums of their squared slopes
     trust: Floats  # (2,): log odds that the crowd helps; that it does where the first would change
-    rates: Floats  # (2,): of the weights, of the corrections
+    rates: Floats  # (3,): of the weights, of the corrections, of what is added to the weights
 
 
 class View(NamedTuple):
     """The statistics as of one moment."""
 
     number: int  # of the set of weights
+    added: int  # row of what is added to them
     rows: Whole
     ages: Whole  # (n,)
     lessons: Floats  # (3, n): those that apply
@@ -171,16 +175,21 @@ class View(NamedTuple):
 
 
 def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
+    n_sets = ADDED_REPEATED + MAX_APPS + 1
+    mix, squares = np.zeros((n_sets, N_STATISTICS)), np.ones((n_sets, N_STATISTICS))
+    mix[:ADDED] = start
+    squares[:ADDED] = np.where(start == 0.0, np.inf, 1.0)
+    squares[ADDED:, start[WITHIN] * start[OPENING] == 0.0] = np.inf
     n_rows, n_lessons = FIRST_HASHED + N_HASHED, FIRST_BEFORE + MAX_APPS + 1
     moving = np.ones((2, len(gate)))
     moving[0] = gate
     state = State(
-        np.zeros(3, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
+        np.zeros(4, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
         np.zeros(room, np.int64), np.zeros(room),
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
         np.zeros((FIRST_HOUR, NEW + 1)), np.zeros((4, N_AGES)),
-        start.copy(), np.where(start == 0.0, np.inf, 1.0), moving,
+        mix, squares, moving,
         np.array([TRUST_START, FIRST_TRUST_START]),
         rates.copy(),
     )  # fmt: skip
@@ -223,7 +232,7 @@ def chance_new(state: State, view: View) -> float:
 
 def newness(state: State) -> int:
     """The bin of the launches since the last one of a new app: bins as of ages."""
-    return min(int(math.log2(state.known[2] + 1.0)), N_AGES - 1)
+    return min(int(math.log2(int(state.known[2]) + 1)), N_AGES - 1)
 
 
 def by_age(state: State, ages: Whole) -> Floats:
@@ -261,22 +270,19 @@ def look(state: State, when: float) -> View:
     # A context is compared with what is expected without it.
     ratios[AFTER_1] = 1.0 + counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
     expected = LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1])
-    ratios[AFTER_2 : AFTER_6 + 1] = 1.0 + counts[2:5] / expected
+    ratios[AFTER_2 : AFTER_12 + 1] = 1.0 + counts[2:5] / expected
     ratios[HOUR] = 1.0 + counts[5] / (HOUR_PRIOR * usual)
     features = np.zeros((N_STATISTICS, n))
     np.log(ratios, features[:AGAIN])
     lessons = state.lessons[rows[: LAST + 1], :n]
     features[LESSON] = ONES[: LAST + 1] @ lessons
-    number = CHANGED
-    if opening:
-        number = OPENING
-    elif last != NOBODY:
+    if not opening and last != NOBODY:
         repeats = by_again(places[0], counts[1, last], totals[1])
         features[AGAIN, last] = math.log(repeats)
-        if last == state.recent[1]:
-            number = REPEATED
-    chances = softmax(state.mix[number] @ features)
-    return View(number, rows, ages, lessons, features, chances, places, totals[1], totals[2])
+    number = OPENING if opening else WITHIN
+    added = (ADDED_REPEATED if last == state.recent[1] else ADDED) + last
+    chances = softmax((state.mix[number] + state.mix[added]) @ features)
+    return View(number, added, rows, ages, lessons, features, chances, places, totals[1], totals[2])
 
 
 def softmax(scores: Floats) -> Floats:
@@ -325,7 +331,7 @@ def crowd_evidence(view: View, told: float) -> Floats:
 
 def crowd_weight(state: State, evidence: Floats) -> float:
     """w, before trust."""
-    return odds_to_chance(state.gate[0] @ evidence)
+    return odds_to_chance(float(state.gate[0] @ evidence))
 
 
 def odds_to_chance(log_odds: float) -> float:
@@ -362,6 +368,7 @@ def observe(
     state.launched[slot] = state.clock[0] = when
     state.known[1] += 1
     state.known[2] = 0 if new else state.known[2] + 1
+    state.known[3] = (int(state.known[3]) << 5 ^ slot + 1) % OF_TWELVE  # twelve apps
     state.recent[1:] = state.recent[:-1].copy()
     state.recent[0] = slot
     find_rows(state)
@@ -374,10 +381,12 @@ def learn(state: State, view: View, slot: int) -> None:
     """
     error = -view.chances
     error[slot] += 1.0
-    squares, mix = state.squares[view.number], state.mix[view.number]
     slope = view.features @ error
-    squares += slope * slope
-    mix += state.rates[0] * slope / np.sqrt(squares)
+    square = slope * slope
+    for row, rate in ((view.number, state.rates[0]), (view.added, state.rates[2])):
+        squares, mix = state.squares[row], state.mix[row]
+        squares += square
+        mix += rate * slope / np.sqrt(squares)
     n, rows = len(error), view.rows[: LAST + 1]
     errors = state.errors[rows, :n] * LESSON_FADE + error * error
     state.errors[rows, :n] = errors
@@ -392,9 +401,9 @@ def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Flo
     weight = crowd_weight(state, evidence)
     alone, total, trust = view.chances, share.sum(), state.trust
     both = alone * (1.0 - weight * total) + weight * share
-    own, mixed = max(alone[slot], LEAST_CHANCE), max(both[slot], LEAST_CHANCE)
+    own, mixed = max(float(alone[slot]), LEAST_CHANCE), max(float(both[slot]), LEAST_CHANCE)
     gain = math.log(mixed / own)
-    trust[0] = update_trust(trust[0], TRUST_START, gain)
+    trust[0] = update_trust(float(trust[0]), TRUST_START, gain)
     first, best = alone.argmax(), both.argmax()
     if first != best and slot in (first, best):
         gain -= math.log((both[first] + both[best]) / (alone[first] + alone[best]))
@@ -449,11 +458,10 @@ def find_rows(state: State) -> None:
     rows[LAST] = FIRST_LAST + last
     rows[BEFORE] = FIRST_BEFORE + before
     two = last << BITS | before
-    three = two << BITS | int(recent[2])
-    six = ((three << BITS | int(recent[3])) << BITS | int(recent[4])) << BITS | int(recent[5])
+    four = (two << BITS | int(recent[2])) << BITS | int(recent[3])
     rows[TWO] = FIRST_HASHED + find(state, OF_TWO | two)
-    rows[THREE] = FIRST_HASHED + find(state, OF_THREE | three)
-    rows[SIX] = FIRST_HASHED + find(state, six)
+    rows[FOUR] = FIRST_HASHED + find(state, OF_FOUR | four)
+    rows[TWELVE] = FIRST_HASHED + find(state, OF_TWELVE | int(state.known[3]))
 
 
 def find(state: State, key: int) -> int:
@@ -463,10 +471,11 @@ def find(state: State, key: int) -> int:
     found = first = key % SCRAMBLE[0] * SCRAMBLE[1] % SCRAMBLE[0] % N_HASHED
     for step in range(PROBES):
         row = (first + step) % N_HASHED
-        if keys[row] == key:
+        there = int(keys[row])
+        if there == key:
             used[row] = state.known[1]
             return row
-        if keys[row] == FREE:
+        if there == FREE:
             found = row
             break
         if used[row] < used[found]:
@@ -490,6 +499,11 @@ def forget(state: State, slot: int) -> None:
     state.errors[before] = 0.0
     for number in range(N_RECENT):
         state.keys[state.keys >> number * BITS & (1 << BITS) - 1 == slot] = GONE
+    state.keys[state.keys >= OF_TWELVE] = GONE  # a hash does not tell of which apps it is
+    state.known[3] = 0
+    for row in (ADDED + slot, ADDED_REPEATED + slot):
+        state.mix[row] = 0.0
+        state.squares[row] = np.where(state.squares[row] == np.inf, np.inf, 1.0)
     state.recent[state.recent == slot] = NOBODY
     place = state.place[: state.known[0]]
     place -= place > place[slot]
@@ -511,17 +525,18 @@ FUNCTIONS = (
 class Weights:
     """The start of the mix: a weight for each of `STATISTICS`.
 
-    ``opening`` is for launches that open a session, ``within`` for the others: after a change of
-    app and after a repeat the weights start alike. A weight of exactly 0 switches its statistic off
-    for good. ``gate`` are g, what the crowd is worth. ``rate`` is the step with which all of them
-    move (0: they stay), ``lesson`` scales that of the corrections. ``taste`` is the weight of the
-    SeqMF score, in standard deviations over the candidates; it stays as it is.
+    ``opening`` is for launches that open a session, ``within`` for the others. A weight of exactly
+    0 switches its statistic off for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
+    step with which all of them move (0: they stay), ``added`` that of what is added to the weights
+    after each app, ``lesson`` scales those of the corrections. ``taste`` is the weight of the SeqMF
+    score, in standard deviations over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]
     opening: tuple[float, ...]
     gate: tuple[float, ...]
     rate: float = 0.05
+    added: float = 0.02
     lesson: float = 1.0
     taste: float = 0.0
 
@@ -534,20 +549,23 @@ class Weights:
                 )
         if len(self.gate) != 4:
             raise ValueError(f"gate must hold 4 weights, got {len(self.gate)}.")
-        numbers = (*self.within, *self.opening, *self.gate, self.rate, self.lesson, self.taste)
-        if not all(math.isfinite(number) for number in numbers) or min(self.rate, self.lesson) < 0:
-            raise ValueError("weights must be finite, and rate and lesson >= 0.")
+        steps = (self.rate, self.lesson, self.added)
+        numbers = (*self.within, *self.opening, *self.gate, *steps, self.taste)
+        if not all(math.isfinite(number) for number in numbers) or min(steps) < 0:
+            raise ValueError("weights must be finite, and rate, added and lesson >= 0.")
 
     @property
     def start(self) -> Floats:
-        """(3, N_STATISTICS): by set of weights."""
-        sets = np.empty((3, N_STATISTICS))
-        sets[[CHANGED, REPEATED]], sets[OPENING] = self.within, self.opening
-        return sets
+        """(2, N_STATISTICS): by set of weights."""
+        return np.array([self.within, self.opening])
+
+    @property
+    def rates(self) -> Floats:
+        """As of `State`."""
+        return np.array([self.rate, self.lesson, self.added])
 
     def new_state(self, room: int) -> State:
-        rates = np.array([self.rate, self.lesson])
-        return new_state(room, self.start, np.array(self.gate), rates)
+        return new_state(room, self.start, np.array(self.gate), self.rates)
 
 
 DEFAULT = Weights(  # fitted, then rounded to twentieths
@@ -555,14 +573,15 @@ DEFAULT = Weights(  # fitted, then rounded to twentieths
     opening=(0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55),
     gate=(0.0, 0.60, 0.70, 0.15),
 )
-ABLATIONS = (*STATISTICS, "adaptation", *GROUPS)
+ABLATIONS = (*STATISTICS, "added", "adaptation", *GROUPS)
 
 
 def without(*names: str, weights: Weights = DEFAULT) -> Weights:
     """The weights with these ingredients switched off.
 
-    Names of `STATISTICS`; of groups of them (`GROUPS`); or ``adaptation``, which keeps the weights
-    where they start. To leave out the crowd, give a phone no crowd.
+    Names of `STATISTICS`; of groups of them (`GROUPS`); ``added``, with which the weights are the
+    same after all apps; or ``adaptation``, with which they stay where they start. To leave out the
+    crowd, give a phone no crowd.
     """
     off: set[str] = set()
     for name in names:
@@ -580,6 +599,7 @@ def without(*names: str, weights: Weights = DEFAULT) -> Weights:
         within=zero_if_off(weights.within),
         opening=zero_if_off(weights.opening),
         rate=0.0 if "adaptation" in off else weights.rate,
+        added=0.0 if off & {"adaptation", "added"} else weights.added,
     )
 
 
@@ -600,7 +620,7 @@ class Reason(NamedTuple):
     @property
     def strongest(self) -> list[tuple[str, float]]:
         """What speaks most for it or against it, strongest first. All that the last apps say
-        (after-1 to after-6) counts as one, "after"."""
+        (after-1 to after-12) counts as one, "after"."""
         parts: dict[str, float] = {}
         for name, part in self.speaks.items():
             family = "after" if name.startswith("after-") else name
@@ -623,8 +643,8 @@ _NOTHING: Floats = np.zeros(0)
 class Habits:
     """One phone's statistics and their mix. Apps are numbers; times are seconds, local time.
 
-    The state is bounded: `MAX_APPS` apps and `N_HASHED` contexts of two, three and six apps, those
-    unused for longest giving way. ``crowd`` may be set at any time; it is no part of the state.
+    At most `MAX_APPS` apps and `N_HASHED` contexts of two, four and twelve apps are kept; those
+    unused for longest give way. ``crowd`` may be set at any time; it is no part of the state.
     """
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
@@ -653,9 +673,9 @@ class Habits:
         """The apps known, latest launch first."""
         return list(reversed(self._slot))
 
-    def mix(self, number: int = CHANGED) -> dict[str, float]:
-        """The weights of a set as they stand now."""
-        return dict(zip(STATISTICS, self._state.mix[number].tolist(), strict=True))
+    def mix(self, row: int = WITHIN) -> dict[str, float]:
+        """The weights of a set as they stand now, or what is added to them after an app."""
+        return dict(zip(STATISTICS, self._state.mix[row].tolist(), strict=True))
 
     def observe(self, app: int, when: float) -> None:
         """A launch: the weights and corrections learn from it, then the statistics take it in."""
@@ -751,7 +771,7 @@ class Habits:
         view = self._seen_from(when)
         parts = np.zeros((len(apps), N_STATISTICS))
         there = slots >= 0
-        mix = self._state.mix[view.number]
+        mix = self._state.mix[view.number] + self._state.mix[view.added]
         parts[there] = mix * view.features[:, slots[there]].T
         own = _log(self._chances(apps, when, crowded=False))
         level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there
@@ -786,8 +806,8 @@ class Habits:
             "of": float(state.counts[rows[ALL]].sum()),
             "after-1": float(state.counts[rows[LAST], slot]),
             "after-2": float(state.counts[rows[TWO], slot]),
-            "after-3": float(state.counts[rows[THREE], slot]),
-            "after-6": float(state.counts[rows[SIX], slot]),
+            "after-4": float(state.counts[rows[FOUR], slot]),
+            "after-12": float(state.counts[rows[TWELVE], slot]),
             "place": float(state.place[slot]),
             "seconds": max(0.0, self._moment - float(state.launched[slot])),
             "hour": float(state.counts[rows[AT_HOUR], slot]),
@@ -834,11 +854,8 @@ class Habits:
         """The whole state; `from_bytes` goes on as if nothing had happened."""
         n, state = len(self._apps), self._state
         tensors: dict[str, npt.NDArray[Any]] = {"apps": self._apps}
-        for name in _KEPT_WHOLE:
-            tensors[name] = getattr(state, name)
-        tensors |= {"place": state.place[:n], "launched": state.launched[:n]}
-        for name, rows in _rows_in_use(n).items():
-            tensors[name] = getattr(state, name)[rows, : None if name == "places" else n]
+        for name, part in _parts_in_use(n).items():
+            tensors[name] = getattr(state, name)[part]
         hashed = np.flatnonzero(state.keys != FREE)
         cells = state.counts[FIRST_HASHED + hashed, :n]
         row, column = np.nonzero(cells)
@@ -882,14 +899,11 @@ class Habits:
         known = ((int(self._apps[slot]), slot) for slot in by_last_use)
         self._slot = {app: slot for app, slot in known if app >= 0}
         state = self._state = _resize(self._state, max(16, 1 << max(n - 1, 0).bit_length()))
-        for name in _KEPT_WHOLE:
-            if tensors[name].shape != getattr(state, name).shape:
+        for name, part in _parts_in_use(n).items():
+            array = getattr(state, name)
+            if tensors[name].shape != array[part].shape:
                 raise ValueError(f"{name} of other statistics than these.")
-            getattr(state, name)[...] = tensors[name]
-        state.place[:n] = tensors["place"]
-        state.launched[:n] = tensors["launched"]
-        for name, rows in _rows_in_use(n).items():
-            getattr(state, name)[rows, : None if name == "places" else n] = tensors[name]
+            array[part] = tensors[name]
         hashed = tensors["hashed"]
         state.keys[:] = FREE
         state.keys[hashed], state.used[hashed] = tensors["keys"], tensors["used"]
@@ -897,23 +911,29 @@ class Habits:
         state.counts[contexts, tensors["followers"]] = tensors["followed"]
 
 
-def _rows_in_use(n: int) -> dict[str, Whole]:
-    """The rows of each table that n apps use; those of hashed contexts are kept apart."""
+def _parts_in_use(n: int) -> dict[str, Any]:
+    """What n apps use of the arrays of a state; rows of hashed contexts are kept apart."""
     apps = np.append(np.arange(n), NOBODY)
     by_last = np.append(0, FIRST_LAST + apps)
     corrections = np.append(by_last, FIRST_BEFORE + apps)
-    return {
+    weights = np.concatenate([[WITHIN, OPENING], ADDED + apps, ADDED_REPEATED + apps])
+    whole = dict.fromkeys(("known", "clock", "recent", "rows", "ages", "gate", "trust"), ...)
+    return whole | {
+        "place": slice(n),
+        "launched": slice(n),
         "places": by_last,
-        "counts": np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)),
-        "lessons": corrections,
-        "errors": corrections,
+        "counts": (np.append(by_last, FIRST_HOUR + np.arange(N_HOURS)), slice(n)),
+        "lessons": (corrections, slice(n)),
+        "errors": (corrections, slice(n)),
+        "mix": weights,
+        "squares": weights,
     }
 
 
 def _resize(state: State, room: int) -> State:
     """The same state in arrays with more columns."""
     wider: dict[str, npt.NDArray[Any]] = {}
-    for name in ("place", "launched", "counts", "lessons", "errors"):
+    for name in _BY_SLOT:
         old = getattr(state, name)
         new: npt.NDArray[Any] = np.zeros((*old.shape[:-1], room), old.dtype)
         new[..., : old.shape[-1]] = old

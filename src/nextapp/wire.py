@@ -268,13 +268,13 @@ class Crowd:
         They are probabilities over all apps of all phones, so for a phone's apps they sum to 1 or
         less. They are 0 for an unknown `last` or None, and for apps that are not in the catalogue.
         """
-        if last is None or not 0 <= last < self.n_apps:
+        n = self.n_apps
+        if last is None or not 0 <= last < n:
             return np.zeros(len(apps)), 0.0
         row = slice(self.starts[last], self.starts[last + 1])
-        dense = np.zeros(self.n_apps + 1)
+        dense = np.zeros(n + 1)  # the last for apps of other numbers, -1 among them
         dense[self.following[row]] = self.share[row]
-        known = np.where((apps >= 0) & (apps < self.n_apps), apps, self.n_apps)
-        return dense[known], 0.0
+        return dense[np.minimum(apps, n)], 0.0
 
     def after(self, last: int | None) -> Floats:
         """(n_apps,): P(next | last) for all apps, completed by popularity; only popularity if

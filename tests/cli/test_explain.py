@@ -37,8 +37,8 @@ def test_a_history_is_explained_in_words_and_numbers(run, tmp_path):
     assert best["app"] == "mail"
     assert best["speaks"]["after-1"] > 0
     assert best["evidence"]["after-1"] == pytest.approx(1 + 0.97 + 0.97**2 + 0.97**3)
-    assert best["evidence"]["after-6"] == pytest.approx(1.0)
-    assert "about once after the last six apps" in best["words"]
+    assert best["evidence"]["after-4"] == pytest.approx(1 + 0.965)
+    assert "about twice after the last four apps" in best["words"]
     assert result["n_launches"] == 9
 
 

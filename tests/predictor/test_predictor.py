@@ -12,11 +12,12 @@ import pytest
 
 from nextapp import predictor
 from nextapp.predictor import (
-    CHANGED,
+    ADDED,
+    ADDED_REPEATED,
     DEFAULT,
     OPENING,
-    REPEATED,
     STATISTICS,
+    WITHIN,
     Habits,
     Weights,
     without,
@@ -29,7 +30,7 @@ N_APPS = 7
 def only(*statistics: str) -> Weights:
     """These statistics with the weight 1, nothing learnt: scores differ as they do."""
     one = tuple(1.0 if name in statistics else 0.0 for name in STATISTICS)
-    return Weights(one, one, DEFAULT.gate, rate=0.0, lesson=0.0)
+    return Weights(one, one, DEFAULT.gate, rate=0.0, added=0.0, lesson=0.0)
 
 
 def level(scores) -> np.ndarray:
@@ -121,8 +122,9 @@ def test_frequency(launches):
 
 
 def test_contexts_are_compared_with_what_is_expected_without_them(launches):
-    apps = [app for app, _ in launches] + [0, 1, 2, 3, 4, 0, 5, 0, 1, 2, 3, 4, 0]
-    times = [launches[-1][1] + 10.0 * step for step in range(1, 14)]
+    routine = [0, 1, 2, 3, 4, 0, 5, 6, 1, 1, 2, 3]
+    apps = [app for app, _ in launches] + [*routine, 4, *routine]
+    times = [launches[-1][1] + 10.0 * step for step in range(1, 26)]
     launches = [*launches, *zip(apps[len(launches) :], times, strict=True)]
     usual, at = popularity(apps), by_place(apps)[0]
     one = [
@@ -130,7 +132,7 @@ def test_contexts_are_compared_with_what_is_expected_without_them(launches):
         for n, p, place in zip(followers(apps, 1, predictor.AFTER_FADE), usual, at, strict=True)
     ]
     expected = {"after-1": one}
-    for length in (2, 3, 6):
+    for length in (2, 4, 12):
         expected[f"after-{length}"] = [
             1 + n / (predictor.LONGER_PRIOR * p * math.sqrt(ratio))
             for n, p, ratio in zip(
@@ -204,7 +206,7 @@ def test_the_weights_move_down_the_slope_of_the_loss():
     told = [(3, 1e9), (5, 1e9 + 20)]
 
     def log_share(weights: Weights) -> float:
-        return float(fed(told, replace(weights, rate=0.0, lesson=0.0)).scores([3, 5])[0])
+        return float(fed(told, replace(weights, rate=0.0, added=0.0, lesson=0.0)).scores([3, 5])[0])
 
     step = 1e-5
     phone = fed([*told, (3, 1e9 + 40)])
@@ -217,25 +219,38 @@ def test_the_weights_move_down_the_slope_of_the_loss():
             other[number] += sign * step
             ways.append(log_share(replace(DEFAULT, within=tuple(other))))
         slope = (ways[0] - ways[1]) / (2 * step)
-        expected = start + DEFAULT.rate * slope / math.sqrt(1 + slope**2)
-        assert moved[name] == pytest.approx(expected, abs=1e-7), name
-    for number, name in ((OPENING, "opening"), (REPEATED, "within")):  # not concerned
-        assert tuple(phone.mix(number).values()) == getattr(DEFAULT, name)
+        way = slope / math.sqrt(1 + slope**2)
+        assert moved[name] == pytest.approx(start + DEFAULT.rate * way, abs=1e-7), name
+        added = phone.mix(ADDED + 1)[name]  # after app 5, the second
+        assert added == pytest.approx(DEFAULT.added * way, abs=1e-7), name
+    assert tuple(phone.mix(OPENING).values()) == DEFAULT.opening  # not concerned
 
 
 @pytest.mark.parametrize(
-    ("launches", "number"),
+    ("launches", "learning"),
     [
-        ([(1, 0.0), (2, 20.0), (1, 40.0)], CHANGED),
-        ([(1, 0.0), (2, 20.0), (2, 40.0), (1, 60.0)], REPEATED),
-        ([(1, 0.0), (2, 20.0), (1, 2000.0)], OPENING),
+        ([(1, 0.0), (2, 20.0), (1, 40.0)], {WITHIN, ADDED + 1}),
+        ([(1, 0.0), (2, 20.0), (2, 40.0), (1, 60.0)], {WITHIN, ADDED_REPEATED + 1}),
+        ([(1, 0.0), (2, 20.0), (1, 2000.0)], {OPENING, ADDED + 1}),
     ],
 )
-def test_each_kind_of_moment_has_weights_of_its_own(launches, number):
-    moved = fed(launches)
-    before = fed(launches[:-1])
-    for other in (CHANGED, OPENING, REPEATED):
-        assert (moved.mix(other) != before.mix(other)) == (other == number)
+def test_each_kind_of_moment_has_weights_of_its_own(launches, learning):
+    """Those within a session or of its opening, and what is added after the app in slot 1."""
+    before, moved = fed(launches[:-1])._state.mix, fed(launches)._state.mix
+    assert set(np.flatnonzero((before != moved).any(axis=1))) == learning
+
+
+def test_weights_are_learnt_for_each_last_app(rng):
+    """After app 0 comes the app before it, after app 1 any app: in one case places tell, in the
+    other they do not."""
+    launches, when = [], 1e9
+    for _ in range(300):
+        a, b, c, d = rng.permutation(np.arange(2, 12))[:4].tolist()
+        for app in (a, 0, a, b, 1, c, d):
+            launches.append((app, when))
+            when += 20.0
+    phone = fed(launches)
+    assert phone.mix(ADDED + 1)["place"] > phone.mix(ADDED + 9)["place"] + 0.1
 
 
 def test_a_lesson_is_the_error_by_its_size():
@@ -384,7 +399,7 @@ def test_damaged_bytes_are_refused(launches, spoil):
 def test_a_state_of_an_older_version_is_refused_clearly(launches):
     tensors, words = unpack(fed(launches).to_bytes())
     del words["version"]
-    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 5"):
+    with pytest.raises(WireError, match="version 1 cannot be read by a program of version 6"):
         Habits.from_bytes(pack(tensors, words))
 
 

@@ -16,9 +16,8 @@ from nextapp.predictor import Habits
 
 N_PLACES, NEW = 16, 16
 START = {
-    "changed": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
+    "within": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
     "opening": [0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55],
-    "repeated": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
 }
 
 
@@ -71,8 +70,9 @@ class Page:
         self.came, self.could = [0.0] * 20, [0.0] * 20
         self.new_came, self.new_could = [0.0] * 20, [0.0] * 20
         self.since_new = 0
-        self.weights = {name: list(start) for name, start in START.items()}
-        self.slopes = {name: [0.0] * 10 for name in START}
+        self.weights = defaultdict(lambda: [0.0] * 10)
+        self.weights |= {name: list(start) for name, start in START.items()}
+        self.slopes = defaultdict(lambda: [0.0] * 10)
         self.corrections, self.errors = defaultdict(float), defaultdict(float)
         self.gate, self.gate_slopes = [0.0, 0.6, 0.7, 0.15], [0.0] * 4
         self.trust, self.first_trust = -0.5, 0.5
@@ -102,10 +102,10 @@ class Page:
         usual = self.place_chances()[NEW]
         return (self.new_came[at] + 30.0 * usual) / (self.new_could[at] + 30.0)
 
-    def set_of_weights(self, opening: bool) -> str:
-        if opening:
-            return "opening"
-        return "repeated" if self.last(2) and len(set(self.last(2))) == 1 else "changed"
+    def sets_of_weights(self, opening: bool) -> dict[str | tuple, float]:
+        """The set, what is added to it after the last app; and their steps."""
+        repeated = bool(self.last(2)) and len(set(self.last(2))) == 1
+        return {"opening" if opening else "within": 0.05, (repeated, self.last(1)): 0.02}
 
     def correction_keys(self, app: int) -> list[tuple[float, tuple]]:
         """The step of each, and what it is kept by."""
@@ -118,7 +118,7 @@ class Page:
         n, at_place = len(self.by_use), self.place_chances()
         together = [bucket(place) for place in range(n)]
         average = (sum(self.came) + 1.0) / (sum(self.could) + 10.0)
-        one, longer = self.context(1), [self.context(m) for m in (2, 3, 6)]
+        one, longer = self.context(1), [self.context(m) for m in (2, 4, 12)]
         found = {}
         for place, app in enumerate(self.by_use):
             usual = (self.frequency.of(app) + 6.0 / (n + 1)) / (self.frequency.total + 6.0)
@@ -144,7 +144,8 @@ class Page:
 
     def own(self, when: float | None) -> dict[int, float]:
         """P of the known apps, without the crowd and without P(new)."""
-        weights = self.weights[self.set_of_weights(self.moment(when)[1])]
+        sets = [self.weights[name] for name in self.sets_of_weights(self.moment(when)[1])]
+        weights = [sum(each) for each in zip(*sets, strict=True)]
         exponentials = {
             app: math.exp(sum(w * log for w, log in zip(weights, logs, strict=True)))
             for app, logs in self.logs(when).items()
@@ -206,7 +207,7 @@ class Page:
             places[:] = [0.9997 * count for count in places]
             places[place] += 1.0
         self.frequency.add(app)
-        for n, fade in ((1, 0.97), (2, 0.965), (3, 0.965), (6, 0.965)):
+        for n, fade in ((1, 0.97), (2, 0.965), (4, 0.965), (12, 0.965)):
             if self.last(n):
                 self.after.setdefault(self.last(n), Context(fade)).add(app)
         self.hours[int(when // 7200) % 12].add(app)
@@ -219,11 +220,13 @@ class Page:
 
     def learn(self, app: int, p: dict[int, float], when: float, opening: bool) -> None:
         error = {each: (each == app) - chance for each, chance in p.items()}
-        logs, name = self.logs(when), self.set_of_weights(opening)
+        logs = self.logs(when)
         for number in range(10):
             slope = sum(error[each] * logs[each][number] for each in error)
-            self.slopes[name][number] += slope**2
-            self.weights[name][number] += 0.05 * slope / math.sqrt(1 + self.slopes[name][number])
+            for name, step in self.sets_of_weights(opening).items():
+                self.slopes[name][number] += slope**2
+                size = math.sqrt(1.0 + self.slopes[name][number])
+                self.weights[name][number] += step * slope / size
         for each, e in error.items():
             for step, key in self.correction_keys(each):
                 self.errors[key] = 0.999 * self.errors[key] + e**2

@@ -70,10 +70,11 @@ class Seen(NamedTuple):
 SEEN = (
     *predictor.STATISTICS, "score", "share of the crowd", "launches of the crowd",
     "launches after the last app", "launches after the last two", "place", "age", "time of day",
-    "apps", "set of weights",
+    "apps", "opening, or after a repeat",
 )  # fmt: skip
-_N_STATISTICS, _AT_HOUR, _FIRST_HOUR = (
-    predictor.N_STATISTICS, predictor.AT_HOUR, predictor.FIRST_HOUR,
+_N_STATISTICS, _AT_HOUR, _FIRST_HOUR, _ADDED, _ADDED_REPEATED = (
+    predictor.N_STATISTICS, predictor.AT_HOUR, predictor.FIRST_HOUR, predictor.ADDED,
+    predictor.ADDED_REPEATED,
 )  # fmt: skip
 
 
@@ -109,11 +110,10 @@ def answers(
     the weights that each phone ends with. What was seen is written to `seen`, if given."""
     scores = np.empty(n_cells)
     start, gate = weights.start, np.array(weights.gate)
-    rates = np.array([weights.rate, weights.lesson])
     n = len(candidate_starts) - 1
     learnt = Learnt(np.empty((n, *start.shape)), np.empty((n, len(gate))))
     seen = empty_record() if seen is None else seen
-    _answers(streams, candidate_starts, start, gate, rates, crowd, scores, learnt, seen)
+    _answers(streams, candidate_starts, start, gate, weights.rates, crowd, scores, learnt, seen)
     return scores, learnt
 
 
@@ -136,7 +136,8 @@ def _note(
         features[:_N_STATISTICS] = np.nan
         features[_N_STATISTICS:] = np.array([
             scores[i], 0.0, told, view.seen, view.seen_pair, -1.0, -1.0,
-            float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]), float(view.number),
+            float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]),
+            2.0 if view.added >= _ADDED_REPEATED else float(view.number),
         ])  # fmt: skip
         if len(share) > 0:
             features[_N_STATISTICS + 1] = share[i]
@@ -209,5 +210,5 @@ def _answers(
             last = app
         if len(crowd.share) > 0:
             first_pair += (crowd.pair_starts[v + 1] - crowd.pair_starts[v]) * k
-        learnt.mix[v] = state.mix
+        learnt.mix[v] = state.mix[:_ADDED]
         learnt.gate[v] = state.gate[0]
