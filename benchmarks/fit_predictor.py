@@ -125,7 +125,9 @@ def fit(logs: list[Log], seconds: float) -> Weights:
     weights = DEFAULT
     for _ in range(ROUNDS):
         found = zip(*(log.learnt(weights) for log in logs), strict=True)
-        mix, gate = (np.mean(list(each), axis=0) for each in found)
+        sets, gate = (np.mean(list(each), axis=0) for each in found)
+        changed, opening, repeated = sets
+        mix = np.array([(changed + repeated) / 2, opening])
         weights = weights_of(mix, gate)
     best = goal(logs, weights)
     print(f"what phones learn: {best:.4f}", weights, flush=True)

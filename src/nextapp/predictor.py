@@ -18,11 +18,11 @@ than usual it makes the app. The score of an app is the weighted sum of the logs
 
     s(i) = Σ weight·log ratio(i),   P(i) = softmax of s
 
-All counts fade. The weights are one set for launches within a session, one for those that open a
-session; to both is added what was learnt after the last app, separately where it came twice in a
-row. After every launch they take one AdaGrad step along the slope of log P(launched app), and so do
-the corrections that applied. Apps never launched on this phone share P(new): how often a new app
-came this many launches after the last new one.
+All counts fade. There are three sets of weights: after a change of app, after a repeat, and for a
+launch that opens a session; to each is added what was learnt after the last app. After every launch
+the weights that applied take one AdaGrad step along the slope of log P(launched app), and so do the
+corrections. Apps never launched on this phone share P(new): how often a new app came this many
+launches after the last new one.
 
 A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. Its weight w grows
 with what the crowd has seen and falls with what the phone has seen itself:
@@ -69,7 +69,7 @@ GROUPS = {
     "longer": ("after-2", "after-4", "after-12"),
     "time": ("since", "hour"),
 }
-WITHIN, OPENING, ADDED = range(3)  # rows of weights: two sets, then what is added after each app
+CHANGED, OPENING, REPEATED, ADDED = range(4)  # sets of weights, then what is added after each app
 
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
 # two synthetic ones. "round": how little it matters is in docs/results/predictor.md.
@@ -96,7 +96,6 @@ MOST_LOG_ODDS = 30.0  # so that no exponential overflows
 
 MAX_APPS = 256  # beyond this, the app unused for longest is dropped
 NOBODY = MAX_APPS  # the "last app" before the first launch
-ADDED_REPEATED = ADDED + MAX_APPS + 1  # after an app that came twice in a row
 ENDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 24, 40, MAX_APPS)  # far places share a count
 NEW = len(ENDS)  # the place of an app never launched before
 BUCKET = np.searchsorted(ENDS, np.arange(MAX_APPS), side="right")
@@ -152,7 +151,7 @@ class State(NamedTuple):
     places: Floats  # (FIRST_HOUR, NEW + 1): launches by place; all, and after each app
     ages: Floats  # (4, N_AGES): launches by the app's age, and apps that could have been; launches
     # of new apps by how many launches since the last new one, and all launches by that
-    mix: Floats  # (ADDED + 2·(MAX_APPS + 1), N_STATISTICS): weights, and what is added to them
+    mix: Floats  # (ADDED + MAX_APPS + 1, N_STATISTICS): weights, and what is added to them
     squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
     gate: Floats  # (2, 4): g, and sums of their squared slopes
     trust: Floats  # (2,): log odds that the crowd helps; that it does where the first would change
@@ -163,7 +162,6 @@ class View(NamedTuple):
     """The statistics as of one moment."""
 
     number: int  # of the set of weights
-    added: int  # row of what is added to them
     rows: Whole
     ages: Whole  # (n,)
     lessons: Floats  # (3, n): those that apply
@@ -175,11 +173,11 @@ class View(NamedTuple):
 
 
 def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
-    n_sets = ADDED_REPEATED + MAX_APPS + 1
+    n_sets = ADDED + MAX_APPS + 1
     mix, squares = np.zeros((n_sets, N_STATISTICS)), np.ones((n_sets, N_STATISTICS))
     mix[:ADDED] = start
     squares[:ADDED] = np.where(start == 0.0, np.inf, 1.0)
-    squares[ADDED:, start[WITHIN] * start[OPENING] == 0.0] = np.inf
+    squares[ADDED:, start[CHANGED] * start[OPENING] == 0.0] = np.inf
     n_rows, n_lessons = FIRST_HASHED + N_HASHED, FIRST_BEFORE + MAX_APPS + 1
     moving = np.ones((2, len(gate)))
     moving[0] = gate
@@ -276,13 +274,16 @@ def look(state: State, when: float) -> View:
     np.log(ratios, features[:AGAIN])
     lessons = state.lessons[rows[: LAST + 1], :n]
     features[LESSON] = ONES[: LAST + 1] @ lessons
-    if not opening and last != NOBODY:
+    number = CHANGED
+    if opening:
+        number = OPENING
+    elif last != NOBODY:
         repeats = by_again(places[0], counts[1, last], totals[1])
         features[AGAIN, last] = math.log(repeats)
-    number = OPENING if opening else WITHIN
-    added = (ADDED_REPEATED if last == state.recent[1] else ADDED) + last
-    chances = softmax((state.mix[number] + state.mix[added]) @ features)
-    return View(number, added, rows, ages, lessons, features, chances, places, totals[1], totals[2])
+        if last == state.recent[1]:
+            number = REPEATED
+    chances = softmax((state.mix[number] + state.mix[ADDED + last]) @ features)
+    return View(number, rows, ages, lessons, features, chances, places, totals[1], totals[2])
 
 
 def softmax(scores: Floats) -> Floats:
@@ -383,7 +384,7 @@ def learn(state: State, view: View, slot: int) -> None:
     error[slot] += 1.0
     slope = view.features @ error
     square = slope * slope
-    for row, rate in ((view.number, state.rates[0]), (view.added, state.rates[2])):
+    for row, rate in ((view.number, state.rates[0]), (ADDED + state.recent[0], state.rates[2])):
         squares, mix = state.squares[row], state.mix[row]
         squares += square
         mix += rate * slope / np.sqrt(squares)
@@ -501,9 +502,8 @@ def forget(state: State, slot: int) -> None:
         state.keys[state.keys >> number * BITS & (1 << BITS) - 1 == slot] = GONE
     state.keys[state.keys >= OF_TWELVE] = GONE  # a hash does not tell of which apps it is
     state.known[3] = 0
-    for row in (ADDED + slot, ADDED_REPEATED + slot):
-        state.mix[row] = 0.0
-        state.squares[row] = np.where(state.squares[row] == np.inf, np.inf, 1.0)
+    state.mix[ADDED + slot] = 0.0
+    state.squares[ADDED + slot] = np.where(state.squares[ADDED + slot] == np.inf, np.inf, 1.0)
     state.recent[state.recent == slot] = NOBODY
     place = state.place[: state.known[0]]
     place -= place > place[slot]
@@ -525,7 +525,8 @@ FUNCTIONS = (
 class Weights:
     """The start of the mix: a weight for each of `STATISTICS`.
 
-    ``opening`` is for launches that open a session, ``within`` for the others. A weight of exactly
+    ``opening`` is for launches that open a session, ``within`` for the others: after a change of
+    app and after a repeat the weights start alike. A weight of exactly
     0 switches its statistic off for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
     step with which all of them move (0: they stay), ``added`` that of what is added to the weights
     after each app, ``lesson`` scales those of the corrections. ``taste`` is the weight of the SeqMF
@@ -556,8 +557,10 @@ class Weights:
 
     @property
     def start(self) -> Floats:
-        """(2, N_STATISTICS): by set of weights."""
-        return np.array([self.within, self.opening])
+        """(ADDED, N_STATISTICS): by set of weights."""
+        sets = np.empty((ADDED, N_STATISTICS))
+        sets[[CHANGED, REPEATED]], sets[OPENING] = self.within, self.opening
+        return sets
 
     @property
     def rates(self) -> Floats:
@@ -673,7 +676,7 @@ class Habits:
         """The apps known, latest launch first."""
         return list(reversed(self._slot))
 
-    def mix(self, row: int = WITHIN) -> dict[str, float]:
+    def mix(self, row: int = CHANGED) -> dict[str, float]:
         """The weights of a set as they stand now, or what is added to them after an app."""
         return dict(zip(STATISTICS, self._state.mix[row].tolist(), strict=True))
 
@@ -771,7 +774,7 @@ class Habits:
         view = self._seen_from(when)
         parts = np.zeros((len(apps), N_STATISTICS))
         there = slots >= 0
-        mix = self._state.mix[view.number] + self._state.mix[view.added]
+        mix = self._state.mix[view.number] + self._state.mix[ADDED + self._state.recent[0]]
         parts[there] = mix * view.features[:, slots[there]].T
         own = _log(self._chances(apps, when, crowded=False))
         level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there
@@ -916,7 +919,7 @@ def _parts_in_use(n: int) -> dict[str, Any]:
     apps = np.append(np.arange(n), NOBODY)
     by_last = np.append(0, FIRST_LAST + apps)
     corrections = np.append(by_last, FIRST_BEFORE + apps)
-    weights = np.concatenate([[WITHIN, OPENING], ADDED + apps, ADDED_REPEATED + apps])
+    weights = np.append(np.arange(ADDED), ADDED + apps)
     whole = dict.fromkeys(("known", "clock", "recent", "rows", "ages", "gate", "trust"), ...)
     return whole | {
         "place": slice(n),

@@ -13,11 +13,11 @@ import pytest
 from nextapp import predictor
 from nextapp.predictor import (
     ADDED,
-    ADDED_REPEATED,
+    CHANGED,
     DEFAULT,
     OPENING,
+    REPEATED,
     STATISTICS,
-    WITHIN,
     Habits,
     Weights,
     without,
@@ -223,19 +223,20 @@ def test_the_weights_move_down_the_slope_of_the_loss():
         assert moved[name] == pytest.approx(start + DEFAULT.rate * way, abs=1e-7), name
         added = phone.mix(ADDED + 1)[name]  # after app 5, the second
         assert added == pytest.approx(DEFAULT.added * way, abs=1e-7), name
-    assert tuple(phone.mix(OPENING).values()) == DEFAULT.opening  # not concerned
+    for number, name in ((OPENING, "opening"), (REPEATED, "within")):  # not concerned
+        assert tuple(phone.mix(number).values()) == getattr(DEFAULT, name)
 
 
 @pytest.mark.parametrize(
     ("launches", "learning"),
     [
-        ([(1, 0.0), (2, 20.0), (1, 40.0)], {WITHIN, ADDED + 1}),
-        ([(1, 0.0), (2, 20.0), (2, 40.0), (1, 60.0)], {WITHIN, ADDED_REPEATED + 1}),
+        ([(1, 0.0), (2, 20.0), (1, 40.0)], {CHANGED, ADDED + 1}),
+        ([(1, 0.0), (2, 20.0), (2, 40.0), (1, 60.0)], {REPEATED, ADDED + 1}),
         ([(1, 0.0), (2, 20.0), (1, 2000.0)], {OPENING, ADDED + 1}),
     ],
 )
 def test_each_kind_of_moment_has_weights_of_its_own(launches, learning):
-    """Those within a session or of its opening, and what is added after the app in slot 1."""
+    """The set of the moment, and what is added after the app in slot 1."""
     before, moved = fed(launches[:-1])._state.mix, fed(launches)._state.mix
     assert set(np.flatnonzero((before != moved).any(axis=1))) == learning
 

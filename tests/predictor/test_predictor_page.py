@@ -16,8 +16,9 @@ from nextapp.predictor import Habits
 
 N_PLACES, NEW = 16, 16
 START = {
-    "within": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
+    "changed": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
     "opening": [0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55],
+    "repeated": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
 }
 
 
@@ -105,7 +106,8 @@ class Page:
     def sets_of_weights(self, opening: bool) -> dict[str | tuple, float]:
         """The set, what is added to it after the last app; and their steps."""
         repeated = bool(self.last(2)) and len(set(self.last(2))) == 1
-        return {"opening" if opening else "within": 0.05, (repeated, self.last(1)): 0.02}
+        name = "opening" if opening else "repeated" if repeated else "changed"
+        return {name: 0.05, self.last(1): 0.02}
 
     def correction_keys(self, app: int) -> list[tuple[float, tuple]]:
         """The step of each, and what it is kept by."""

@@ -70,11 +70,10 @@ class Seen(NamedTuple):
 SEEN = (
     *predictor.STATISTICS, "score", "share of the crowd", "launches of the crowd",
     "launches after the last app", "launches after the last two", "place", "age", "time of day",
-    "apps", "opening, or after a repeat",
+    "apps", "set of weights",
 )  # fmt: skip
-_N_STATISTICS, _AT_HOUR, _FIRST_HOUR, _ADDED, _ADDED_REPEATED = (
+_N_STATISTICS, _AT_HOUR, _FIRST_HOUR, _ADDED = (
     predictor.N_STATISTICS, predictor.AT_HOUR, predictor.FIRST_HOUR, predictor.ADDED,
-    predictor.ADDED_REPEATED,
 )  # fmt: skip
 
 
@@ -137,7 +136,7 @@ def _note(
         features[_N_STATISTICS:] = np.array([
             scores[i], 0.0, told, view.seen, view.seen_pair, -1.0, -1.0,
             float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]),
-            2.0 if view.added >= _ADDED_REPEATED else float(view.number),
+            float(view.number),
         ])  # fmt: skip
         if len(share) > 0:
             features[_N_STATISTICS + 1] = share[i]
