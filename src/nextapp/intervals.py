@@ -12,22 +12,25 @@ DRAWS = 2_000
 _CELLS = 4_000_000
 
 
-def bootstrap_means(by_user: Floats, seed: int) -> Floats:
+def bootstrap_means(by_user: Floats, seed: int, weights: Floats | None = None) -> Floats:
     """(DRAWS, columns): bootstrap means over users; NaN values are ignored.
 
-    All columns use the same resamples of users, so differences between columns are paired.
+    All columns use the same resamples of users, so differences between columns are paired. With
+    ``weights`` (n_users,) the values were multiplied by them, and a mean is the sum of the values
+    over the sum of the weights of the users drawn.
     """
     generator = KeyedBits(seed, purpose="boot").generator()
     n_users = len(by_user)
     there = ~np.isnan(by_user)
     filled = np.where(there, by_user, 0.0)
+    counted = there if weights is None else there * weights[:, None]
     means = []
     step = max(1, _CELLS // n_users)
     for start in range(0, DRAWS, step):
         n = min(step, DRAWS - start)
         drawn = resample(generator, n_users, n)
         with np.errstate(invalid="ignore"):
-            means.append((drawn @ filled) / (drawn @ there))
+            means.append((drawn @ filled) / (drawn @ counted))
     return np.concatenate(means)
 
 

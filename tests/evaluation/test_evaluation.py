@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data import LaunchLog, Split, read
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
@@ -217,6 +217,31 @@ def test_draws_are_shared_by_all_columns_so_differences_are_paired():
     one = np.random.default_rng(0).random((30, 1))
     means = bootstrap_means(np.hstack([one, one + 0.25]), seed=0)
     np.testing.assert_allclose(means[:, 1] - means[:, 0], 0.25)
+
+
+def test_where_users_weigh_by_their_predictions_so_do_those_drawn():
+    """Bug: the weights of the users drawn were not summed, so hit rates of 1 had an interval up to
+    1.3. By hand: each draw's hits over its predictions."""
+    n, hits = np.array([2.0, 5.0, 90.0]), np.array([1.0, 5.0, 60.0])
+    weights = n / n.mean()
+    drawn = bootstrap_means((hits / n * weights)[:, None], 0, weights)[:, 0]
+    every = [np.array(one) for one in itertools.combinations_with_replacement(range(3), 3)]
+    possible = {round(hits[one].sum() / n[one].sum(), 9) for one in every}
+    assert set(np.round(drawn, 9)) == possible
+    assert np.all(bootstrap_means(weights[:, None], 0, weights) == pytest.approx(1.0))
+
+
+def test_intervals_of_hit_rates_lie_within_0_and_1():
+    log = read("synthetic:lsapp,phones=8", seed=3)
+    for preset in ("paper", "neural"):
+        test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset(preset))
+        found = evaluate(test, [MRU(), MFU()], 0)
+        row = found.summary()["models"]["mru"]
+        for figures in (row, row["without_repeats"]):
+            low, high = figures["ci95"]["HR@5"]
+            assert 0.0 <= low <= figures["HR@5"] <= high <= 1.0
+        gap = found.difference("mru", "mfu")["HR@5"]
+        assert gap["low"] <= gap["difference"] <= gap["high"]
 
 
 def test_the_same_seed_gives_the_same_interval():

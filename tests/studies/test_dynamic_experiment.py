@@ -81,6 +81,7 @@ def test_settings_come_back_from_toml():
         ({"clip": "-1"}, "clip must be"),
         ({"epsilon": -1.0}, "epsilon must be"),
         ({"seeds": -2}, "seeds must be"),
+        ({"preset": "neural"}, "use authors, paper or honest"),
         ({"pretraining": "second"}, "unknown pretraining"),
         ({"seeds": "two"}, "seeds must be of type int"),
         ({"noise": 1}, "noise must be true or false"),

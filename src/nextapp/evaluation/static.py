@@ -24,6 +24,8 @@ from nextapp.wire import Floats
 if TYPE_CHECKING:
     import polars as pl
 
+Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
 
 @dataclass(frozen=True, eq=False)
 class Marks:
@@ -60,8 +62,10 @@ class Evaluation:
         everyone = np.concatenate([mark.by_user for mark in self.marks], axis=1)
         changed = np.concatenate([mark.without_repeats for mark in self.marks], axis=1)
         models: dict[str, Any] = {}
-        drawn = bootstrap_means(everyone, self.seed)
-        drawn_changed = bootstrap_means(changed, self.seed)
+        drawn = bootstrap_means(everyone, self.seed, user_weights(self.exam))
+        drawn_changed = bootstrap_means(
+            changed, self.seed, user_weights(self.exam, ~self.exam.repeats)
+        )
         for number, mark in enumerate(self.marks):
             columns = slice(9 * number, 9 * number + 9)
             models[mark.name] = {
@@ -134,7 +138,7 @@ class Evaluation:
         """Mean of first − second for every metric, with its paired 95 % interval over users."""
         by_name = {mark.name: mark.by_user for mark in self.marks}
         gap = by_name[first] - by_name[second]
-        low, high = interval(bootstrap_means(gap, self.seed))
+        low, high = interval(bootstrap_means(gap, self.seed, user_weights(self.exam)))
         return {
             metric: {"difference": float(mean), "low": float(lo), "high": float(hi)}
             for metric, mean, lo, hi in zip(
@@ -243,18 +247,26 @@ def score_predictions(
         return np.concatenate(list(pool.map(answer, exam.chunks)))
 
 
-def user_means(
-    exam: Exam, values: Floats, counted: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> Floats:
+def user_weights(exam: Exam, counted: Mask | None = None) -> Floats:
+    """(n_users,): by what a user's means are multiplied. On average 1; if the preset averages over
+    predictions, the user's number of counted ones, else 1 for all."""
+    if exam.preset.average != "prediction":
+        return np.ones(len(exam.users))
+    session = exam.prediction_session if counted is None else exam.prediction_session[counted]
+    n_each = np.bincount(exam.session_user[session], minlength=len(exam.users))
+    weights: Floats = n_each / max(n_each.mean(), 1e-300)
+    return weights
+
+
+def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
     """(n_users, columns): means over the counted predictions of each user, as in the preset."""
     session = exam.prediction_session[counted]
     if exam.preset.average == "user":
         return _means(exam.session_user[session], values[counted], len(exam.users))
     if exam.preset.average == "prediction":
-        user = exam.session_user[session]
-        n_each = np.bincount(user, minlength=len(exam.users))[:, None]
-        means = _means(user, values[counted], len(exam.users))
-        return np.where(n_each > 0, np.nan_to_num(means) * n_each / max(n_each.mean(), 1e-300), 0.0)
+        means = _means(exam.session_user[session], values[counted], len(exam.users))
+        weighted: Floats = np.nan_to_num(means) * user_weights(exam, counted)[:, None]
+        return weighted
     by_session = _means(session, values[counted], len(exam.sessions) - 1)
     there = ~np.isnan(by_session[:, 0])
     return _means(exam.session_user[there], by_session[there], len(exam.users))

@@ -137,7 +137,11 @@ class DynamicExperiment:
         self._default("epsilon", 1.1 if weekly else 4.5)
         Cycling.parse(self.cycles)
         Schedule(self.q_every, self.q_rounds)
-        find_preset(self.preset)
+        if find_preset(self.preset).average == "prediction":
+            raise ValueError(
+                f"preset {self.preset} weighs users by their predictions, which differ from cycle "
+                f"to cycle: use authors, paper or honest."
+            )
         named = tuple(name for name in self.mechanisms if name not in CONTROLS)
         object.__setattr__(self, "mechanisms", named)
         if not named and "full" not in self.regimes:  # the reference of all other series
