@@ -134,10 +134,7 @@ _BY_SLOT = ("place", "launched", "counts", "lessons", "errors")  # a column for 
 class State(NamedTuple):
     """What a phone knows. Columns are slots of apps, `room` of them."""
 
-    known: (
-        Whole  # (4,): n, launches so far, launches since the last of a new app, and a hash of the
-    )
-    # last twelve
+    known: Whole  # (4,): n, launches so far, launches since a new app, a hash of the last twelve
     clock: Floats  # (1,): time of the last launch
     recent: Whole  # (N_RECENT,): slots of the last launches, latest first
     rows: Whole  # (7,): the contexts that hold now
@@ -369,7 +366,7 @@ def observe(
     state.launched[slot] = state.clock[0] = when
     state.known[1] += 1
     state.known[2] = 0 if new else state.known[2] + 1
-    state.known[3] = (int(state.known[3]) << 5 ^ slot + 1) % OF_TWELVE  # twelve apps
+    state.known[3] = int(state.known[3]) % (OF_TWELVE >> 5) << 5 ^ slot + 1  # twelve fit
     state.recent[1:] = state.recent[:-1].copy()
     state.recent[0] = slot
     find_rows(state)
@@ -526,11 +523,11 @@ class Weights:
     """The start of the mix: a weight for each of `STATISTICS`.
 
     ``opening`` is for launches that open a session, ``within`` for the others: after a change of
-    app and after a repeat the weights start alike. A weight of exactly
-    0 switches its statistic off for good. ``gate`` are g, what the crowd is worth. ``rate`` is the
-    step with which all of them move (0: they stay), ``added`` that of what is added to the weights
-    after each app, ``lesson`` scales those of the corrections. ``taste`` is the weight of the SeqMF
-    score, in standard deviations over the candidates; it stays as it is.
+    app and after a repeat the weights start alike. A weight of exactly 0 switches its statistic off
+    for good. ``gate`` are g, what the crowd is worth. ``rate`` is the step with which all of them
+    move (0: they stay), ``added`` that of what is added to the weights after each app; ``lesson``
+    scales those of the corrections. ``taste`` is the weight of the SeqMF score, in standard
+    deviations over the candidates; it stays as it is.
     """
 
     within: tuple[float, ...]

@@ -451,6 +451,34 @@ def test_contexts_unused_for_longest_give_way():
     assert np.count_nonzero(phone._state.keys != predictor.FREE) <= predictor.N_HASHED
 
 
+def test_the_context_of_twelve_is_that_of_twelve_apps():
+    """The hash is the same after the same twelve launches, and another where one of them differs;
+    what came before them does not count."""
+
+    def hashed(apps: list[int]) -> int:
+        state = DEFAULT.new_state(predictor.MAX_APPS)
+        for app in range(256):
+            observe(state, app, new=True)
+        for app in apps:
+            observe(state, app, new=False)
+        return int(state.known[3])
+
+    def observe(state: predictor.State, app: int, *, new: bool) -> None:
+        nothing = np.zeros(0)
+        when = float(state.clock[0]) + 10.0
+        view = predictor.look(state, when)
+        predictor.observe(state, view, app, when, new, nothing, nothing)
+
+    twelve = [255, 0, 7, 7, 31, 32, 200, 0, 3, 128, 64, 1]
+    expected = hashed(twelve)
+    assert 0 < expected < predictor.OF_TWELVE
+    assert hashed([9, 255, *twelve]) == expected
+    for place in range(12):
+        for other in (2, 100):
+            changed = [*twelve[:place], other, *twelve[place + 1 :]]
+            assert hashed(changed) != expected
+
+
 def test_few_contexts_are_lost_while_there_is_room(rng):
     """1,500 launches of 30 apps in no order do not fill the table: of the contexts of two apps seen
     before, fewer than one in fifty is gone."""
