@@ -279,8 +279,14 @@ def look(state: State, when: float) -> View:
         features[AGAIN, last] = math.log(repeats)
         if last == state.recent[1]:
             number = REPEATED
-    chances = softmax((state.mix[number] + state.mix[ADDED + last]) @ features)
+    chances = softmax(weights_after(state, number) @ features)
     return View(number, rows, ages, lessons, features, chances, places, totals[1], totals[2])
+
+
+def weights_after(state: State, number: int) -> Floats:
+    """A set of weights, and what is added to it after the last app."""
+    weights: Floats = state.mix[number] + state.mix[ADDED + state.recent[0]]
+    return weights
 
 
 def softmax(scores: Floats) -> Floats:
@@ -510,8 +516,9 @@ def forget(state: State, slot: int) -> None:
 
 FUNCTIONS = (
     new_state, by_frequency, place_chances, by_place, chance_new, newness, by_age, by_again, look,
-    softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn, learn_gate,
-    update_trust, count_place, count_ages, count_contexts, hour_row, find_rows, find, forget,
+    weights_after, softmax, answer, crowd_evidence, crowd_weight, odds_to_chance, observe, learn,
+    learn_gate, update_trust, count_place, count_ages, count_contexts, hour_row, find_rows, find,
+    forget,
 )  # fmt: skip
 
 
@@ -771,7 +778,7 @@ class Habits:
         view = self._seen_from(when)
         parts = np.zeros((len(apps), N_STATISTICS))
         there = slots >= 0
-        mix = self._state.mix[view.number] + self._state.mix[ADDED + self._state.recent[0]]
+        mix = weights_after(self._state, view.number)
         parts[there] = mix * view.features[:, slots[there]].T
         own = _log(self._chances(apps, when, crowded=False))
         level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there

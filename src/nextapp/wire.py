@@ -272,9 +272,9 @@ class Crowd:
         if last is None or not 0 <= last < n:
             return np.zeros(len(apps)), 0.0
         row = slice(self.starts[last], self.starts[last + 1])
-        dense = np.zeros(n + 1)  # the last for apps of other numbers, -1 among them
+        dense = np.zeros(n + 1)  # the last for apps of other numbers; below 0, they wrap beyond n
         dense[self.following[row]] = self.share[row]
-        return dense[np.minimum(apps, n)], 0.0
+        return dense[np.minimum(apps.astype(np.uint64), n)], 0.0
 
     def after(self, last: int | None) -> Floats:
         """(n_apps,): P(next | last) for all apps, completed by popularity; only popularity if

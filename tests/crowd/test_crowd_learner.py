@@ -357,8 +357,8 @@ def test_shares_by_hand():
         np.array([0.5, 0.3, 0.2]), np.array([0, 2, 2, 3]), np.array([1, 2, 2]),
         np.array([0.4, 0.2, 0.6]),
     )  # fmt: skip
-    share, told = crowd.shares(np.array([0, 1, -1, 7]), 0)
-    np.testing.assert_allclose(share, [0, 0.4, 0, 0])
+    share, told = crowd.shares(np.array([0, 1, -1, 7, -2, -100]), 0)
+    np.testing.assert_allclose(share, [0, 0.4, 0, 0, 0, 0])
     assert told == 0.0  # nothing is known of what comes after two apps
     for last in (None, 1, 9, -1):
         share, _ = crowd.shares(np.array([2, 7]), last)

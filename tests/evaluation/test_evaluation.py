@@ -80,9 +80,10 @@ def test_repeats_are_counted_and_left_out():
     assert changed[0, 0] == 0.0
 
 
-def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them():
+@pytest.mark.parametrize("preset", ["paper", "neural"])
+def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them(preset):
     log = one_user([0, 1, 0, 1, 0, 0, 0])
-    test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("paper"))
+    test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     result = evaluate(test, [MRU()], seed=0).summary()
     assert np.isnan(mark(test, MRU())[1]).all()
     assert result["models"]["mru"]["HR@1"] == 1.0

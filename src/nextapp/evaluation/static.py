@@ -248,13 +248,13 @@ def score_predictions(
 
 
 def user_weights(exam: Exam, counted: Mask | None = None) -> Floats:
-    """(n_users,): by what a user's means are multiplied. On average 1; if the preset averages over
-    predictions, the user's number of counted ones, else 1 for all."""
+    """(n_users,): by what a user's means are multiplied: 1, or the user's number of counted
+    predictions if the preset averages over predictions. On average 1 for users that have any."""
     if exam.preset.average != "prediction":
         return np.ones(len(exam.users))
     session = exam.prediction_session if counted is None else exam.prediction_session[counted]
     n_each = np.bincount(exam.session_user[session], minlength=len(exam.users))
-    weights: Floats = n_each / max(n_each.mean(), 1e-300)
+    weights: Floats = n_each * np.count_nonzero(n_each) / max(n_each.sum(), 1)
     return weights
 
 
@@ -265,7 +265,7 @@ def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
         return _means(exam.session_user[session], values[counted], len(exam.users))
     if exam.preset.average == "prediction":
         means = _means(exam.session_user[session], values[counted], len(exam.users))
-        weighted: Floats = np.nan_to_num(means) * user_weights(exam, counted)[:, None]
+        weighted: Floats = means * user_weights(exam, counted)[:, None]
         return weighted
     by_session = _means(session, values[counted], len(exam.sessions) - 1)
     there = ~np.isnan(by_session[:, 0])

@@ -135,8 +135,7 @@ def _note(
         features[:_N_STATISTICS] = np.nan
         features[_N_STATISTICS:] = np.array([
             scores[i], 0.0, told, view.seen, view.seen_pair, -1.0, -1.0,
-            float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]),
-            float(view.number),
+            float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]), float(view.number),
         ])  # fmt: skip
         if len(share) > 0:
             features[_N_STATISTICS + 1] = share[i]
