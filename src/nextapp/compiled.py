@@ -1,8 +1,8 @@
 """The only module that uses Numba: compiles loops and caches their machine code on disk.
 
 Numba's cache on disk notices a change in the module of a loop, but not in the modules from which it
-imports functions and constants. So the name of the cache folder contains a hash of the sources:
-after any change that could matter, all loops are recompiled.
+imports functions and constants. So each module with loops has a cache folder of its own, whose name
+contains a hash of that module and of all modules of the package that it imports, directly or not.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -25,12 +27,10 @@ from numba.typed import Dict
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-ABOVE = ("audit", "cli", "page", "server", "studies")
-"""Folders without compiled loops, on which no compiled loop depends."""
-
 _CONFIG: Any = numba.config
-_PREFIX = "numba-"
-_KEPT = 4  # number of cache folders kept, for this and other versions of the sources
+_PACKAGE = Path(__file__).parent
+_KEPT = 4  # number of cache folders kept per module, for this and other versions of the sources
+_IMPORT = re.compile(r"^(?:from|import) (nextapp[\w.]*)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 
 
 def compiled(function: Function) -> Function:
@@ -96,28 +96,67 @@ def at_next_compilation(tell: Callable[[], None]) -> None:
 def _compiled(function: Function, **options: Any) -> Function:
     for name, value in (("nogil", True), ("error_model", "numpy"), ("_nrt", True)):
         options.setdefault(name, value)
-    if CACHE_FOLDER is not None and Path(function.__code__.co_filename).exists():
-        with _caching_in(CACHE_FOLDER):
+    folder = cache_folder(Path(function.__code__.co_filename))
+    if folder is not None:
+        with _caching_in(folder):
             kernel: Any = numba.njit(cache=True, **options)(function)
-        if Path(kernel.stats.cache_path).parent == CACHE_FOLDER:  # a Numba setting may override it
+        if Path(kernel.stats.cache_path).parent == folder:  # a Numba setting may override it
             return cast(Function, kernel)
     return cast(Function, numba.njit(**options)(function))
 
 
-def digest_of_sources(package: Path) -> str:
-    """Hash of the names and contents of all Python files of the package except those in `ABOVE`."""
-    found = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        path = file.relative_to(package)
-        if path.parts[0] not in ABOVE:
-            found.update(path.as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
-    return found.hexdigest()[:16]
+@cache
+def cache_folder(file: Path) -> Path | None:
+    """The cache folder for the loops of this file; None (no cache) if no folder is writable."""
+    if not file.exists():
+        return None
+    return writable_folder(_parents(_PACKAGE), f"numba-{file.stem}-{digest_of_sources(file)}")
+
+
+def sources_of(file: Path, package: Path = _PACKAGE) -> set[Path]:
+    """This file and all files of the package that it imports, directly or not."""
+    found: set[Path] = set()
+    waiting = [file]
+    while waiting:
+        source = waiting.pop()
+        if source not in found:
+            found.add(source)
+            waiting.extend(_imported(source, package))
+    return found
+
+
+def digest_of_sources(file: Path, package: Path = _PACKAGE) -> str:
+    """Hash of the names and contents of `sources_of` this file."""
+    digest = hashlib.sha256()
+    for source in sorted(sources_of(file, package)):
+        name = os.path.relpath(source, package)
+        digest.update(name.encode() + b"\0" + _text(source).encode() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _imported(file: Path, package: Path) -> list[Path]:
+    """The files of the package that this file imports, with the `__init__.py` of their folders."""
+    files: list[Path] = []
+    for module, names in _IMPORT.findall(_text(file)):
+        parts = module.split(".")[1:]
+        folders = [package.joinpath(*parts[:length]) for length in range(len(parts) + 1)]
+        folder = folders[-1]
+        files.extend(each / "__init__.py" for each in folders)
+        files.append(folder.with_suffix(".py"))
+        files.extend(folder / f"{name}.py" for name in re.findall(r"\w+", names))
+    return [each for each in files if each.is_file()]
+
+
+@cache
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
 
 
 def writable_folder(parents: Iterable[Path], name: str) -> Path | None:
     """The folder `name` in the first of these parents that is writable; None if there is none.
 
-    Of the older cache folders next to it, only the latest are kept.
+    Of the older cache folders of the same module next to it, only the latest are kept.
     """
     for parent in parents:
         folder = parent / name
@@ -133,7 +172,8 @@ def writable_folder(parents: Iterable[Path], name: str) -> Path | None:
 
 def _delete_older(folder: Path) -> None:
     with contextlib.suppress(OSError):  # another process may delete them at the same time
-        others = [each for each in folder.parent.glob(f"{_PREFIX}*") if each != folder]
+        module = folder.name.rpartition("-")[0]
+        others = [each for each in folder.parent.glob(f"{module}-*") if each != folder]
         for old in sorted(others, key=lambda each: each.stat().st_mtime)[: 1 - _KEPT]:
             shutil.rmtree(old, ignore_errors=True)
 
@@ -160,11 +200,6 @@ def _caching_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         _CONFIG.CACHE_DIR = before
-
-
-_PACKAGE = Path(__file__).parent
-CACHE_FOLDER = writable_folder(_parents(_PACKAGE), _PREFIX + digest_of_sources(_PACKAGE))
-"""The cache folder of machine code; None (no cache) if no folder is writable."""
 
 
 _TYPES: Any = numba.types
