@@ -48,7 +48,7 @@ light:
 	  tests/privacy tests/learners tests/crowd tests/predictor tests/phone
 
 # Source archive, and from it the wheel; checked as a package index does, installed where nothing else is,
-# and tried from another folder. Then the trackers, with the libraries of the extra.
+# and tried from another folder.
 package:
 	rm -rf dist .venv-package
 	$(PYTHON) -m venv .venv-package
@@ -60,10 +60,6 @@ package:
 	cd .venv-package && unset PYTHONPATH && bin/nextapp --version && \
 	  bin/nextapp data make synthetic:phones=8,apps=12,days=6 --out log.csv && \
 	  bin/nextapp evaluate log.csv --models mru,sr --json result.json && test -s result.json
-	.venv-package/bin/python -m pip install --quiet --constraint constraints.txt \
-	  "$$(ls dist/*.whl)[tracking]" pytest
-	.venv-package/bin/python -c 'import mlflow, tensorboardX'
-	.venv-package/bin/python -m pytest --noconftest -p no:cacheprovider tests/studies/test_tracking.py
 
 # The page in a real browser: Chromium from the system's packages, driven by Playwright.
 page: $(VENV)/.browser

@@ -120,7 +120,6 @@ def dynamic(
     settings: options.SettingsFile = None,
     seed: options.OverridingSeed = None,
     json: options.JsonFile = None,
-    track: options.Track = None,
     log_options: options.LogOptions,
 ) -> None:
     """Predict a log cycle by cycle, and learn after each cycle."""
@@ -151,7 +150,6 @@ def dynamic(
         show(result)
         screen.err.print(f"{time.perf_counter() - began:.1f} s", style="dim")
         screen.write_json(json, result)
-        options.track(track, result)
 
 
 def _names(text: str | None, known: tuple[str, ...]) -> list[str] | None:

@@ -29,8 +29,6 @@ EXTRAS = {
     "uvloop": "serve",
     "cryptography": "serve",
     "flwr": "flower",
-    "tensorboardX": "tracking",
-    "mlflow": "tracking",
 }
 
 

@@ -56,7 +56,6 @@ def evaluate(
     ] = None,
     experiment_options: options.ExperimentOptions,
     json: options.JsonFile = None,
-    track: options.Track = None,
     log_options: options.LogOptions,
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.
@@ -85,7 +84,6 @@ def evaluate(
             save(plots.calibration(result), plot)
             screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
         screen.write_json(json, result)
-        options.track(track, result)
         screen.say_next(f"nextapp explain {source}", f"nextapp coldstart {source}")
 
 

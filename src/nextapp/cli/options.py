@@ -8,7 +8,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -57,28 +56,6 @@ def _check_writable(path: Path) -> None:
         raise ValueError(f"cannot write {path}: {reason}. Give another path.") from None
 
 
-def check_track(where: str | None) -> str | None:
-    """Refuse a tracker that is not known or not installed, before any work is done for it."""
-    with clear_errors("tracking"):
-        if where is not None:
-            from nextapp.studies.tracking import check_where
-
-            kind, place = check_where(where)
-            import_module("tensorboardX" if kind == "tensorboard" else "mlflow")
-            if "://" not in place:
-                _check_writable(Path(place))
-    return where
-
-
-def track(where: str | None, result: Mapping[str, Any]) -> None:
-    """Send a result to the tracker that `check_track` has let pass."""
-    if where is not None:
-        from nextapp.studies.tracking import open_tracker, track_result
-
-        with open_tracker(where) as tracker:
-            track_result(tracker, result)
-
-
 def check_epsilon(epsilon: float | None) -> float | None:
     """Refuse what is no privacy budget."""
     with clear_errors():
@@ -109,17 +86,6 @@ JsonFile = Annotated[
         help="Also write the result as JSON.",
         show_default=False,
         callback=check_output_file,
-        rich_help_panel=OUTPUT,
-    ),
-]
-Track = Annotated[
-    str | None,
-    typer.Option(
-        "--track",
-        metavar="WHERE",
-        help="Also send figures to tensorboard:FOLDER or mlflow:FOLDER.",
-        show_default=False,
-        callback=check_track,
         rich_help_panel=OUTPUT,
     ),
 ]

@@ -134,7 +134,6 @@ def simulate(
     ] = None,
     seed: options.Seed = 0,
     json: options.JsonFile = None,
-    track: options.Track = None,
 ) -> None:
     """Train app vectors on many synthetic phones, with privacy."""
     with clear_errors():
@@ -170,7 +169,6 @@ def simulate(
         else:
             result = _run(settings, out, running.fleet, running.ray_workers, device)
         screen.write_json(json, result)
-        options.track(track, result)
 
 
 def _run(
