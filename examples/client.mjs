@@ -916,31 +916,24 @@ export class Server {
     const options = { method: "POST", headers: { "content-type": "application/json" }, body: Buffer.from(JSON.stringify({ code })) };
     const answer = await this.call("/v1/enrol", { ...options, once: true }); // a code is good for one phone
     must(answer.status === 201, `no token: ${words(answer).message}`);
-    const { token, experiment = null } = words(answer);
-    must(experiment === null || (Number.isInteger(experiment) && experiment >= 1 && experiment <= 16), "no experiment of 1 to 16");
-    return { token, experiment };
-  }
-
-  /** Where the server has what is of this phone's experiment, if it has several. */
-  path(name) {
-    return this.experiment ? `/v1/experiments/${this.experiment}/${name}` : `/v1/${name}`;
+    return words(answer).token;
   }
 
   /** The current broadcast if it is another than the one in hand. What is in hand is never sent. */
   async broadcast(heldDigest) {
-    const published = (await this.json(this.path("digest"))).sha256;
+    const published = (await this.json("/v1/digest")).sha256;
     if (published === heldDigest) return null;
-    const answer = await this.call(this.path("broadcast"), { limit: LARGEST_BROADCAST });
+    const answer = await this.call("/v1/broadcast", { limit: LARGEST_BROADCAST });
     must(answer.status === 200, `broadcast: ${answer.status}`);
     const digest = sha256(answer.body).toString("hex");
-    const isPublished = digest === published || digest === (await this.json(this.path("digest"))).sha256;
+    const isPublished = digest === published || digest === (await this.json("/v1/digest")).sha256;
     must(isPublished, "these are not the bytes whose digest the server publishes");
     return digest === heldDigest ? null : { digest, data: answer.body };
   }
 
   async report(token, bytes) {
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/octet-stream" };
-    return this.call(this.path("report"), { method: "POST", headers, body: bytes });
+    return this.call("/v1/report", { method: "POST", headers, body: bytes });
   }
 }
 
@@ -957,7 +950,7 @@ function words({ body }) {
 class State {
   constructor(path) {
     this.path = path;
-    this.values = { token: null, experiment: null, held: null, refusedSince: null, report: null, drawn: null, charged: [], notBefore: 0 };
+    this.values = { token: null, held: null, refusedSince: null, report: null, drawn: null, charged: [], notBefore: 0 };
     if (path && existsSync(path)) Object.assign(this.values, JSON.parse(readFileSync(path, "utf8")));
   }
 
@@ -980,7 +973,7 @@ async function checkContinues(server, broadcast, state, now) {
   const inReach = ahead > 0 && ahead <= 1 << 20;
   let told = continues(broadcast.history, held);
   if (told === null && inReach) {
-    const { digests } = await server.json(server.path("digests"), 1 << 21);
+    const { digests } = await server.json("/v1/digests", 1 << 21);
     told = continuesBy(digests.filter(([round]) => round < broadcast.round), broadcast.history.chain, held);
   }
   if (inReach && told) return;
@@ -1008,10 +1001,9 @@ export async function visit(server, state, given) {
   must(now >= state.values.notBefore, `the server asked to wait another ${Math.ceil(state.values.notBefore - now)} s`);
   if (state.values.token === null || given.anew) {
     must(given.code, "to enrol, a phone needs a --code");
-    const enrolled = await server.enrol(given.code);
-    state.keep({ ...enrolled, held: null, refusedSince: null, report: null, drawn: null }); // what was charged stays
+    const token = await server.enrol(given.code);
+    state.keep({ token, held: null, refusedSince: null, report: null, drawn: null }); // what was charged stays
   }
-  server.experiment = state.values.experiment;
   const inHand = state.values.held;
   const toDraw = inHand?.asks && state.values.drawn !== inHand.round; // it was too soon, say
   const fetched = await server.broadcast(toDraw ? null : inHand?.digest);

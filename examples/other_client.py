@@ -561,7 +561,6 @@ class Server:
 
     def __init__(self, url: str, ca: str | None) -> None:
         self.url = url
-        self.experiment: int | None = None
         self.opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             NoRedirects(),
@@ -587,36 +586,28 @@ class Server:
         status, data = self.call(path, body, **headers)
         return status, json.loads(data)
 
-    def enrolled(self, code: str) -> dict:
-        """The token and, where the server has several, the number of the phone's experiment."""
+    def enrolled(self, code: str) -> str:
+        """The token for a code."""
         status, words = self.json("/v1/enrol", json.dumps({"code": code}).encode())
         if status != 201:
             raise ValueError(f"no token: {words['message']}")
-        experiment = words.get("experiment")
-        if experiment not in (None, *range(1, 17)):
-            raise ValueError(f"no experiment of 1 to 16: {experiment}")
-        return {"token": words["token"], "experiment": experiment}
-
-    def path(self, name: str) -> str:
-        """Where the server has what is of this phone's experiment."""
-        within = f"/experiments/{self.experiment}" if self.experiment else ""
-        return f"/v1{within}/{name}"
+        return words["token"]
 
     def digest(self) -> str:
         """What the current broadcast is known by; no cache may answer this."""
-        return self.json(self.path("digest"))[1]["sha256"]
+        return self.json("/v1/digest")[1]["sha256"]
 
     def digests(self) -> list[list]:
         """Rounds and digests of all broadcasts that were handed out."""
-        return json.loads(self.call(self.path("digests"), limit=LARGEST_LIST)[1])["digests"]
+        return json.loads(self.call("/v1/digests", limit=LARGEST_LIST)[1])["digests"]
 
     def broadcast(self, held: str | None) -> bytes | None:
         """The current broadcast if it is another than the one held. Nothing held is ever sent."""
         published = self.digest()
         if published == held:
             return None
-        path, zipped = self.path("broadcast"), {"Accept-Encoding": "gzip"}
-        _, data = self.call(path, limit=LARGEST_BROADCAST, **zipped)
+        zipped = {"Accept-Encoding": "gzip"}
+        _, data = self.call("/v1/broadcast", limit=LARGEST_BROADCAST, **zipped)
         digest = hashlib.sha256(data).hexdigest()
         if digest not in (published, self.digest()):  # a round may have closed in between
             raise ValueError("these are not the bytes whose digest the server publishes")
@@ -656,7 +647,7 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0, help="the most for one report")
     parser.add_argument("--now", action="store_true", help="without the pause before the report")
     given = parser.parse_args()
-    state = {"token": None, "experiment": None, "held": None, "report": None}
+    state = {"token": None, "held": None, "report": None}
     if given.state is not None and given.state.exists():
         state = json.loads(given.state.read_text())
 
@@ -669,8 +660,7 @@ def main() -> None:
     if state["token"] is None:
         if given.code is None:
             sys.exit("a new phone needs a --code")
-        keep(**server.enrolled(given.code))
-    server.experiment = state.get("experiment")
+        keep(token=server.enrolled(given.code))
     held = state["held"]
     data = server.broadcast(held and held["digest"])
     if data is not None:
@@ -693,9 +683,7 @@ def main() -> None:
     if not given.now:
         time.sleep(30 + 90 * SystemWords().next() / W)
     report = bytes.fromhex(state["report"])
-    status, words = server.json(
-        server.path("report"), report, Authorization=f"Bearer {state['token']}"
-    )
+    status, words = server.json("/v1/report", report, Authorization=f"Bearer {state['token']}")
     print(f"round {held['round']}: {len(report)} bytes,", status, words.get("status", words))
 
 

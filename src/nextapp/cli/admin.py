@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_format
 import time
 import urllib.request
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -29,17 +30,10 @@ _DAY = 86_400
 
 @app.command(epilog="nextapp admin status federation")
 def status(data: Folder) -> None:
-    """Show the open round, devices, codes, and what phones have spent.
-
-    Several experiments are compared; each shows more at its own folder.
-    """
+    """Show the open round, devices, codes, and what phones have spent."""
     with clear_errors():
         from nextapp.server import administration
-        from nextapp.server.experiments import has_experiments
 
-        if has_experiments(data):
-            screen.out.print(administration.comparison(data, time.time()).terminal())
-            return
         found = administration.status(data, time.time())
         spent = found.accounting
         later = ""
@@ -72,20 +66,13 @@ def devices(
     with clear_errors():
         from nextapp.server import administration
 
-        with administration.open_devices(data) as vaults:
+        with closing(administration.open_vault(data)) as vault:
             rows = [
-                [
-                    each.name,
-                    _day(each.day * _DAY),
-                    _day(each.expires),
-                    each.code or "–",
-                    experiment or "–",
-                ]
-                for experiment, vault in vaults.items()
+                [each.name, _day(each.day * _DAY), _day(each.expires), each.code or "–"]
                 for each in vault.devices(most)
-            ][:most]
-            n = sum(vault.n_devices() for vault in vaults.values())
-        headings = ["device", "enrolled", "expires", "code", "experiment"]
+            ]
+            n = vault.n_devices()
+        headings = ["device", "enrolled", "expires", "code"]
         screen.out.print(Table.of_text(headings, rows).terminal())
         if n > len(rows):
             screen.out.print(f"and {n - len(rows):,} more", highlight=False)
@@ -109,11 +96,8 @@ def expel(
 
         if (device is not None) + (code is not None) + expired != 1:
             raise ValueError("give one of --device, --code and --expired.")
-        with administration.open_devices(data) as vaults:
-            n = sum(
-                vault.expire_devices(time.time()) if expired else vault.expel(device, code)
-                for vault in vaults.values()
-            )
+        with closing(administration.open_vault(data)) as vault:
+            n = vault.expire_devices(time.time()) if expired else vault.expel(device, code)
         if not n and device is not None:
             raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
         screen.out.print(f"{n:,} device{'s' * (n != 1)} expelled")
@@ -145,8 +129,8 @@ def rotate(
         if not days >= 0:
             raise ValueError(f"--days must be a number >= 0, got {days!r}.")
         expires = time.time() + _DAY * days
-        with administration.open_devices(data) as vaults:
-            n = sum(vault.ask_renewal(expires, device, code) for vault in vaults.values())
+        with closing(administration.open_vault(data)) as vault:
+            n = vault.ask_renewal(expires, device, code)
         if not n and device is not None:
             raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
         screen.out.print(
@@ -160,9 +144,8 @@ def codes(data: Folder) -> None:
     with clear_errors():
         from nextapp.server import administration
 
-        vault = administration.open_codes(data)
-        found = vault.codes(time.time())
-        vault.close()
+        with closing(administration.open_vault(data)) as vault:
+            found = vault.codes(time.time())
         rows = [[each.name or "–", f"{each.uses:,}", _moment(each.expires)] for each in found]
         screen.out.print(Table.of_text(["code", "uses left", "expires"], rows).terminal())
 
@@ -178,9 +161,8 @@ def withdraw(
     with clear_errors():
         from nextapp.server import administration
 
-        vault = administration.open_codes(data)
-        n = vault.withdraw_codes(code)
-        vault.close()
+        with closing(administration.open_vault(data)) as vault:
+            n = vault.withdraw_codes(code)
         screen.out.print(f"{n:,} code{'s' * (n != 1)} cancelled")
 
 
@@ -239,9 +221,8 @@ def drain(
         from nextapp.server import administration
         from nextapp.server.vault import DRAINING
 
-        with administration.open_devices(data) as vaults:
-            for vault in vaults.values():
-                vault.raise_flag(DRAINING, not end)
+        with closing(administration.open_vault(data)) as vault:
+            vault.raise_flag(DRAINING, not end)
         screen.out.print("reports are taken again" if end else "no more reports are taken")
 
 
@@ -298,12 +279,8 @@ def restore(
     """Restore a backup to a new folder; then start the server as usual."""
     with clear_errors():
         from nextapp.server import administration
-        from nextapp.server.experiments import has_experiments
 
         administration.restore(backup, data)
-        if has_experiments(data):
-            screen.out.print(administration.comparison(data, time.time()).terminal())
-            return
         if administration.is_gateway(data):
             vault = administration.open_vault(data)
             n = vault.n_devices()
@@ -327,9 +304,8 @@ def check(data: Folder) -> None:
     with clear_errors():
         from nextapp.server import administration, single_process
 
-        with administration.open_devices(data) as vaults:
-            for vault in [*vaults.values(), administration.open_codes(data)]:
-                single_process.check_vault(vault.path)
+        with closing(administration.open_vault(data)) as vault:
+            single_process.check_vault(vault.path)
         screen.out.print("the vault is undamaged")
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,10 +28,6 @@ _FEW = 200  # phones that are soon played
 
 if TYPE_CHECKING:
     from nextapp.phone.limits import Limits
-    from nextapp.server.experiments import Experiment
-    from nextapp.server.experiments_http import Experiments
-    from nextapp.server.gateway import Gateway
-    from nextapp.server.limits import Limits as RequestLimits
     from nextapp.server.settings import FederationSettings
     from nextapp.server.single_process import SingleProcess
 
@@ -77,14 +71,6 @@ def serve(
             rich_help_panel=CONTINUE,
         ),
     ] = None,
-    experiments: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="TOML file of experiments that share the phones.",
-            show_default=False,
-        ),
-    ] = None,
     token_days: TokenDays = None,
     new_vault: NewVault = False,
     leave_damaged: LeaveDamaged = False,
@@ -95,7 +81,6 @@ def serve(
     """
     with clear_errors():
         from nextapp.server import listening, single_process
-        from nextapp.server.experiments import has_experiments
         from nextapp.server.gateway import Gateway
         from nextapp.server.limits import Limits
         from nextapp.server.logs import start_log
@@ -104,23 +89,6 @@ def serve(
         limits = Limits(token_valid_seconds=token_seconds(token_days))
         # All that can be refused is checked before a folder is made.
         listen.certificate()
-        if experiments is not None or has_experiments(data):
-            if start is not None or skip_to is not None:
-                raise ValueError(
-                    "--start and --skip-to are for one federation: with several experiments give "
-                    "the folder of one of them as --data, once."
-                )
-            start_log(listen.log)
-            opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
-            with _serving_experiments(
-                data, experiments, server, limits, new_vault=new_vault, leave_damaged=leave_damaged
-            ) as (several, going):
-                listen, _ = _with_tls(listen, data, dev_tls)
-                serving = listen.server(several)
-                _welcome_experiments(listen.url(opened.getsockname()[1]), data, several)
-                listening.serve(None, several, opened, experiments=going, **serving)
-                screen.out.print("stopped; start again to continue.")
-            return
         given, catalogue = server.resolve(data)
         categories = server.read_categories()
         single_process.settings_for(data, given, catalogue, start, categories)
@@ -161,100 +129,6 @@ def _with_tls(
         return listen, None
     authority, cert, key = certificates.development(data / "tls")
     return replace(listen, cert=cert, key=key), authority
-
-
-@contextmanager
-def _serving_experiments(
-    data: Path,
-    file: Path | None,
-    options: ServerOptions,
-    limits: RequestLimits,
-    *,
-    new_vault: bool,
-    leave_damaged: bool,
-) -> Iterator[tuple[Experiments, list[tuple[SingleProcess, Gateway]]]]:
-    """The experiments of a folder, opened and locked."""
-    from nextapp.server import experiments, single_process
-    from nextapp.server.experiments_http import Experiments
-    from nextapp.server.gateway import Gateway
-    from nextapp.server.vault import Vault
-    from nextapp.settings import read_toml
-
-    if file is None:
-        planned = experiments.experiments_of(data)
-        sections: dict[str, dict[str, Any]] = {each.name: {} for each in planned}
-        for each in planned:
-            if not (each.folder(data) / "settings.json").exists():
-                raise ValueError(
-                    f"the experiment {each.name} has no settings yet: give the file again by "
-                    f"--experiments."
-                )
-    else:
-        sections = {name: dict(values) for name, values in _sections(read_toml(file))}
-        shares = {name: values.pop("share", None) for name, values in sections.items()}
-        planned = experiments.plan_experiments(data, shares)
-    wanted = {}
-    for each in planned:
-        own = sections[each.name]
-        given, catalogue = options.resolve(each.folder(data), own)
-        wanted[each.name] = experiments.Wanted(
-            given, catalogue, options.list_reader(own), options.read_categories(own)
-        )
-        single_process.settings_for(each.folder(data), given, catalogue, None)
-    data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with ExitStack() as stack:
-        stack.enter_context(single_process.lock_folder(data))
-        for each in planned:
-            each.folder(data).mkdir(parents=True, exist_ok=True, mode=0o700)
-            stack.enter_context(single_process.lock_folder(each.folder(data)))
-        if experiments.has_experiments(data):
-            single_process.check_vault(
-                data / "vault.sqlite", leave_damaged=leave_damaged, new=new_vault
-            )
-        vault = Vault(data / "vault.sqlite")
-        found = experiments.open_experiments(
-            data,
-            planned,
-            wanted,
-            now=time.time(),
-            new_vault=new_vault,
-            leave_damaged=leave_damaged,
-        )
-        parts: list[tuple[Experiment, Gateway | None]] = []
-        going = []
-        for one in found:
-            gateway = None
-            if one.federation is not None:
-                name = one.experiment.name
-                gateway = Gateway(one.federation.vault, limits, experiment=name)
-                going.append((one.federation, gateway))
-            parts.append((one.experiment, gateway))
-        yield Experiments(vault, parts, limits), going
-
-
-def _sections(values: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """The sections of an experiments file, one an experiment."""
-    for name, section in values.items():
-        if not isinstance(section, Mapping):
-            raise ValueError(
-                f"the experiments file has a section [NAME] for each experiment; {name} stands in "
-                f"none. What holds for all is given by --settings or options."
-            )
-        if "share" not in section:
-            raise ValueError(f"the experiment {name} needs a share of the phones, like share = 0.5")
-    return list(values.items())
-
-
-def _welcome_experiments(address: str, data: Path, several: Experiments) -> None:
-    from nextapp.server import administration
-
-    screen.out.print(f"[bold]{address}[/]  {len(several.experiments)} experiments", highlight=False)
-    screen.out.print(administration.comparison(data, time.time()).terminal())
-    screen.out.print(
-        f"  a code for phones:  nextapp enrol-code {data} --uses 10",
-        highlight=False,
-        soft_wrap=True,
-    )
 
 
 def enrol_code(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -16,7 +16,6 @@ from nextapp.cli.options import check_epsilon, overridden
 
 if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
-    from nextapp.server.experiments_http import Experiments
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator_http import Operator
 
@@ -79,35 +78,29 @@ class FederationOptions:
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
 
-    def resolve(
-        self, folder: Path, own: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    def resolve(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...] | None]:
         """The settings that were given, those of the file among them, and the catalogue if any.
 
         ``folder`` is that of the federation: a new one has by default half its goal as minimum.
-        ``own`` are those of one experiment, which override the others.
         """
         given = asdict(self)
-        values = {**overridden(given.pop("settings"), given), **(own or {})}
+        values = overridden(given.pop("settings"), given)
         catalogue = _catalogue(values.pop("apps", None))
         values.pop("categories", None)
         if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
             values["minimum"] = max(1, values["goal"] // 2)
         return values, catalogue
 
-    def read_categories(self, own: Mapping[str, Any] | None = None) -> dict[str, str] | None:
+    def read_categories(self) -> dict[str, str] | None:
         """The categories of the file that was given, by app; None: as they were before."""
         from nextapp.settings import read_categories
 
-        named = {**overridden(self.settings, {"categories": self.categories}), **(own or {})}
-        path = named.get("categories")
+        path = overridden(self.settings, {"categories": self.categories}).get("categories")
         return None if path is None else read_categories(Path(str(path)))
 
-    def list_reader(
-        self, own: Mapping[str, Any] | None = None
-    ) -> Callable[[], tuple[str, ...]] | None:
+    def list_reader(self) -> Callable[[], tuple[str, ...]] | None:
         """Reads the list of apps again, where it is a file, which may have grown."""
-        path = (own or {}).get("apps", self.apps)
+        path = self.apps
         if path is None or not Path(str(path)).is_file():
             return None
         return lambda: _catalogue(path) or ()
@@ -147,7 +140,7 @@ class ListenOptions:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
 
-    def server(self, served: Gateway | Experiments) -> dict[str, Any]:
+    def server(self, served: Gateway) -> dict[str, Any]:
         """As `listening.serve` names them: the certificate, proxies and the operator's port."""
         certificate = self.certificate()
         named: dict[str, Any] = {"certificate": certificate}
@@ -170,7 +163,7 @@ class ListenOptions:
             ) from error
 
     def _operator(
-        self, server: Gateway | Experiments, certificate: ServedCertificate | None
+        self, server: Gateway, certificate: ServedCertificate | None
     ) -> tuple[Operator, socket.socket] | None:
         """The operator's application and its socket; where that is, is logged."""
         if self.operator_at == "off":

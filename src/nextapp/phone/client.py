@@ -3,7 +3,7 @@
 Nothing is followed to another address, nothing is sent through a proxy that was not named, no
 answer is read beyond a limit, and a report is only ever sent again with the same bytes. No string
 of a server is ever sent back to it but the token, and that only with reports, on connections that
-carry nothing else; and the number of its experiment, if it was given one, which many phones share.
+carry nothing else.
 """
 
 from __future__ import annotations
@@ -40,9 +40,6 @@ from nextapp.wire import digest_of, is_digest
 LARGEST_BROADCAST = 64 << 20
 LARGEST_ANSWER = 64 << 10
 LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
-MOST_EXPERIMENTS = 16
-"""A server has so many at most: their numbers, which phones send, hardly tell them apart."""
-
 LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
@@ -78,8 +75,8 @@ class Client:
     ----------
     url
         ``https://host[:port]``. Plain ``http://`` is taken for this machine itself only.
-    token, experiment
-        What `enrol` was told; the number of an experiment is None where the server has only one.
+    token
+        What `enrol` was told.
     ca
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
@@ -98,7 +95,6 @@ class Client:
         url: str,
         *,
         token: str | None = None,
-        experiment: int | None = None,
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
@@ -111,7 +107,6 @@ class Client:
         parts = _check_url(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
         self.token = token
-        self.experiment = experiment
         self.expires: float | None = None
         self.server_time: float | None = None
         self._parts = parts
@@ -135,11 +130,6 @@ class Client:
                 sleep=sleep,
             )
 
-    @property
-    def federation(self) -> str:
-        """What rounds are counted in: the server, or one of its experiments."""
-        return self.url + self._within
-
     def enrol(self, code: str) -> str:
         """Trade the operator's code for a token, which is kept and sent with reports from now on.
 
@@ -152,15 +142,7 @@ class Client:
             raise _refusal(answer)
         words = _words(answer)
         token = _token(words)
-        experiment = words.get("experiment")
-        if experiment is not None and (
-            type(experiment) is not int or not 1 <= experiment <= MOST_EXPERIMENTS
-        ):
-            raise BadAnswer(
-                f"the server took the code but gave an experiment that is none of 1 to "
-                f"{MOST_EXPERIMENTS}; ask for another code."
-            )
-        self.token, self.experiment, self.expires = token, experiment, _expiry(words)
+        self.token, self.expires = token, _expiry(words)
         return token
 
     def renew(self) -> str:
@@ -193,7 +175,7 @@ class Client:
             raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
         with self._connection_of_its_own():
             headers = {"Authorization": f"Bearer {token}"}
-            return self._call(method, self._path("token"), headers, b"")
+            return self._call(method, "/v1/token", headers, b"")
 
     def current(self, held: str | None = None) -> tuple[Published, bytes | None]:
         """Which broadcast is the current one, and its bytes; None where its digest is `held`.
@@ -204,8 +186,6 @@ class Client:
             published = self.published()
             if published.digest == held:
                 return published, None
-            if self._mirror is not None:
-                self._mirror.experiment = self.experiment
             data = (self._mirror or self).broadcast()
             if digest_of(data) != published.digest:  # a round may have closed in between
                 published = self.published()
@@ -218,7 +198,7 @@ class Client:
 
     def published(self) -> Published:
         """Round and digest of the current broadcast: a small document, never from a mirror."""
-        answer = self._call("GET", self._path("digest"), {})
+        answer = self._call("GET", "/v1/digest", {})
         if answer.status != 200:
             raise _refusal(answer)
         words = _words(answer)
@@ -230,7 +210,7 @@ class Client:
     def digests(self) -> list[tuple[int, str]]:
         """Rounds and digests of all broadcasts that the server has handed out, as it says."""
         with self._connection_of_its_own():
-            answer = self._call("GET", self._path("digests"), {}, limit=LARGEST_LIST)
+            answer = self._call("GET", "/v1/digests", {}, limit=LARGEST_LIST)
         if answer.status != 200:
             raise _refusal(answer)
         listed = _words(answer).get("digests")
@@ -245,8 +225,7 @@ class Client:
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""
         headers = {"Accept-Encoding": "gzip"}
-        path = self._path("broadcast")
-        answer = self._call("GET", path, headers, limit=self._largest_broadcast)
+        answer = self._call("GET", "/v1/broadcast", headers, limit=self._largest_broadcast)
         if answer.status != 200:
             raise _refusal(answer)
         return answer.body
@@ -265,21 +244,13 @@ class Client:
             "Content-Type": "application/octet-stream",
         }
         with self._connection_of_its_own():
-            answer = self._call("POST", self._path("report"), headers, report)
+            answer = self._call("POST", "/v1/report", headers, report)
         if answer.status not in (200, 201):
             raise _refusal(answer)
         try:
             return _words(answer).get("renew") is True
         except BadAnswer:
             return False  # whatever it says, it has the report
-
-    def _path(self, name: str) -> str:
-        """Where the server has what is of this phone's experiment."""
-        return f"/v1{self._within}/{name}"
-
-    @property
-    def _within(self) -> str:
-        return "" if self.experiment is None else f"/experiments/{self.experiment}"
 
     @contextmanager
     def _connection_of_its_own(self) -> Iterator[None]:

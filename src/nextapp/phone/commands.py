@@ -369,9 +369,8 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
             else f"round {found.round} fetched {_day_and_time(found.fetched)}, which knows "
             f"{found.n_known} of the {found.n_apps} apps; {_others(found.by_bucket)}"
         )
-        within = "" if found.experiment is None else f", its experiment {found.experiment}"
         lines.append(
-            f"Server: {found.server}{within}{'' if found.enrolled else ', not enrolled'}; {model}."
+            f"Server: {found.server}{'' if found.enrolled else ', not enrolled'}; {model}."
         )
     if found.digest is not None:
         lines.append(f"Digest of that model, to compare with other phones: {found.digest}")

@@ -141,7 +141,6 @@ class Status:
     window: float
     server: str | None
     enrolled: bool
-    experiment: int | None
     round: int | None
     digest: str | None
     fetched: float | None
@@ -265,7 +264,6 @@ class Phone:
         self.store.set(
             server=server.url,
             token=token,
-            experiment=server.experiment,
             token_expires=server.expires,
             token_from=None,
             next_token=None,
@@ -295,7 +293,6 @@ class Phone:
         if self.store.setting("server") != server.url:
             raise ValueError(f"this phone has not joined {server.url}: join it first.")
         server.token = self.store.setting("token") or server.token
-        server.experiment = self.store.setting("experiment")
         when = self._clock() if when is None else when
         self._refresh()
         try:
@@ -411,7 +408,7 @@ class Phone:
         broadcast = self._core.broadcast
         if broadcast is None:
             raise RuntimeError("there is no broadcast to report to.")
-        drawn = self._settle_closed(server.federation, broadcast.round, when)
+        drawn = self._settle_closed(server.url, broadcast.round, when)
         if drawn is None:
             if broadcast.request is None:
                 return "none", "It asks for no report."
@@ -468,7 +465,7 @@ class Phone:
 
         def charge() -> DrawnReport:
             return self.store.charge_report(
-                server.federation,
+                server.url,
                 report,
                 mechanism.guarantee.epsilon,
                 when,
@@ -484,7 +481,7 @@ class Phone:
             self.store.ledger.trust_clock(when)  # two clocks agree
             return charge()
         except AlreadyDrawn:  # by another process, meanwhile
-            reports = self.store.reports(server.federation)
+            reports = self.store.reports(server.url)
             (drawn,) = (each for each in reports if each.round == report.round)
             return drawn
 
@@ -554,7 +551,6 @@ class Phone:
             window=self.store.window,
             server=self.store.setting("server"),
             enrolled=self.store.setting("token") is not None,
-            experiment=self.store.setting("experiment"),
             round=None if held is None else held.round,
             digest=None if held is None else held.digest,
             fetched=None if held is None else held.fetched,

@@ -10,19 +10,16 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from nextapp.server.coordinator import Coordinator, checkpoints
-from nextapp.server.experiments import experiments_of, has_experiments, keep_plan
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
 from nextapp.server.single_process import check_vault, lock_folder
 from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Vault
 from nextapp.storage import write_atomically
-from nextapp.table import Table
 
 MANIFEST = "manifest.json"
 _VAULT, _SETTINGS, _CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
@@ -64,61 +61,8 @@ def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
             f"coordinator's; docs/operating.md, More than one process."
         )
     if not path.exists() or not (folder / _SETTINGS).exists():
-        if has_experiments(folder):
-            names = ", ".join(str(each.folder(folder)) for each in experiments_of(folder))
-            raise ValueError(f"{folder} holds several experiments: name one of {names}.")
         raise ValueError(f"{folder} holds no federation: start one by nextapp serve --data.")
     return Vault(path, busy_seconds=10.0)
-
-
-def open_codes(folder: Path) -> Vault:
-    """The vault with the enrolment codes; where there are several experiments, that of them all."""
-    if has_experiments(folder):
-        return Vault(folder / _VAULT, busy_seconds=10.0)
-    return open_vault(folder)
-
-
-@contextmanager
-def open_devices(folder: Path) -> Iterator[dict[str, Vault]]:
-    """The vaults with the devices, by experiment; "" where there is one federation alone."""
-    with ExitStack() as stack:
-        folders = {each.name: each.folder(folder) for each in experiments_of(folder)}
-        found = {name: open_vault(each) for name, each in (folders or {"": folder}).items()}
-        for vault in found.values():
-            stack.callback(vault.close)
-        yield found
-
-
-def comparison(folder: Path, now: float) -> Table:
-    """The experiments of a folder, one column for each."""
-    names = [
-        "share of new phones", "devices", "phones report by", "round", "reports of the round",
-        "rounds with a step", "reports so far", "ε of a phone",
-    ]  # fmt: skip
-    columns = [names]
-    planned = experiments_of(folder)
-    for each in planned:
-        share = f"{each.share:.1%}"
-        try:
-            found = status(each.folder(folder), now)
-        except (OSError, ValueError) as error:
-            columns.append([share, f"does not run: {error}", *[""] * 6])
-            continue
-        spent = found.accounting
-        columns.append(
-            [
-                share,
-                f"{found.n_devices:,}",
-                f"{found.mechanism}, ε = {found.epsilon:g}",
-                f"{found.round:,}{', draining' if found.draining else ''}",
-                f"{found.n_reports:,} of {found.goal:,}",
-                f"{spent['rounds_stepped']:,}",
-                f"{spent['reports']:,}",
-                f"at most {spent['epsilon_worst_case']:g}",
-            ]
-        )
-    headings = ["experiment", *(each.name for each in planned)]
-    return Table.of_text(headings, list(zip(*columns, strict=True)))
 
 
 def status(folder: Path, now: float) -> Status:
@@ -222,14 +166,7 @@ def back_up(folder: Path, out: Path) -> None:
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give another folder for the backup.")
-    if has_experiments(folder):
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        keep_plan(out, experiments_of(folder))
-        _copy_vault(open_codes(folder), out)
-        for each in experiments_of(folder):
-            _copy_federation(each.folder(folder), each.folder(out))
-    else:
-        _copy_federation(folder, out)
+    _copy_federation(folder, out)
     written = {"made": time.time(), "files": _digests(out)}
     write_atomically(out / MANIFEST, (json.dumps(written, indent=2) + "\n").encode())
 
@@ -237,7 +174,13 @@ def back_up(folder: Path, out: Path) -> None:
 def _copy_federation(folder: Path, out: Path) -> None:
     vault = open_vault(folder)
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _copy_vault(vault, out)
+    try:
+        vault.copy_to(out / _VAULT)
+    finally:
+        vault.close()
+    check_vault(out / _VAULT)
+    for log in out.glob(f"{_VAULT}-*"):
+        log.unlink()
     if is_gateway(folder):
         for name in (GATEWAY_ID, TOKEN_LETTER):
             if (folder / name).exists():
@@ -250,17 +193,6 @@ def _copy_federation(folder: Path, out: Path) -> None:
             shutil.copy2(path, out / _CHECKPOINTS / path.name)
         except FileNotFoundError:
             continue  # the server has dropped it meanwhile: an old one
-
-
-def _copy_vault(vault: Vault, out: Path) -> None:
-    """A checked copy of a vault, which is closed then."""
-    try:
-        vault.copy_to(out / _VAULT)
-    finally:
-        vault.close()
-    check_vault(out / _VAULT)
-    for log in out.glob(f"{_VAULT}-*"):
-        log.unlink()
 
 
 def restore(backup: Path, folder: Path) -> None:

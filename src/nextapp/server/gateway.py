@@ -11,6 +11,7 @@ import base64
 import collections
 import gzip
 import json
+import logging
 import math
 import re
 import threading
@@ -44,7 +45,6 @@ from nextapp.server.http_answers import (
     read_body,
 )
 from nextapp.server.limits import Allowance, Limits
-from nextapp.server.logs import log_of
 from nextapp.server.metrics import Counter, Gauge, Histogram, Metric
 from nextapp.server.openapi import description
 from nextapp.server.vault import (
@@ -58,6 +58,8 @@ from nextapp.server.vault import (
     VaultError,
 )
 from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
+
+LOG = logging.getLogger("nextapp.gateway")
 
 _FOLLOW_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
@@ -104,9 +106,6 @@ class Gateway:
 
     ``one_of_many``: other gateways open the same rounds, some a few seconds earlier, and a phone
     may have fetched its broadcast from one of those. It is then asked to come back.
-
-    ``experiment`` is the name of the experiment that it serves, if it is one of several; phones do
-    not enrol with it then (see `nextapp.server.experiments`).
     """
 
     def __init__(
@@ -115,12 +114,9 @@ class Gateway:
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
         *,
-        experiment: str = "",
         one_of_many: bool = False,
     ) -> None:
         self.vault = vault
-        self.experiment = experiment
-        self._log = log_of("nextapp.gateway", experiment)
         self.limits = limits or Limits()
         self.metrics = Metrics()
         self.suspects: collections.Counter[str] = collections.Counter()
@@ -137,10 +133,9 @@ class Gateway:
         self._probed: tuple[float, str | None] = (-math.inf, None)
         self._probing = threading.Lock()
         self._enrolment = Enrolment(self._enrolled, self.limits, clock)
-        enrol = Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"])
         self._routes = Starlette(
             routes=[
-                *(() if experiment else (enrol,)),
+                Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
                 Route("/v1/broadcast", self._counted("broadcast", self._broadcast)),
                 Route("/v1/digest", self._counted("digest", self._digest)),
                 Route("/v1/digests", self._counted("digests", self._digests)),
@@ -153,11 +148,6 @@ class Gateway:
             exception_handlers={HTTPException: http_error},
             lifespan=lambda _: self.running(),
         )
-
-    @property
-    def gateways(self) -> dict[str, Gateway | None]:
-        """By the name of the experiment, like those of a server that has several."""
-        return {self.experiment: self}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/v1/report" and scope["method"] == "POST":
@@ -199,7 +189,7 @@ class Gateway:
                 await asyncio.to_thread(self.vault.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
-                self._log.warning("the broadcast at hand is handed out further: %s", error)
+                LOG.warning("the broadcast at hand is handed out further: %s", error)
 
     # Reports, the hot path: no framework between the socket and the vault
 
@@ -512,7 +502,7 @@ class Gateway:
 
     def _storage(self, where: str, error: object) -> Refusal:
         self.metrics.storage.add(where)
-        self._log.warning("storage: %s", error)
+        LOG.warning("storage: %s", error)
         return no_storage()
 
     def _counted(self, route: str, endpoint: Endpoint) -> Endpoint:

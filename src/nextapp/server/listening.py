@@ -26,16 +26,15 @@ import uvicorn
 
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.coordinator import Closed
-from nextapp.server.experiments_http import Experiments
 from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.http_limits import limited_protocol
 from nextapp.server.limits import Limits, network_of, site_of
-from nextapp.server.logs import log_of
 from nextapp.server.rounds import Verdict
 from nextapp.server.single_process import SingleProcess
 from nextapp.server.vault import VaultError
 
 LOG = logging.getLogger("nextapp.gateway")
+ROUNDS_LOG = logging.getLogger("nextapp.coordinator")
 
 _TICK_SECONDS = 0.1
 _RETRY_SECONDS = 5.0
@@ -240,10 +239,9 @@ class _Beside(uvicorn.Server):
 
 def serve(
     federation: SingleProcess | None,
-    gateway: Gateway | Experiments,
+    gateway: Gateway,
     opened: socket.socket,
     *,
-    experiments: Sequence[tuple[SingleProcess, Gateway]] = (),
     operator: tuple[Callable[..., Awaitable[None]], socket.socket] | None = None,
     certificate: ServedCertificate | None = None,
     trusted: Sequence[str] = (),
@@ -254,8 +252,6 @@ def serve(
     ----------
     federation
         None: another process opens and closes the rounds of the gateway's vault.
-    experiments
-        Those of a server that has several, each with its gateway; `federation` is None then.
     operator
         The operator's application, and the socket of its own that it listens on.
     certificate
@@ -295,10 +291,8 @@ def serve(
             certificate=certificate, trusted=trusted,
         )  # fmt: skip
         tasks = [asyncio.create_task(_renewing(certificate))]
-        going = list(experiments)
-        if federation is not None and isinstance(gateway, Gateway):
-            going.append((federation, gateway))
-        tasks += [asyncio.create_task(_ticking(*each)) for each in going]
+        if federation is not None:
+            tasks.append(asyncio.create_task(_ticking(federation, gateway)))
         beside = None
         if operator is not None:
             beside = _Beside(_operator_config(operator[0]))
@@ -355,29 +349,30 @@ async def _renewing(certificate: ServedCertificate | None) -> None:
 
 
 async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
-    log = log_of("nextapp.coordinator", gateway.experiment)
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
             ended = await asyncio.to_thread(federation.tick, time.time())
         except (VaultError, OSError) as error:
             gateway.metrics.storage.add("tick")
-            log.warning("the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error)
+            ROUNDS_LOG.warning(
+                "the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error
+            )
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         except Exception:  # reports are taken meanwhile; an operator must look
             gateway.metrics.rounds.add("stuck")
-            log.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
+            ROUNDS_LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
             gateway.metrics.jumps.add(n=int(ended.jumped))
-            log.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
+            ROUNDS_LOG.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
         elif ended is Verdict.EXTEND:
             gateway.metrics.rounds.add("extended")
-            log.warning(
+            ROUNDS_LOG.warning(
                 "round %d is below its minimum of %d reports at its deadline: nothing was "
                 "changed, it stays open for another %g s.",
                 federation.coordinator.round,

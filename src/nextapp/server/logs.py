@@ -9,9 +9,9 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 Form = Literal["plain", "json"]
 
@@ -25,19 +25,6 @@ def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
     handler.setFormatter(_Json() if form == "json" else _Plain())
     handler.addFilter(OnceInAWhile())
     logging.basicConfig(level=level, handlers=[handler], force=True)
-
-
-def log_of(part: str, experiment: str = "") -> logging.LoggerAdapter[logging.Logger]:
-    """The log of a part of the server; its lines begin with the experiment's name, if any."""
-    return _OfExperiment(logging.getLogger(part), {"experiment": experiment})
-
-
-class _OfExperiment(logging.LoggerAdapter[logging.Logger]):
-    def process(
-        self, msg: object, kwargs: MutableMapping[str, Any]
-    ) -> tuple[object, MutableMapping[str, Any]]:
-        experiment = (self.extra or {}).get("experiment")
-        return (f"experiment {experiment}: {msg}" if experiment else msg), kwargs
 
 
 class OnceInAWhile(logging.Filter):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -24,9 +24,9 @@ class Counter:
 
     kind = "counter"
 
-    def samples(self, experiment: str = "") -> list[str]:
+    def samples(self) -> list[str]:
         return [
-            f"{self.name}{_labels(zip(self.labels, values, strict=True), experiment)} {count}"
+            f"{self.name}{_labels(zip(self.labels, values, strict=True))} {count}"
             for values, count in self.counts.items()
         ]
 
@@ -45,18 +45,13 @@ class Histogram:
 
     kind = "histogram"
 
-    def samples(self, experiment: str = "") -> list[str]:
+    def samples(self) -> list[str]:
         lines, below = [], 0
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             below += count
-            labels = _labels([("le", str(bound))], experiment)
+            labels = _labels([("le", str(bound))])
             lines.append(f"{self.name}_bucket{labels} {below}")
-        labels = _labels([], experiment)
-        return [
-            *lines,
-            f"{self.name}_sum{labels} {self.total!r}",
-            f"{self.name}_count{labels} {below}",
-        ]
+        return [*lines, f"{self.name}_sum {self.total!r}", f"{self.name}_count {below}"]
 
 
 @dataclass(frozen=True)
@@ -68,31 +63,22 @@ class Gauge:
     words: str
     kind: str = "gauge"
 
-    def samples(self, experiment: str = "") -> list[str]:
-        return [f"{self.name}{_labels([], experiment)} {self.value!r}"]
+    def samples(self) -> list[str]:
+        return [f"{self.name} {self.value!r}"]
 
 
 Metric = Counter | Histogram | Gauge
 
 
-def exposition(parts: Mapping[str, Sequence[Metric]]) -> list[str]:
-    """The lines of all metrics, by the name of the experiment they are of; "" for those of none.
-
-    What stands in several experiments comes together, each with its label.
-    """
-    named: dict[str, list[tuple[str, Metric]]] = {}
-    for experiment, metrics in parts.items():
-        for metric in metrics:
-            named.setdefault(metric.name, []).append((experiment, metric))
+def exposition(metrics: Iterable[Metric]) -> list[str]:
+    """The lines of all metrics."""
     lines = []
-    for name, found in named.items():
-        first = found[0][1]
-        lines += [f"# HELP {name} {first.words}", f"# TYPE {name} {first.kind}"]
-        for experiment, metric in found:
-            lines += metric.samples(experiment)
+    for each in metrics:
+        lines += [f"# HELP {each.name} {each.words}", f"# TYPE {each.name} {each.kind}"]
+        lines += each.samples()
     return lines
 
 
-def _labels(pairs: Iterable[tuple[str, str]], experiment: str) -> str:
-    named = [*pairs, *([("experiment", experiment)] if experiment else [])]
-    return "{" + ",".join(f'{label}="{value}"' for label, value in named) + "}" if named else ""
+def _labels(pairs: Iterable[tuple[str, str]]) -> str:
+    named = ",".join(f'{label}="{value}"' for label, value in pairs)
+    return f"{{{named}}}" if named else ""

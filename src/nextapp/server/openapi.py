@@ -86,9 +86,7 @@ def _document() -> dict[str, Any]:
         "info": {
             "title": "nextapp gateway",
             "version": __version__,
-            "description": "Broadcasts down, reports up. docs/protocol.md has the byte formats. "
-            "Where there are several experiments, what is at /v1/ here is at /v1/experiments/N/, "
-            "but for /v1/enrol.",
+            "description": "Broadcasts down, reports up. docs/protocol.md has the byte formats.",
         },
         "paths": {
             "/v1/enrol": {
@@ -118,10 +116,7 @@ def _document() -> dict[str, Any]:
                         "201": _json(
                             "Enrolled. The token is shown this once.",
                             {"token": _TOKEN},
-                            {
-                                "expires": _TIME,
-                                "experiment": {"type": "integer", "minimum": 1, "maximum": 16},
-                            },
+                            {"expires": _TIME},
                         ),
                         "400": _error("Not a JSON object with a code.", "bad_request", "bad_http"),
                         "403": _error("The code is unknown, used up or expired.", "bad_code"),

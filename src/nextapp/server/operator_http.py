@@ -17,7 +17,6 @@ import platform
 import resource
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -27,7 +26,6 @@ from starlette.routing import Route
 
 from nextapp import __version__
 from nextapp.server.certificates import ServedCertificate
-from nextapp.server.experiments_http import Experiments
 from nextapp.server.gateway import Gateway
 from nextapp.server.metrics import Gauge, Metric, exposition
 
@@ -38,10 +36,8 @@ _MOST_SUSPECTS = 100
 class Operator(Starlette):
     """The application of the operator's listener beside the phones' one."""
 
-    def __init__(
-        self, server: Gateway | Experiments, certificate: ServedCertificate | None = None
-    ) -> None:
-        self._server = server
+    def __init__(self, gateway: Gateway, certificate: ServedCertificate | None = None) -> None:
+        self._gateway = gateway
         self._certificate = certificate
         super().__init__(
             routes=[
@@ -56,15 +52,13 @@ class Operator(Starlette):
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
 
     async def _ready(self, request: Request) -> Response:
-        why = await asyncio.to_thread(self._server.why_not_ready)
+        why = await asyncio.to_thread(self._gateway.why_not_ready)
         status = {"status": "ok"} if why is None else {"status": "not ready", "why": why}
         return JSONResponse(status, 200 if why is None else 503, {"cache-control": "no-store"})
 
     async def _suspects(self, request: Request) -> Response:
-        found: Counter[str] = Counter()
-        for gateway in self._server.gateways.values():
-            found += gateway.suspects if gateway else Counter()
-        return JSONResponse({"suspects": found.most_common(_MOST_SUSPECTS)})
+        found = self._gateway.suspects.most_common(_MOST_SUSPECTS)
+        return JSONResponse({"suspects": found})
 
     async def _metrics(self, request: Request) -> Response:
         lines = [
@@ -77,31 +71,19 @@ class Operator(Starlette):
             "\n".join(lines) + "\n", 200, media_type="text/plain; version=0.0.4; charset=utf-8"
         )
 
-    def _found(self) -> dict[str, list[Metric]]:
-        """All that there is to tell, by experiment; under "" what is of none."""
-        server = self._server
-        found: dict[str, list[Metric]] = {
-            name: [] if gateway is None else _of_one(gateway)
-            for name, gateway in server.gateways.items()
-        }
-        for name, gateway in server.gateways.items():
-            ready = gateway is not None and gateway.why_not_ready() is None
-            found[name].append(Gauge("nextapp_ready", float(ready), "1 if reports can be taken."))
-        of_all = found.setdefault("", server.metrics.of_requests())
-        of_all += server.metrics.of_connections()
-        of_all += process_gauges(server.vault.path)
-        of_all += _certificate_gauges(self._certificate)
-        return found
-
-
-def _of_one(gateway: Gateway) -> list[Metric]:
-    metrics = gateway.metrics
-    return [
-        *metrics.of_reports(),
-        *metrics.of_requests(),
-        *gateway.gauges(),
-        *_vault_gauges(gateway.vault.path),
-    ]
+    def _found(self) -> list[Metric]:
+        gateway, metrics = self._gateway, self._gateway.metrics
+        ready = gateway.why_not_ready() is None
+        return [
+            *metrics.of_reports(),
+            *metrics.of_requests(),
+            *gateway.gauges(),
+            *_vault_gauges(gateway.vault.path),
+            Gauge("nextapp_ready", float(ready), "1 if reports can be taken."),
+            *metrics.of_connections(),
+            *process_gauges(gateway.vault.path),
+            *_certificate_gauges(self._certificate),
+        ]
 
 
 def process_gauges(vault: Path) -> list[Gauge]:

@@ -308,20 +308,6 @@ class Vault:
             raise BadCode(_BAD_CODE)
         return str(row[0])
 
-    def use_code(self, code: str, now: float) -> None:
-        """One use of a code, for a device that another vault keeps; raises `BadCode`."""
-        with self._transaction() as write:
-            _use_code(write, code, now)
-
-    def add_device(self, token: bytes, now: float, seconds: float, code: str) -> None:
-        """A device that enrolled by a code of this name, which another vault keeps."""
-        with self._transaction() as write:
-            _add_device(write, token, now, seconds, code)
-
-    def drop_device(self, token: bytes) -> None:
-        with self._transaction() as write:
-            write.execute("DELETE FROM devices WHERE hash = ?", (token_hash(token),))
-
     def standing(self, token: bytes) -> Standing | None:
         """What a device may do with this token; None for one that is not known."""
         with _refusals(), self._reading:
