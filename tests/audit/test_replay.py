@@ -15,18 +15,21 @@ import numpy as np
 import pytest
 
 from nextapp.audit import inputs, protocols
+from nextapp.audit.bit_source import (
+    OutOfWords,
+    Script,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
+)
 from nextapp.audit.protocols import PROTOCOLS, Chooser, content
 from nextapp.audit.replay import (
     QUICK,
     Effort,
-    OutOfWords,
-    Script,
-    coin_words,
     registered_name,
     replay,
     replay_answers,
     report_bytes,
-    system_bits,
 )
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.model import PhoneGradient
@@ -653,7 +656,7 @@ def test_phones_hand_over_their_own_types_and_bits(seed):
     histories, broadcast = inputs.world(20, 4, seed)
     for simplex, kind in ((False, PhoneGradient), (True, Shares)):
         for history in histories:
-            handed = inputs.what_a_phone_encodes(history, broadcast, simplex)
+            handed = encode_call_of_phone(history, broadcast, simplex)
             assert type(handed.given) is kind
             assert type(handed.bits) is SystemBits
             assert handed.round == broadcast.round

@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nextapp.audit.bit_source import encode_call_of_phone
 from nextapp.audit.phones import synthetic_phones
 from nextapp.model import Apps, PhoneGradient
-from nextapp.phone.core import PhoneCore
-from nextapp.privacy.identity import Identity
 from nextapp.privacy.mechanism import Gradient
-from nextapp.randomness import Bits
 from nextapp.shares import Shares
-from nextapp.wire import Broadcast, Floats, Report
+from nextapp.wire import Broadcast, Floats
 
 N_PHONES = 3
 """Number of synthetic phones; also one without launches, one with one launch, one with all apps."""
@@ -34,49 +32,6 @@ class Input:
 
     what: str
     given: Gradient
-
-
-@dataclass(frozen=True, eq=False)
-class Handed:
-    """The arguments that a phone passed to ``encode``."""
-
-    given: Gradient
-    bits: Bits
-    round: int
-    coins: Bits | None
-
-
-class Listener(Identity):
-    """Replaces a mechanism and records the arguments of ``encode``."""
-
-    unsafe = False
-    finite_output = True
-
-    def __init__(self, *, n_apps: int, d: int, simplex: bool) -> None:
-        super().__init__(n_apps=n_apps, d=d)
-        self.ball = "simplex" if simplex else "l2"
-        self.handed: list[Handed] = []
-
-    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:  # noqa: N803
-        self.handed.append(Handed(F, bits, round, coins))
-        return Report(self.name, round, b"")
-
-
-def phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
-    """A phone with these launches, one per minute, and this broadcast."""
-    core = PhoneCore()
-    for number, app in enumerate(history.tolist()):
-        core.observe(app, 60.0 * number)
-    core.update(broadcast)
-    return core
-
-
-def what_a_phone_encodes(history: Apps, broadcast: Broadcast, simplex: bool) -> Handed:
-    """The arguments that a phone with this history passes to ``encode``."""
-    n_apps, d = broadcast.app_vectors.shape
-    listener = Listener(n_apps=n_apps, d=d, simplex=simplex)
-    phone(history, broadcast).draw_report(listener, broadcast.round)
-    return listener.handed[0]
 
 
 @functools.lru_cache(maxsize=8)
@@ -101,7 +56,7 @@ def inputs_of_a_deployment(n_apps: int, d: int, seed: int, simplex: bool) -> tup
     histories, broadcast = world(n_apps, 4 if simplex else d, seed)
     found = []
     for number, history in enumerate(histories):
-        given = what_a_phone_encodes(history, broadcast, simplex).given
+        given = encode_call_of_phone(history, broadcast, simplex).given
         found += [Input(f"phone {number}", given), Input(f"phone {number}, dense", dense(given))]
     return tuple(found)
 

@@ -13,21 +13,25 @@ fault too (`audit.unreached`).
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import math
-import secrets
 import struct
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nextapp.audit import inputs
+from nextapp.audit.bit_source import (
+    OutOfWords,
+    Script,
+    build_phone,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
+)
 from nextapp.audit.inputs import Input
 from nextapp.audit.protocols import (
     PROTOCOLS,
@@ -48,7 +52,7 @@ from nextapp.privacy import (
     requested_mechanism,
 )
 from nextapp.privacy import mechanism as create
-from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
+from nextapp.randomness import Bits, DeviceCoins, KeyedBits
 from nextapp.shares import Shares
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
 
@@ -110,29 +114,6 @@ class Replay:
         return not self.faults and not self.unreached
 
 
-class Script:
-    """A source of bits that returns these words, once."""
-
-    def __init__(self, words: Sequence[int]) -> None:
-        self._words = np.array(words, np.uint64)
-        self.n_drawn = 0
-
-    def words(self, n: int) -> Words:
-        if not 0 <= n <= self.n_left:
-            self.n_drawn += max(n, 0)
-            raise OutOfWords(f"asked for {n} words, but {self.n_left} are left")
-        self.n_drawn += n
-        return self._words[self.n_drawn - n : self.n_drawn].copy()
-
-    @property
-    def n_left(self) -> int:
-        return len(self._words) - self.n_drawn
-
-
-class OutOfWords(Exception):
-    """More words were drawn than the protocol uses."""
-
-
 def registered_name(mechanism: Mechanism) -> str | None:
     """The name under which the mechanism, or the class it is derived from, is known."""
     for kind in type(mechanism).__mro__:
@@ -147,30 +128,6 @@ def report_bytes(name: str, round: int, payload: bytes) -> bytes:
     body = struct.pack("<2sBBQI", b"nR", 1, len(name), round, len(payload))
     body += name.encode() + payload
     return body + struct.pack("<I", zlib.crc32(body))
-
-
-@contextmanager
-def system_bits(script: Script) -> Iterator[SystemBits]:
-    """`SystemBits` with these words instead of the operating system's."""
-    before = secrets.token_bytes
-
-    def scripted(n: int | None = None) -> bytes:
-        return script.words((n or 0) // 8).tobytes()
-
-    vars(secrets)["token_bytes"] = scripted
-    try:
-        yield SystemBits()
-    finally:
-        vars(secrets)["token_bytes"] = before
-
-
-def coin_words(token: bytes, round: int, n: int) -> list[int]:
-    """The coins of a device in a round, by the formula that the gateway uses."""
-    start = b"nextapp coins" + struct.pack("<Q", round)
-    blocks = [
-        hmac.digest(token, start + struct.pack("<Q", number), hashlib.sha256) for number in range(n)
-    ]
-    return [struct.unpack("<Q", block[:8])[0] for block in blocks]
 
 
 def replay(
@@ -514,12 +471,12 @@ def _through_phones(
     for number, history in enumerate(histories):
         round = random_round(rng) & LARGEST_ROUND
         broadcast = Broadcast(round, first.app_vectors, first.settings, request=request)
-        core = inputs.phone(history, broadcast)
+        core = build_phone(history, broadcast)
         for turn in range(2):
             if turn:
                 core.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
                 core.update(broadcast)
-            handed = inputs.what_a_phone_encodes(core.history, broadcast, simplex)
+            handed = encode_call_of_phone(core.history, broadcast, simplex)
             data = content(handed.given, simplex)
             public, private = Chooser(bits), Chooser(bits)
             with np.errstate(all="ignore"):
