@@ -1,5 +1,12 @@
 """All layers of the audit together: one verdict per mechanism.
 
+    exact       ratios of the stated probabilities, on a small instance
+    fit         reports against these probabilities
+    black box   a lower bound on ε from reports only
+
+The tests of the project also replay every mechanism against a second writing of its protocol, word
+by word, at the sizes of a deployment (`tests/audit/replay.py`).
+
 fails             a layer found more than ε, or reports that are not as stated
 holds             no layer did, and the black box came close to ε: it could have detected a fault
 holds, no power   no layer did, but the black box stayed far below ε
@@ -15,7 +22,6 @@ from typing import Any
 from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
 from nextapp.audit.exact import ExactLaw, exact
 from nextapp.audit.fit import Fit, calibration, frequencies
-from nextapp.audit.replay import DEFAULT, Effort, Replay, replay
 from nextapp.names import unknown
 from nextapp.privacy import (
     MECHANISMS,
@@ -86,11 +92,10 @@ def find_case(name: str) -> Case:
 
 @dataclass(frozen=True)
 class Audit:
-    """The results of all layers for one mechanism; no replay if it has no protocol."""
+    """The results of all layers for one mechanism."""
 
     mechanism: str
     epsilon: float
-    replay: Replay | None
     exact: ExactLaw
     fit: Fit
     black_box: BlackBox
@@ -106,11 +111,8 @@ class Audit:
         return tuple(name for name, layer in self._layers.items() if not layer.holds)
 
     @property
-    def _layers(self) -> dict[str, Replay | ExactLaw | Fit | BlackBox]:
-        layers: dict[str, Replay | ExactLaw | Fit | BlackBox] = {}
-        if self.replay is not None:
-            layers["replay"] = self.replay
-        return {**layers, "exact": self.exact, "fit": self.fit, "black box": self.black_box}
+    def _layers(self) -> dict[str, ExactLaw | Fit | BlackBox]:
+        return {"exact": self.exact, "fit": self.fit, "black box": self.black_box}
 
     @property
     def verdict(self) -> str:
@@ -135,21 +137,18 @@ def audit(
     seed: int,
     *,
     name: str | None = None,
-    epsilon: float | None = None,
-    effort: Effort = DEFAULT,
     false_alarm: float = FALSE_ALARM,
     progress: Progress = silent,
 ) -> Audit:
-    """Run all layers on one small mechanism, for its ε; the replay also at other sizes.
+    """Run all layers on one small mechanism, for its ε.
 
-    ``n_reports`` reports of each of two gradients are drawn for the black box. ``epsilon`` is the
-    requested ε, if known. A correct mechanism fails with a probability of at most `false_alarm`.
+    ``n_reports`` reports of each of two gradients are drawn for the black box. A correct mechanism
+    fails with a probability of at most `false_alarm`.
     """
     if n_reports < 1000:
         raise ValueError(
             f"an audit needs at least 1,000 reports of each gradient, got {n_reports}."
         )
-    words = replay(mechanism, seed, effort, epsilon)
     law = exact(mechanism, seed)
     drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
     if isinstance(mechanism, FiniteMechanism):
@@ -159,4 +158,4 @@ def audit(
     else:
         fit = Fit("none", 1.0, 0, 0, false_alarm / 2)
     outside = black_box(mechanism.epsilon, drawn, false_alarm / 2)
-    return Audit(name or mechanism.name, mechanism.epsilon, words, law, fit, outside, false_alarm)
+    return Audit(name or mechanism.name, mechanism.epsilon, law, fit, outside, false_alarm)
