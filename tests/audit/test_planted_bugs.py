@@ -10,10 +10,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from replay import Effort, replay
 
 from nextapp.audit.black_box import black_box, draws, worst_pair
 from nextapp.audit.exact import exact
-from nextapp.audit.replay import Effort, replay
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
 from nextapp.privacy.duchi import Duchi

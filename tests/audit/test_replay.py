@@ -11,25 +11,26 @@ import struct
 from dataclasses import replace
 from fractions import Fraction
 
+import inputs
 import numpy as np
+import protocols
 import pytest
-
-from nextapp.audit import inputs, protocols
-from nextapp.audit.bit_source import (
-    OutOfWords,
-    Script,
-    coin_words,
-    encode_call_of_phone,
-    system_bits,
-)
-from nextapp.audit.protocols import PROTOCOLS, Chooser, content
-from nextapp.audit.replay import (
+from protocols import PROTOCOLS, Chooser, content
+from replay import (
     QUICK,
     Effort,
     registered_name,
     replay,
     replay_answers,
     report_bytes,
+)
+
+from nextapp.audit.bit_source import (
+    OutOfWords,
+    Script,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
 )
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.model import PhoneGradient
@@ -527,7 +528,7 @@ def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
         request = replace(broadcast.request, epsilon=2 * broadcast.request.epsilon)
         return requested_mechanism(replace(broadcast, request=request))
 
-    monkeypatch.setattr("nextapp.audit.replay.requested_mechanism", twice)
+    monkeypatch.setattr("replay.requested_mechanism", twice)
     found = replay(CASES["simhash"].mechanism(4.5), seed, FEW)
     assert "requested by a broadcast: asked for epsilon 4.5, got 9.0" in found.faults[0]
 

@@ -1,14 +1,14 @@
 """Layer 0 of the audit: does ``encode`` make exactly the stated report from given random words?
 
 The random words of a report are chosen here, next to every threshold, and ``encode`` gets only
-these words. The report must be the one that the protocol (`audit.protocols`) makes from the same
+these words. The report must be the one that the protocol (`protocols`) makes from the same
 words, in all its bytes: mechanism, round, length, payload. It must use exactly these words; the
 public part must come from the coins, if there are any. The test is deterministic, so a correct
 mechanism never fails, and a threshold that is off by one in 2^64 is detected.
 
-It runs at the sizes of a deployment, with the inputs of real phones (`audit.inputs`), and with
+It runs at the sizes of a deployment, with the inputs of real phones (`inputs`), and with
 random sizes, options, ε, rounds and inputs. Statements of ``encode`` that never ran count as a
-fault too (`audit.unreached`).
+fault too (`unreached`).
 """
 
 from __future__ import annotations
@@ -21,19 +21,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import inputs
 import numpy as np
-
-from nextapp.audit import inputs
-from nextapp.audit.bit_source import (
-    OutOfWords,
-    Script,
-    build_phone,
-    coin_words,
-    encode_call_of_phone,
-    system_bits,
-)
-from nextapp.audit.inputs import Input
-from nextapp.audit.protocols import (
+from inputs import Input
+from protocols import (
     PROTOCOLS,
     WORD,
     Chooser,
@@ -43,7 +34,16 @@ from nextapp.audit.protocols import (
     least_response,
     protocol,
 )
-from nextapp.audit.unreached import Reach
+from unreached import Reach
+
+from nextapp.audit.bit_source import (
+    OutOfWords,
+    Script,
+    build_phone,
+    coin_words,
+    encode_call_of_phone,
+    system_bits,
+)
 from nextapp.privacy import (
     FREQUENCY_MECHANISMS,
     MECHANISMS,

@@ -1,7 +1,7 @@
 """A second implementation of every mechanism's ``encode``: from random words to the payload.
 
 `Chooser` generates the words. A protocol passes it the thresholds of each word, and the chooser
-prefers words next to a threshold. The replay (`audit.replay`) then gives the same words to
+prefers words next to a threshold. The replay (`replay`) then gives the same words to
 ``encode``, which must produce the same report.
 
 Only things that do not depend on a phone's data are shared with `nextapp.privacy`: the sizes and

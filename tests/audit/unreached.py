@@ -19,11 +19,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import nextapp
+
+_MODULES = ("inputs", "protocols", "replay", "unreached")
 Place = tuple[int, int]
 Span = tuple[Place, Place]
 
-_AUDIT = Path(__file__).parent
-_PACKAGE = _AUDIT.parent
+_PACKAGE = Path(nextapp.__file__).parent
+_AUDIT = (_PACKAGE / "audit", *(Path(__file__).with_name(f"{name}.py") for name in _MODULES))
 _SILENT = (ast.Pass, ast.Break, ast.Continue, ast.Global, ast.Nonlocal, ast.Raise, ast.Import,
            ast.ImportFrom)  # fmt: skip
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
@@ -83,7 +86,7 @@ class Reach:
 @functools.cache
 def _is_watched(filename: str) -> bool:
     path = Path(filename)
-    if path.suffix != ".py" or path.is_relative_to(_AUDIT):
+    if path.suffix != ".py" or any(path.is_relative_to(each) for each in _AUDIT):
         return False
     libraries = (
         sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")
