@@ -459,7 +459,6 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     "arguments",
     [
         ["simulate", "--phones", "1000000"],
-        ["simulate", "--phones", "1000", "--curve", "1000,1000000"],
         ["privacy", "phones-needed", "--epsilon", "1"],
         ["coldstart", "synthetic:fleet,phones=1000000", "--mode", "exact"],
     ],

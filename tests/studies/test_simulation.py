@@ -172,25 +172,6 @@ def test_a_missing_shard_is_named(tmp_path):
         recipes_in(Path(tmp_path / "empty"))
 
 
-def test_the_curve_sets_every_mechanism_beside_zero_gradients(tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from nextapp.cli.commands import app
-
-    monkeypatch.chdir(tmp_path)
-    words = (
-        "simulate --phones 100 --apps 40 --dim 4 --rounds 2 --mechanism identity,harmony "
-        "--epsilon 1 --curve 100,200 --sample 30 --out c --json c.json"
-    )
-    done = CliRunner().invoke(app, words.split())
-    assert done.exit_code == 0, done.output
-    points = json.loads((tmp_path / "c.json").read_text())["points"]
-    assert len(points) == 2 * 2 * 2
-    assert (tmp_path / "c" / "gains.png").exists()
-    still = [p for p in points if p["mechanism"] == "identity" and p["zero_gradients"]]
-    assert all(point["cosine"] is None for point in still)
-
-
 def test_phones_streamed_from_files_train_the_same_q(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 

@@ -16,8 +16,7 @@ from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
 from nextapp.predictors import Training
-from nextapp.studies import plots, simulation
-from nextapp.studies.drawing import save
+from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table
 from nextapp.wire import ModelSettings
 
@@ -96,7 +95,7 @@ def simulate(
     phones: Annotated[int, typer.Option(min=1, help="Number of phones.", show_default=False)],
     mechanism: Annotated[
         str,
-        typer.Option(metavar="NAME", help="identity, harmony, codebook, …; several with --curve."),
+        typer.Option(metavar="NAME", help="identity, harmony, codebook, …"),
     ] = "identity",
     epsilon: Annotated[
         float | None,
@@ -111,14 +110,6 @@ def simulate(
     sample: Annotated[
         int, typer.Option(min=2, help="Further phones, on which HR@5 is measured.")
     ] = 1_000,
-    curve: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBERS",
-            help="Numbers of phones, such as 1000,10000: plot what each mechanism gains.",
-            show_default=False,
-        ),
-    ] = None,
     device: options.Device = "cpu",
     training: TrainingOptions,
     taking_part: ParticipationOptions,
@@ -137,17 +128,14 @@ def simulate(
 ) -> None:
     """Train app vectors on many synthetic phones, with privacy."""
     with clear_errors():
-        names = mechanism.split(",")
-        if len(names) > 1 and curve is None:
-            raise ValueError("several mechanisms are compared by --curve; else name one.")
         settings = simulation.Settings(
             phones=phones,
             apps=apps,
             dim=training.dim,
             rounds=training.rounds,
-            mechanism=names[0],
+            mechanism=mechanism,
             seed=seed,
-            epsilon=None if curve is not None and names[0] == "identity" else epsilon,
+            epsilon=epsilon,
             clip=training.clip,
             mode=running.mode,
             days=days,
@@ -157,17 +145,13 @@ def simulate(
             training=training.training,
             participation=taking_part.participation,
         )
-        if out is not None and curve is None:
+        if out is not None:
             stopping.go_on_by(f"Finished rounds are in {out}: the same command goes on from there.")
-        sizes = phones if curve is None else 2 * len(names) * sum(_sizes(curve))
         check_device(device)
         # On a card most of the time goes into making the phones.
         work = training.rounds if device == "cpu" else 2
-        screen.say_how_long(10 + work * sizes / 200_000)
-        if curve is not None:
-            result = _curve(settings, names, epsilon, curve, out or Path("curve"), device)
-        else:
-            result = _run(settings, out, running.fleet, running.ray_workers, device)
+        screen.say_how_long(10 + work * phones / 200_000)
+        result = _run(settings, out, running.fleet, running.ray_workers, device)
         screen.write_json(json, result)
 
 
@@ -278,65 +262,3 @@ def _world(
     if not ray.is_initialized():
         ray.init(num_cpus=ray_workers, include_dashboard=False, log_to_driver=False)
     return RayWorld(shards, settings.phones, workers=ray_workers, **kept)
-
-
-def _sizes(curve: str) -> list[int]:
-    try:
-        return [int(word) for word in curve.split(",")]
-    except ValueError:
-        raise ValueError(
-            f"--curve takes numbers of phones, for example 1000,10000, got {curve!r}."
-        ) from None
-
-
-def _curve(
-    settings: simulation.Settings,
-    mechanisms: list[str],
-    epsilon: float | None,
-    curve: str,
-    out: Path,
-    device: str,
-) -> dict[str, Any]:
-    sizes = _sizes(curve)
-    points = []
-    with screen.progress() as report:
-        for name in mechanisms:
-            for zero in (False, True):
-                for size in sizes:
-                    report(f"{name}{', zero gradients' * zero}, {size:,} phones", 0, 0)
-                    one = replace(
-                        settings,
-                        mechanism=name,
-                        epsilon=None if name == "identity" else epsilon,
-                        phones=size,
-                        zero_gradients=zero,
-                    )
-                    last = simulation.run(one, device=device)["rounds"][-1]
-                    points.append(
-                        {
-                            "mechanism": name,
-                            "zero_gradients": zero,
-                            "phones": size,
-                            "hr5_gain": last["hr5_gain"],
-                            "hr5_gain_ci95": last["hr5_gain_ci95"],
-                            "cosine": last["cosine"],
-                        }
-                    )
-        out.mkdir(parents=True, exist_ok=True)
-        save(plots.gains(points, epsilon), out / "gains", plots.gains_in_words(points))
-    columns = [
-        Column("mechanism", "name"),
-        Column("phones", form="count"),
-        Column("gain in HR@5 over frozen Q", "interval", digits=4, form="signed"),
-    ]
-    rows = [
-        [
-            point["mechanism"] + ", zero gradients" * point["zero_gradients"],
-            point["phones"],
-            _gain(point),
-        ]
-        for point in points
-    ]
-    screen.out.print(Table(columns, rows).terminal())
-    screen.err.print(f"Wrote {out / 'gains.svg'} and .png", highlight=False)
-    return {"points": points, "epsilon": epsilon, "settings": simulation.as_values(settings)}
