@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from nextapp.data import Split, read
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictor import GROUPS, STATISTICS
-from nextapp.studies import drawing
+from nextapp.studies import plots
 from nextapp.studies.settings import Experiment
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ SAID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 THRESHOLDS = (0.05, 0.1, 0.2, 0.5)
 TOPS = (1, 2, 3, 5)
 FARTHEST = -3.4  # left end of a panel of the picture
-MARKERS = {"HR@1": (-0.17, drawing.ACCENT), "HR@5": (0.17, drawing.PALETTE[1])}
+MARKERS = {"HR@1": (-0.17, plots.ACCENT), "HR@5": (0.17, plots.PALETTE[1])}
 
 Results = dict[str, dict[str, dict[str, Any]]]  # by log, preset and model
 Triple = list[float]  # mean, and the ends of its 95 % interval over users
@@ -284,7 +284,7 @@ def parts_picture(found: Results) -> Figure:
     import matplotlib.pyplot as plt
 
     names = list(PARTS)
-    with plt.rc_context(drawing.STYLE):
+    with plt.rc_context(plots.STYLE):
         figure, panels = plt.subplots(1, len(LOGS), figsize=(11, 6.4), sharey=True)
         for panel, (log, title) in zip(panels, LOGS.items(), strict=True):
             models = found[log]["paper"]
@@ -292,18 +292,18 @@ def parts_picture(found: Results) -> Figure:
                 for place, name in enumerate(names):
                     triple = [100 * each for each in models[name]["less nextapp"][metric]]
                     _draw_change(panel, place + offset, triple, colour)
-            panel.axvline(0.0, color=drawing.FAINT, linewidth=0.8, zorder=0)
+            panel.axvline(0.0, color=plots.FAINT, linewidth=0.8, zorder=0)
             panel.set_xlim(FARTHEST, 1.6)
             panel.set_xticks([-3, -2, -1, 0, 1], ["−3", "−2", "−1", "0", "1"])
             panel.set_title(title.split(" ")[0], fontsize=10)
             panel.tick_params(axis="y", length=0)
-            drawing.grid(panel)
+            plots.grid(panel)
         panels[0].set_yticks(range(len(names)), [part_label(name) for name in names])
         panels[0].invert_yaxis()
         for metric, (_, colour) in MARKERS.items():
             panels[0].plot([], [], "o-", color=colour, markersize=4, label=metric)
         figure.legend(loc="lower right", ncols=2, frameon=False)
-        drawing.heading(figure, "What each part is worth: change of hit rates without it")
+        plots.heading(figure, "What each part is worth: change of hit rates without it")
         figure.supxlabel("hundredths; 95 % intervals over users", fontsize=9)
         figure.tight_layout()
     return figure
@@ -340,7 +340,7 @@ def write(root: Path) -> None:
     page = root / PAGE
     page.write_text(with_tables(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     words = "What each part of the predictor is worth: change of hit rates without it, on four logs"
-    drawing.save(parts_picture(found), root / PICTURE, words)
+    plots.save(parts_picture(found), root / PICTURE, words)
     (root / PICTURE).with_suffix(".png").unlink()  # pages show the SVG
 
 

@@ -14,7 +14,6 @@ from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.studies import coldstart as experiment
 from nextapp.studies import plots
-from nextapp.studies.drawing import save
 from nextapp.table import Column, Table, measured_from
 
 DEFAULT = experiment.ColdStart("")
@@ -127,7 +126,7 @@ def coldstart(
         show(result)
         if plot is not None:
             plot.parent.mkdir(parents=True, exist_ok=True)
-            save(plots.cold_start(result), plot, plots.cold_start_in_words(result))
+            plots.save(plots.new_phones(result), plot)
             screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
         screen.write_json(json, result)
         screen.say_next(

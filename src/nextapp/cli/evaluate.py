@@ -78,10 +78,9 @@ def evaluate(
         tables.show_result(result)
         if plot is not None:
             from nextapp.studies import plots
-            from nextapp.studies.drawing import save
 
             plot.parent.mkdir(parents=True, exist_ok=True)
-            save(plots.calibration(result), plot)
+            plots.save(plots.calibration(result), plot)
             screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
         screen.write_json(json, result)
         screen.say_next(f"nextapp explain {source}", f"nextapp coldstart {source}")

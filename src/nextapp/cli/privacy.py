@@ -13,12 +13,13 @@ from nextapp.audit import accounting, attacks, verdict
 from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compared
+from nextapp.audit.forecast import WANTED
 from nextapp.audit.phones import synthetic_phones
-from nextapp.cli import curves, options, screen
+from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed
 from nextapp.names import unknown
-from nextapp.studies.drawing import save
+from nextapp.studies import plots
 from nextapp.studies.settings import versions
 from nextapp.table import Marked, Table, number
 
@@ -91,7 +92,7 @@ def compare(
             )
         title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
         out.mkdir(parents=True, exist_ok=True)
-        save(curves.cosine_curves(found, title), out / "cosine")
+        plots.save(plots.cosines(found, WANTED, title), out / "cosine")
         screen.out.print(_comparison(found).terminal(tight=True))
         _say_what_it_means(found)
         screen.err.print(f"Wrote {out / 'cosine.svg'} and .png", highlight=False)

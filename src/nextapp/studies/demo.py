@@ -12,7 +12,6 @@ from nextapp.evaluation.tables import whole_table
 from nextapp.progress import Progress
 from nextapp.settings import as_toml
 from nextapp.studies import plots, static
-from nextapp.studies.drawing import save, source_title
 from nextapp.studies.settings import Experiment
 
 SOURCE = "synthetic:lsapp"
@@ -26,10 +25,10 @@ def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     experiment = Experiment(SOURCE, preset="authors", seed=seed)
     result = static.run(experiment, log, report).as_json()
     report("drawing", 0, 0)
-    save(plots.hit_rates(result), folder / "hit-rates", plots.hit_rates_in_words(result))
+    plots.save(plots.hit_rates(result), folder / "hit-rates")
     found = description(log)
     by_day = {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]}
-    save(plots.activity({"day": by_day}, source_title(SOURCE)), folder / "activity")
+    plots.save(plots.activity({"day": by_day}, plots.source_title(SOURCE)), folder / "activity")
     (folder / "table.csv").write_text(whole_table(result["models"]).csv(digits=6), encoding="utf-8")
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")

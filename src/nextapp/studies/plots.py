@@ -1,133 +1,398 @@
-"""Figures of results."""
+"""Figures of results, and the one place that says how figures look; saved as SVG and PNG.
+
+Lines can be distinguished without colour, by dashes and markers. The colours suit colour-blind
+readers: INK, ACCENT and FAINT always, those of `PALETTE` (Okabe and Ito 2008) as well as eight
+colours can.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import io
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from nextapp.studies.drawing import (
-    ACCENT,
-    DASHES,
-    FAINT,
-    INK,
-    STYLE,
-    ZERO,
-    Look,
-    bar_with_dot,
-    grid,
-    heading,
-    label,
-    legend_below,
-    lines,
-    name_line_ends,
-    source_title,
+if TYPE_CHECKING:
+    from nextapp.audit.comparing import Compared
+
+Numbers = npt.NDArray[np.float64]
+Result = Mapping[str, Any]
+
+STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "svg.fonttype": "none",  # letters as text, which can be searched and read aloud
+    "svg.hashsalt": "nextapp",
+}
+
+INK = "#1b1b1b"
+ACCENT = "#0b5fa5"
+FAINT = "#8a8a8a"
+GRID = "#e0e0e0"
+PALETTE = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#9a6700", "#2f9fd8", "#1b1b1b", "#6a3d9a",
+)  # fmt: skip
+DASHES: Sequence[Any] = (
+    "-",
+    (0, (6, 2)),
+    (0, (1, 1.4)),
+    (0, (4, 1.5, 1, 1.5)),
+    (0, (8, 2, 1, 2, 1, 2)),
+    (0, (2, 2)),
 )
+MARKERS = "osD^vPX*<>h"
+OURS = ("full", "qharmony-printed", "nextapp")  # drawn thicker
+CONTROLS = ("frozen", "zero")  # drawn faint
+LABELS = {
+    "full": "Full",
+    "rare": "Rare",
+    "global": "Global",
+    "sr-od": "SR-od",
+    "none": "no privacy",
+    "identity": "no privacy",
+    "nextapp-alone": "nextapp, no crowd",
+    "frozen": "frozen Q",
+    "zero": "zero gradients",
+    "qharmony-printed": "QHarmony as printed",
+    "qharmony-printed-k1": "QHarmony as printed, k = 1",
+    "qharmony-printed-mean": "QHarmony as printed, F̄ a mean",
+    "qharmony-paper": "QHarmony clipped, best k",
+    "qharmony": "QHarmony repaired",
+    "laplace": "Laplace ℓ∞",
+    "laplace-l1": "Laplace ℓ1",
+    "sr-od-su": "SR-od by S_u",
+    "harmony": "Harmony",
+    "kashin": "Kashin",
+    "privunit": "PrivUnit",
+    "codebook": "Codebook",
+    "walsh": "Walsh",
+    "simhash": "SimHash",
+    "mru": "MRU",
+    "mfu": "MFU",
+    "sr": "SR",
+    "mf": "MF",
+    "seqmf": "SeqMF",
+    "seqmf-frozen": "SeqMF, Q frozen",
+    "seqmf-authors": "SeqMF, authors' settings",
+    "random": "Random",
+    "ceiling": "ceiling (what anyone could reach)",
+    "duchi": "Duchi",
+    "hybrid": "Hybrid",
+}
 
 
-def hit_rates(result: Mapping[str, Any]) -> Figure:
+def label(name: str) -> str:
+    """The name of a model, regime or mechanism as figures and tables show it."""
+    return LABELS.get(name, name)
+
+
+def source_title(source: str) -> str:
+    """A data source for titles; synthetic data are always marked as such."""
+    if source.startswith(("synthetic:lsapp", "synthetic:app-usage")):
+        return f"{source} (synthetic twin, not the data)"
+    return f"{source} (synthetic phones)" if source.startswith("synthetic:") else source
+
+
+# --- parts of figures -------------------------------------------------------------------------
+
+
+@contextmanager
+def new_figure(width: float, height: float) -> Iterator[Figure]:
+    """A figure of this size in inches; what is drawn inside the block has `STYLE`."""
+    with mpl.rc_context(STYLE):
+        yield Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, path: Path, alt: str = "") -> None:
+    """Write path.svg and path.png. ``alt`` describes the figure for those who cannot see it."""
+    figure.savefig(path.with_suffix(".png"), dpi=160, bbox_inches="tight")
+    about = {"Date": None, **({"Title": alt} if alt else {})}
+    with mpl.rc_context(STYLE):
+        figure.savefig(path.with_suffix(".svg"), bbox_inches="tight", metadata=about)
+
+
+def svg(figure: Figure) -> str:
+    """A figure as SVG to embed in HTML, without external references or fonts."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", text).replace("xlink:href", "href")
+    return re.sub(
+        r'<svg [^>]*viewBox="([^"]*)"[^>]*>', r'<svg viewBox="\1" role="img">', text, count=1
+    )
+
+
+def grid(panel: Axes, axis: Literal["x", "both"] = "x") -> None:
+    """Faint grid lines behind the data."""
+    panel.grid(axis=axis, color=GRID, lw=0.7)
+    panel.set_axisbelow(True)
+
+
+def heading(figure: Figure, text: str) -> None:
+    """A title for the whole figure."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize=10.5)
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """A note about the data in small print below the figure, so that saved files have it too."""
+    figure.text(1.0, -0.02, text, ha="right", va="top", fontsize=8, color=FAINT)
+
+
+def legend_below(figure: Figure, text: str) -> None:
+    """An explanation of markers and bars below the figure."""
+    figure.supxlabel(text, fontsize=9, color=FAINT)
+
+
+def bar_with_dot(
+    panel: Axes, place: float, found: Result, color: str, *, marker: str = "o", filled: bool = True
+) -> None:
+    """Draw {mean, low, high} as a dot on a horizontal bar."""
+    ends = [found["low"], found["high"]]
+    panel.plot(ends, [place, place], color=color, lw=2.2, solid_capstyle="round")
+    panel.plot(found["mean"], place, marker, ms=6, color=color, mfc=color if filled else "white")
+
+
+class Look:
+    """The style of each series: dashes, marker and colour."""
+
+    def __init__(self, names: Sequence[str], faint: Collection[str] = CONTROLS) -> None:
+        self.names = list(names)
+        self.faint = faint
+
+    def of(self, name: str) -> dict[str, Any]:
+        number = self.names.index(name)
+        shown = [each for each in self.names if each not in self.faint]
+        color = FAINT if name in self.faint else PALETTE[shown.index(name) % len(PALETTE)]
+        return {
+            "ls": DASHES[number % len(DASHES)],
+            "marker": MARKERS[number % len(MARKERS)],
+            "color": color,
+            "mfc": "white" if number % 2 else color,
+            "mec": color,
+            "ms": 4.5,
+            "lw": 2.0 if name in OURS else 1.3,
+        }
+
+
+@dataclass
+class _Line:
+    """A curve with its interval; ``names`` are the series that share it."""
+
+    names: list[str]
+    x: Numbers
+    mean: Numbers
+    low: Numbers
+    high: Numbers
+
+    @property
+    def styled_as(self) -> str:
+        """The series whose style the line takes."""
+        return next((name for name in self.names if name in OURS), self.names[0])
+
+
+def lines(
+    panel: Axes,
+    look: Look,
+    curves: Mapping[str, Result],
+    at: Sequence[float] | None = None,
+    *,
+    named: bool = True,
+    bands: bool = True,
+    marked: bool = True,
+) -> None:
+    """Draw curves of {mean, low, high}, by default with bands and with names at their ends.
+
+    Their x values are ``at``, or each curve has its own as ``at``.
+    """
+    drawn = _merge_overlapping(
+        [
+            _Line(
+                [name],
+                np.asarray(curve["at"] if at is None else at, float),
+                *(_numbers(curve[key]) for key in ("mean", "low", "high")),
+            )
+            for name, curve in curves.items()
+        ]
+    )
+    for number, line in enumerate(drawn):
+        style = look.of(line.styled_as)
+        every = max(1, len(line.x) // 7)
+        marker = style["marker"] if marked else ""
+        shown = {**style, "marker": marker, "markevery": (number % every, every)}
+        panel.plot(line.x, line.mean, **shown)
+        if not bands:
+            continue
+        panel.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.13, lw=0)
+        for edge in (line.low, line.high):
+            panel.plot(line.x, edge, color=style["color"], lw=0.4, ls=style["ls"], alpha=0.6)
+    if named:
+        ends = {
+            ", ".join(map(label, line.names)): (line.x, line.mean, look.of(line.styled_as)["color"])
+            for line in drawn
+            if np.isfinite(line.mean).any()
+        }
+        name_ends(panel, ends)
+
+
+def _merge_overlapping(found: Sequence[_Line]) -> list[_Line]:
+    """Merge lines that nowhere differ by more than 3 % of the value range."""
+    values = np.concatenate([line.mean[np.isfinite(line.mean)] for line in found] or [np.zeros(0)])
+    near = 0.03 * float(np.ptp(values)) if len(values) else 0.0
+    groups: list[_Line] = []
+    for line in found:
+        for group in groups:
+            same = np.array_equal(group.x, line.x)
+            if same and np.nanmax(np.abs(group.mean - line.mean), initial=0.0) <= near:
+                group.names.extend(line.names)
+                break
+        else:
+            groups.append(line)
+    return groups
+
+
+def name_ends(panel: Axes, curves: Mapping[str, tuple[Numbers, Numbers, str]]) -> None:
+    """Write names beside the ends of lines (x, y, colour), moved apart where they would overlap.
+
+    Heights are fractions of the panel's height, so that any scale works.
+    """
+    limits = panel.get_ylim()
+    to_fraction = panel.transData + panel.transAxes.inverted()
+    ends = []
+    for name, (x, y, color) in curves.items():
+        last = np.flatnonzero(np.isfinite(y))[-1]
+        end = (float(x[last]), float(y[last]))
+        text = "\n".join(textwrap.wrap(name, 24))
+        ends.append((float(to_fraction.transform(end)[1]), end, text, color))
+    ends.sort()
+    sizes = [0.05 * (text.count("\n") + 1.3) for _, _, text, _ in ends]
+    heights = _moved_apart([height for height, *_ in ends], sizes)
+    for (_, end, text, color), height in zip(ends, heights, strict=True):
+        pointer = {"arrowstyle": "-", "lw": 0.6, "color": color, "shrinkA": 1, "shrinkB": 2}
+        panel.annotate(
+            text,
+            end,
+            xytext=(1.06, height),
+            textcoords="axes fraction",
+            fontsize=8,
+            va="center",
+            color=color,
+            arrowprops={**pointer, "relpos": (0, 0.5)},
+            annotation_clip=False,
+        )
+    panel.set_ylim(limits)
+
+
+def _moved_apart(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
+    """The sorted heights of texts of these sizes, moved up and then down until none overlap."""
+    places = list(heights)
+    gaps = [(one + other) / 2 for one, other in pairwise(sizes)]
+    for number in range(1, len(places)):
+        places[number] = max(places[number], places[number - 1] + gaps[number - 1])
+    for number in reversed(range(len(places))):
+        is_top = number == len(places) - 1
+        highest = 1.0 - sizes[number] / 2 if is_top else places[number + 1] - gaps[number]
+        places[number] = min(places[number], highest)
+    return places
+
+
+def _numbers(values: Iterable[float | None]) -> Numbers:
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+def _contains_zero(found: Result) -> bool:
+    return not (found["low"] > 0 or found["high"] < 0)
+
+
+def _about(result: Result) -> str:
+    return (
+        f"{source_title(result['data']['source'])}: {result['n_predictions']:,} predictions, "
+        f"{result['n_users']} test users, preset {result['preset']}"
+    )
+
+
+# --- static evaluation, activity --------------------------------------------------------------
+
+
+def hit_rates(result: Result) -> Figure:
     """Every model's HR@1, 3, 5 with its interval, best HR@5 on top; nextapp stands out.
 
     Open circles leave exact repeats out.
     """
     models = result["models"]
     names = sorted(models, key=lambda name: models[name]["HR@5"])
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 0.42 * len(names) + 1.9), layout="constrained")
+    colors = [ACCENT if name.startswith("nextapp") else INK for name in names]
+    with new_figure(9.5, 0.42 * len(names) + 1.9) as figure:
         panels = figure.subplots(1, 3, sharey=True)
         for panel, metric in zip(panels, ("HR@1", "HR@3", "HR@5"), strict=True):
-            for place, name in enumerate(names):
-                figures = models[name]
-                color = ACCENT if _is_ours(name) else INK
-                low, high = figures["ci95"][metric]
-                bar_with_dot(panel, place, (figures[metric], low, high), color)
-                changed = figures["without_repeats"][metric]
+            for place, (name, color) in enumerate(zip(names, colors, strict=True)):
+                rate, (low, high) = models[name][metric], models[name]["ci95"][metric]
+                bar_with_dot(panel, place, {"mean": rate, "low": low, "high": high}, color)
+                changed = models[name]["without_repeats"][metric]
                 if changed is not None:
                     panel.plot(changed, place, "o", ms=6, mfc="white", mec=color)
+                text = f"{rate:.3f}".removeprefix("0")
+                weight = "bold" if color == ACCENT else "normal"
                 panel.text(
-                    1.03,
-                    place,
-                    f"{figures[metric]:.3f}".removeprefix("0"),
-                    va="center",
-                    fontsize=9,
-                    color=color,
-                    fontweight="bold" if _is_ours(name) else "normal",
+                    1.03, place, text, va="center", fontsize=9, color=color, fontweight=weight
                 )
             panel.set_title(metric)
             panel.set_xlim(0, 1)
             panel.set_yticks(range(len(names)), [label(name) for name in names])
             grid(panel)
             panel.tick_params(axis="y", length=0)
-        for tick, name in zip(panels[0].get_yticklabels(), names, strict=True):
-            if _is_ours(name):
+        for tick, color in zip(panels[0].get_yticklabels(), colors, strict=True):
+            if color == ACCENT:
                 tick.set(color=ACCENT, fontweight="bold")
-        heading(
-            figure,
-            f"{source_title(result['data']['source'])}: {result['n_predictions']:,} predictions, "
-            f"{result['n_users']} test users, preset {result['preset']}",
-        )
+        heading(figure, _about(result))
         legend_below(
             figure, "● all predictions, bar: 95 % interval over users      ○ without exact repeats"
         )
     return figure
 
 
-def hit_rates_in_words(result: Mapping[str, Any]) -> str:
-    """What `hit_rates` shows, for those who cannot see it."""
-    models = result["models"]
-    rates = ", ".join(
-        f"{label(name)} {models[name]['HR@5']:.3f}"
-        for name in sorted(models, key=lambda name: -models[name]["HR@5"])
-    )
-    return f"Hit rates on {source_title(result['data']['source'])}. HR@5, best first: {rates}."
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith("nextapp")
-
-
-def calibration(result: Mapping[str, Any]) -> Figure:
+def calibration(result: Result) -> Figure:
     """Reliability of models that give probabilities; hits against prewarms of all models."""
     models = result["models"]
     look = Look(list(models))
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10.5, 4.6), layout="constrained")
+    with new_figure(10.5, 4.6) as figure:
         left, right = figure.subplots(1, 2)
         left.plot([0, 1], [0, 1], color=FAINT, lw=1)
         for name, row in models.items():
-            above, first = row["prewarm"]["above"], row["prewarm"]["first"]
-            curve = first if above is None else above
+            curve = row["prewarm"]["above"] or row["prewarm"]["first"]
             right.plot(curve["prewarms"], curve["hits"], label=label(name), **look.of(name))
             if row["calibration"] is None:
                 continue
             found = row["calibration"]["reliability"]
             came, low, high = (np.array(found[key]) for key in ("came", "low", "high"))
-            left.errorbar(
-                found["said"], came, yerr=np.maximum([came - low, high - came], 0.0),
-                elinewidth=0.8, label=label(name), **look.of(name),
-            )  # fmt: skip
-        left.set(
-            xlabel="predicted probability", title="observed frequency", xlim=(0, 1), ylim=(0, 1)
-        )
-        right.set(
-            xlabel="apps prewarmed per launch",
-            title="share of launches hit",
-            ylim=(0, 1),
-            xlim=(0, None),
-        )
+            ends = np.maximum([came - low, high - came], 0.0)
+            left.errorbar(found["said"], came, yerr=ends, elinewidth=0.8, **look.of(name))
+        left.set(xlabel="predicted probability", title="observed frequency")
+        left.set(xlim=(0, 1), ylim=(0, 1))
+        right.set(xlabel="apps prewarmed per launch", title="share of launches hit")
+        right.set(xlim=(0, None), ylim=(0, 1))
         right.legend(frameon=False, fontsize=8)
         for panel in (left, right):
             grid(panel, "both")
-        heading(
-            figure,
-            f"{source_title(result['data']['source'])}: {result['n_predictions']:,} predictions, "
-            f"{result['n_users']} test users, preset {result['preset']}",
-        )
+        heading(figure, _about(result))
         legend_below(
             figure,
             "bars: 95 % interval over users      models with probabilities prewarm all apps above "
@@ -141,116 +406,67 @@ def activity(counts: Mapping[str, Mapping[str, Sequence[int]]], title: str = "")
 
     Figure 2 of the paper has two: by day, and by cycle of the dynamic environment.
     """
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9.5, 4.8), layout="constrained")
+    kinds = (("n_users", "active users", INK), ("n_launches", "launches", FAINT))
+    with new_figure(9.5, 4.8) as figure:
         panels = figure.subplots(2, len(counts), sharex="col", squeeze=False)
         for column, (word, found) in enumerate(counts.items()):
-            for row, (what, shown) in enumerate(
-                (("n_users", "active users"), ("n_launches", "launches"))
-            ):
-                panel = panels[row, column]
-                heights = np.asarray(found[what])
+            for panel, (key, shown, color) in zip(panels[:, column], kinds, strict=True):
+                heights = np.asarray(found[key])
                 places = np.arange(1, len(heights) + 1)
                 width = 1.0 if len(heights) > 60 else 0.8
-                color = INK if row == 0 else FAINT
                 panel.bar(places, heights, width=width, color=color, lw=0)
                 panel.set_title(f"{shown} per {word}", fontsize=10)
                 panel.set_ylim(0)
                 mean = heights.mean()
-                panel.axhline(mean, color=ACCENT, lw=1, ls=DASHES[1])
                 spread = heights.std() / mean if mean else 0.0
-                panel.set_title(
-                    f"mean {mean:,.0f} ± {spread:.0%}", loc="right", fontsize=8.5, color=ACCENT
-                )
+                panel.axhline(mean, color=ACCENT, lw=1, ls=DASHES[1])
+                words = f"mean {mean:,.0f} ± {spread:.0%}"
+                panel.set_title(words, loc="right", fontsize=8.5, color=ACCENT)
             panels[1, column].set_xlabel(word)
         if title:
             heading(figure, title)
     return figure
 
 
-def gains(points: Sequence[Mapping[str, Any]], epsilon: float | None) -> Figure:
-    """Gain of each mechanism in HR@5 over a frozen Q, against the number of phones."""
-    curves: dict[str, dict[str, list[float]]] = {}
-    for point in points:
-        name = point["mechanism"] + ZERO * point["zero_gradients"]
-        curve = curves.setdefault(name, {"at": [], "mean": [], "low": [], "high": []})
-        values = (point["phones"], point["hr5_gain"], *point["hr5_gain_ci95"])
-        for each, value in zip(curve.values(), values, strict=True):
-            each.append(value)
-    zeros = [name for name in curves if name.endswith(ZERO)]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(8.5, 4.6), layout="constrained")
-        panel = figure.subplots()
-        panel.set_xscale("log")
-        panel.axhline(0, color=INK, lw=1)
-        lines(panel, list(curves), Look(list(curves), faint=zeros), None, curves.__getitem__)
-        panel.annotate(
-            "frozen Q",
-            (0.005, 0),
-            xycoords=("axes fraction", "data"),
-            xytext=(2, 3),
-            textcoords="offset points",
-            color=INK,
-            fontsize=9,
-        )
-        panel.xaxis.set_major_formatter("{x:,.0f}")
-        panel.set_xlabel("phones")
-        grid(panel, "both")
-        budget = "" if epsilon is None else f", ε = {epsilon:g} a report"
-        panel.set_title(f"HR@5 gained over a frozen Q, synthetic phones{budget}")
-        legend_below(figure, "bands: 95 % interval over phones outside the federation")
-    return figure
+# --- new phones -------------------------------------------------------------------------------
+
+WIDEST = 0.1  # launches with a wider interval are not drawn: it would hide all others
 
 
-def gains_in_words(points: Sequence[Mapping[str, Any]]) -> str:
-    """What `gains` shows, for those who cannot see it."""
-    most = max(point["phones"] for point in points)
-    last = ", ".join(
-        f"{label(point['mechanism'])} {point['hr5_gain']:+.3f}"
-        for point in points
-        if point["phones"] == most and not point["zero_gradients"]
-    )
-    return f"HR@5 gained over a frozen Q on synthetic phones. With {most:,} phones: {last}."
-
-
-WIDEST = 0.1  # an interval that is wider would hide all others: its launches are left out
-
-
-def cold_start(result: Mapping[str, Any]) -> Figure:
+def new_phones(result: Result) -> Figure:
     """HR@5 of new phones by launches seen, one line per prior; and each prior's gain over none."""
-    names = list(result["priors"])
+    priors = result["priors"]
+    names = list(priors)
     look = Look(names, faint=names[:1])
-    shown = [
-        place
-        for place in range(len(result["priors"][names[0]]["bins"]))
-        if all(_is_narrow(result["priors"][name]["bins"][place]["HR@5"]) for name in names)
+    bins = [
+        part
+        for number, part in enumerate(priors[names[0]]["bins"])
+        if all(_is_narrow(priors[name]["bins"][number]["HR@5"]) for name in names)
     ]
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10.5, 4.2), layout="constrained")
+    firsts = [part["from"] for part in bins]
+    ends = {}
+    with new_figure(10.5, 4.2) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
         for number, name in enumerate(names):
-            bins = [result["priors"][name]["bins"][place]["HR@5"] for place in shown]
-            # shifted a little so that intervals do not hide each other
-            place = np.arange(len(bins)) + 0.06 * (number - (len(names) - 1) / 2)
+            style = look.of(name)
+            found = [part["HR@5"] for part in priors[name]["bins"] if part["from"] in firsts]
             mean, low, high = (
-                np.array([each[word] for each in bins]) for word in ("mean", "low", "high")
+                _numbers(each[key] for each in found) for key in ("mean", "low", "high")
             )
-            left.errorbar(
-                place, mean, yerr=[mean - low, high - mean], elinewidth=0.9, **look.of(name)
-            )
-            gain = result["priors"][name]["headline"]["gain@5"]
+            shift = 0.06 * (number - (len(names) - 1) / 2)  # intervals do not hide each other
+            places = np.arange(len(found), dtype=np.float64) + shift
+            left.errorbar(places, mean, yerr=[mean - low, high - mean], elinewidth=0.9, **style)
+            words = f"crowd, {name}" if number else "without the crowd"
+            ends[words] = (places, mean, style["color"])
+            gain = priors[name]["headline"]["gain@5"]
             if number and gain is not None:
-                ends = (gain["mean"], gain["low"], gain["high"])
-                color, marker = look.of(name)["color"], look.of(name)["marker"]
-                bar_with_dot(right, -number, ends, color, marker=marker)
-                right.text(
-                    gain["mean"], -number + 0.16, f"{gain['mean']:+.3f}", ha="center", color=color
-                )
-        _name_priors(left, result, names, look, shown)
-        bins = result["priors"][names[0]]["bins"]
-        left.set_xticks(
-            range(len(shown)), [f"{bins[place]['from']}–{bins[place]['to']}" for place in shown]
-        )
+                color = style["color"]
+                bar_with_dot(right, -number, gain, color, marker=style["marker"])
+                words = f"{gain['mean']:+.3f}"
+                right.text(gain["mean"], -number + 0.16, words, ha="center", color=color)
+        if bins:
+            name_ends(left, ends)
+        left.set_xticks(range(len(bins)), [f"{part['from']}–{part['to']}" for part in bins])
         left.set_xlabel("launches seen")
         left.set_title("HR@5 of new phones")
         right.axvline(0, color=INK, lw=1)
@@ -261,13 +477,11 @@ def cold_start(result: Mapping[str, Any]) -> Figure:
         for panel in (left, right):
             grid(panel, "both")
         about = result["data"]
-        source = about["source"] if about["notes"] == [] else Path(about["source"]).name
-        heading(
-            figure,
-            f"{source} ({about['kind']}): {result['n_new'][0]:,} new phones, crowd of "
-            f"{result['n_crowd'][0]:,}",
-        )
-        few = "" if len(shown) == len(bins) else f"; left out where wider than {WIDEST:g}"
+        source = Path(about["source"]).name if about["notes"] else about["source"]
+        words = f"{result['n_new'][0]:,} new phones, crowd of {result['n_crowd'][0]:,}"
+        heading(figure, f"{source} ({about['kind']}): {words}")
+        is_whole = len(bins) == len(priors[names[0]]["bins"])
+        few = "" if is_whole else f"; left out where wider than {WIDEST:g}"
         legend_below(figure, f"bars: 95 % interval over new phones{few}")
     return figure
 
@@ -276,34 +490,208 @@ def _is_narrow(found: Mapping[str, float] | None) -> bool:
     return found is not None and found["high"] - found["low"] <= WIDEST
 
 
-def _name_priors(
-    panel: Axes,
-    result: Mapping[str, Any],
-    names: Sequence[str],
-    look: Look,
-    shown: Sequence[int],
-) -> None:
-    """The name of each prior at the end of its line."""
-    if not shown:
-        return
+# --- dynamic environment ----------------------------------------------------------------------
 
-    def curve(name: str) -> Mapping[str, Any]:
-        bins = [result["priors"][name]["bins"][place]["HR@5"] for place in shown]
-        return {word: [each[word] for each in bins] for word in ("mean", "low", "high")}
-
-    words = {names[0]: "without the crowd"} | {name: f"crowd, {name}" for name in names[1:]}
-    name_line_ends(panel, names, look, range(len(shown)), curve, words)
+_MANY = 8  # with more series the differences have no bands
+_ONLY_MEANS = (
+    "random", "mru", "mfu", "sr", "sr-od-su", "mf", "seqmf", "seqmf-frozen", "ceiling",
+)  # fmt: skip
+"""Series that are drawn in the figure of means, not by cycle."""
 
 
-def cold_start_in_words(result: Mapping[str, Any]) -> str:
-    """What `cold_start` shows, for those who cannot see it."""
-    told = [
-        f"{name} {row['headline']['gain@5']['mean']:+.3f}"
-        for name, row in list(result["priors"].items())[1:]
-        if row["headline"]["gain@5"] is not None
-    ]
-    first, last = result["headline"]
-    return (
-        f"New phones with and without the crowd, {result['data']['kind']}. Gain in HR@5 over "
-        f"launches {first} to {last}: {', '.join(told)}."
-    )
+def in_cycles(result: Result) -> Figure:
+    """HR@5 by cycle, and the cumulative difference to the reference; bands: 95 % intervals.
+
+    HR@5 is drawn without bands: users differ far more than series do, so all bands would overlap.
+    """
+    series, cycles = result["series"], result["evaluated"]
+    look = _look_of_series(result)
+    unit = "day" if result["settings"]["cycles"] == "days" else "cycle"
+    reference = next(iter(series.values()))["delta"]["reference"]
+    is_many = len(look.names) > _MANY
+    rates = {name: series[name]["HR@5"] for name in look.names}
+    deltas = {name: series[name]["delta"] for name in look.names if name != reference}
+    with new_figure(11.5, 6.2 if is_many else 4.4) as figure:
+        left, right = figure.subplots(1, 2)
+        lines(left, look, rates, cycles, bands=False)
+        lines(right, look, deltas, cycles, bands=not is_many)
+        right.axhline(0, color=look.of(reference)["color"], lw=1.2)
+        left.set_title("HR@5")
+        right.set_title(f"cumulative δHR@5 against {label(reference)}")
+        for panel in (left, right):
+            for cycle in result.get("q_moves_after", []):
+                panel.axvline(cycle + 0.5, color=FAINT, lw=0.6, ls=DASHES[-1], zorder=0)
+            panel.set_xlabel(f"{unit}   (thin vertical lines: Q is trained)")
+            panel.set_xticks(cycles[:: max(1, round(len(cycles) / 8))])
+    return figure
+
+
+def _look_of_series(result: Result) -> Look:
+    """The style of each series that is drawn by cycle; the same in all figures of a part."""
+    return Look([name for name in result["series"] if name not in _ONLY_MEANS])
+
+
+def contrasts(result: Result, references: Sequence[str]) -> Figure:
+    """Each series' gain in HR@5 over the references, mean over cycles, with its interval."""
+    gaps = {
+        name: [result["differences"][name][reference]["HR@5"] for reference in references]
+        for name in result["series"]
+        if name not in references
+    }
+    names = [name for name in gaps if all(gap["mean"] is not None for gap in gaps[name])]
+    names.sort(key=lambda name: gaps[name][0]["mean"])
+    look = _look_of_series(result)
+    with new_figure(10.5, 0.34 * len(names) + 1.3) as figure:
+        panels = np.atleast_1d(figure.subplots(1, len(references), sharey=True))
+        for number, (panel, reference) in enumerate(zip(panels, references, strict=True)):
+            for place, name in enumerate(names):
+                gap = gaps[name][number]
+                color = look.of(name)["color"] if name in look.names else INK
+                bar_with_dot(panel, place, gap, color, filled=not _contains_zero(gap))
+            panel.axvline(0, color=FAINT, lw=1)
+            panel.set_title(f"HR@5 − {label(reference)}", fontsize=10)
+            panel.set_yticks(range(len(names)), [label(name) for name in names])
+            grid(panel)
+        legend_below(
+            figure,
+            "mean over cycles, bar: 95 % interval over users and seeds; ○ the interval contains 0",
+        )
+    return figure
+
+
+def learning_rates(result: Result) -> Figure:
+    """Gain of every series over a frozen Q by learning rate; ○ marks the rates chosen."""
+    tried, found = result["rates"]["tried"], result["rates"]["series"]
+    look = _look_of_series(result)
+    curves = {
+        name: {key: [point[key] for point in row["over_frozen"]] for key in ("mean", "low", "high")}
+        for name, row in found.items()
+        if name != "frozen"
+    }
+    with new_figure(9.5, 5.6) as figure:
+        panel = figure.subplots()
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=0.01)
+        panel.axhline(0, color=FAINT, lw=1)
+        for name, curve in curves.items():
+            chosen = found[name]["chosen"]
+            heights = [curve["mean"][tried.index(rate)] for rate in chosen]
+            panel.plot(chosen, heights, "o", ms=9, mfc="none", mec=look.of(name)["color"])
+        lines(panel, look, curves, tried, bands=False)
+        panel.set_xlabel("learning rate of Q   (○ chosen on one half of the users for the other)")
+        panel.set_title("gain in HR@5 over a frozen Q, mean over cycles, first seed", fontsize=10)
+    return figure
+
+
+# --- the number of phones, one round ----------------------------------------------------------
+
+
+def phones_needed(result: Result) -> Figure:
+    """Gain of each mechanism over its controls, by number of phones."""
+    mechanisms = result["mechanisms"]
+    look = Look(list(mechanisms))
+    sizes = sorted({n for row in mechanisms.values() for n in row["phones"]})
+    controls = {"frozen": "frozen Q", "zero": "zero gradients", "noise": "its noise alone"}
+    with new_figure(11.5, 4.4) as figure:
+        panels = figure.subplots(1, len(controls), sharey=True)
+        for panel, (key, word) in zip(panels, controls.items(), strict=True):
+            gains = {
+                name: {**row[f"gain_over_{key}"], "at": row["phones"]}
+                for name, row in mechanisms.items()
+            }
+            lines(panel, look, gains, named=panel is panels[-1])
+            panel.set_xscale("log")
+            panel.set_xticks(sizes, [f"{n / 1000:g}k" if n >= 1000 else str(n) for n in sizes])
+            panel.minorticks_off()
+            panel.axhline(0, color=FAINT, lw=1)
+            panel.set_title(f"gain over {word}", fontsize=10)
+            panel.set_xlabel("phones")
+        panels[0].set_ylabel("gain in HR@5")
+    return figure
+
+
+def one_round(result: Result) -> Figure:
+    """The phone, the server and the messages between them, with the sizes of real messages."""
+    phone, down = result["phone"], result["down"]
+    with new_figure(11.5, 4.6) as figure:
+        panel = figure.subplots()
+        panel.set_xlim(0, 100)
+        panel.set_ylim(0, 50)
+        panel.axis("off")
+        on_phone = (
+            f"history: {phone['n_launches']:,} launches of {phone['n_own_apps']} apps",
+            "transitions S_u, confidences c_u",
+            f"user vector p_u: {phone['user_vector_bytes']:,} bytes, eq. (10)",
+            f"gradient F(u): {phone['gradient_bytes']:,} bytes, eq. (12)",
+            "random bits, ledger of ε spent",
+            "",
+            "none of this leaves the phone",
+        )
+        on_server = (
+            f"app vectors Q: {down['n_apps']:,} × {down['dim']}",
+            "sum of the reports of a round",
+            "step on Q, eq. (11)",
+            "",
+            "sees individual reports, never F(u)",
+        )
+        _box(panel, 1, 31, "phone", on_phone)
+        _box(panel, 69, 30, "server", on_server)
+        _arrow(panel, 69, 33, 40, f"broadcast: Q and its settings, {down['bytes']:,} bytes")
+        for number, (name, row) in enumerate(result["up"].items()):
+            clear = ", ".join(row["sent_in_clear"])
+            protection = f"{clear} in the clear" if clear else f"ε = {row['epsilon']:g}"
+            words = f"{label(name)}: {row['bytes']} bytes, {protection}"
+            _arrow(panel, 33, 68, 30.0 - 9 * number, words)
+    return figure
+
+
+def _box(panel: Axes, x: float, width: float, title: str, words: Sequence[str]) -> None:
+    panel.add_patch(Rectangle((x, 3), width, 42, fill=False, ec=INK, lw=1.4))
+    panel.text(x + 1.2, 42, title, weight="bold", va="center")
+    for number, line in enumerate(words):
+        panel.text(x + 1.2, 36.5 - 5 * number, line, fontsize=8.5, va="center")
+
+
+def _arrow(panel: Axes, start: float, end: float, height: float, words: str) -> None:
+    arrow = {"arrowstyle": "->", "color": ACCENT}
+    panel.annotate("", (end, height), (start, height), arrowprops=arrow)
+    panel.text((start + end) / 2, height + 1.2, words, ha="center", fontsize=8.5, color=ACCENT)
+
+
+# --- mechanisms compared ----------------------------------------------------------------------
+
+
+def cosines(found: Sequence[Compared], wanted: float, title: str) -> Figure:
+    """Expected cosine of the mean report against the number of phones; marks are simulated rounds.
+
+    Mechanisms whose lines overlap share one. ``wanted`` is where noise is as large as gradient.
+    """
+    by_noise = sorted(found, key=lambda each: each.forecast.noise)
+    look = Look([each.name for each in by_noise], faint=())
+    phones = found[0].forecast.n_phones
+    simulated = [point.n_phones for each in found for point in each.simulated]
+    sizes = np.geomspace(min(simulated), max(simulated), 101)
+    curves = {}
+    for each in by_noise:
+        cosine = 1 / np.sqrt(1 + each.forecast.noise * phones / sizes)
+        curves[each.name] = {"mean": cosine, "low": cosine, "high": cosine}
+    with new_figure(9.5, 5.0) as figure:
+        panel = figure.subplots()
+        panel.set_xscale("log")
+        panel.set_xlim(sizes[0] * 0.9, sizes[-1] * 1.1)
+        panel.set_ylim(-0.08, 1.02)
+        lines(panel, look, curves, list(sizes), bands=False, marked=False)
+        for each in found:
+            style = {**look.of(each.name), "ls": "", "mfc": "white", "ms": 6}
+            at = [point.n_phones for point in each.simulated]
+            panel.plot(at, [point.cosine for point in each.simulated], **style)
+        panel.axhline(wanted, color=ACCENT, lw=0.9)
+        panel.text(sizes[0], wanted + 0.012, "as much gradient as noise", color=ACCENT, fontsize=9)
+        panel.axvline(phones, color=FAINT, lw=0.9)
+        panel.text(phones * 1.05, 0.94, f"{phones:,} phones", color=FAINT, fontsize=9)
+        panel.xaxis.set_major_formatter("{x:,.0f}")
+        panel.set_xlabel("phones that report in a round")
+        panel.set_ylabel("cosine to the true mean gradient")
+        panel.set_title(title)
+        legend_below(figure, "lines: forecast      marks: one simulated round each")
+    return figure

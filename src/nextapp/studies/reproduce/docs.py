@@ -21,7 +21,7 @@ from typing import Any
 
 from nextapp.names import unknown
 from nextapp.storage import write_public
-from nextapp.studies.drawing import label
+from nextapp.studies.plots import label
 from nextapp.studies.reproduce.claims import (
     BESIDE_SEQMF,
     digits_to_judge,

@@ -11,9 +11,8 @@ from matplotlib.figure import Figure
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.tables import figures_table
 from nextapp.studies import plots
-from nextapp.studies.drawing import label
 from nextapp.studies.mechanisms import FORMS
-from nextapp.studies.reproduce import figures
+from nextapp.studies.plots import label
 from nextapp.studies.reproduce.claims import BESIDE_SEQMF, digits_to_judge
 from nextapp.studies.reproduce.paper import row_of_paper
 from nextapp.studies.settings import CEILING
@@ -206,16 +205,15 @@ def _activity_rows(record: Record) -> Rows:
 
 def _dynamic_figures(record: Record) -> dict[str, Figure]:
     result = record["result"]
-    unit = "day" if result["settings"]["cycles"] == "days" else "cycle"
-    drawn = {record["part"]: figures.in_cycles(result, unit=unit)}
+    drawn = {record["part"]: plots.in_cycles(result)}
     names = list(result["series"])
     references = [name for name in ("none", "frozen") if name in names] or [
         name for name in ("sr-od",) if name in names
     ]
     if references and len(names) > len(references):
-        drawn[f"{record['part']}-means"] = figures.contrasts(result, references)
+        drawn[f"{record['part']}-means"] = plots.contrasts(result, references)
     if result["rates"]:
-        drawn[f"{record['part']}-rates"] = figures.rates(result)
+        drawn[f"{record['part']}-rates"] = plots.learning_rates(result)
     return drawn
 
 
@@ -422,7 +420,7 @@ def _phones_rows(record: Record) -> Rows:
 
 def _coldstart_figures(record: Record) -> dict[str, Figure]:
     result = record["result"]
-    return {record["part"]: plots.cold_start({**result, "data": result["about"]})}
+    return {record["part"]: plots.new_phones({**result, "data": result["about"]})}
 
 
 def _coldstart_page(record: Record) -> str:
@@ -587,19 +585,19 @@ SHOWN: Mapping[str, Shown] = {
     ),
     "dynamic": Shown(_dynamic_figures, _dynamic_page, _dynamic_rows),
     "phones": Shown(
-        lambda record: {record["part"]: figures.phones(record["result"])},
+        lambda record: {record["part"]: plots.phones_needed(record["result"])},
         _phones_page,
         _phones_rows,
     ),
     "coldstart": Shown(_coldstart_figures, _coldstart_page, _coldstart_rows),
     "windows": Shown(
-        lambda record: {record["part"]: figures.windows(record["result"])},
+        lambda record: {},
         _windows_page,
         _windows_rows,
     ),
     "cost": Shown(lambda record: {}, _cost_page, _cost_rows),
     "round": Shown(
-        lambda record: {record["part"]: figures.one_round(record["result"])},
+        lambda record: {record["part"]: plots.one_round(record["result"])},
         _round_page,
         _round_rows,
     ),

@@ -11,7 +11,7 @@ from typing import Any
 from nextapp import __version__
 from nextapp.settings import as_toml
 from nextapp.storage import write_public
-from nextapp.studies import drawing
+from nextapp.studies import plots
 from nextapp.studies.reproduce import claims
 from nextapp.studies.reproduce.claims import (
     CANNOT_TELL,
@@ -92,9 +92,9 @@ def write(folder: Path, records: Records) -> Path:
         shown = SHOWN[record["kind"]]
         write_public(folder / "csv" / f"{name}.csv", csv_text(shown.rows(record)).encode())
         for drawn, figure in shown.figures(record).items():
-            drawing.footnote(figure, _small_print(record))
-            drawing.save(figure, folder / "figures" / drawn)
-            inline[name].append(drawing.svg(figure))
+            plots.footnote(figure, _small_print(record))
+            plots.save(figure, folder / "figures" / drawn)
+            inline[name].append(plots.svg(figure))
     columns = [name for name in judged[0] if name != "every"] if judged else ["claim"]
     rows = [columns, *([row[column] for column in columns] for row in judged)]
     write_public(folder / "verdicts.csv", csv_text(rows).encode())
