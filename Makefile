@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
-.PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps check light package flower docs bench bench-crowd bench-serve bench-gateways bench-peers peers lowest clean
+.PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps check light package flower docs bench bench-serve bench-gateways bench-peers peers lowest clean
 
 demo: $(READY)
 	$(BIN)/nextapp demo --out demo
@@ -104,12 +104,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check
-	$(BIN)/python benchmarks/walsh_speed.py --check
 	$(BIN)/python benchmarks/startup.py --check
-
-# What a crowd is worth to new phones, by the way it is learnt; long.
-bench-crowd: $(READY)
-	$(BIN)/python benchmarks/crowd_compare.py --phones 1000,10000,100000 --cache .bench-crowd
 
 # Load, kills, nonsense, floods and flipped bits against a server on loopback; a quarter of an hour.
 bench-serve: $(READY)

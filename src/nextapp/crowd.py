@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.directed import probabilities
 from nextapp.privacy import FrequencyMechanism, Mechanism
 from nextapp.shares import POPULARITY, REPEATS, check_popularity
 from nextapp.wire import (
@@ -58,7 +57,6 @@ _N_SIZES, _RARELY = 15, 0.01
 _BIN, _STEP = 0.2, 1.3  # transitions this much alike count as one: standard errors, popularity
 _LEAST = 1e-12
 _LEAST_LIFT = 0.1  # apps of two groups follow one another at least so often, by popularity
-_LONG_RUN = 50  # launches after which P(app) no longer changes
 
 
 def entry_variance(mechanism: Mechanism) -> float:
@@ -340,30 +338,3 @@ def _with_mean(law: Floats, size: Floats) -> Floats:
             high = t
     found: Floats = law / (1.0 + t * beyond)
     return found
-
-
-def crowd_of_vectors(
-    coming: Floats, before: Floats, sharpness: float = 1.0, taste: Floats | None = None
-) -> Crowd:
-    """What vectors of apps as they come next, and as they came before, tell; (n_apps, d) each.
-
-        P(i | j) = softmax_i β q_iᵀ(p + r_j)
-        P(i)     = Σ_j P(j) P(i | j), where such launches lead in the long run
-
-    q are the rows of `coming`, r those of `before`: Q and R of `nextapp.directed`, or both Q of
-    SeqMF. `sharpness` is β; `taste` is p, 0 for the phone of average taste. The `MOST_FOLLOWERS`
-    likeliest followers of an app are told, by what they have above the likeliest that is not. With
-    β = 0 every row is flat, and nothing is told.
-    """
-    n_apps, d = coming.shape
-    p = np.zeros(d) if taste is None else taste
-    rows = probabilities(sharpness * coming, before, p, np.arange(n_apps))
-    told = np.full(n_apps, 1.0 / n_apps)
-    for _ in range(_LONG_RUN):
-        told = told @ rows
-    if sharpness == 0:
-        rows = np.zeros_like(rows)
-    elif n_apps > MOST_FOLLOWERS:
-        untold = np.partition(rows, n_apps - MOST_FOLLOWERS - 1, axis=1)
-        rows = rows - untold[:, n_apps - MOST_FOLLOWERS - 1, None]
-    return _largest_shares(told, rows)

@@ -320,11 +320,6 @@ def test_a_damaged_model_is_refused(run, tmp_path):
     ("command", "says"),
     [
         ("predict gone.safetensors --history quick.toml", "there is no file gone.safetensors."),
-        ("coldstart synthetic:phones=10 --way codebook", "codebook reports gradients"),
-        (
-            "coldstart synthetic:phones=10 --way foo",
-            "unknown way to learn a prior 'foo'. Known: walsh",
-        ),
         ("simulate --phones 10 --mechanism subset --epsilon 1", "subset reports shares"),
         ("simulate --phones 10 --mechanism foo", "unknown mechanism 'foo'. Known: identity"),
         ("serve --data new --learn seqmf --apps 9", "give --mechanism"),

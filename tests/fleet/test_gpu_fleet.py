@@ -440,8 +440,6 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
     with pytest.raises(ValueError, match="at most 3 different transitions"):
         walsh_on_card.tally_transitions(fleet, fits, 0)
     monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
-    with pytest.raises(ValueError, match="directed runs on the CPU"):
-        ColdStart("log.csv", way="directed", device="gpu")
     with pytest.raises(ValueError, match="copies are drawn in one step on the CPU"):
         ColdStart("log.csv", copies=1000, device="gpu")
 

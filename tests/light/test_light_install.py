@@ -19,7 +19,6 @@ PHONE = (
     "nextapp.wire",
     "nextapp.model",
     "nextapp.shares",
-    "nextapp.directed",
     "nextapp.predictor",
     "nextapp.randomness",
     "nextapp.privacy",

@@ -10,13 +10,13 @@ import pytest
 
 from nextapp.crowd import entry_variance
 from nextapp.data import synthetic
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import mean_vector
 from nextapp.learners import CrowdLearner
 from nextapp.predictors import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.server.settings import settings_of
 from nextapp.studies.coldstart import HEADLINE, new_phones
-from nextapp.studies.crowd_rounds import synthetic_fleet
 
 N_APPS, N_PHONES, SEED = 87, 100_000, 5
 NAMES = tuple(f"app-{row}" for row in range(N_APPS))
@@ -27,7 +27,8 @@ PLACE = 55  # of the target in the list by popularity
 def honest():
     """The mean answer of honest phones, and new phones that have the target."""
     parameters = synthetic.fleet_parameters(1_000, N_APPS)
-    mean = mean_vector(synthetic_fleet(parameters, SEED))
+    histories = synthetic.histories(parameters, SEED, 0, parameters.phones)
+    mean = mean_vector(Fleet.of_histories(*histories, parameters.apps))
     popular = mean[:, :-1].sum(axis=0) + mean[:, :-1].sum(axis=1)
     target = int(np.argsort(-popular, kind="stable")[PLACE])
     phones = [one for one in new_phones(parameters, SEED, 1_000, 800) if target in one.candidates]

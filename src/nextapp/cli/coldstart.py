@@ -28,14 +28,6 @@ class CrowdOptions:
     epsilon: Annotated[
         str, typer.Option(metavar="NUMBERS", help="Total ε of a phone, one prior each.")
     ] = EPSILONS
-    way: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="By reports of all transitions (walsh), of one (subset, hadamard) or of "
-            "gradients (seqmf, directed).",
-        ),
-    ] = DEFAULT.way
     copies: Annotated[int, "Phones in a fleet of copies of the crowd; 0: the crowd itself."] = (
         DEFAULT.copies
     )
@@ -43,7 +35,7 @@ class CrowdOptions:
         str,
         typer.Option(
             metavar="NAME",
-            help="Reports by walsh: law (draws their sum) or exact (every phone's bits).",
+            help="Reports: law (draws their sum) or exact (every phone's bits).",
         ),
     ] = DEFAULT.mode
     categories: Annotated[
@@ -104,7 +96,6 @@ def coldstart(
             new=new,
             draws=draws,
             epsilons=_numbers(crowd.epsilon),
-            way=crowd.way,
             candidates=candidates,
             launches=launches,
             at_most=at_most,

@@ -22,8 +22,6 @@ import numpy.typing as npt
 
 from nextapp.fleet.codebook import CodebookEncoder
 from nextapp.fleet.columns import Fleet, Mask, in_ranges
-from nextapp.fleet.directed_steps import directed_gradients
-from nextapp.fleet.directed_steps import terms as directed_terms
 from nextapp.fleet.duchi import DuchiEncoder
 from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
 from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
@@ -44,8 +42,6 @@ from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
 MODES = ("exact", "law")
-GRADIENTS = ("seqmf", "directed")
-"""Models whose gradients a fleet reports: of Q, or of Q and below it R (`nextapp.directed`)."""
 
 _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "identity": IdentityEncoder,
@@ -62,7 +58,6 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "codebook": CodebookEncoder,
     "walsh": WalshEncoder,
 }
-_DENSE_ENTRIES = 1 << 18  # of a block of dense gradients, so that it fits the cache
 FLEET_MECHANISMS = tuple(_ENCODERS)
 """Mechanisms that a fleet can report its gradients through."""
 
@@ -122,7 +117,6 @@ def encode_reports(
     user_vectors: Floats,
     reporting: Mask,
     *,
-    model: str = "seqmf",
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
@@ -136,21 +130,19 @@ def encode_reports(
     user_vectors : (n_phones, d)
         Solved anew in place if `solving`, else taken as they are.
     reporting : (n_phones,)
-    model
-        One of `GRADIENTS`; the broadcast's vectors are Q, or for ``directed`` Q and below it R.
     dtype
-        float64, or float32 for SeqMF's step; what follows it is always float64.
+        float64, or float32 for the step; what follows it is always float64.
     """
-    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting, model)
+    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
     encoder = _encoder(mechanism)
     block_gradients = _block_gradients(
-        fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
+        fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype
     )
     r = round_of(seed, fleet.first_phone, broadcast)
 
     def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
         blocks = []
-        for start, stop in cut(first, last, _block(encoder, broadcast, model)):
+        for start, stop in cut(first, last, encoder.block):
             x = block_gradients(start, stop)[0]
             blocks.append((x.phones, encoder.encode(x, r)))
         return blocks
@@ -171,7 +163,6 @@ def sum_reports(
     reporting: Mask,
     *,
     mode: str = "exact",
-    model: str = "seqmf",
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
@@ -181,11 +172,11 @@ def sum_reports(
     ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
     is far cheaper (docs/fleet-law.md).
     """
-    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting, model)
-    background = model == "seqmf" and broadcast.settings.alpha > 0
+    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
+    background = broadcast.settings.alpha > 0
     side = side_for(mechanism, mode, background)
     block_gradients = _block_gradients(
-        fleet, broadcast, mechanism, user_vectors, reporting, model, solving, dtype
+        fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype
     )
     r = round_of(seed, fleet.first_phone, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
@@ -196,7 +187,7 @@ def sum_reports(
         state, total = side.empty(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
         losses, n_reports, n_bytes = 0.0, 0, 0
-        for start, stop in cut(first, last, _block(side, broadcast, model)):
+        for start, stop in cut(first, last, side.block):
             x, loss = block_gradients(start, stop)
             add_up(x, vectors, total, common)
             side.play(state, x, r)
@@ -219,23 +210,16 @@ def _block_gradients(
     mechanism: Mechanism,
     user_vectors: Floats,
     reporting: Mask,
-    model: str,
     solving: bool,
     dtype: npt.DTypeLike,
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
-    step: Any
-    terms_: Any
-    columns = fleet.columns
-    if model == "directed":
-        step, terms_ = directed_gradients, directed_terms(broadcast)
-    else:
-        step, terms_ = gradients, terms(broadcast, dtype)
+    columns, terms_ = fleet.columns, terms(broadcast, dtype)
     ball, clip = BALLS[mechanism.ball], mechanism.clip
     limit = 1.0 if mechanism.ball == "linf" else math.inf
 
     def work(first: int, last: int) -> tuple[Gradients, float]:
-        x, loss = step(first, last, columns, terms_, user_vectors, reporting, solving, limit)
+        x, loss = gradients(first, last, columns, terms_, user_vectors, reporting, solving, limit)
         if not np.isfinite(x.squares).all():
             phone = fleet.first_phone + x.phones[~np.isfinite(x.squares)][0]
             raise ValueError(
@@ -247,12 +231,6 @@ def _block_gradients(
         return x, float(loss)
 
     return work
-
-
-def _block(side: Side, broadcast: Broadcast, model: str) -> int:
-    """Phones at a time; the gradients of the directed model are dense, so there are fewer."""
-    most = side.block if model == "seqmf" else 1 + _DENSE_ENTRIES // broadcast.app_vectors.size
-    return min(side.block, most)
 
 
 def run_in_order(
@@ -308,16 +286,12 @@ def check_round(
     mechanism: Mechanism,
     user_vectors: Floats,
     reporting: Mask,
-    model: str,
 ) -> None:
-    if model not in GRADIENTS:
-        raise ValueError(f"model must be one of {', '.join(GRADIENTS)}, got {model!r}.")
     shape = broadcast.app_vectors.shape
-    n_apps = broadcast.n_apps // (2 if model == "directed" else 1)
-    if n_known > n_apps:
+    if n_known > broadcast.n_apps:
         raise ValueError(
-            f"the fleet knows {n_known} apps, the broadcast has vectors for {n_apps}: every "
-            f"app needs a vector."
+            f"the fleet knows {n_known} apps, the broadcast has vectors for {broadcast.n_apps}: "
+            f"every app needs a vector."
         )
     if (mechanism.n_apps, mechanism.d) != shape:
         raise ValueError(

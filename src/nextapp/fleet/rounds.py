@@ -28,7 +28,7 @@ _RANGE = 256  # phones of a log that a thread takes at a time
 class RoundSum:
     """What the server steps along: an estimate (n_apps, d) of the sum of gradients, or None.
 
-    None: there was no report. A learner may take a mean instead (`nextapp.studies.crowd_rounds`).
+    None: there was no report.
     """
 
     estimate: Floats | None

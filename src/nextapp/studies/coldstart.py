@@ -3,7 +3,7 @@
 Some users are new phones, the others are the crowd. Every new phone predicts each of its launches
 before it sees it, with `nextapp.predictor`, once with each prior from the crowd; only the prior
 differs. Priors are non-private, or learnt from one report per phone with its total ε: the whole
-transition vector (`walsh`), a sample through a frequency oracle, or gradients (`crowd_rounds`).
+transition vector, through `walsh`.
 
 With synthetic data the crowd is a fleet of any size and the new phones have the next numbers. Logs
 of people have few phones; ``copies`` of them show what a larger fleet would learn.
@@ -11,9 +11,8 @@ of people have few phones; ``copies`` of them show what a larger fleet would lea
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +23,6 @@ import numpy as np
 from nextapp.crowd import Longs, category_numbers, crowd_from, crowd_from_reports
 from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
-from nextapp.fleet.clip import public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device, place_fleet
 from nextapp.fleet.frequencies import mean_shares
@@ -33,13 +31,11 @@ from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown
 from nextapp.predictors import online_scores
-from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, FrequencyMechanism, Mechanism
 from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import read_categories
-from nextapp.studies import crowd_rounds
 from nextapp.studies.settings import versions
 from nextapp.wire import Crowd, Floats
 
@@ -49,9 +45,6 @@ CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
 CANDIDATES = ("own", "catalogue")
 MODES = ("law", "exact")
-WAYS = (Walsh.name, *FREQUENCY_MECHANISMS, *crowd_rounds.WAYS)
-"""How a prior is learnt: from transition vectors, through a frequency oracle, or from gradients."""
-
 LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
 """Share of the phones that report launches, if the catalogue has more apps than slots."""
 
@@ -59,7 +52,6 @@ ASKED = SLOTS_BY_BUCKET
 """Number of apps whose transitions are then reported, as a server has it."""
 
 _AT_ONCE = 20_000  # synthetic phones generated at a time
-_REHEARSING = 150  # public synthetic new phones, for tuning the training of vectors
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,8 @@ class ColdStart:
     data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
     share, but at most ``at_most``. ``candidates`` are the apps of the phone's whole history
     (``own``, as in the preset paper) or the whole ``catalogue``. If ``copies`` > 0, the crowd is a
-    fleet of this size, made of equally many copies of each phone. ``mode`` is for reports by
-    walsh: ``exact`` (simulate every phone's report) or ``law`` (draw the sum of the reports from
+    fleet of this size, made of equally many copies of each phone. ``mode`` is
+    ``exact`` (simulate every phone's report) or ``law`` (draw the sum of the reports from
     its distribution). ``categories`` is a CSV file of public categories of apps, if there is one
     (`nextapp.settings.read_categories`).
     """
@@ -80,7 +72,6 @@ class ColdStart:
     new: float = 0.3
     draws: int = 5
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.5)
-    way: str = Walsh.name
     candidates: str = "own"
     launches: int = 1_000
     at_most: int = 500
@@ -92,15 +83,6 @@ class ColdStart:
 
     def __post_init__(self) -> None:
         self._check_playing()
-        if self.way not in WAYS:
-            if self.way in MECHANISMS:
-                raise ValueError(
-                    f"{self.way} reports gradients; a prior is learnt from transition vectors "
-                    f"through {Walsh.name}, through the frequency oracles "
-                    f"{' and '.join(FREQUENCY_MECHANISMS)}, or from the gradients of "
-                    f"{' or '.join(crowd_rounds.WAYS)}."
-                )
-            raise ValueError(unknown("way to learn a prior", self.way, WAYS))
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -108,44 +90,21 @@ class ColdStart:
                 raise ValueError(f"{word} must be 1 or more, got {getattr(self, word)!r}.")
         if self.copies < 0:
             raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
-        if self.copies and self.way != Walsh.name:
-            raise ValueError(f"copies can only report through {Walsh.name}, got way {self.way}.")
-        if self.categories and self.way != Walsh.name:
-            raise ValueError(f"categories are for reports by {Walsh.name}, got way {self.way}.")
         if self.candidates not in CANDIDATES:
             raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
         for epsilon in self.epsilons:
-            self.build_mechanism(epsilon, 2)
+            transitions_mechanism(epsilon, 2)
 
     def _check_playing(self) -> None:
         """Where and how reports are simulated."""
         check_device(self.device)
-        if self.device != "cpu" and self.way in crowd_rounds.WAYS:
-            raise ValueError(
-                f"a GPU can only simulate reports through {Walsh.name}, "
-                f"{' or '.join(FREQUENCY_MECHANISMS)}; {self.way} runs on the CPU: leave out the "
-                f"device."
-            )
         if self.mode not in MODES:
             raise ValueError(unknown("mode", self.mode, MODES))
-        if self.mode == "exact" and self.way in crowd_rounds.WAYS:
-            raise ValueError(
-                f"mode exact is for reports through {Walsh.name} (those through "
-                f"{' and '.join(FREQUENCY_MECHANISMS)} always are), got way {self.way}."
-            )
         if self.copies and (self.mode, self.device) != ("law", "cpu"):
             raise ValueError(
                 "the reports of copies are drawn in one step on the CPU: leave out the mode and "
                 "the device."
             )
-
-    def build_mechanism(self, epsilon: float, n_apps: int) -> Mechanism:
-        """The mechanism of a phone's report with this ε; gradients are clipped to 1 here."""
-        if self.way in crowd_rounds.WAYS:
-            return replace(crowd_rounds.PLAIN[self.way], clip=1.0).build_mechanism(epsilon, n_apps)
-        if self.way == Walsh.name:
-            return transitions_mechanism(epsilon, min(n_apps, CrowdRequests.most_slots))
-        return FREQUENCY_MECHANISMS[self.way](epsilon=epsilon, n_apps=n_apps, d=n_apps + 1)
 
     @property
     def synthetic(self) -> bool:
@@ -197,6 +156,7 @@ def run(
             phone = NewPhone(apps, seconds, candidates)
             marks = [hit_rates(phone, prior) for prior in priors]
             by_user.setdefault(user, []).append(np.array(marks))
+    n_slots = min(draws[0].crowd.n_apps, CrowdRequests.most_slots)
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
     return {
         "data": about,
@@ -206,15 +166,8 @@ def run(
         "headline": list(HEADLINE),
         "priors": _summary(names, means, settings.seed),
         "guarantees": {
-            private(epsilon): asdict(
-                settings.build_mechanism(epsilon, draws[0].crowd.n_apps).guarantee
-            )
+            private(epsilon): asdict(transitions_mechanism(epsilon, n_slots).guarantee)
             for epsilon in settings.epsilons
-        },
-        "plans": {
-            private(epsilon): asdict(_plan(settings, draws[0].crowd, epsilon))
-            for epsilon in settings.epsilons
-            if settings.way in crowd_rounds.WAYS
         },
         "candidates": settings.candidates,
         "seed": settings.seed,
@@ -243,30 +196,22 @@ def learn_priors(
     groups: Longs | None = None,
 ) -> list[Crowd]:
     """The priors: non-private, then one for each ε; every phone reports once."""
-    learn: Callable[[ColdStart, Fleet, float | None, int], Crowd]
-    if settings.way == Walsh.name:
-        learn = functools.partial(_by_vectors, groups=groups)
-    else:
-        learn = _by_gradients if settings.way in crowd_rounds.WAYS else _by_frequencies
-    found = []
-    for done, epsilon in enumerate((None, *settings.epsilons)):
+    report("learning priors", 0, 1 + len(settings.epsilons))
+    found = [crowd_from(mean_shares(crowd), 0.0)]
+    for done, epsilon in enumerate(settings.epsilons, start=1):
         report("learning priors", done, 1 + len(settings.epsilons))
-        found.append(learn(settings, crowd, epsilon, settings.seed + number))
+        found.append(
+            learn_from_vectors(
+                crowd,
+                epsilon,
+                settings.seed + number,
+                settings.copies,
+                groups,
+                mode=settings.mode,
+                device=settings.device,
+            )
+        )
     return found
-
-
-def _by_vectors(
-    settings: ColdStart,
-    crowd: Fleet,
-    epsilon: float | None,
-    seed: int,
-    groups: Longs | None = None,
-) -> Crowd:
-    if epsilon is None:
-        return crowd_from(mean_shares(crowd), 0.0)
-    return learn_from_vectors(
-        crowd, epsilon, seed, settings.copies, groups, mode=settings.mode, device=settings.device
-    )
 
 
 def learn_from_vectors(
@@ -319,42 +264,6 @@ def learn_from_vectors(
     return Crowd(popularity, starts, slots[learnt.following], learnt.share)
 
 
-def _by_frequencies(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
-    if epsilon is None:
-        return crowd_from(mean_shares(crowd), 0.0)
-    oracle = settings.build_mechanism(epsilon, crowd.n_apps)
-    if not isinstance(oracle, FrequencyMechanism):
-        raise ValueError(f"{settings.way} reports gradients.")
-    tally = place_fleet(crowd, settings.device).tally_reports(oracle, seed)
-    estimate = oracle.estimate(tally, len(crowd))
-    return crowd_from_reports(oracle, estimate, len(crowd))
-
-
-def _by_gradients(settings: ColdStart, crowd: Fleet, epsilon: float | None, seed: int) -> Crowd:
-    plan = _plan(settings, crowd, epsilon)
-    return plan.crowd(crowd_rounds.train_vectors(plan, crowd, epsilon, seed))
-
-
-def _plan(settings: ColdStart, crowd: Fleet, epsilon: float | None) -> crowd_rounds.Plan:
-    """For private gradients a plan tuned on public synthetic phones, which are not in the crowd;
-    for a synthetic crowd they have the same parameters."""
-    if epsilon is None:
-        return crowd_rounds.PLAIN[settings.way]
-    parameters = synthetic.fleet_parameters(1, crowd.n_apps)
-    if settings.synthetic:
-        parameters = replace(synthetic.parse(settings.data), phones=1)
-    return _choose_plan(settings.way, len(crowd), parameters, epsilon, settings.seed)
-
-
-@functools.lru_cache
-def _choose_plan(
-    way: str, n_phones: int, parameters: synthetic.Parameters, epsilon: float, seed: int
-) -> crowd_rounds.Plan:
-    other = public_seed(seed)
-    worth = worth_to(new_phones(parameters, other, crowd_rounds.STAND_INS, _REHEARSING))
-    return crowd_rounds.choose_plan(way, n_phones, parameters, epsilon, other, worth)
-
-
 class NewPhone(NamedTuple):
     """Launches in order, the times (s) of those that are predicted, and the candidate apps."""
 
@@ -373,13 +282,6 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
             seconds = log.time[start : start + HEADLINE[1]] / 1000.0
             found.append(NewPhone(apps, seconds, np.unique(apps)))
     return found
-
-
-def worth_to(phones: Sequence[NewPhone]) -> crowd_rounds.Worth:
-    """The worth of a crowd: mean of HR@1, 3 and 5 of these phones over the headline's launches."""
-    return lambda crowd: float(
-        np.mean([hit_rates(phone, crowd)[-len(CUTOFFS) :] for phone in phones]) if phones else 0.0
-    )
 
 
 def _draws_of_log(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:

@@ -53,7 +53,7 @@ from nextapp.wire import Broadcast, Floats, Report
 ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(FORMS)
-TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste", "nextapp-seqmf", "nextapp-directed")
+TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")
 """Models whose results depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")

@@ -39,7 +39,6 @@ from nextapp.predictors import (
 )
 from nextapp.progress import Progress, silent
 from nextapp.settings import check_keys, check_type, settings_from
-from nextapp.studies import crowd_rounds
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
 
@@ -47,8 +46,8 @@ T = TypeVar("T")
 
 MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
 # Measured only if named: rivals that keep learning in the test part, rivals trained on the given
-# log, and variants of nextapp: without the crowd, with SeqMF's score, with a crowd learnt from
-# gradients instead of counts, and with each ingredient switched off.
+# log, and variants of nextapp: without the crowd, with SeqMF's score, and with each ingredient
+# switched off.
 ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online", "ppm")
 TRAINED = ("ranker", "appusage2vec")
 VARIANTS = (
@@ -58,7 +57,6 @@ VARIANTS = (
     "nextapp-alone",
     "nextapp-taste",
     "nextapp-no-pairs",
-    *(f"nextapp-{way}" for way in crowd_rounds.WAYS),
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
 CEILING = "ceiling"  # measured only if named: the best possible predictor of synthetic data
@@ -164,9 +162,6 @@ class Experiment:
                 pool_phones,
             ),
         }
-        for way in crowd_rounds.WAYS:
-            learnt = partial(crowd_rounds.crowd_of_log, way, self.seed)
-            makers[f"nextapp-{way}"] = partial(NextApp, name=f"nextapp-{way}", crowd=learnt)
         for ingredient in ABLATIONS:
             name = f"nextapp-no-{ingredient}"
             makers[name] = partial(NextApp, without(ingredient), name, crowd=pool_phones)

@@ -247,7 +247,7 @@ def _check(
         )
     vectors = np.broadcast_to(0.0, (n, d)) if user_vectors is None else user_vectors
     mask = np.broadcast_to(np.True_, n) if reporting is None else reporting
-    check_round(n, fleet.n_apps, broadcast, mechanism, vectors, mask, "seqmf")
+    check_round(n, fleet.n_apps, broadcast, mechanism, vectors, mask)
 
 
 def _vectors(
