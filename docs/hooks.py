@@ -23,7 +23,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ("README.md", "PAPER.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md",
-           "SECURITY.md", "deploy/README.md")  # fmt: skip
+           "SECURITY.md", "ARCHITECTURE.md")  # fmt: skip
 _SHIM = "https://unpkg.com/iframe-worker/shim"
 _LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
