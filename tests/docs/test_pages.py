@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import shlex
 import subprocess
@@ -55,19 +54,6 @@ def test_the_two_commands_of_the_readme_run(tmp_path):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     assert "HR@5" in done.stdout
-
-
-def test_the_model_card_says_what_was_measured():
-    """Every group of `benchmarks/for_whom.py`, as its result file has it."""
-    card = (ROOT / "docs" / "cards" / "model.md").read_text(encoding="utf-8")
-    results = ROOT / "benchmarks" / "results" / "for-whom.json"
-    for log, found in json.loads(results.read_text(encoding="utf-8")).items():
-        for row in found["rows"]:
-            if row["n_users"] == 1 or (log, row["trait"]) == ("schonlau", "launches learnt from"):
-                continue  # three people, and groups that do not differ
-            mean, low, high = (f"{value:.3f}".removeprefix("0") for value in row["nextapp"])
-            assert f"{row['group']} ({row['n_users']} people) |" in card
-            assert f"| {mean} ({low} to {high}) |" in card, (log, row)
 
 
 def shown_commands() -> list[tuple[str, str]]:
