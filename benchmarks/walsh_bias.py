@@ -23,7 +23,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from nextapp.audit.phones import synthetic_phones
+from nextapp.audit.attacks import synthetic_phones
 from nextapp.privacy.codebook import Codebook, order_statistics
 from nextapp.privacy.mechanism import into_ball
 from nextapp.privacy.walsh import places, sign_bits, walsh_transform

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nextapp.audit.attacks import synthetic_phones
 from nextapp.audit.bit_source import encode_call_of_phone
-from nextapp.audit.phones import synthetic_phones
 from nextapp.model import Apps, PhoneGradient
 from nextapp.privacy.mechanism import Gradient
 from nextapp.shares import Shares

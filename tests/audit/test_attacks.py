@@ -11,14 +11,14 @@ import pytest
 from nextapp.audit.attacks import (
     auc,
     informed_attack,
+    synthetic_phones,
     uninformed_attack,
     with_the_first_two_swapped,
     without_one_app,
     without_the_favourite,
 )
 from nextapp.audit.comparing import build_mechanisms
-from nextapp.audit.phones import seqmf_gradient, synthetic_phones
-from nextapp.model import confidence, gradient, short_term, transitions, user_vector
+from nextapp.model import confidence, gradient, seqmf_gradient, short_term, transitions, user_vector
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,74 @@ the informed attacker, which of the two most used apps comes first ("order"). Tw
                  and without the most used app. It uses the likelihood ratio of the reports, so no
                  attacker can do better
 
-An AUC of .5 is guessing. ε-LDP bounds the AUC from one report by e^ε/(1 + e^ε).
+An AUC of .5 is guessing. ε-LDP bounds the AUC from one report by e^ε/(1 + e^ε). The phones are
+synthetic.
 """
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import stats
 
-from nextapp.audit.phones import SyntheticPhones
+from nextapp.data import synthetic
 from nextapp.intervals import bootstrap_means, interval, resample
+from nextapp.learners import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
+from nextapp.names import unknown
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Floats, Report
+from nextapp.wire import Broadcast, Floats, ModelSettings, Report
+
+SCALE = 0.1
+"""Standard deviation of the app vectors before the first round, as in training."""
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticPhones:
+    """Launch histories of phones, and the broadcast of the first round."""
+
+    histories: tuple[Apps, ...]
+    broadcast: Broadcast
+
+    @functools.cached_property
+    def gradients(self) -> tuple[PhoneGradient, ...]:
+        return tuple(seqmf_gradient(history, self.broadcast) for history in self.histories)
+
+    @functools.cached_property
+    def mean(self) -> Floats:
+        """(n_apps, d): the mean of the gradients, not clipped."""
+        total = np.zeros_like(self.broadcast.app_vectors)
+        for gradient in self.gradients:
+            total += gradient.dense()
+        return total / len(self.gradients)
+
+
+def synthetic_phones(
+    n_phones: int, n_apps: int, d: int, seed: int, twin: str = "lsapp"
+) -> SyntheticPhones:
+    """Phones of a twin (`synthetic.PRESETS`), with a catalogue of this size."""
+    if twin not in synthetic.PRESETS:
+        raise ValueError(unknown("twin", twin, synthetic.PRESETS))
+    log = synthetic.make(replace(synthetic.PRESETS[twin], phones=n_phones, apps=n_apps), seed)
+    starts = log.starts
+    histories = tuple(
+        log.app[starts[user] : starts[user + 1]].astype(np.int64) for user in range(log.n_users)
+    )
+    return SyntheticPhones(
+        tuple(history for history in histories if len(history)), first_broadcast(n_apps, d, seed)
+    )
+
+
+def first_broadcast(n_apps: int, d: int, seed: int) -> Broadcast:
+    """A broadcast with random initial app vectors."""
+    vectors = starting_vectors(n_apps, d, SCALE, seed)
+    return Broadcast(0, vectors, ModelSettings())
 
 
 @dataclass(frozen=True)

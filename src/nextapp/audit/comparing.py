@@ -1,4 +1,11 @@
-"""Compares all mechanisms on the same phones: accuracy, cost and leakage."""
+"""Compares all mechanisms on the same phones: accuracy, cost and leakage.
+
+With a forecast before training: can a run of this size learn anything through a mechanism? The mean
+of M reports is the mean gradient μ (clipped to radius C) plus independent noise of squared length
+V C²/M. So its expected cosine to μ is
+
+    1/√(1 + V C²/(M ‖μ‖²))
+"""
 
 from __future__ import annotations
 
@@ -10,13 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.audit.attacks import Leak, decode_reports, informed_attack
-from nextapp.audit.forecast import Forecast, forecast
-from nextapp.audit.phones import SyntheticPhones, mean_after_clip, public_clips
+from nextapp.audit.attacks import (
+    Leak,
+    SyntheticPhones,
+    decode_reports,
+    first_broadcast,
+    informed_attack,
+)
+from nextapp.data import synthetic
+from nextapp.fleet.clip import public_clips as clips_of_population
 from nextapp.fleet.rounds import cosine
 from nextapp.model import PhoneGradient
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
+from nextapp.privacy.mechanism import into_ball
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
@@ -44,8 +58,47 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 """Numbers of phones that are simulated, if there is time."""
 
+WANTED = math.sqrt(0.5)
+"""A cosine of .71: as much gradient as noise."""
+
+HOPELESS = 0.25
+"""Below this cosine less than 1/15 of the squared length of the mean report is gradient."""
+
 _TIMED = 50
 _DECODED_AT_ONCE = 5_000
+_STAND_INS = 300
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The quality of the mean of all reports of a run, if μ stays constant (the best case).
+
+    ``noise`` is the expected squared length of the noise divided by that of μ.
+    """
+
+    n_phones: int
+    n_rounds: int
+    noise: float
+    cosine: float
+    phones_needed: int
+
+    @property
+    def warning(self) -> str | None:
+        """A text if the run can learn little or nothing, else None."""
+        if self.cosine >= WANTED:
+            return None
+        rounds = "" if self.n_rounds == 1 else f" in {self.n_rounds:,} rounds"
+        size = f"{self.n_phones:,} phone{'s'[: self.n_phones > 1]}{rounds}"
+        share = 1 / (1 + self.noise)
+        if self.cosine < HOPELESS:
+            verdict = "such a run learns almost nothing"
+        else:
+            verdict = "such a run learns slowly, if at all"
+        return (
+            f"With {size} {_percent(share)} of the mean report is gradient and the rest is noise "
+            f"(expected cosine {self.cosine:.3f}): {verdict}. About {self.phones_needed:,} phones "
+            f"are needed for as much gradient as noise."
+        )
 
 
 @dataclass(frozen=True)
@@ -111,6 +164,22 @@ def build_mechanisms(
     return found
 
 
+def public_clips(n_apps: int, d: int, seed: int, twin: str = "lsapp") -> dict[str, float]:
+    """A clip for each kind of ball, `nextapp.fleet.clip`: from phones of the twin, another seed."""
+    population = replace(synthetic.PRESETS[twin], phones=_STAND_INS, apps=n_apps)
+    return clips_of_population(population, seed + 1, first_broadcast(n_apps, d, seed + 1))
+
+
+def mean_after_clip(phones: SyntheticPhones, ball: str, clip: float) -> Floats:
+    """(D,): the mean of the clipped gradients, which unbiased mechanisms estimate."""
+    if ball == "none":
+        return phones.mean.ravel()
+    total = np.zeros(phones.mean.size)
+    for gradient in phones.gradients:
+        total += into_ball(gradient.dense().ravel(), ball, clip)
+    return clip / len(phones.gradients) * total
+
+
 def compare(
     mechanisms: Mapping[str, Mechanism],
     phones: SyntheticPhones,
@@ -171,6 +240,36 @@ def _compare_one(
         leak=_leak(each, phones, seed, seconds),
         simulated=tuple(points),
     )
+
+
+def forecast(
+    mechanism: Mechanism,
+    mean_length: float,
+    n_phones: int,
+    n_rounds: int = 1,
+    *,
+    clip: float | None = None,
+) -> Forecast:
+    """The expected cosine between mean report and mean gradient, and the phones needed for .71.
+
+    ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients; it must come
+    from public data or synthetic phones. In every round every phone sends one report and spends its
+    ε. ``clip`` is for mechanisms that have no clip.
+    """
+    if not (math.isfinite(mean_length) and mean_length > 0):
+        raise ValueError(f"the length of the mean gradient must be > 0, got {mean_length!r}.")
+    for word, count in (("n_phones", n_phones), ("n_rounds", n_rounds)):
+        if count < 1:
+            raise ValueError(f"{word} must be 1 or more, got {count!r}.")
+    radius = mechanism.clip if clip is None else clip
+    one = mechanism.variance * (radius / mean_length) ** 2 if mechanism.variance else 0.0
+    noise = one / (n_phones * n_rounds)
+    needed = max(1, math.ceil(one / n_rounds))
+    return Forecast(n_phones, n_rounds, noise, 1 / math.sqrt(1 + noise), needed)
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
 
 
 def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forecast:

@@ -10,11 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from nextapp.audit import accounting, attacks, verdict
+from nextapp.audit.attacks import synthetic_phones
 from nextapp.audit.bit_source import audit_bits
-from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
+from nextapp.audit.comparing import LABELS, WANTED, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compared
-from nextapp.audit.forecast import WANTED
-from nextapp.audit.phones import synthetic_phones
 from nextapp.cli import options, screen
 from nextapp.cli.errors import clear_errors
 from nextapp.cli.phones import phones_needed

@@ -7,9 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.audit.comparing import build_mechanisms, compare, mean_report
-from nextapp.audit.forecast import forecast
-from nextapp.audit.phones import mean_after_clip, synthetic_phones
+from nextapp.audit.attacks import synthetic_phones
+from nextapp.audit.comparing import (
+    build_mechanisms,
+    compare,
+    forecast,
+    mean_after_clip,
+    mean_report,
+)
 from nextapp.fleet.rounds import cosine
 from nextapp.privacy import mechanism
 
