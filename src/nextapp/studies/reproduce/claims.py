@@ -7,14 +7,15 @@ the rules from here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.mechanisms import FORMS, PRINTED
+from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
 from nextapp.studies.settings import CEILING
 from nextapp.studies.windows import ALL
 from nextapp.table import number
@@ -37,7 +38,9 @@ MUCH_COSTLIER = 2.0  # ratio of "much more computationally costly"
 FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
 CONTROLS = ("frozen", "zero", "noise")
-RIVALS = ("mru", "mfu", "sr", "sr-od", "mf")
+RIVALS = "mru mfu sr sr-od mf"
+REPAIRED = "qharmony"
+ENDS = ("mean", "low", "high")
 BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen", "seqmf-authors")
 """What tables compare SeqMF with, in this order."""
 
@@ -128,9 +131,9 @@ class Rule:
     def __call__(self, gaps: Sequence[Gap], margin: float | None = None) -> Finding:
         if margin is None:
             margin = self.margin
-        telling = _telling(gaps)
-        evidence = "; ".join(str(gap) for gap in telling)
-        every = tuple(map(str, gaps)) if len(telling) < len(gaps) else ()
+        strongest = _strongest(gaps)
+        evidence = "; ".join(str(gap) for gap in strongest)
+        every = tuple(map(str, gaps)) if len(strongest) < len(gaps) else ()
         if not gaps or not all(gap.tells for gap in gaps):
             users = min((gap.n_users for gap in gaps), default=0)
             return Finding(CANNOT_TELL, f"{evidence} [{users} users]".strip(), every)
@@ -154,7 +157,7 @@ beats = Rule(
     "any interval lies wholly below {margin}, even if it is above 0",
     lambda gap, margin: gap.high < margin,
 )
-holds_level = Rule(
+is_not_worse = Rule(
     "is not worse than",
     LEVEL,
     "every interval lies above −{margin} (or the margin stated with the claim)",
@@ -162,7 +165,7 @@ holds_level = Rule(
     "any interval lies wholly below it",
     lambda gap, margin: gap.high < -margin,
 )
-is_alike = Rule(
+is_equivalent = Rule(
     "is equivalent to",
     LEVEL,
     "every interval lies within ±{margin}",
@@ -170,7 +173,7 @@ is_alike = Rule(
     "any interval lies wholly outside",
     lambda gap, margin: gap.low > margin or gap.high < -margin,
 )
-is_ahead = Rule(
+is_better = Rule(
     "is better by a margin than",
     LEVEL,
     "every interval lies above {margin}",
@@ -178,7 +181,7 @@ is_ahead = Rule(
     "any interval lies wholly below it",
     lambda gap, margin: gap.high < margin,
 )
-RULES = (beats, holds_level, is_alike, is_ahead)
+RULES = (beats, is_not_worse, is_equivalent, is_better)
 ABOUT_RULES = (
     "All rules look at differences between two series on the same users, with 95 % confidence "
     "intervals from a bootstrap over users (and over seeds, where there are several).",
@@ -196,7 +199,7 @@ ABOUT_RULES = (
 )
 
 
-def _telling(gaps: Sequence[Gap]) -> list[Gap]:
+def _strongest(gaps: Sequence[Gap]) -> list[Gap]:
     """All gaps if there are at most four; else those in HR@5 and the two lowest."""
     if len(gaps) <= 4:
         return list(gaps)
@@ -264,149 +267,132 @@ def _by_verdict(findings: Mapping[str, Finding]) -> dict[str, list[str]]:
 Result = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Claim:
-    """A claim quoted from the paper, or a question of ours that the paper leaves open.
+# --- judging by differences -------------------------------------------------------------------
 
-    ``part`` is the part of the report with the numbers; ``judge`` gets that part's result.
-    ``needs`` names a model that may not have been run; without it the question is skipped.
-    ``tuned``: the answer may depend on the settings, so the part's variants are judged too.
+BEST_RIVAL = "the best rival"
+EVERY_OTHER = "every other series except the ceiling"
+HIT_RATES = ("HR@1", "HR@3", "HR@5")
+OUR_QUESTION = "our question"
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Judges by a rule on first − second in every metric, for all firsts and all seconds.
+
+    ``firsts`` and ``seconds`` are names, separated by spaces, or one of `BEST_RIVAL` and
+    `EVERY_OTHER`. With a ``preset`` they are models of the static environment; without one series
+    of the dynamic environment, compared by their means over cycles. ``negated``: the claim is that
+    the rule does not hold.
     """
 
-    name: str
-    words: str
-    where: str
-    part: str
-    rule: str
-    judge: Callable[[Result], Finding]
-    of_paper: bool = True
-    needs: str = ""
-    tuned: bool = True
+    rule: Rule
+    firsts: str
+    seconds: str
+    metrics: Sequence[str] = ("HR@5",)
+    preset: str = ""
+    margin: float | None = None
+    negated: bool = False
 
-    def is_put(self, result: Result) -> bool:
-        """Whether the part was run with the model that the question is about."""
-        tables = result.get("presets", {"": {"models": result.get("series", {})}})
-        return not self.needs or all(self.needs in table["models"] for table in tables.values())
+    def __call__(self, result: Result) -> Finding:
+        found = self.rule(list(self._gaps(result)), self.margin)
+        if not self.negated:
+            return found
+        opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
+        return Finding(opposite.get(found.verdict, found.verdict), found.evidence)
 
+    @property
+    def words(self) -> str:
+        """The sentence of the report, such as: seqmf beats mru, sr in HR@5, preset authors."""
+        firsts, seconds = (
+            names if names in (BEST_RIVAL, EVERY_OTHER) else ", ".join(names.split())
+            for names in (self.firsts, self.seconds)
+        )
+        each = "each " if " " in self.firsts else ""
+        metrics = "all nine metrics" if self.metrics == METRICS else ", ".join(self.metrics)
+        where = f"preset {self.preset}" if self.preset else "mean over cycles"
+        words = f"{firsts} {each}{self.rule.name} {seconds} in {metrics}, {where}"
+        if self.rule is not beats:
+            words += f", margin {self.rule.margin if self.margin is None else self.margin}"
+        return f"it does not hold that {words}" if self.negated else words
 
-def judge(claim: Claim, result: Result | None) -> Finding:
-    """The verdict on a claim; `CANNOT_TELL` if there is no result."""
-    if result is None:
-        return Finding(CANNOT_TELL, f"{claim.part} has not been run")
-    if "problem" in result:
-        return Finding(CANNOT_TELL, result["problem"])
-    main = claim.judge(result)
-    if not claim.tuned:
-        return main
-    variants: Mapping[str, Result] = result.get("variants") or {}
-    others = {
-        name: claim.judge(variant) for name, variant in variants.items() if claim.is_put(variant)
-    }
-    if result.get("rates"):  # the variants of a study of mechanisms
-        return over_rates(main, others)
-    return over_tunings(main, others, main_settings(result))
-
-
-def main_settings(result: Result) -> str:
-    """The settings of a part's main result, in words: how SeqMF was tuned."""
-    if "hyper_parameters" in result:
-        return str(result["hyper_parameters"])
-    for found in result.get("presets", {}).values():
-        if "tuning" in found:
-            tuning = found["tuning"]["seqmf"]
-            n_tunings, trials = len(tuning["tunings"]), tuning["trials"]
-            many = f"{n_tunings} tunings of " if n_tunings > 1 else ""
-            return f"{many}{trials} trials"
-    return ""
+    def _gaps(self, result: Result) -> Iterator[Gap]:
+        gap_of = _static_gap if self.preset else cycle_gap
+        table = result["presets"][self.preset] if self.preset else result
+        for first in self.firsts.split():
+            for second in _names(self.seconds, first, table):
+                yield from (gap_of(table, first, second, metric) for metric in self.metrics)
 
 
-# --- differences from results -----------------------------------------------------------------
+def _names(names: str, first: str, table: Result) -> list[str]:
+    if names == BEST_RIVAL:
+        return [max(RIVALS.split(), key=lambda name: float(table["models"][name]["HR@5"]))]
+    if names == EVERY_OTHER:
+        return [name for name in table["series"] if name not in (first, CEILING)]
+    return names.split()
 
 
-def static_gaps(
-    result: Result, first: str, second: str, metrics: Sequence[str], preset: str = "authors"
-) -> list[Gap]:
-    """first − second in the static environment."""
-    table = result["presets"][preset]
-    sign, pair = 1.0, (first, second)
-    if first not in table["differences"]:
-        sign, pair = -1.0, (second, first)
-    gaps = []
-    for metric in metrics:
-        values = table["differences"][pair[0]][pair[1]][metric]
-        mean, low, high = (sign * _number(values[key]) for key in ("difference", "low", "high"))
-        name = f"{first} − {second}, {metric}"
-        gaps.append(Gap(name, mean, min(low, high), max(low, high), table["n_users"]))
-    return gaps
+def _static_gap(table: Result, first: str, second: str, metric: str) -> Gap:
+    """first − second in a table of the static environment, which may hold second − first."""
+    found, sign = table["differences"], 1.0
+    if first in found:
+        values = found[first][second][metric]
+    else:
+        values, sign = found[second][first][metric], -1.0
+    mean, low, high = (sign * _number(values[key]) for key in ("difference", "low", "high"))
+    name = f"{first} − {second}, {metric}"
+    return Gap(name, mean, min(low, high), max(low, high), table["n_users"])
 
 
 def cycle_gap(result: Result, first: str, second: str, metric: str = "HR@5") -> Gap:
-    """first − second, mean over the cycles of the dynamic environment."""
-    values = result["differences"][first][second].get(metric, {})
-    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
-    mean, low, high = (_number(values.get(key)) for key in ("mean", "low", "high"))
-    return Gap(f"{first} − {second}, {metric}", mean, low, high, n_users)
+    """first − second, mean over the cycles of the dynamic environment; nan if not measured."""
+    values = result["differences"].get(first, {}).get(second, {}).get(metric)
+    return _gap(f"{first} − {second}, {metric}", values, _most_users(result))
+
+
+def _gap(name: str, found: Mapping[str, Any] | None, n_users: int, less: float = 0.0) -> Gap:
+    """A `Gap` from {mean, low, high}, each less the value that it is compared with."""
+    mean, low, high = (_number((found or {}).get(key)) - less for key in ("mean", "low", "high"))
+    return Gap(name, mean, low, high, n_users)
 
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _beats_in_cycles(*pairs: tuple[str, str]) -> Callable[[Result], Finding]:
-    return lambda result: beats([cycle_gap(result, *pair) for pair in pairs])
+def _most_users(result: Result) -> int:
+    return max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
 
 
-def _comparable(result: Result) -> Finding:
-    models = result["presets"]["authors"]["models"]
-    best = max(RIVALS, key=lambda name: float(models[name]["HR@5"]))
-    return holds_level(static_gaps(result, "seqmf", best, ["HR@5"]), COMPARABLE)
+@dataclass(frozen=True)
+class All:
+    """Judges by two comparisons, which both must confirm."""
+
+    first: Compare
+    second: Compare
+
+    def __call__(self, result: Result) -> Finding:
+        return all_of([self.first(result), self.second(result)])
+
+    @property
+    def words(self) -> str:
+        return f"{self.first.words}, and {self.second.words}"
 
 
-def _above_all_rivals(result: Result) -> Finding:
-    return beats([gap for name in RIVALS for gap in static_gaps(result, "seqmf", name, ["HR@5"])])
+# --- judging by other figures -----------------------------------------------------------------
 
 
-def _only_if_updated(result: Result) -> Finding:
-    updated = beats([cycle_gap(result, regime, "sr-od") for regime in ("full", "rare")])
-    fixed = beats([cycle_gap(result, "global", "sr-od")])
-    negated = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
-    return all_of([updated, Finding(negated.get(fixed.verdict, fixed.verdict), fixed.evidence)])
+@dataclass(frozen=True)
+class By:
+    """Judges by a function that is written for one claim."""
+
+    words: str
+    function: Callable[[Result], Finding]
+
+    def __call__(self, result: Result) -> Finding:
+        return self.function(result)
 
 
-def _budget(name: str) -> Callable[[Result], Finding]:
-    def judge(result: Result) -> Finding:
-        epsilon = float(result["settings"]["epsilon"])
-        spent, privacy = (result["series"][name][key] for key in ("epsilon_spent", "privacy"))
-        if privacy["n_rounds"] == 0:
-            return Finding(CANNOT_TELL, "too few cycles for a round of training: no phone reported")
-        if spent is None:
-            return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {privacy['promise']}")
-        verdict = CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED
-        return Finding(
-            verdict,
-            f"{name}: ε = {epsilon:g} per report; the phone with the most reports spends "
-            f"ε = {spent:g} over the run",
-        )
-
-    return judge
-
-
-def _all_but_kashin_are_poor(result: Result) -> Finding:
-    poor = is_ahead([cycle_gap(result, "none", name) for name in ("laplace", "harmony")])
-    return all_of([poor, holds_level([cycle_gap(result, "kashin", "none")])])
-
-
-def _gaps_of_pairs(result: Result, pairs: Sequence[tuple[str, str]]) -> list[Gap]:
-    """The gaps of those pairs of which both were run."""
-    known = result["differences"]
-    return [cycle_gap(result, *pair) for pair in pairs if set(pair) <= set(known)]
-
-
-def _controls(name: str) -> Callable[[Result], Finding]:
-    return _beats_in_cycles((name, "frozen"), (name, "zero"))
-
-
-def _regimes_in_balance(result: Result) -> Finding:
+def _activity_balanced(result: Result) -> Finding:
     users = {key: np.asarray(result[key]["n_users"], float) for key in ("by_day", "by_cycle")}
     if len(users["by_cycle"]) < FEWEST:
         return Finding(CANNOT_TELL, f"only {len(users['by_cycle'])} cycles")
@@ -418,339 +404,18 @@ def _regimes_in_balance(result: Result) -> Finding:
     )
 
 
-def _static_claims(part: str, data: str, rival: str) -> list[Claim]:
-    table = {"table1": "Table 1", "table2": "Table 2"}[part]
-    nine = "in all nine metrics, preset authors"
-    return [
-        Claim(
-            f"{part}-mf",
-            "SeqMF significantly outperforms its non-sequential predecessor MF on both datasets",
-            f"Results, {table} ({data})",
-            part,
-            f"seqmf beats mf {nine}",
-            lambda result: beats(static_gaps(result, "seqmf", "mf", METRICS)),
-        ),
-        Claim(
-            f"{part}-rival",
-            "it underperforms the simple SR-od model on LSApp dataset and SR model on App Usage "
-            "data in all the metrics",
-            f"Results, {table} ({data})",
-            part,
-            f"{rival} beats seqmf {nine}",
-            lambda result: beats(static_gaps(result, rival, "seqmf", METRICS)),
-        ),
-        Claim(
-            f"{part}-comparable",
-            "the proposed model provides comparable quality with other methods in the static "
-            "environment",
-            f"Abstract ({data})",
-            part,
-            f"seqmf is not worse than the best rival in HR@5, margin {COMPARABLE}",
-            _comparable,
-        ),
-        Claim(
-            f"{part}-all",
-            "the SeqMF model outperforms the standard matrix factorization model and other "
-            "competitors based on the collected statistics",
-            f"Conclusion ({data})",
-            part,
-            "seqmf beats mf, mru, mfu, sr and sr-od in HR@5, preset authors",
-            _above_all_rivals,
-        ),
-        Claim(
-            f"{part}-frozen",
-            "Is a trained Q better than a Q left at its random initial value?",
-            f"our question ({data})",
-            part,
-            "seqmf beats seqmf-frozen in HR@5, preset honest",
-            lambda result: beats(
-                static_gaps(result, "seqmf", "seqmf-frozen", ["HR@5"], preset="honest")
-            ),
-            of_paper=False,
-        ),
-    ]
-
-
-def _nextapp_claims() -> list[Claim]:
-    rivals = (*RIVALS, "seqmf")
-    metrics = ("HR@1", "HR@3", "HR@5")
-
-    def in_table(result: Result) -> Finding:
-        return beats(
-            [
-                gap
-                for name in rivals
-                for gap in static_gaps(result, "nextapp", name, metrics, preset="honest")
-            ]
-        )
-
-    def in_stream(result: Result) -> Finding:
-        others = [name for name in result["series"] if name not in ("nextapp", CEILING)]
-        return beats(
-            [cycle_gap(result, "nextapp", name, metric) for name in others for metric in metrics]
-        )
-
-    words = "Does nextapp, which only counts launches on the phone, beat every rival?"
-    static = [
-        Claim(
-            f"{part}-nextapp",
-            words,
-            f"our question ({data}, static)",
-            part,
-            "nextapp beats mru, mfu, sr, sr-od, mf and seqmf in HR@1, HR@3 and HR@5, preset honest",
-            in_table,
-            of_paper=False,
-            needs="nextapp",
-        )
-        for part, data in (("table1", "LSApp"), ("table2", "App Usage"))
-    ]
-    dynamic = [
-        Claim(
-            f"{part}-nextapp",
-            words,
-            f"our question ({data}, dynamic)",
-            f"{part}-honest",
-            "nextapp beats every other series except the ceiling in HR@1, HR@3 and HR@5, mean over "
-            "cycles",
-            in_stream,
-            of_paper=False,
-            needs="nextapp",
-        )
-        for part, data in (("fig3", "LSApp"), ("fig4", "App Usage"))
-    ]
-    return static + dynamic
-
-
-def _dynamic_claims() -> list[Claim]:
-    mean = "in HR@5, mean over cycles"
-    return [
-        Claim(
-            "fig2-balanced",
-            "the number of active users is almost the same in every cycle",
-            "Dynamic environment, Figure 2 (LSApp)",
-            "fig2",
-            f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
-            f"their mean",
-            _regimes_in_balance,
-        ),
-        Claim(
-            "fig3-sr-od",
-            "The SeqMF model in the considered training regimes outperforms SR-od model in "
-            "dynamical environment",
-            "Figure 3 (LSApp)",
-            "fig3",
-            f"full, rare and global each beat sr-od {mean}",
-            _beats_in_cycles(("full", "sr-od"), ("rare", "sr-od"), ("global", "sr-od")),
-        ),
-        Claim(
-            "fig3-global",
-            "if we do not update users' embeddings on the device at all (Global regime), then the "
-            "overall performance of the SeqMF model decreases",
-            "Results, Figure 3 (LSApp)",
-            "fig3",
-            f"full beats global {mean}",
-            _beats_in_cycles(("full", "global")),
-        ),
-        Claim(
-            "fig3-rare",
-            "if we add just rare updates of users' embeddings (Rare regime), we can see that the "
-            "performance increases compared to the SeqMF model in the Global regime",
-            "Results, Figure 3 (LSApp)",
-            "fig3",
-            f"rare beats global {mean}",
-            _beats_in_cycles(("rare", "global")),
-        ),
-        Claim(
-            "fig3-regular",
-            "regular updates of user embeddings improve performance",
-            "Figure 3 (LSApp)",
-            "fig3",
-            f"full beats rare {mean}",
-            _beats_in_cycles(("full", "rare")),
-        ),
-        Claim(
-            "fig4-sr-od",
-            "outperforms SR-od model in dynamical environment only if user embeddings are updated "
-            "(Full and Rare regimes)",
-            "Figure 4 (App Usage)",
-            "fig4",
-            f"full and rare beat sr-od {mean}, and global does not",
-            _only_if_updated,
-        ),
-        Claim(
-            "fig4-alike",
-            "the performance of the SeqMF model in Full and Rare regimes is very similar",
-            "Results, Figure 4 (App Usage)",
-            "fig4",
-            f"full is equivalent to rare {mean}, margin {LEVEL}",
-            lambda result: is_alike([cycle_gap(result, "full", "rare")]),
-        ),
-        Claim(
-            "fig4-regular",
-            "regular updates of user embeddings improve performance",
-            "Figure 4 (App Usage)",
-            "fig4",
-            f"full and rare beat global {mean}",
-            _beats_in_cycles(("full", "global"), ("rare", "global")),
-        ),
-    ]
-
-
-def _honest_claims() -> list[Claim]:
-    return [
-        Claim(
-            f"{part}-honest-sr-od",
-            "Do Full and Rare also outperform SR-od when counted as a phone would see it?",
-            f"our question ({data}, preset honest)",
-            f"{part}-honest",
-            "full and rare each beat sr-od in HR@5, mean over cycles",
-            _beats_in_cycles(("full", "sr-od"), ("rare", "sr-od")),
-            of_paper=False,
-        )
-        for part, data in (("fig3", "LSApp"), ("fig4", "App Usage"))
-    ]
-
-
-def _authors_rival_claims() -> list[Claim]:
-    return [
-        Claim(
-            f"{part}-sr-od-su",
-            "Do Full and Rare also outperform SR-od scored with S_u, as the authors ran it (R22)?",
-            f"our question ({data}, preset authors)",
-            part,
-            "full and rare each beat sr-od-su in HR@5, mean over cycles",
-            _beats_in_cycles(("full", "sr-od-su"), ("rare", "sr-od-su")),
-            of_paper=False,
-            needs="sr-od-su",
-        )
-        for part, data in (("fig3", "LSApp"), ("fig4", "App Usage"))
-    ]
-
-
-def _privacy_claims(part: str, figure: str, data: str, epsilon: str) -> list[Claim]:
-    ours = PRINTED
-    readings = ("qharmony-printed-k1", "qharmony-printed-mean", "qharmony-paper")
-    mean = "in HR@5, mean over cycles, each at the rate chosen on the other half of the users"
-    exactly = f"{ours} ({FORMS[ours].words})"
-    claims = [
-        Claim(
-            f"{part}-level",
-            "the QHarmony mechanism does not lead to performance decreasing compared to the "
-            "non-private SeqMF model",
-            f"{figure} ({data}, {epsilon})",
-            part,
-            f"{exactly} is not worse than no privacy {mean}, margin {LEVEL}",
-            lambda result: holds_level([cycle_gap(result, ours, "none")]),
-        ),
-        Claim(
-            f"{part}-readings",
-            "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
-            "clipped with the best k?",
-            f"our question ({data}, {epsilon})",
-            part,
-            f"{', '.join(readings)} are each not worse than no privacy {mean}, margin {LEVEL}",
-            lambda result: holds_level(
-                _gaps_of_pairs(result, [(name, "none") for name in readings])
-            ),
-            of_paper=False,
-            needs=readings[0],
-        ),
-        Claim(
-            f"{part}-best",
-            "baseline privacy mechanisms have a worse privacy-utility trade-off compared to the "
-            "proposed QHarmony mechanism",
-            f"Results, {figure} ({data}, {epsilon})",
-            part,
-            f"{ours} beats laplace, harmony and kashin {mean}",
-            _beats_in_cycles(*((ours, name) for name in ("laplace", "harmony", "kashin"))),
-        ),
-        Claim(
-            f"{part}-controls",
-            "Does training through QHarmony as printed beat a Q that is not trained, and a Q "
-            "trained on zero gradients?",
-            f"our question ({data}, {epsilon})",
-            part,
-            f"{ours} beats frozen and zero {mean}",
-            _controls(ours),
-            of_paper=False,
-            tuned=False,  # a rate that is too small learns nothing: only the best rate counts
-        ),
-        Claim(
-            f"{part}-repaired",
-            "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
-            "both?",
-            f"our question ({data}, {epsilon})",
-            part,
-            f"qharmony (repaired) beats frozen and zero {mean}",
-            _controls("qharmony"),
-            of_paper=False,
-            tuned=False,
-        ),
-        Claim(
-            f"{part}-plain",
-            "Does further training without any privacy beat the pre-trained Q?",
-            f"our question ({data})",
-            part,
-            f"none beats frozen {mean}",
-            _beats_in_cycles(("none", "frozen")),
-            of_paper=False,
-            tuned=False,
-        ),
-        Claim(
-            f"{part}-budget",
-            f"QHarmony … budget {epsilon}",
-            f"{figure} ({data})",
-            part,
-            "the phone with the most reports spends no more than ε in total over the run, and "
-            "nothing is sent in the clear",
-            _budget(ours),
-            tuned=False,
-        ),
-        Claim(
-            f"{part}-budget-repaired",
-            f"With the repaired mechanism, does a phone spend no more than {epsilon} in total?",
-            f"our question ({data})",
-            part,
-            "the phone with the most reports spends no more than ε in total over the run",
-            _budget("qharmony"),
-            of_paper=False,
-            tuned=False,
-        ),
-        Claim(
-            f"{part}-laplace-l1",
-            "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
-            "ℓ1 ball instead of the ℓ∞ ball?",
-            f"our question ({data}, {epsilon})",
-            part,
-            f"laplace-l1 is not worse than no privacy {mean}, margin {LEVEL}",
-            lambda result: holds_level(_gaps_of_pairs(result, [("laplace-l1", "none")])),
-            of_paper=False,
-            needs="laplace-l1",
-        ),
-    ]
-    if part == "fig5":
-        claims[1:1] = [
-            Claim(
-                "fig5-higher",
-                "has an even higher utility on the LSApp dataset compared to the SeqMF model "
-                "without any privacy mechanism",
-                f"Results, {figure} ({data}, {epsilon})",
-                part,
-                f"{ours} beats none {mean}",
-                _beats_in_cycles((ours, "none")),
-            ),
-            Claim(
-                "fig5-poor",
-                "poor performance of the baseline privacy mechanisms except for the Kashin "
-                "mechanism",
-                f"Results, {figure} ({data}, {epsilon})",
-                part,
-                f"none is better than laplace and harmony by more than {LEVEL}, and kashin is not "
-                f"worse than none, {mean}",
-                _all_but_kashin_are_poor,
-            ),
-        ]
-    return claims
+def _within_budget(name: str, result: Result) -> Finding:
+    epsilon = float(result["settings"]["epsilon"])
+    spent, privacy = (result["series"][name][key] for key in ("epsilon_spent", "privacy"))
+    if privacy["n_rounds"] == 0:
+        return Finding(CANNOT_TELL, "too few cycles for a round of training: no phone reported")
+    if spent is None:
+        return Finding(NOT_CONFIRMED, f"{name} has no finite ε: {privacy['promise']}")
+    return Finding(
+        CONFIRMED if spent <= epsilon + 1e-9 else NOT_CONFIRMED,
+        f"{name}: ε = {epsilon:g} per report; the phone with the most reports spends "
+        f"ε = {spent:g} over the run",
+    )
 
 
 def _gains(result: Result, name: str) -> list[Gap]:
@@ -758,23 +423,29 @@ def _gains(result: Result, name: str) -> list[Gap]:
 
     The fleet is the smallest of at least `PAPERS_PHONES` phones, or else the largest that was run.
     """
-    row = result["mechanisms"][name]
+    row = result["mechanisms"].get(name, {})
+    if not row.get("phones"):
+        return []
     at = next((i for i, n in enumerate(row["phones"]) if n >= PAPERS_PHONES), -1)
     n_outside = result["settings"]["sample"] * result["settings"]["seeds"]
-    gaps = []
-    for control in CONTROLS:
-        gain = row[f"gain_over_{control}"]
-        mean, low, high = (_number(gain[key][at]) for key in ("mean", "low", "high"))
-        name_at = f"{name} − {control} at {row['phones'][at]:,} phones"
-        gaps.append(Gap(name_at, mean, low, high, n_outside))
-    return gaps
+    phones = f"{row['phones'][at]:,} phones"
+    gains = {control: row[f"gain_over_{control}"] for control in CONTROLS}
+    return [
+        _gap(f"{name} − {control} at {phones}", {end: gain[end][at] for end in ENDS}, n_outside)
+        for control, gain in gains.items()
+    ]
 
 
-def _enough(result: Result, names: Sequence[str]) -> Finding:
-    """Whether the fleet of `_gains` is large enough for at least one of these mechanisms."""
+def _enough_phones(names: Sequence[str] | None, result: Result) -> Finding:
+    """Whether the fleet of `_gains` is large enough for at least one of these mechanisms.
+
+    Without names: for at least one that is ε-LDP.
+    """
+    if names is None:
+        names = [name for name in result["mechanisms"] if name != NONE and not FORMS[name].unsafe]
     verdicts, evidence = [], []
     for name in names:
-        gaps = _gains(result, name) if result["mechanisms"].get(name, {}).get("phones") else []
+        gaps = _gains(result, name)
         verdict = beats(gaps).verdict
         verdicts.append(verdict)
         if gaps:
@@ -792,45 +463,10 @@ def _any_of(verdicts: Sequence[str]) -> str:
     return NOT_CONFIRMED if set(verdicts) == {NOT_CONFIRMED} else CANNOT_TELL
 
 
-def _private(result: Result) -> list[str]:
-    return [name for name in result["mechanisms"] if name != "none" and not FORMS[name].unsafe]
-
-
-def _phones_claims() -> list[Claim]:
-    where = "our question (synthetic phones, ε = 4.5 per report)"
-    rule = (
-        f"in the smallest simulated fleet of at least {PAPERS_PHONES} phones (else the largest), "
-        f"the HR@5 of phones outside the fleet beats the HR@5 with frozen Q, with zero gradients "
-        f"and with the mechanism's noise alone; intervals are over independent simulated worlds; "
-        f"larger fleets do not count"
-    )
-    return [
-        Claim(
-            "phones-qharmony",
-            f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?",
-            where,
-            "phones",
-            rule,
-            lambda result: _enough(result, [PRINTED]),
-            of_paper=False,
-        ),
-        Claim(
-            "phones-any",
-            f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?",
-            where,
-            "phones",
-            f"{rule}; yes if this holds for one mechanism, no if it is ruled out for every one",
-            lambda result: _enough(result, _private(result)),
-            of_paper=False,
-        ),
-    ]
-
-
-def _headline(result: Result, name: str) -> Gap:
+def _crowd_helps(result: Result) -> Finding:
     """The gain in HR@5 of new phones by a crowd prior, over the headline launches."""
-    row = result["priors"][name]["headline"]
-    gain = row["gain@5"] or dict.fromkeys(("mean", "low", "high"))
-    return _gain_gap(f"crowd ({name}) − without", gain, row["n_phones"])
+    row = result["priors"]["non-private"]["headline"]
+    return beats([_gap("crowd (non-private) − without", row["gain@5"], row["n_phones"])])
 
 
 def _share_kept(result: Result) -> Finding:
@@ -841,137 +477,309 @@ def _share_kept(result: Result) -> Finding:
     share = row["kept"]["HR@5"]
     if share is None:
         return Finding(CANNOT_TELL, "the non-private prior gives no gain to compare with")
-    gap = Gap(
-        f"share of the gain kept at {name}, minus {KEPT}",
-        share["mean"] - KEPT,
-        share["low"] - KEPT,
-        share["high"] - KEPT,
-        row["headline"]["n_phones"],
-    )
-    return beats([gap], margin=0.0)
-
-
-def _crowd_claims() -> list[Claim]:
-    where = "our question (new phones; a prior learnt from one private report per phone)"
-    return [
-        Claim(
-            "coldstart-gain",
-            "Does a prior learnt from the crowd without privacy help a new phone?",
-            where,
-            "coldstart",
-            "the predictor with a non-private crowd prior beats the same predictor without a "
-            "prior in HR@5",
-            lambda result: beats([_headline(result, "non-private")]),
-            of_paper=False,
-        ),
-        Claim(
-            "coldstart-kept",
-            f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of "
-            f"{PAPERS_EPSILON:g} per phone?",
-            where,
-            "coldstart",
-            f"yes if the interval of the share kept lies above {KEPT}, no if below",
-            _share_kept,
-            of_paper=False,
-        ),
-    ]
+    words = f"share of the gain kept at {name}, minus {KEPT}"
+    return beats([_gap(words, share, row["headline"]["n_phones"], less=KEPT)], margin=0.0)
 
 
 def _stays_on_the_phone(result: Result) -> Finding:
-    leaking = [
-        name
-        for name, row in result["up"].items()
-        if row["holds_user_vector"] or row["holds_history"]
-    ]
+    ups, phone = result["up"], result["phone"]
+    leaks = any(row["holds_user_vector"] or row["holds_history"] for row in ups.values())
     sizes = "; ".join(
         f"{name}: {row['payload_bytes']} bytes, sent in the clear: "
         f"{', '.join(row['sent_in_clear']) or 'nothing'}"
-        for name, row in result["up"].items()
+        for name, row in ups.items()
     )
-    phone = result["phone"]
     return Finding(
-        NOT_CONFIRMED if leaking else CONFIRMED,
+        NOT_CONFIRMED if leaks else CONFIRMED,
         f"{sizes}; the user vector alone has {phone['user_vector_bytes']} bytes, the gradient "
         f"{phone['gradient_bytes']:,} bytes",
     )
 
 
 def _kashin_is_costlier(result: Result) -> Finding:
-    gaps = []
+    evidence, gaps = [], []
     for n_apps, rows in result["sizes"].items():
         ratio = rows["kashin"]["times"]
-        name = f"processor time of kashin / that of {result['reference']}, {int(n_apps):,} apps:"
-        gaps.append(Gap(name, ratio["mean"], ratio["low"], ratio["high"], result["n_phones"]))
-    evidence = "; ".join(
-        f"{gap.name} {gap.mean:,.1f} ({gap.low:,.1f} to {gap.high:,.1f})" for gap in gaps
-    )
-    over = [gap._replace(mean=gap.mean - MUCH_COSTLIER, low=gap.low - MUCH_COSTLIER,
-                         high=gap.high - MUCH_COSTLIER) for gap in gaps]  # fmt: skip
-    return Finding(beats(over, margin=0.0).verdict, evidence)
+        words = f"processor time of kashin / that of {result['reference']}, {int(n_apps):,} apps:"
+        mean, low, high = (f"{ratio[end]:,.1f}" for end in ENDS)
+        evidence.append(f"{words} {mean} ({low} to {high})")
+        gaps.append(_gap(words, ratio, result["n_phones"], less=MUCH_COSTLIER))
+    return Finding(beats(gaps, margin=0.0).verdict, "; ".join(evidence))
 
 
 def _window_helps(result: Result) -> Finding:
     """Whether at least one of the windows beats learning from all history."""
-    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
-    gaps = [
-        _gain_gap(f"{name} − {ALL}, HR@5", row["gain"], n_users)
+    findings = [
+        beats([_gap(f"{name} − {ALL}, HR@5", row["gain"], _most_users(result))])
         for name, row in result["windows"].items()
         if row["gain"] is not None
     ]
-    findings = [beats([gap]) for gap in gaps]
     verdict = _any_of([finding.verdict for finding in findings])
     return Finding(verdict, "; ".join(finding.evidence for finding in findings))
 
 
-def _gain_gap(name: str, gain: Mapping[str, float | None], n_users: int) -> Gap:
-    mean, low, high = (_number(gain[key]) for key in ("mean", "low", "high"))
-    return Gap(name, mean, low, high, n_users)
+# --- the claims -------------------------------------------------------------------------------
+
+Judge = Compare | All | By
 
 
-def _further_claims() -> list[Claim]:
-    return [
-        Claim(
-            "fig1-stays",
-            "user embeddings and the history of users' actions are stored only on the device",
-            "Local Differential Privacy, Figure 1",
-            "fig1",
-            "in a real round no report contains the bytes of the user vector or of the history",
-            _stays_on_the_phone,
-        ),
-        Claim(
-            "cost-kashin",
-            "Kashin mechanism … is much more computationally costly than the proposed QHarmony "
-            "mechanism",
-            "Results, Figure 5",
-            "cost",
-            f"a phone's processor time for a report through kashin is more than "
-            f"{MUCH_COSTLIER:g} times that of {PRINTED}, for both catalogue sizes of the paper; "
-            f"intervals over phones",
-            _kashin_is_costlier,
-        ),
-        Claim(
-            "window-restrict",
-            "To improve capturing the global dynamics in app usage frequencies, one has to "
-            "restrict a period duration",
-            "SeqMF, the superscript (t) (LSApp)",
-            "window",
-            f"Full with at least one window beats Full with {ALL} in HR@5, mean over cycles; not "
-            f"confirmed if this is ruled out for every window",
-            _window_helps,
-        ),
-    ]
+@dataclass(frozen=True)
+class Claim:
+    """A claim quoted from the paper, or a question of ours that the paper leaves open.
+
+    ``part`` is the part of the report with the numbers; ``judged_by`` gets that part's result.
+    ``needs`` names a model that may not have been run; without it the question is skipped.
+    ``tuned``: the answer may depend on the settings, so the part's variants are judged too.
+    """
+
+    name: str
+    words: str
+    where: str
+    part: str
+    judged_by: Judge
+    of_paper: bool
+    needs: str = ""
+    tuned: bool = True
+
+    @property
+    def rule(self) -> str:
+        return self.judged_by.words
+
+    def is_put(self, result: Result) -> bool:
+        """Whether the part was run with the model that the question is about."""
+        tables = result.get("presets", {"": {"models": result.get("series", {})}})
+        return not self.needs or all(self.needs in table["models"] for table in tables.values())
 
 
-CLAIMS: tuple[Claim, ...] = (
-    *_static_claims("table1", "LSApp", "sr-od"),
-    *_static_claims("table2", "App Usage", "sr"),
-    *_dynamic_claims(),
-    *_honest_claims(),
-    *_authors_rival_claims(),
-    *_privacy_claims("fig5", "Figure 5", "LSApp", "ε = 4.5"),
-    *_privacy_claims("fig6", "Figure 6", "App Usage", "ε = 1.1"),
-    *_phones_claims(),
-    *_further_claims(),
-    *_crowd_claims(),
-    *_nextapp_claims(),
+class _Row(NamedTuple):
+    """One claim about each of ``parts``; ``where`` and ``words`` may name {figure} and {budget}."""
+
+    parts: str
+    name: str
+    where: str
+    judged_by: Judge
+    words: str
+    needs: str = ""
+    tuned: bool = True
+
+
+_FIGURES = {
+    "table1": "Table 1", "table2": "Table 2", "fig2": "Figure 2", "fig3": "Figure 3",
+    "fig4": "Figure 4", "fig5": "Figure 5", "fig6": "Figure 6",
+}  # fmt: skip
+_BUDGETS = {"fig5": "ε = 4.5", "fig6": "ε = 1.1"}
+_DATA = {
+    "table1": "LSApp", "fig2": "LSApp", "fig3": "LSApp", "fig3-honest": "LSApp, preset honest",
+    "table2": "App Usage", "fig4": "App Usage", "fig4-honest": "App Usage, preset honest",
+    "fig5": "LSApp, ε = 4.5", "fig6": "App Usage, ε = 1.1", "window": "LSApp",
+    "phones": "synthetic phones, ε = 4.5 per report",
+    "coldstart": "new phones; a prior learnt from one private report per phone",
+}  # fmt: skip
+_READINGS = "qharmony-printed-k1 qharmony-printed-mean qharmony-paper"
+_IN_FLEET = (
+    f"in the smallest simulated fleet of at least {PAPERS_PHONES} phones (else the largest), the "
+    f"HR@5 of phones outside the fleet beats the HR@5 with frozen Q, with zero gradients and with "
+    f"the mechanism's noise alone; intervals are over independent simulated worlds; larger fleets "
+    f"do not count"
 )
+
+# fmt: off
+_QUOTED = (
+    _Row("fig1", "stays", "Local Differential Privacy, Figure 1",
+         By("in a real round no report contains the bytes of the user vector or of the history",
+            _stays_on_the_phone),
+         "user embeddings and the history of users' actions are stored only on the device"),
+    _Row("table1 table2", "mf", "Results, {figure}",
+         Compare(beats, "seqmf", "mf", METRICS, "authors"),
+         "SeqMF significantly outperforms its non-sequential predecessor MF on both datasets"),
+    _Row("table1", "rival", "Results, {figure}",
+         Compare(beats, "sr-od", "seqmf", METRICS, "authors"),
+         "it underperforms the simple SR-od model on LSApp dataset … in all the metrics"),
+    _Row("table2", "rival", "Results, {figure}",
+         Compare(beats, "sr", "seqmf", METRICS, "authors"),
+         "it underperforms … SR model on App Usage data in all the metrics"),
+    _Row("table1 table2", "comparable", "Abstract",
+         Compare(is_not_worse, "seqmf", BEST_RIVAL, preset="authors", margin=COMPARABLE),
+         "the proposed model provides comparable quality with other methods in the static "
+         "environment"),
+    _Row("table1 table2", "all", "Conclusion",
+         Compare(beats, "seqmf", RIVALS, preset="authors"),
+         "the SeqMF model outperforms the standard matrix factorization model and other "
+         "competitors based on the collected statistics"),
+    _Row("fig2", "balanced", "Dynamic environment, {figure}",
+         By(f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
+            f"their mean", _activity_balanced),
+         "the number of active users is almost the same in every cycle"),
+    _Row("fig3", "sr-od", "{figure}",
+         Compare(beats, "full rare global", "sr-od"),
+         "The SeqMF model in the considered training regimes outperforms SR-od model in dynamical "
+         "environment"),
+    _Row("fig3", "global", "Results, {figure}",
+         Compare(beats, "full", "global"),
+         "if we do not update users' embeddings on the device at all (Global regime), then the "
+         "overall performance of the SeqMF model decreases"),
+    _Row("fig3", "rare", "Results, {figure}",
+         Compare(beats, "rare", "global"),
+         "if we add just rare updates of users' embeddings (Rare regime), we can see that the "
+         "performance increases compared to the SeqMF model in the Global regime"),
+    _Row("fig3", "regular", "{figure}",
+         Compare(beats, "full", "rare"),
+         "regular updates of user embeddings improve performance"),
+    _Row("fig4", "sr-od", "{figure}",
+         All(Compare(beats, "full rare", "sr-od"),
+             Compare(beats, "global", "sr-od", negated=True)),
+         "outperforms SR-od model in dynamical environment only if user embeddings are updated "
+         "(Full and Rare regimes)"),
+    _Row("fig4", "alike", "Results, {figure}",
+         Compare(is_equivalent, "full", "rare"),
+         "the performance of the SeqMF model in Full and Rare regimes is very similar"),
+    _Row("fig4", "regular", "{figure}",
+         Compare(beats, "full rare", "global"),
+         "regular updates of user embeddings improve performance"),
+    _Row("fig5 fig6", "level", "{figure}",
+         Compare(is_not_worse, PRINTED, "none"),
+         "the QHarmony mechanism does not lead to performance decreasing compared to the "
+         "non-private SeqMF model"),
+    _Row("fig5", "higher", "Results, {figure}",
+         Compare(beats, PRINTED, "none"),
+         "has an even higher utility on the LSApp dataset compared to the SeqMF model without any "
+         "privacy mechanism"),
+    _Row("fig5", "poor", "Results, {figure}",
+         All(Compare(is_better, "none", "laplace harmony"),
+             Compare(is_not_worse, "kashin", "none")),
+         "poor performance of the baseline privacy mechanisms except for the Kashin mechanism"),
+    _Row("fig5 fig6", "best", "Results, {figure}",
+         Compare(beats, PRINTED, "laplace harmony kashin"),
+         "baseline privacy mechanisms have a worse privacy-utility trade-off compared to the "
+         "proposed QHarmony mechanism"),
+    _Row("fig5 fig6", "budget", "{figure}",
+         By("the phone with the most reports spends no more than ε in total over the run, and "
+            "nothing is sent in the clear", partial(_within_budget, PRINTED)),
+         "QHarmony … budget {budget}", tuned=False),
+    _Row("cost", "kashin", "Results, Figure 5",
+         By(f"a phone's processor time for a report through kashin is more than "
+            f"{MUCH_COSTLIER:g} times that of {PRINTED}, for both catalogue sizes of the paper; "
+            f"intervals over phones", _kashin_is_costlier),
+         "Kashin mechanism … is much more computationally costly than the proposed QHarmony "
+         "mechanism"),
+    _Row("window", "restrict", "SeqMF, the superscript (t)",
+         By(f"Full with at least one window beats Full with {ALL} in HR@5, mean over cycles; not "
+            f"confirmed if this is ruled out for every window", _window_helps),
+         "To improve capturing the global dynamics in app usage frequencies, one has to restrict "
+         "a period duration"),
+)
+_ASKED = (
+    _Row("table1 table2", "frozen", OUR_QUESTION,
+         Compare(beats, "seqmf", "seqmf-frozen", preset="honest"),
+         "Is a trained Q better than a Q left at its random initial value?"),
+    _Row("table1 table2", "nextapp", OUR_QUESTION,
+         Compare(beats, "nextapp", f"{RIVALS} seqmf", HIT_RATES, "honest"),
+         "Does nextapp, which only counts launches on the phone, beat every rival?",
+         needs="nextapp"),
+    _Row("fig3 fig4", "sr-od-su", OUR_QUESTION,
+         Compare(beats, "full rare", "sr-od-su"),
+         "Do Full and Rare also outperform SR-od scored with S_u, as the authors ran it (R22)?",
+         needs="sr-od-su"),
+    _Row("fig3-honest fig4-honest", "sr-od", OUR_QUESTION,
+         Compare(beats, "full rare", "sr-od"),
+         "Do Full and Rare also outperform SR-od when counted as a phone would see it?"),
+    _Row("fig3-honest fig4-honest", "nextapp", OUR_QUESTION,
+         Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
+         "Does nextapp, which only counts launches on the phone, beat every rival?",
+         needs="nextapp"),
+    _Row("fig5 fig6", "readings", OUR_QUESTION,
+         Compare(is_not_worse, _READINGS, "none"),
+         "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
+         "clipped with the best k?", needs="qharmony-printed-k1"),
+    # A rate that is too small learns nothing: against controls only the best rate counts.
+    _Row("fig5 fig6", "controls", OUR_QUESTION,
+         Compare(beats, PRINTED, "frozen zero"),
+         "Does training through QHarmony as printed beat a Q that is not trained, and a Q trained "
+         "on zero gradients?", tuned=False),
+    _Row("fig5 fig6", "repaired", OUR_QUESTION,
+         Compare(beats, REPAIRED, "frozen zero"),
+         "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
+         "both?", tuned=False),
+    _Row("fig5 fig6", "plain", OUR_QUESTION,
+         Compare(beats, "none", "frozen"),
+         "Does further training without any privacy beat the pre-trained Q?", tuned=False),
+    _Row("fig5 fig6", "budget-repaired", OUR_QUESTION,
+         By("the phone with the most reports spends no more than ε in total over the run",
+            partial(_within_budget, REPAIRED)),
+         "With the repaired mechanism, does a phone spend no more than {budget} in total?",
+         tuned=False),
+    _Row("fig5 fig6", "laplace-l1", OUR_QUESTION,
+         Compare(is_not_worse, "laplace-l1", "none"),
+         "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
+         "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
+    _Row("phones", "qharmony", OUR_QUESTION,
+         By(_IN_FLEET, partial(_enough_phones, [PRINTED])),
+         f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?"),
+    _Row("phones", "any", OUR_QUESTION,
+         By(f"{_IN_FLEET}; yes if this holds for one mechanism, no if it is ruled out for every "
+            f"one", partial(_enough_phones, None)),
+         f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?"),
+    _Row("coldstart", "gain", OUR_QUESTION,
+         By("the predictor with a non-private crowd prior beats the same predictor without a "
+            "prior in HR@5", _crowd_helps),
+         "Does a prior learnt from the crowd without privacy help a new phone?"),
+    _Row("coldstart", "kept", OUR_QUESTION,
+         By(f"yes if the interval of the share kept lies above {KEPT}, no if below", _share_kept),
+         f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of {PAPERS_EPSILON:g} "
+         f"per phone?"),
+)
+# fmt: on
+
+
+def _claims() -> Iterator[Claim]:
+    for rows, of_paper in ((_QUOTED, True), (_ASKED, False)):
+        for row in rows:
+            for part in row.parts.split():
+                names = {"figure": _FIGURES.get(part, ""), "budget": _BUDGETS.get(part, "")}
+                where = row.where.format(**names)
+                yield Claim(
+                    f"{part}-{row.name}",
+                    row.words.format(**names),
+                    f"{where} ({_DATA[part]})" if part in _DATA else where,
+                    part,
+                    row.judged_by,
+                    of_paper,
+                    row.needs,
+                    row.tuned,
+                )
+
+
+CLAIMS: tuple[Claim, ...] = tuple(_claims())
+
+
+def judge(claim: Claim, result: Result | None) -> Finding:
+    """The verdict on a claim; `CANNOT_TELL` if there is no result."""
+    if result is None:
+        return Finding(CANNOT_TELL, f"{claim.part} has not been run")
+    if "problem" in result:
+        return Finding(CANNOT_TELL, result["problem"])
+    main = claim.judged_by(result)
+    if not claim.tuned:
+        return main
+    variants: Mapping[str, Result] = result.get("variants") or {}
+    others = {
+        name: claim.judged_by(variant)
+        for name, variant in variants.items()
+        if claim.is_put(variant)
+    }
+    if result.get("rates"):  # the variants of a study of mechanisms
+        return over_rates(main, others)
+    return over_tunings(main, others, main_settings(result))
+
+
+def main_settings(result: Result) -> str:
+    """The settings of a part's main result, in words: how SeqMF was tuned."""
+    if "hyper_parameters" in result:
+        return str(result["hyper_parameters"])
+    for found in result.get("presets", {}).values():
+        if "tuning" in found:
+            tuning = found["tuning"]["seqmf"]
+            n_tunings, trials = len(tuning["tunings"]), tuning["trials"]
+            many = f"{n_tunings} tunings of " if n_tunings > 1 else ""
+            return f"{many}{trials} trials"
+    return ""
