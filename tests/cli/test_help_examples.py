@@ -27,7 +27,7 @@ SMALLER = {
     "synthetic:fleet,phones=100000": "synthetic:fleet,phones=60,apps=12",
     "--phones 100000": "--phones 30 --apps 12 --sample 20 --dim 2",
     "--rounds 5": "--rounds 2",
-    "--trials 60": "--trials 2 --jobs 1",
+    "--trials 60": "--trials 2",
     "--preset authors": "--preset honest",
     "--seeds 2": "--seeds 1 --cycles 4",
     "--phones 292": "--phones 10 --seconds 0 --rounds 1 --mechanisms harmony",

@@ -79,7 +79,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     small_log().write(tmp_path / "log.csv")
     log = load(tmp_path / "log.csv")
     command = [sys.executable, "-m", "nextapp", "tune", "log.csv", "--trials", "14"]
-    command += ["--jobs", "1", "--preset", "paper", "--models", "seqmf"]
+    command += ["--preset", "paper", "--models", "seqmf"]
     storage = tmp_path / "tuned.db"
     running = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL)
     try:
@@ -99,7 +99,7 @@ def test_a_killed_tuning_goes_on_to_what_it_would_have_found(tmp_path):
     assert written.tune == 0  # evaluate --settings does not tune again
 
 
-def test_processes_side_by_side_play_each_trial_once(tmp_path):
+def test_every_trial_runs_once_and_is_kept(tmp_path):
     log, experiment = small_log(), Experiment("x", preset="paper")
     told = []
     found = tune(
@@ -107,7 +107,7 @@ def test_processes_side_by_side_play_each_trial_once(tmp_path):
         experiment,
         "mf",
         lambda what, done, total: told.append((done, total)),
-        tuning=Tuning(9, jobs=2),
+        tuning=Tuning(9),
         storage=tmp_path / "study.db",
     )
     assert sorted(row["slot"] for row in found.trials) == list(range(9))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -53,15 +52,6 @@ def tune(
         ),
     ] = "wide",
     models: Annotated[str, typer.Option(metavar="NAMES", help="Models to tune.")] = ",".join(TUNED),
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Processes; only with 1 does the same seed give the same result. Default: one per "
-            "processor core.",
-            show_default=False,
-        ),
-    ] = None,
     storage: Annotated[
         Path | None,
         typer.Option(
@@ -84,7 +74,7 @@ def tune(
     with clear_errors():
         wanted = tuple(name.strip() for name in models.split(","))
         default = 0 if grid == "paper" else Tuning().trials
-        tuning = Tuning(default if trials is None else trials, grid, jobs or os.cpu_count() or 1)
+        tuning = Tuning(default if trials is None else trials, grid)
         experiment = experiment_options.experiment(data=source, tune=0)
         out.parent.mkdir(parents=True, exist_ok=True)
         file = storage or out.with_suffix(".db")
@@ -93,7 +83,7 @@ def tune(
             report("reading", 0, 0)
             log = log_options.read(source, experiment.seed)
             trials = len(wanted) * tuning.n_slots
-            screen.say_how_long(10 + trials * 0.6 * len(log) / 370_000 / min(tuning.jobs, 2))
+            screen.say_how_long(10 + trials * 0.6 * len(log) / 370_000)
             best, found = choose_settings(
                 log, experiment, report, tuning=tuning, storage=file, models=wanted
             )
@@ -114,7 +104,6 @@ def _result(resolved: dict[str, Any], tuning: Tuning, found: dict[str, Chosen]) 
         "settings": resolved,
         "grid": tuning.grid,
         "trials": tuning.n_slots,
-        "jobs": tuning.jobs,
         "models": {
             model: {"HR@5": chosen.hit_rate, "trials": chosen.trials}
             for model, chosen in found.items()

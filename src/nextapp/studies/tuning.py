@@ -1,9 +1,9 @@
 """Tuning of MF and SeqMF by their HR@5 on launches before the test part.
 
 A study is a number of slots, one trial each. Slot s samples its settings with a generator keyed by
-(seed, s), given the results of the slots before it. So a single process always gives the same
-result, also after it was killed and resumed. With several processes each slot still has its own
-random numbers, but which results it can see depends on timing.
+(seed, s), given the results of the slots before it. So a seed always gives the same result, also
+after the process was killed and resumed. Trials run one after another: the rounds of a trial use
+all processor cores already.
 """
 
 from __future__ import annotations
@@ -11,18 +11,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import multiprocessing
-import os
-import pickle
 import sqlite3
-import tempfile
-import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +31,6 @@ from nextapp.names import unknown
 from nextapp.predictors import Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.processes import deaf_to_ctrl_c, end_with, received
 from nextapp.studies.rounds import LabSeqMF, Rounds
 from nextapp.studies.settings import Experiment, training_from, training_values
 from nextapp.wire import WireError
@@ -46,7 +39,6 @@ HELD_OUT = 1 / 8
 LOOKS = (2, 5, 10, 20)  # rounds after which a trial is measured, and pruned if below the median
 STARTUP = 8  # first trials, which are never pruned, so that there is a median to compare with
 TUNED = ("mf", "seqmf")
-_PATIENCE = 120.0  # seconds to wait for another process to release the file
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -117,14 +109,13 @@ GRID_SIZE = int(np.prod([len(values) for values in PAPER_GRID.values()]))
 
 @dataclass(frozen=True)
 class Tuning:
-    """``trials`` of the search space ``grid`` for each model, in ``jobs`` processes.
+    """``trials`` of the search space ``grid`` for each model.
 
     Trials of the paper's grid are sampled without repeats; 0 means all of its points.
     """
 
     trials: int = 100
     grid: str = "wide"
-    jobs: int = 1
 
     def __post_init__(self) -> None:
         if self.grid not in SPACES:
@@ -136,8 +127,6 @@ class Tuning:
             )
         if self.grid != "paper" and self.trials < 1:
             raise ValueError(f"trials must be 1 or more, got {self.trials!r}.")
-        if self.jobs < 1:
-            raise ValueError(f"jobs must be 1 or more, got {self.jobs!r}.")
 
     @property
     def n_slots(self) -> int:
@@ -171,63 +160,44 @@ def tune(
     With a `storage` (an SQLite file) every finished trial is saved, and a killed study can be
     resumed. A trial whose training diverges gets HR@5 = 0.
     """
-    tuning = tuning or Tuning(experiment.tune)
-    job = _Job(log, experiment, model, tuning, str(storage) if storage else "")
-    if tuning.jobs > 1 and not job.file:
-        raise ValueError("trials in several processes need a storage file: give a storage.")
+    trials = _Trials(log, experiment, model, tuning or Tuning(experiment.tune))
     with _quiet():
-        study = job.study(create=True)
-        _give_up_what_was_running(study)
-        missing = sorted(set(range(tuning.n_slots)) - set(_slots(study)))
-        work = _in_turn if tuning.jobs == 1 else _side_by_side
-        announce = _Announcer(study, model, tuning.n_slots, progress)
-        announce()
-        for _ in work(job, missing):
-            announce()
+        study = trials.open_study(storage)
+        _fail_interrupted_trials(study)
+        n_slots = trials.tuning.n_slots
+        _report_best(study, model, n_slots, progress)
+        for slot in sorted(set(range(n_slots)) - set(_finished_trials(study))):
+            trials.run(slot, study)
+            _report_best(study, model, n_slots, progress)
         return _best_trial(study, model)
 
 
-@dataclass(frozen=True)
-class _Announcer:
-    study: optuna.Study
-    model: str
-    total: int
-    progress: Progress
-
-    def __call__(self) -> None:
-        done = _slots(self.study)
-        values = [trial.value or 0.0 for trial in done.values() if _complete(trial)]
-        best = max(values, default=0.0)
-        self.progress(f"tuning {self.model} (best HR@5 {best:.3f})", len(done), self.total)
+def _report_best(study: optuna.Study, model: str, total: int, progress: Progress) -> None:
+    finished = _finished_trials(study)
+    best = max((trial.value or 0.0 for trial in finished.values() if _complete(trial)), default=0.0)
+    progress(f"tuning {model} (best HR@5 {best:.3f})", len(finished), total)
 
 
-class _Job:
-    """What a process needs to run the slots of a study."""
+class _Trials:
+    """The trials of a model on a log."""
 
-    def __init__(
-        self, log: LaunchLog, experiment: Experiment, model: str, tuning: Tuning, file: str
-    ) -> None:
+    def __init__(self, log: LaunchLog, experiment: Experiment, model: str, tuning: Tuning) -> None:
         if model not in TUNED:
             raise ValueError(unknown("model", model, TUNED))
-        self.log, self.experiment, self.model = log, experiment, model
-        self.tuning, self.file = tuning, file
-        self._exam: Exam | None = None
-        self._study: optuna.Study | None = None
+        self.log, self.experiment, self.model, self.tuning = log, experiment, model, tuning
+        self.start: Training = getattr(experiment, model)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_exam": None, "_study": None}
+    @cached_property
+    def _exam(self) -> Exam:
+        return tuning_exam(self.log, self.experiment)
 
-    def study(self, *, create: bool = False) -> optuna.Study:
-        if self._study is None:
-            self._study = self._create_study() if create else self._load_study()
-        return self._study
-
-    def _create_study(self) -> optuna.Study:
+    def open_study(self, storage: Path | None) -> optuna.Study:
+        """A new study, or the one in the storage if it has the same log and settings."""
         study = optuna.create_study(
-            storage=_storage(self.file) if self.file else None,
+            storage=None if storage is None else _open_storage(storage),
             study_name=self.model,
             direction="maximize",
-            pruner=_pruner(),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_min_trials=STARTUP),
             load_if_exists=True,
         )
         mine, found = self._description(), study.user_attrs.get("of")
@@ -236,52 +206,33 @@ class _Job:
         elif found != mine:
             names = [name for name in mine if found.get(name) != mine[name]]
             raise ValueError(
-                f"{self.file} has trials with other {', '.join(names)}: use the same to go on, or "
+                f"{storage} has trials with other {', '.join(names)}: use the same to continue, or "
                 f"give another storage file."
             )
         return study
-
-    def _load_study(self) -> optuna.Study:
-        return optuna.load_study(
-            storage=_storage(self.file), study_name=self.model, pruner=_pruner()
-        )
 
     def _description(self) -> dict[str, Any]:
         """What two studies must share to be the same; the number of trials may grow."""
         log = hashlib.sha256()
         for column in (self.log.user, self.log.app, self.log.time):
             log.update(np.ascontiguousarray(column).tobytes())
-        start = training_values(getattr(self.experiment, self.model))
         return {
             "launches": log.hexdigest(),
             "split": self.experiment.split,
             "preset": self.experiment.preset,
             "seed": str(self.experiment.seed),
             "grid": self.tuning.grid,
-            "settings": json.dumps(start, sort_keys=True),
+            "settings": json.dumps(training_values(self.start), sort_keys=True),
             **({"window": repr(self.experiment.window)} if self.experiment.window else {}),
         }
 
-    def play(self, slot: int) -> None:
+    def run(self, slot: int, study: optuna.Study) -> None:
         """Sample the settings of a slot, train, prune if poor, and record the result."""
-        study = self.study()
-        seed = int(KeyedBits(self.experiment.seed, slot, purpose="tuning").words(1)[0] >> 32)
-        study.sampler = optuna.samplers.TPESampler(
-            seed=seed,
-            multivariate=True,
-            group=True,
-            n_startup_trials=STARTUP,
-            constant_liar=self.tuning.jobs > 1,
-        )
-        start: Training = getattr(self.experiment, self.model)
-        if self.tuning.grid == "paper":
-            study.sampler = _fixed_value(self._grid_point(slot), study.sampler)
-        elif slot == 0 and start == getattr(Experiment(self.experiment.data), self.model):
-            study.sampler = _fixed_value(_as_parameters(start), study.sampler)  # the defaults first
+        study.sampler = self._sampler(slot)
         trial = study.ask()
         trial.set_user_attr("slot", slot)
         values = SPACES[self.tuning.grid](trial, self.model)
-        training = training_from(values, self.model, start)
+        training = training_from(values, self.model, self.start)
         if self.model == "mf":
             training = without_sequence(training)
         trial.set_user_attr("training", training_values(training))
@@ -295,6 +246,18 @@ class _Job:
         else:
             study.tell(trial, value)
 
+    def _sampler(self, slot: int) -> optuna.samplers.BaseSampler:
+        seed = int(KeyedBits(self.experiment.seed, slot, purpose="tuning").words(1)[0] >> 32)
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, group=True, n_startup_trials=STARTUP
+        )
+        if self.tuning.grid == "paper":
+            return optuna.samplers.PartialFixedSampler(self._grid_point(slot), sampler)
+        defaults: Training = getattr(Experiment(self.experiment.data), self.model)
+        if slot == 0 and self.start == defaults:  # the defaults first
+            return optuna.samplers.PartialFixedSampler(_as_parameters(defaults), sampler)
+        return sampler
+
     def _grid_point(self, slot: int) -> dict[str, Any]:
         """The slot's point of the paper's grid, which is shuffled with the seed."""
         shuffled = KeyedBits(self.experiment.seed, purpose="grid").generator()
@@ -304,8 +267,6 @@ class _Job:
         return dict(zip(PAPER_GRID, point, strict=True))
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
-        if self._exam is None:
-            self._exam = tuning_exam(self.log, self.experiment)
         known = launches_in_window(self._exam.history, self.experiment.window)
         rounds = Rounds(known, training, self.experiment.seed)
         predictor = LabSeqMF(training, self.experiment.seed, self.model)
@@ -318,8 +279,6 @@ class _Job:
         return self._mark(predictor, rounds)
 
     def _mark(self, predictor: LabSeqMF, rounds: Rounds) -> float:
-        if self._exam is None:
-            raise RuntimeError("no exam has been made yet.")
         predictor.take(rounds)
         by_user, _ = mark(self._exam, predictor)
         return float(by_user[:, _OBJECTIVE].mean())
@@ -332,19 +291,11 @@ def _as_parameters(training: Training) -> dict[str, Any]:
     return values
 
 
-def _fixed_value(values: dict[str, Any], otherwise: Any) -> Any:
-    return optuna.samplers.PartialFixedSampler(values, otherwise)
-
-
-def _pruner() -> optuna.pruners.BasePruner:
-    return optuna.pruners.MedianPruner(n_startup_trials=STARTUP, n_min_trials=STARTUP)
-
-
-def _storage(file: str) -> optuna.storages.BaseStorage:
-    """Trials in an SQLite file; its write-ahead log survives the death of any process."""
+def _open_storage(file: Path) -> optuna.storages.BaseStorage:
+    """Trials in an SQLite file; its write-ahead log survives the death of the process."""
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(file, timeout=_PATIENCE)
+        connection = sqlite3.connect(file)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         return connection
@@ -352,7 +303,7 @@ def _storage(file: str) -> optuna.storages.BaseStorage:
     return optuna.storages.RDBStorage("sqlite:///", engine_kwargs={"creator": connect})
 
 
-def _slots(study: optuna.Study) -> dict[int, FrozenTrial]:
+def _finished_trials(study: optuna.Study) -> dict[int, FrozenTrial]:
     """The finished trial of every slot that has one."""
     return {
         trial.user_attrs["slot"]: trial
@@ -365,80 +316,14 @@ def _complete(trial: FrozenTrial) -> bool:
     return trial.state == TrialState.COMPLETE
 
 
-def _give_up_what_was_running(study: optuna.Study) -> None:
+def _fail_interrupted_trials(study: optuna.Study) -> None:
     """Mark the running trials of a killed process as failed, so that their slots run again."""
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
 
 
-def _in_turn(job: _Job, missing: list[int]) -> Iterator[None]:
-    for slot in missing:
-        job.play(slot)
-        yield
-
-
-def _work(connection: Connection, file: str, parent: int) -> None:
-    """What a process does: play the slots it is handed, until there is none left."""
-    end_with(parent)
-    job: _Job = pickle.loads(Path(file).read_bytes())
-    with _quiet():
-        for slot in received(connection):
-            try:
-                job.play(slot)
-            except Exception:  # whatever it is, the command must say it
-                connection.send(traceback.format_exc())
-            else:
-                connection.send(None)
-
-
-def _hear_of_slot(connection: Connection) -> None:
-    try:
-        failed = connection.recv()
-    except EOFError:
-        failed = "the process was killed; the same command goes on from there"
-    if failed is not None:
-        raise RuntimeError(f"a trial failed: {failed}")
-
-
-def _side_by_side(job: _Job, missing: list[int]) -> Iterator[None]:
-    """Slots handed out one by one to processes, so that no more are played than asked for.
-
-    The log goes to the processes by a file: they start at once, and can be ended at once.
-    """
-    context = multiprocessing.get_context("spawn")
-    todo = list(missing)
-    busy: list[Connection] = []
-    processes: list[BaseProcess] = []
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "job"
-        file.write_bytes(pickle.dumps(job))
-        try:
-            for _ in range(min(job.tuning.jobs, len(todo))):
-                here, there = context.Pipe()
-                with deaf_to_ctrl_c():
-                    process = context.Process(target=_work, args=(there, str(file), os.getpid()))
-                    process.start()
-                    processes.append(process)
-                there.close()
-                here.send(todo.pop(0))
-                busy.append(here)
-            while busy:
-                answered = wait(busy)
-                for ready in [here for here in busy if here in answered]:
-                    _hear_of_slot(ready)
-                    yield
-                    if todo:
-                        ready.send(todo.pop(0))
-                    else:
-                        busy.remove(ready)
-        finally:
-            for started in processes:
-                started.terminate()
-                started.join()
-
-
 def _best_trial(study: optuna.Study, model: str) -> Chosen:
-    done = [trial for _, trial in sorted(_slots(study).items())]
+    done = [trial for _, trial in sorted(_finished_trials(study).items())]
     rows = [
         {
             "slot": trial.user_attrs["slot"],
