@@ -23,7 +23,7 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares
 from nextapp.learners.crowd import CELLS_PER_APP, keep_largest_cells
 from nextapp.shares import POPULARITY
-from nextapp.studies.coldstart import HEADLINE, NewPhone, hit_rates, new_phones
+from nextapp.studies.new_phones import HEADLINE, NewPhone, hit_rates, new_phones
 from nextapp.wire import Broadcast, Buckets, Crowd, History, ModelSettings, ReportRequest
 
 PARTS = ("com", "org", "android", "mobile", "music", "chat", "photo", "bank", "news", "games",

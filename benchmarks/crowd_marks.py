@@ -1,7 +1,7 @@
 """How much of what a crowd is worth to new phones is left at ε: the whole table of marks.
 
 Each row is a population and a number of phones, each of which reports once in its life. Rows of
-people are copies of the phones of a real log (`nextapp coldstart LOG --copies N`); new phones are
+people are copies of the phones of a real log (`nextapp new-phones LOG --copies N`); new phones are
 other people of the same log. Rows of synthetic phones are fleets of `synthetic:fleet`; a million of
 them are copies of 100,000. "kept" is the part of the non-private gain in HR@5 over launches 10 to
 50 that is left, with a 95 % interval over new phones.
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nextapp.data import load
-from nextapp.studies import coldstart
-from nextapp.studies.coldstart import ColdStart
+from nextapp.studies import new_phones
+from nextapp.studies.new_phones import NewPhoneStudy
 
 EPSILONS = (4.5, 1.0)
 BEGIN, END = "<!-- marks -->\n", "<!-- end of marks -->\n"
@@ -82,12 +82,12 @@ def main() -> None:
                 if given.logs is None or not (given.logs / row.source).exists():
                     continue
                 log = load(given.logs / row.source)
-            settings = ColdStart(
-                row.source, draws=draws, epsilons=EPSILONS, launches=coldstart.HEADLINE[1],
+            settings = NewPhoneStudy(
+                row.source, draws=draws, epsilons=EPSILONS, launches=new_phones.HEADLINE[1],
                 at_most=n_new, copies=row.copies, seed=seed,
             )  # fmt: skip
             start = time.perf_counter()
-            found[seed, row] = coldstart.run(settings, log)
+            found[seed, row] = new_phones.run(settings, log)
             seconds = time.perf_counter() - start
             print(f"seed {seed}, {seconds:.0f} s: {main_line(row, found[seed, row])}",
                   file=sys.stderr, flush=True)  # fmt: skip
@@ -126,9 +126,9 @@ def main_table(found: Results, seed: int) -> str:
 def main_line(row: Row, result: dict[str, Any]) -> str:
     """A row of the table."""
     priors = result["priors"]
-    private = [priors[coldstart.private(epsilon)] for epsilon in EPSILONS]
-    cells = [row.name, f"{result['n_crowd'][0]:,}", three(priors[coldstart.WITHOUT], "HR", "")]
-    cells += [three(each, "gain", "+") for each in (priors[coldstart.OPEN], *private)]
+    private = [priors[new_phones.private(epsilon)] for epsilon in EPSILONS]
+    cells = [row.name, f"{result['n_crowd'][0]:,}", three(priors[new_phones.WITHOUT], "HR", "")]
+    cells += [three(each, "gain", "+") for each in (priors[new_phones.OPEN], *private)]
     for each, mark in zip(private, row.marks, strict=True):
         kept = each["kept"]["HR@5"]
         low, high = round(100 * kept["low"]), round(100 * kept["high"])
@@ -139,7 +139,7 @@ def main_line(row: Row, result: dict[str, Any]) -> str:
 
 def three(prior: dict[str, Any], what: str, sign: str) -> str:
     """HR@1, 3 and 5 over the headline's launches, without the 0 before the point."""
-    means = (prior["headline"][f"{what}@{cutoff}"]["mean"] for cutoff in coldstart.CUTOFFS)
+    means = (prior["headline"][f"{what}@{cutoff}"]["mean"] for cutoff in new_phones.CUTOFFS)
     return " / ".join(f"{mean:{sign}.3f}".replace("0.", ".").replace("-", "−") for mean in means)
 
 
@@ -152,7 +152,7 @@ def by_seed(found: Results, seeds: list[int]) -> str:
         if not row.synthetic or any((seed, row) not in found for seed in seeds):
             continue
         kept = [
-            [found[seed, row]["priors"][coldstart.private(epsilon)]["kept"]["HR@5"]["mean"]
+            [found[seed, row]["priors"][new_phones.private(epsilon)]["kept"]["HR@5"]["mean"]
              for epsilon in EPSILONS]
             for seed in seeds
         ]  # fmt: skip

@@ -115,8 +115,8 @@ def settings_page() -> str:
     from nextapp.phone import Limits
     from nextapp.predictors import Training
     from nextapp.server.settings import FederationSettings
-    from nextapp.studies.coldstart import ColdStart
     from nextapp.studies.dynamic import DynamicExperiment
+    from nextapp.studies.new_phones import NewPhoneStudy
     from nextapp.studies.settings import Experiment
     from nextapp.wire import ModelSettings
 
@@ -125,7 +125,7 @@ def settings_page() -> str:
         ("The tables [seqmf] and [mf]: training", Training),
         ("The tables [seqmf] and [mf]: model", ModelSettings),
         ("nextapp dynamic", DynamicExperiment),
-        ("nextapp coldstart", ColdStart),
+        ("nextapp new-phones", NewPhoneStudy),
         ("nextapp serve, flower", FederationSettings),
         ("A phone's limits (nextapp phone limits)", Limits),
     ]

@@ -11,7 +11,7 @@ The subpackages, from the top down::
 
     cli                         commands
     page                        a phone, a crowd and your own log in a browser
-    studies                     static, dynamic, cold start, fleet size, tuning, reproduction
+    studies                     static, dynamic, new phones, fleet size, tuning, reproduction
     server                      gateway, vault, coordinator; flower
     evaluation | audit          quality of predictions; tests of privacy
     predictors | fleet          models and rivals; many simulated phones as arrays

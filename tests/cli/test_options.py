@@ -157,7 +157,7 @@ def test_given_options_override_the_file_and_others_do_not(tmp_path):
 
 def test_the_log_options_are_the_same_in_every_command_that_reads_a_log():
     wanted = {f"--{each.name.replace('_', '-')}" for each in fields(options.LogOptions)}
-    readers = ["evaluate", "train", "dynamic", "coldstart", "tune", "explain"]
+    readers = ["evaluate", "train", "dynamic", "new-phones", "tune", "explain"]
     for words in ([name] for name in readers), (["data", "describe"],):
         for command in words:
             text = CliRunner().invoke(app, [*command, "--help"], env={"COLUMNS": "120"}).output

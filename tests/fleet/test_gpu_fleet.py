@@ -28,7 +28,7 @@ from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, o
 from nextapp.fleet.rounds import fleet_phones, play_round
 from nextapp.learners import SeqMFLearner, adam
 from nextapp.privacy import mechanism
-from nextapp.studies.coldstart import ColdStart, learn_from_vectors
+from nextapp.studies.new_phones import NewPhoneStudy, learn_from_vectors
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 90
@@ -356,8 +356,8 @@ def test_transitions_that_no_word_has_room_for(rng, card, seed):
 def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monkeypatch, mode):
     """Both questions: of 60 apps the ten launched most are asked about."""
     monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
-    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 20)
-    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 10)
+    monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 20)
+    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 10)
     fleet = random_fleet(rng, 100, 60)
     theirs, mine = (
         learn_from_vectors(fleet, 8.0, seed, mode=mode, device=device) for device in ("cpu", "gpu")
@@ -441,7 +441,7 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
         walsh_on_card.tally_transitions(fleet, fits, 0)
     monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
     with pytest.raises(ValueError, match="copies are drawn in one step on the CPU"):
-        ColdStart("log.csv", copies=1000, device="gpu")
+        NewPhoneStudy("log.csv", copies=1000, device="gpu")
 
 
 def test_without_the_library_the_error_has_the_install_line(monkeypatch):
@@ -458,7 +458,7 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     [
         ["simulate", "--phones", "1000000"],
         ["privacy", "phones-needed", "--epsilon", "1"],
-        ["coldstart", "synthetic:fleet,phones=1000000", "--mode", "exact"],
+        ["new-phones", "synthetic:fleet,phones=1000000", "--mode", "exact"],
     ],
 )
 def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):

@@ -258,13 +258,13 @@ def test_what_the_crowd_gives_and_what_privacy_leaves_of_it():
         }
 
     gained = result((0.02, 0.03, 0.04), (0.75, 0.8, 0.9))
-    assert judge(BY_NAME["coldstart-gain"], gained).verdict == CONFIRMED
-    assert judge(BY_NAME["coldstart-kept"], gained).verdict == CONFIRMED
+    assert judge(BY_NAME["new-phones-gain"], gained).verdict == CONFIRMED
+    assert judge(BY_NAME["new-phones-kept"], gained).verdict == CONFIRMED
     lost = result((-0.04, -0.03, -0.02), (0.5, 0.6, 0.69))
-    assert judge(BY_NAME["coldstart-gain"], lost).verdict == NOT_CONFIRMED
-    assert judge(BY_NAME["coldstart-kept"], lost).verdict == NOT_CONFIRMED
-    assert judge(BY_NAME["coldstart-kept"], result((0, 0, 0), None)).verdict == CANNOT_TELL
-    assert judge(BY_NAME["coldstart-kept"], result((0, 0, 0), (0.6, 0.7, 0.8))).verdict == (
+    assert judge(BY_NAME["new-phones-gain"], lost).verdict == NOT_CONFIRMED
+    assert judge(BY_NAME["new-phones-kept"], lost).verdict == NOT_CONFIRMED
+    assert judge(BY_NAME["new-phones-kept"], result((0, 0, 0), None)).verdict == CANNOT_TELL
+    assert judge(BY_NAME["new-phones-kept"], result((0, 0, 0), (0.6, 0.7, 0.8))).verdict == (
         CANNOT_TELL
     )
 

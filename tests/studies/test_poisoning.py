@@ -16,7 +16,7 @@ from nextapp.learners import CrowdLearner
 from nextapp.predictors import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.server.settings import settings_of
-from nextapp.studies.coldstart import HEADLINE, new_phones
+from nextapp.studies.new_phones import HEADLINE, new_phones
 
 N_APPS, N_PHONES, SEED = 87, 100_000, 5
 NAMES = tuple(f"app-{row}" for row in range(N_APPS))

@@ -28,7 +28,7 @@ from nextapp.studies.reproduce import docs, paper, plan, players, running, sourc
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 
 N_USERS = 11
-ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "coldstart")
+ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "new-phones")
 LSAPP_DAYS, WEEK = 243, 7
 
 
@@ -229,7 +229,7 @@ def test_the_page_needs_nothing_outside_it_and_has_every_figure(reproduced):
         assert "quick run" in path.read_text(), path
     assert drawn == {path.stem for path in (out / "figures").glob("*.png")}
     assert page.drawn == len(drawn)
-    assert {"fig2", "fig3", "fig4", "fig5", "fig6", "phones", "coldstart"} <= drawn
+    assert {"fig2", "fig3", "fig4", "fig5", "fig6", "phones", "new-phones"} <= drawn
     for name in plan.PARTS:
         assert f"id='{name}'" in text
         assert (out / "csv" / f"{name}.csv").exists()

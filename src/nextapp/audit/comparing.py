@@ -146,7 +146,7 @@ def build_mechanisms(
         if name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyMechanism):
             raise ValueError(
                 f"{name} reports shares of transitions, not gradients, so it cannot be compared "
-                f"here: use `nextapp coldstart` to measure what such reports are worth, and "
+                f"here: use `nextapp new-phones` to measure what such reports are worth, and "
                 f"`nextapp privacy audit {name}` to check its ε."
             )
         if name not in LABELS:

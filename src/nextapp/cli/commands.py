@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -83,11 +83,11 @@ COMMANDS = {
         "nextapp dynamic synthetic:lsapp --models sr-od,mru --mechanisms harmony --seeds 2",
         _MEASURE,
     ),
-    "coldstart": LazyCommand(
-        "nextapp.cli.coldstart",
-        "coldstart",
+    "new-phones": LazyCommand(
+        "nextapp.cli.new_phones",
+        "new_phones",
         "Measure new phones with and without what the crowd knows.",
-        "nextapp coldstart synthetic:fleet,phones=100000 --epsilon 1,4.5",
+        "nextapp new-phones synthetic:fleet,phones=100000 --epsilon 1,4.5",
         _MEASURE,
     ),
     "simulate": LazyCommand(
@@ -147,10 +147,19 @@ COMMANDS = {
 }
 
 
+RENAMED = {"coldstart": "new-phones"}
+"""Earlier names of commands; they are refused with the present name."""
+
+
 class Commands(LazyGroup):
     """The commands of `nextapp`, in the order in which its help lists them."""
 
     lazy_commands = COMMANDS
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in RENAMED:
+            ctx.fail(f"No such command {args[0]!r}; did you mean {RENAMED[args[0]]!r}?")
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(

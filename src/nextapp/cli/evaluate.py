@@ -83,7 +83,7 @@ def evaluate(
             plots.save(plots.calibration(result), plot)
             screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
         screen.write_json(json, result)
-        screen.say_next(f"nextapp explain {source}", f"nextapp coldstart {source}")
+        screen.say_next(f"nextapp explain {source}", f"nextapp new-phones {source}")
 
 
 def _seconds(experiment: Experiment, n_launches: int) -> float:

@@ -268,7 +268,7 @@ def _encoder(mechanism: Mechanism) -> Encoder:
     if isinstance(mechanism, FrequencyMechanism):
         raise ValueError(
             f"{mechanism.name} reports shares, not gradients: nextapp.fleet.frequencies draws them "
-            f"for a fleet, and `nextapp coldstart` learns from them."
+            f"for a fleet, and `nextapp new-phones` learns from them."
         )
     return _ENCODERS[mechanism.name](mechanism)
 

@@ -1,6 +1,6 @@
-"""What new phones learn from a crowd, by number of phones and ε: the cold-start study.
+"""What new phones learn from a crowd, by number of phones and ε: the study of new phones.
 
-It uses the functions of `nextapp coldstart --copies`: the sum of the reports is drawn from its
+It uses the functions of `nextapp new-phones --copies`: the sum of the reports is drawn from its
 distribution, so that ten million phones cost as much as a hundred. The phones are synthetic, and a
 fleet is made of copies of `BASE` of them.
 """
@@ -19,7 +19,7 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.page.catalogue import N_APPS, NAMES
-from nextapp.studies.coldstart import (
+from nextapp.studies.new_phones import (
     CUTOFFS,
     HEADLINE,
     NewPhone,

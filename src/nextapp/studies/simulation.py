@@ -88,7 +88,7 @@ class Settings:
         if self.mechanism in FREQUENCY_MECHANISMS:
             raise ValueError(
                 f"{self.mechanism} reports shares of transitions, not gradients, so it cannot "
-                f"train app vectors: use `nextapp coldstart` to measure what it is worth."
+                f"train app vectors: use `nextapp new-phones` to measure what it is worth."
             )
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, REPORT_GRADIENTS))

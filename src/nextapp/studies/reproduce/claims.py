@@ -573,7 +573,7 @@ _DATA = {
     "table2": "App Usage", "fig4": "App Usage", "fig4-honest": "App Usage, preset honest",
     "fig5": "LSApp, ε = 4.5", "fig6": "App Usage, ε = 1.1", "window": "LSApp",
     "phones": "synthetic phones, ε = 4.5 per report",
-    "coldstart": "new phones; a prior learnt from one private report per phone",
+    "new-phones": "new phones; a prior learnt from one private report per phone",
 }  # fmt: skip
 _READINGS = "qharmony-printed-k1 qharmony-printed-mean qharmony-paper"
 _IN_FLEET = (
@@ -719,11 +719,11 @@ _ASKED = (
          By(f"{_IN_FLEET}; yes if this holds for one mechanism, no if it is ruled out for every "
             f"one", partial(_enough_phones, None)),
          f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?"),
-    _Row("coldstart", "gain", OUR_QUESTION,
+    _Row("new-phones", "gain", OUR_QUESTION,
          By("the predictor with a non-private crowd prior beats the same predictor without a "
             "prior in HR@5", _crowd_helps),
          "Does a prior learnt from the crowd without privacy help a new phone?"),
-    _Row("coldstart", "kept", OUR_QUESTION,
+    _Row("new-phones", "kept", OUR_QUESTION,
          By(f"yes if the interval of the share kept lies above {KEPT}, no if below", _share_kept),
          f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of {PAPERS_EPSILON:g} "
          f"per phone?"),

@@ -36,7 +36,7 @@ PARTS: Mapping[str, str] = {
     "cost": "cost",
     "window": "windows",
     "phones": "phones",
-    "coldstart": "coldstart",
+    "new-phones": "new-phones",
 }
 _ABOUT_A_PART = ("title", "data", "twin", "quick", "log", "seconds")
 

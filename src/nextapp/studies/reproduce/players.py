@@ -14,15 +14,15 @@ from nextapp.evaluation.dynamic import FROZEN
 from nextapp.names import unknown
 from nextapp.predictors import Training
 from nextapp.progress import Progress
-from nextapp.studies import coldstart as crowd_study
 from nextapp.studies import cost as cost_study
 from nextapp.studies import dynamic, phones_needed
+from nextapp.studies import new_phones as crowd_study
 from nextapp.studies import one_round as round_study
 from nextapp.studies import windows as window_study
-from nextapp.studies.coldstart import ColdStart
 from nextapp.studies.cost import Cost
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
 from nextapp.studies.mechanisms import NONE
+from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.one_round import OneRound
 from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.repeated_tuning import RepeatedTuning, Tunings
@@ -273,10 +273,10 @@ def phones(part: Part, report: Progress) -> dict[str, Any]:
     return result
 
 
-def coldstart(part: Part, report: Progress) -> dict[str, Any]:
+def new_phones(part: Part, report: Progress) -> dict[str, Any]:
     """New phones from their first launch: users held out of a log, or further synthetic phones."""
-    values = _values(part, {each.name for each in fields(ColdStart)} - {"data", "seed"})
-    settings = ColdStart(part.source.where, **values, seed=part.seed)
+    values = _values(part, {each.name for each in fields(NewPhoneStudy)} - {"data", "seed"})
+    settings = NewPhoneStudy(part.source.where, **values, seed=part.seed)
     log = part.source.log(part.seed) if part.source.real else None
     result = crowd_study.run(settings, log, report)
     where = part.source.as_values()["where"]
@@ -307,7 +307,7 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": phones,
-    "coldstart": coldstart,
+    "new-phones": new_phones,
     "cost": cost,
     "round": one_round,
 }

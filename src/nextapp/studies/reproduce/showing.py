@@ -418,12 +418,12 @@ def _phones_rows(record: Record) -> Rows:
 # --- new phones -------------------------------------------------------------------------------
 
 
-def _coldstart_figures(record: Record) -> dict[str, Figure]:
+def _new_phones_figures(record: Record) -> dict[str, Figure]:
     result = record["result"]
     return {record["part"]: plots.new_phones({**result, "data": result["about"]})}
 
 
-def _coldstart_page(record: Record) -> str:
+def _new_phones_page(record: Record) -> str:
     result = record["result"]
     first, last = result["headline"]
     cutoffs = ("HR@1", "HR@3", "HR@5")
@@ -450,7 +450,7 @@ def _coldstart_page(record: Record) -> str:
     )
 
 
-def _coldstart_rows(record: Record) -> Rows:
+def _new_phones_rows(record: Record) -> Rows:
     yield "part", "prior", "figure", "from", "to", "mean", "low", "high", "n_phones"
     for name, row in record["result"]["priors"].items():
         for part in (*row["bins"], row["headline"]):
@@ -589,7 +589,7 @@ SHOWN: Mapping[str, Shown] = {
         _phones_page,
         _phones_rows,
     ),
-    "coldstart": Shown(_coldstart_figures, _coldstart_page, _coldstart_rows),
+    "new-phones": Shown(_new_phones_figures, _new_phones_page, _new_phones_rows),
     "windows": Shown(
         lambda record: {},
         _windows_page,

@@ -1,4 +1,4 @@
-"""`nextapp coldstart`: what new phones gain from the crowd."""
+"""`nextapp new-phones`: what new phones gain from the crowd."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import typer
 from nextapp.cli import options, screen
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
-from nextapp.studies import coldstart as experiment
+from nextapp.studies import new_phones as experiment
 from nextapp.studies import plots
 from nextapp.table import Column, Table, measured_from
 
-DEFAULT = experiment.ColdStart("")
+DEFAULT = experiment.NewPhoneStudy("")
 _BAR = 16  # so that the table of all priors has 80 columns
 EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
@@ -49,7 +49,7 @@ class CrowdOptions:
 
 
 @expand_options
-def coldstart(
+def new_phones(
     source: options.Source,
     *,
     new: Annotated[
@@ -91,7 +91,7 @@ def coldstart(
     from its first launch on.
     """
     with clear_errors():
-        settings = experiment.ColdStart(
+        settings = experiment.NewPhoneStudy(
             source,
             new=new,
             draws=draws,

@@ -55,7 +55,7 @@ _AT_ONCE = 20_000  # synthetic phones generated at a time
 
 
 @dataclass(frozen=True)
-class ColdStart:
+class NewPhoneStudy:
     """What to measure.
 
     ``new`` is the share of users held out as new phones, in ``draws`` random draws. With synthetic
@@ -130,7 +130,7 @@ class Draw:
 
 
 def run(
-    settings: ColdStart,
+    settings: NewPhoneStudy,
     log: LaunchLog | None = None,
     report: Progress = silent,
 ) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def private(epsilon: float) -> str:
     return f"ε = {epsilon:g}"
 
 
-def _groups(settings: ColdStart, n_apps: int, log: LaunchLog | None) -> Longs | None:
+def _groups(settings: NewPhoneStudy, n_apps: int, log: LaunchLog | None) -> Longs | None:
     """The number of the category of each app, if there are categories."""
     if not settings.categories:
         return None
@@ -189,7 +189,7 @@ def _groups(settings: ColdStart, n_apps: int, log: LaunchLog | None) -> Longs | 
 
 
 def learn_priors(
-    settings: ColdStart,
+    settings: NewPhoneStudy,
     crowd: Fleet,
     number: int,
     report: Progress,
@@ -284,7 +284,7 @@ def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) 
     return found
 
 
-def _draws_of_log(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
+def _draws_of_log(settings: NewPhoneStudy, log: LaunchLog) -> Iterator[Draw]:
     starts = log.starts
     there = np.flatnonzero(np.diff(starts) > 0)
     n_new = round(settings.new * len(there))
@@ -302,7 +302,7 @@ def _draws_of_log(settings: ColdStart, log: LaunchLog) -> Iterator[Draw]:
         yield _draw(Fleet.of_histories(sizes, apps, log.n_apps), log, new, settings.launches)
 
 
-def _synthetic(settings: ColdStart, parameters: synthetic.Parameters, report: Progress) -> Draw:
+def _synthetic(settings: NewPhoneStudy, parameters: synthetic.Parameters, report: Progress) -> Draw:
     n_crowd = parameters.phones
     shards = []
     for first in range(0, n_crowd, _AT_ONCE):
@@ -401,7 +401,7 @@ def _share_kept(mean: Floats, drawn: Floats, number: int, cell: int) -> dict[str
     return _figure(float(share), shares[np.isfinite(shares)])
 
 
-def _about_log(settings: ColdStart, log: LaunchLog) -> dict[str, Any]:
+def _about_log(settings: NewPhoneStudy, log: LaunchLog) -> dict[str, Any]:
     return {
         "source": settings.data,
         "kind": "a log of people",

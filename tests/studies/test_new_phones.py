@@ -14,19 +14,19 @@ from nextapp.crowd import crowd_from_reports
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.predictor import Habits
-from nextapp.studies.coldstart import (
+from nextapp.studies.new_phones import (
     BINS,
     OPEN,
     WITHOUT,
-    ColdStart,
     NewPhone,
+    NewPhoneStudy,
     hit_rates,
     learn_from_vectors,
     run,
 )
 from nextapp.wire import Crowd
 
-SMALL = ColdStart("log.csv", draws=2, epsilons=(4.5,), launches=40)
+SMALL = NewPhoneStudy("log.csv", draws=2, epsilons=(4.5,), launches=40)
 
 
 def log_of(n_users, pattern, n_apps, rng):
@@ -80,7 +80,7 @@ def test_categories_of_a_file_are_those_that_the_server_backs_off_to(rng, tmp_pa
         seen.append(categories)
         return crowd_from_reports(*given, categories=categories)
 
-    monkeypatch.setattr("nextapp.studies.coldstart.crowd_from_reports", spy)
+    monkeypatch.setattr("nextapp.studies.new_phones.crowd_from_reports", spy)
     (tmp_path / "c.csv").write_text("app_name,category\na1,games\na5,games\na6,mail\n")
     settings = replace(SMALL, draws=1, copies=1000)
     run(settings, log)
@@ -90,8 +90,8 @@ def test_categories_of_a_file_are_those_that_the_server_backs_off_to(rng, tmp_pa
     assert number["a1"] == number["a5"]
     assert number["a0"] == number["a2"] == number["a7"]
     assert len({number[app] for app in ("a0", "a1", "a6")}) == 3
-    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 7)
-    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 5)
+    monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 7)
+    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 5)
     run(replace(settings, categories=str(tmp_path / "c.csv")), log)
     assert len(seen[2]) == 5
 
@@ -99,8 +99,8 @@ def test_categories_of_a_file_are_those_that_the_server_backs_off_to(rng, tmp_pa
 def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch, seed):
     """20 apps and 8 slots: the habits among the apps that are in use are found, by their numbers.
     Which apps these are is told by a fifth of the phones; the others are told of by nobody."""
-    monkeypatch.setattr("nextapp.studies.coldstart.CrowdRequests.most_slots", 12)
-    monkeypatch.setattr("nextapp.studies.coldstart.ASKED", 8)
+    monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 12)
+    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 8)
     history = np.tile([3, 11, 17, 5], 15)
     starts = np.arange(0, 60 * 50 + 1, 60)
     fleet = Fleet.of_histories(starts, np.tile(history, 50).astype(np.int32), 20)
@@ -168,7 +168,7 @@ def test_a_setting_that_cannot_be_is_refused(bad, says):
 def test_the_command_on_synthetic_phones(tmp_path):
     out = CliRunner().invoke(
         command,
-        ["coldstart", "synthetic:fleet,phones=300,apps=20", "--at-most", "6", "--launches", "30",
+        ["new-phones", "synthetic:fleet,phones=300,apps=20", "--at-most", "6", "--launches", "30",
          "--epsilon", "4.5", "--json", str(tmp_path / "r.json"), "--plot", str(tmp_path / "p")],
     )  # fmt: skip
     assert out.exit_code == 0, out.output
@@ -181,7 +181,13 @@ def test_the_command_on_synthetic_phones(tmp_path):
     assert (tmp_path / "p.png").stat().st_size > 1000
 
 
+def test_the_earlier_name_of_the_command_is_refused_with_the_present_one():
+    out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet"])
+    assert out.exit_code == 2
+    assert "did you mean 'new-phones'?" in out.output
+
+
 def test_a_wrong_epsilon_is_one_clear_line():
-    out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet", "--epsilon", "much"])
+    out = CliRunner().invoke(command, ["new-phones", "synthetic:fleet", "--epsilon", "much"])
     assert out.exit_code == 1
     assert "separated by commas" in out.output
