@@ -329,7 +329,6 @@ def test_a_damaged_model_is_refused(run, tmp_path):
         ),
         ("serve --data new --mechanism codebook --apps gone.txt", "there is no file 'gone.txt'"),
         ("serve --data new --apps 9 --mechanism subset --epsilon 1 --clip 1", "needs no clip"),
-        ("serve --data new --mechanism subset --epsilon 1 --start gone", "gone/settings.json"),
     ],
 )
 def test_what_is_refused_is_one_clear_line_and_leaves_nothing_behind(run, tmp_path, command, says):

@@ -154,7 +154,6 @@ def test_categories_are_in_the_checkpoint(tmp_path, seed):
             each.apply_sum(np.zeros((each.mechanism.n_apps, each.mechanism.d)), 1)
         assert again.categories == learner.categories == BY_NAME
         assert again.broadcast.to_bytes() == learner.broadcast.to_bytes()
-        assert learner.continue_with(requests(100)).categories == BY_NAME
 
 
 def test_a_file_of_categories(tmp_path):

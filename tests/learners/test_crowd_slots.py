@@ -160,38 +160,6 @@ def test_names_are_added_while_it_runs():
     assert learner.broadcast.crowd.n_apps == learner.broadcast.n_apps == 4
 
 
-def test_reports_of_another_epsilon_count_by_their_precision():
-    learner = CrowdLearner(requests(), empty())
-    learner.apply_sum(launches_of({5: 9.0, 7: 8.0}, learner, 100), 100)
-    learner.apply_sum(np.full((2, 3), 5.0), 1000)
-    other = learner.continue_with(requests(epsilon=3.0))
-    ratio = entry_variance(requested_mechanism(other.broadcast)) / entry_variance(
-        requested_mechanism(learner.broadcast)
-    )
-    assert ratio < 0.5  # of ε 3 fewer are needed
-    assert other.n_transitions == pytest.approx(1000 * ratio)
-    np.testing.assert_allclose(other.total / other.n_transitions, learner.total / 1000)
-    assert other.n_launches == pytest.approx(100 * ratio)
-    assert other.broadcast.round == learner.broadcast.round == 2
-    assert other.broadcast.buckets.slots.tolist() == [5, 7]
-    assert other.broadcast.request.epsilon == 3.0
-
-
-def test_what_is_told_by_one_cell_is_not_added_to_what_is_told_whole():
-    learner = CrowdLearner(requests(), empty())
-    learner.apply_sum(launches_of({5: 9.0, 7: 8.0}, learner, 100), 100)
-    learner.apply_sum(np.full((2, 3), 5.0), 1000)
-    other = learner.continue_with(
-        CrowdRequests(
-            ReportRequest("subset", 1.0, question="transitions"),
-            ReportRequest("subset", 1.0, question="launches"),
-        )
-    )
-    assert (other.n_transitions, other.n_launches) == (0, 0)
-    assert other.broadcast.buckets.slots.tolist() == [5, 7]
-    assert other.broadcast.crowd is learner.broadcast.crowd is not None
-
-
 def test_a_checkpoint_keeps_slots_and_both_totals(tmp_path, rng):
     learner = CrowdLearner(requests(most_slots=3), empty(), candidates=np.array([5, 7, 9, 11]))
     learner.apply_sum(launches_of({5: 9.0, 7: 8.0, 9: 7.0, 11: 1.0}, learner, 100), 100)

@@ -9,7 +9,6 @@ import stat
 import time
 from contextlib import closing
 
-import numpy as np
 import pytest
 from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, token_bytes, until
 from typer.testing import CliRunner
@@ -117,41 +116,6 @@ def test_a_damaged_sum_is_never_used(tmp_path):
         other.commit()
     with pytest.raises(VaultDamaged, match=r"the sum of round 0 .* --skip-to 1"):
         vault.reduced(0)
-    vault.close()
-
-
-def test_a_vault_of_the_schema_before_is_taken_over_with_its_reports(tmp_path):
-    """Written here by hand as schema 2 was."""
-    path = tmp_path / "vault.sqlite"
-    vault = vault_with_reports(path)
-    vault.close()
-    with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        for table, columns in (
-            ("codes", "hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL"),
-            ("devices", "hash BLOB PRIMARY KEY"),
-            ("reports", "key BLOB PRIMARY KEY, payload BLOB NOT NULL"),
-            ("tallies", "number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, "
-             "tally BLOB NOT NULL, shape TEXT NOT NULL"),
-            ("digests", "number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL"),
-        ):  # fmt: skip
-            names = ",".join(word.split()[0] for word in columns.split(","))
-            kept = old.execute(f"SELECT {names} FROM {table}").fetchall()
-            old.execute(f"DROP TABLE {table}")
-            rowid = "" if table in ("tallies", "digests") else " WITHOUT ROWID"
-            old.execute(f"CREATE TABLE {table} ({columns}){rowid}")
-            places = ",".join("?" * len(names.split(",")))
-            old.executemany(f"INSERT INTO {table} VALUES ({places})", kept)
-        old.execute("DROP TABLE flags")
-        old.execute("PRAGMA user_version = 2")
-    before = content(path)
-    vault = Vault(path)
-    assert content(path) == before
-    vault.check()
-    assert len(vault.devices()) == 40
-    assert {device.expires for device in vault.devices()} == {np.inf}
-    vault.close_round(1)
-    expected = MECHANISM.tally([Report("harmony", 1, payload(report_of(k, 1))) for k in range(40)])
-    assert np.array_equal(vault.reduce(1, MECHANISM).tally, expected)
     vault.close()
 
 

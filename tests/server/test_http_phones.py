@@ -28,7 +28,7 @@ from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import administration, single_process
+from nextapp.server import administration
 from nextapp.server.http_phones import NewPhones, PlayedFleet, launches
 from nextapp.server.settings import settings_of
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
@@ -107,21 +107,6 @@ def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, 
     assert told.round == 1
     for name in ("popularity", "starts", "following", "share"):
         assert np.array_equal(getattr(told.crowd, name), getattr(expected, name))
-
-    given = {**SETTINGS, "goal": PHONES}
-    federation, _ = single_process.open_federation(
-        tmp_path / "q", given, None, now=time.time(), start=tmp_path / "crowd"
-    )
-    handed = Broadcast.from_bytes(federation.vault.published().broadcast)
-    assert (handed.round, handed.dim, handed.apps) == (2, DIM, told.apps)
-    assert np.array_equal(handed.crowd.popularity, expected.popularity)
-    assert federation.vault.n_devices() == PHONES
-    assert federation.coordinator.accounting.epsilon_worst_case == 2.0
-    federation.vault.close()
-    again, _ = single_process.open_federation(tmp_path / "q", given, None, now=time.time())
-    learner = again.coordinator.learner
-    assert np.array_equal(learner.broadcast.crowd.share, expected.share)  # also from a checkpoint
-    again.vault.close()
 
 
 def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_that(

@@ -6,7 +6,6 @@ import hashlib
 import json
 import shutil
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of
 
 from nextapp.learners import SeqMFLearner, sgd
-from nextapp.privacy import requested_mechanism
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.limits import Allowance, Limits
@@ -22,7 +20,7 @@ from nextapp.server.rounds import Verdict
 from nextapp.server.settings import settings_of
 from nextapp.server.single_process import open_federation
 from nextapp.server.vault import Reduced, Submission
-from nextapp.wire import Broadcast, Crowd, ModelSettings, pack, unpack
+from nextapp.wire import Broadcast, ModelSettings, pack, unpack
 
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
 GIVEN = {**SETTINGS, "goal": 4, "minimum": 2, "deadline": 60.0}
@@ -160,22 +158,6 @@ def test_steps_taken_again_lead_to_the_same_bytes(tmp_path):
     assert again.coordinator.published() == handed_out(again) == seen
 
 
-def test_another_folder_goes_on_with_the_chain(tmp_path):
-    old = opened(tmp_path / "old")
-    played(old, 2)
-    seen = handed_out(old)
-    before = Broadcast.from_bytes(seen)
-    old.vault.close()
-    given = {**GIVEN, "epsilon": 1.0}
-    new, _ = open_federation(tmp_path / "new", given, None, now=0.0, start=tmp_path / "old")
-    after = Broadcast.from_bytes(handed_out(new))
-    digest = hashlib.sha256(seen).hexdigest()
-    assert after.history.previous == digest
-    assert after.history.continues(before.round, digest, before.history.chain)
-    assert [number for number, _ in new.vault.digests(10)] == [0, 1, 2, 3]
-    assert new.vault.digests(10)[:3] == list(after.history.digests)
-
-
 def test_rounds_that_are_skipped_leave_the_chain_whole(tmp_path):
     federation = opened(tmp_path)
     played(federation, 1)
@@ -205,41 +187,6 @@ def test_without_any_checkpoint_there_is_no_start(tmp_path):
         path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match="restore it from a backup"):
         opened(tmp_path)
-
-
-def test_a_federation_goes_on_in_another_folder_with_more_apps_and_other_settings(tmp_path):
-    old = opened(tmp_path / "old")
-    code = old.vault.issue_code(uses=2, expires=1e12)
-    token = old.vault.enrol(code, 0.0)
-    played(old, 2)
-    old.vault.close()
-    more = (*APPS, "new one", "new two")
-    given = {**GIVEN, "epsilon": 1.0}
-    new, _ = open_federation(tmp_path / "new", given, more, now=0.0, start=tmp_path / "old")
-    broadcast = Broadcast.from_bytes(new.vault.published().broadcast)
-    assert (broadcast.round, broadcast.apps, broadcast.request.epsilon) == (3, more, 1.0)
-    assert np.array_equal(broadcast.app_vectors[:N_APPS], vectors(old))
-    assert broadcast.app_vectors[N_APPS:].any(axis=1).all()
-    assert requested_mechanism(broadcast).D == (N_APPS + 2) * DIM
-    assert new.vault.knows(token)
-    assert new.vault.enrol(code, 0.0)  # open codes go along
-    assert new.coordinator.accounting == replace(
-        old.coordinator.accounting,
-        rounds_passed_over=old.coordinator.accounting.rounds_passed_over + 1,  # it had no reports
-    )
-    new.vault.close()
-    with pytest.raises(ValueError, match="in their order"):
-        open_federation(tmp_path / "no", given, more[1:], now=0.0, start=tmp_path / "old")
-    with pytest.raises(FileNotFoundError):
-        open_federation(tmp_path / "none", given, None, now=0.0, start=tmp_path / "nowhere")
-
-
-def test_what_a_crowd_has_told_stays_when_the_catalogue_grows():
-    crowd = Crowd(np.array([0.75, 0.25]), np.array([0, 1, 1]), np.array([1]), np.array([0.5]))
-    told = Broadcast(3, np.ones((2, DIM)), ModelSettings(), ("a", "b"), None, crowd)
-    grown = settings_of(GIVEN).grow_catalogue(told, ("a", "b", "c"))
-    assert np.array_equal(grown.crowd.after(0), [0.375, 0.625, 0.0])  # as before, by hand
-    assert np.array_equal(grown.crowd.after(2), [0.75, 0.25, 0.0])
 
 
 @pytest.mark.parametrize("refusing", ["save", "publish", "reduce", "close_round"])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from servers import MECHANISM, payload, report_of
 
 from nextapp.server.rounds import Round, RoundRules, Verdict
 from nextapp.server.vault import (
+    _SCHEMA,
     BadCode,
     Outcome,
     Submission,
@@ -205,74 +205,31 @@ def test_a_locked_file_is_said_and_stores_nothing(vault):
     assert vault.admit([sent(token, 1)]) == [Outcome.ACCEPTED]
 
 
-def test_a_file_of_a_newer_version_is_left_alone(vault):
-    vault._writer.execute("PRAGMA user_version = 99")
-    with pytest.raises(ValueError, match="newer"):
-        Vault(vault.path)
+@pytest.mark.parametrize(("version", "says"), [(99, "newer"), (4, "begin anew")])
+def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path, version, says):
+    path = tmp_path / "v"
+    Vault(path).close()
+    with closing(sqlite3.connect(path)) as other:
+        other.execute(f"PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=f"has the schema {version}.*{says}"):
+        Vault(path)
+    assert path.read_bytes() == before
+
+
+def test_a_kill_while_a_vault_is_made_leaves_none(tmp_path, monkeypatch):
+    """All statements and the number are one transaction: it is cut off before its last one."""
+    path = tmp_path / "v"
+    monkeypatch.setattr("nextapp.server.vault._SCHEMA", _SCHEMA + "CREATE TABLE nonsense")
+    with pytest.raises(OSError, match=r"syntax|incomplete"):
+        Vault(path)
+    monkeypatch.undo()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,)
+    Vault(path).close()
 
 
 def test_a_file_that_is_no_vault_is_said(tmp_path: Path):
     (tmp_path / "x").write_bytes(b"not a database at all" * 100)
     with pytest.raises(VaultError, match="not a database"):
         Vault(tmp_path / "x")
-
-
-VERSION_1 = """
-CREATE TABLE codes (
-    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE devices (hash BLOB PRIMARY KEY) WITHOUT ROWID;
-CREATE TABLE rounds (
-    number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
-    n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
-    goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
-CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE seen (
-    mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE reports (key BLOB PRIMARY KEY, payload BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE tallies (
-    number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
-    shape TEXT NOT NULL);
-PRAGMA user_version = 1;
-"""
-
-
-def old_vault(path: Path) -> Path:
-    """A file as the version before wrote it: a round open, one device."""
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(VERSION_1)
-        device = hashlib.sha256(b"nextapp token" + bytes(32)).digest()
-        old.execute("INSERT INTO devices VALUES (?)", (device,))
-        old.execute("INSERT INTO rounds VALUES (3, 0.0, 60.0, 0, 0, 0, 5, 2, 60.0)")
-        old.execute("INSERT INTO broadcasts VALUES (3, ?)", (b"broadcast 3",))
-        old.commit()
-    return path
-
-
-def test_a_file_of_the_version_before_goes_on(tmp_path: Path):
-    digests = [
-        (number, hashlib.sha256(b"broadcast %d" % number).hexdigest()) for number in range(3, 5)
-    ]
-    old_vault(tmp_path / "v")
-    for _ in range(2):  # opened again, nothing is done again
-        with closing(Vault(tmp_path / "v")) as vault:
-            assert vault.knows(bytes(32))
-            assert vault.round() == Round(3, 0.0, 60.0)
-            assert vault.digests(10) == digests[:1]
-    with closing(Vault(tmp_path / "v")) as vault:
-        assert vault.admit([sent(bytes(32), 1, round=3)]) == [Outcome.ACCEPTED]
-        vault.close_round(3)
-        assert vault.reduce(3, MECHANISM).n_reports == 1
-        vault.publish(RULES.open_round(4, 5.0), b"broadcast 4", RULES)
-        assert vault.digests(10) == digests
-        assert vault.digests(1) == digests[1:]
-
-
-def test_devices_and_digests_go_along_from_a_vault_of_either_version(tmp_path: Path, vault):
-    with closing(Vault(tmp_path / "new")) as new:
-        new.adopt(vault.path, before=1)
-        assert new.digests(10) == [(0, hashlib.sha256(b"broadcast 0").hexdigest())]
-    with closing(Vault(tmp_path / "newer")) as new:
-        new.adopt(vault.path, before=0)  # a round that will be opened anew is not theirs to name
-        new.adopt(old_vault(tmp_path / "old"), before=9)
-        assert new.digests(10) == []
-        assert new.knows(bytes(32))

@@ -36,14 +36,11 @@ def status(data: Folder) -> None:
 
         found = administration.status(data, time.time())
         spent = found.accounting
-        later = ""
-        if found.next_epsilon != found.epsilon:
-            later = f"; ε = {found.next_epsilon:g} from the next round on"
         rows = [
             ["round", f"{found.round:,}, opened {_moment(found.opened)}"],
             ["reports", f"{found.n_reports:,} of {found.goal:,}, at least {found.minimum:,}"],
             ["deadline", f"{_moment(found.deadline)}, put off {found.extensions:,} times"],
-            ["phones report by", f"{found.mechanism}, ε = {found.epsilon:g} a report{later}"],
+            ["phones report by", f"{found.mechanism}, ε = {found.epsilon:g} a report"],
             ["devices", f"{found.n_devices:,}"],
             ["open codes", f"{found.n_codes:,}"],
             [
@@ -176,27 +173,19 @@ def set_rules(
     deadline: Annotated[
         float | None, typer.Option(help="Seconds after which a round closes.")
     ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(help="Privacy budget ε of one report, from the next round on; of the crowd."),
-    ] = None,
 ) -> None:
-    """Change when rounds close, or the ε of the crowd, while the server runs.
-
-    Another ε holds from the next round on. Phones check it against their owners' limits.
-    """
+    """Change when rounds close, while the server runs."""
     with clear_errors():
         from nextapp.server import administration
 
-        given = {"goal": goal, "minimum": minimum, "deadline": deadline, "epsilon": epsilon}
+        given = {"goal": goal, "minimum": minimum, "deadline": deadline}
         given = {key: value for key, value in given.items() if value is not None}
         if not given:
-            raise ValueError("give --goal, --minimum, --deadline or --epsilon.")
+            raise ValueError("give --goal, --minimum or --deadline.")
         now = administration.change(data, given, time.time())
         screen.out.print(
             f"a round closes at {now.goal:,} reports, or after {now.deadline:g} s with "
-            f"{now.minimum:,} or more; phones are asked for ε = {now.epsilon:g} a report from the "
-            f"next round on",
+            f"{now.minimum:,} or more",
             highlight=False,
         )
 

@@ -62,15 +62,6 @@ def serve(
             rich_help_panel=CONTINUE,
         ),
     ] = None,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Take over a stopped server, with other settings.",
-            show_default=False,
-            rich_help_panel=CONTINUE,
-        ),
-    ] = None,
     token_days: TokenDays = None,
     new_vault: NewVault = False,
     leave_damaged: LeaveDamaged = False,
@@ -91,7 +82,7 @@ def serve(
         listen.certificate()
         given, catalogue = server.resolve(data)
         categories = server.read_categories()
-        single_process.settings_for(data, given, catalogue, start, categories)
+        single_process.settings_for(data, given, catalogue, categories)
         opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         with single_process.lock_folder(data):
@@ -101,10 +92,8 @@ def serve(
                 catalogue,
                 now=time.time(),
                 skip_to=skip_to,
-                start=start,
                 new_vault=new_vault,
                 leave_damaged=leave_damaged,
-                catalogue=server.list_reader(),
                 categories=categories,
             )
             listen, authority = _with_tls(listen, data, dev_tls)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -97,13 +96,6 @@ class FederationOptions:
 
         path = overridden(self.settings, {"categories": self.categories}).get("categories")
         return None if path is None else read_categories(Path(str(path)))
-
-    def list_reader(self) -> Callable[[], tuple[str, ...]] | None:
-        """Reads the list of apps again, where it is a file, which may have grown."""
-        path = self.apps
-        if path is None or not Path(str(path)).is_file():
-            return None
-        return lambda: _catalogue(path) or ()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nextapp.crowd import Longs, category_numbers, crowd_from_reports, entry_variance
 from nextapp.learners.jumps import SUSPICIOUS, Jump, jump_of_launches, jump_of_transitions
 from nextapp.learners.learner import Learner, State, check_kind
-from nextapp.privacy import FREQUENCY_MECHANISMS, FrequencyMechanism, Mechanism, requested_mechanism
+from nextapp.privacy import FrequencyMechanism, Mechanism, requested_mechanism
 from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import (
     Broadcast,
@@ -344,48 +344,6 @@ class CrowdLearner(Learner):
 
     # --- state ---------------------------------------------------------------------------------
 
-    def continue_with(self, requests: CrowdRequests) -> CrowdLearner:
-        """The learner with other requests, which goes on with what this one was told.
-
-        Reports of another ε have another noise: they count for as many reports to the new requests
-        as have the same precision. Between mechanisms that name one cell and those that send the
-        whole answer nothing can be added up: then slots stay, and the crowd until there is a new
-        one.
-        """
-        rows = self.broadcast_of_rows()
-
-        def worth(question: str) -> float:
-            """How many reports to the new request are as precise as one to the old."""
-            if question == "launches" and self.buckets is None:
-                return 1.0
-            before, now = (
-                entry_variance(requested_mechanism(replace(rows, request=getattr(each, question))))
-                for each in (self.requests, requests)
-            )
-            return now / before
-
-        new = CrowdLearner(
-            requests,
-            self._new_apps if self.buckets is None else self.buckets,
-            candidates=self.candidates,
-            settings=self.settings,
-            popularity=self.popularity,
-            categories=self._new_categories,
-        )
-        one_cell = {
-            each.transitions.mechanism in FREQUENCY_MECHANISMS for each in (self.requests, requests)
-        }
-        if len(one_cell) > 1:
-            new._publish(self.broadcast.round, self.broadcast.crowd)
-            return new
-        if self.n_apps:
-            new.total = self.total * worth("transitions")
-            new.n_since = self.n_since * worth("transitions")
-        new.launches = self.launches * worth("launches")
-        new.n_launches = self.n_launches * worth("launches")
-        new._publish(self.broadcast.round, new.crowd())
-        return new
-
     def state(self) -> State:
         tensors: dict[str, npt.NDArray[np.generic]] = {
             "total": self.total,
@@ -421,7 +379,7 @@ class CrowdLearner(Learner):
         if json.loads(words["requests"]) != json.loads(json.dumps(asdict(requests))):
             raise ValueError(
                 f"the learner was saved with the requests {words['requests']}, not "
-                f"{json.dumps(asdict(requests))}: give the same ones, and `continue_with` others."
+                f"{json.dumps(asdict(requests))}: give the same ones."
             )
         catalogue: Sequence[str] | Buckets = tuple(json.loads(words["apps"]))
         if "slots" in tensors:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.learners.optimisers import Optimiser, Slopes
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, Crowd, Floats, ModelSettings, ReportRequest, settings_from
+from nextapp.wire import Broadcast, Floats, ModelSettings, ReportRequest, settings_from
 
 
 def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Generator) -> Floats:
@@ -32,9 +32,9 @@ def random_vectors(n_apps: int, d: int, scale: float, generator: np.random.Gener
     return generator.normal(0.0, scale, (n_apps, d))
 
 
-def starting_vectors(n_apps: int, d: int, scale: float, seed: int, n_known: int = 0) -> Floats:
-    """`random_vectors` of a run with this seed; of further apps where `n_known` have theirs."""
-    bits = KeyedBits(seed, round=n_known, purpose="Q")
+def starting_vectors(n_apps: int, d: int, scale: float, seed: int) -> Floats:
+    """`random_vectors` of a run with this seed."""
+    bits = KeyedBits(seed, round=0, purpose="Q")
     return random_vectors(n_apps, d, scale, bits.generator())
 
 
@@ -51,10 +51,9 @@ class SeqMFLearner(Learner):
         mechanism: Mechanism,
         apps: tuple[str, ...] = (),
         request: ReportRequest | None = None,
-        crowd: Crowd | None = None,
     ) -> None:
         super().__init__()
-        self.broadcast = Broadcast(0, app_vectors, settings, apps, request, crowd)
+        self.broadcast = Broadcast(0, app_vectors, settings, apps, request)
         self.optimiser = optimiser
         self.mechanism = mechanism
         self._slopes: Slopes = optimiser.start(app_vectors)
@@ -89,11 +88,6 @@ class SeqMFLearner(Learner):
         words = {"optimiser": self.optimiser.name, "mechanism": self.mechanism.name}
         if self.broadcast.request is not None:
             words["request"] = json.dumps(asdict(self.broadcast.request))
-        if self.broadcast.crowd is not None:
-            tensors |= {
-                f"crowd.{each.name}": getattr(self.broadcast.crowd, each.name)
-                for each in fields(Crowd)
-            }
         return self._state(tensors, words)
 
     @classmethod
@@ -107,7 +101,6 @@ class SeqMFLearner(Learner):
                     f"the learner was saved with the {role} {words[role]}, not {name}: give the "
                     f"same one, or start a new learner from its app vectors."
                 )
-        told = _tensors_under(tensors, "crowd.")
         learner = cls(
             np.array(tensors["app_vectors"]),
             settings_from(json.loads(words["settings"])),
@@ -115,7 +108,6 @@ class SeqMFLearner(Learner):
             mechanism,
             tuple(json.loads(words["apps"])),
             ReportRequest(**json.loads(words["request"])) if "request" in words else None,
-            Crowd(**told) if told else None,
         )
         learner.broadcast = replace(learner.broadcast, round=int(words["round"]))
         learner._slopes = _tensors_under(tensors, "optimiser.")

@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ class Status:
     draining: bool
     mechanism: str
     epsilon: float
-    next_epsilon: float
     accounting: Mapping[str, float]
 
 
@@ -86,7 +85,6 @@ def status(folder: Path, now: float) -> Status:
             DRAINING in vault.flags(),
             coordinator.learner.mechanism.name,
             coordinator.learner.mechanism.guarantee.epsilon,
-            settings.epsilon,
             asdict(coordinator.accounting),
         )
     finally:
@@ -94,28 +92,15 @@ def status(folder: Path, now: float) -> Status:
 
 
 def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSettings:
-    """Other rules for rounds, from now on: goal, minimum or deadline.
-
-    Where the crowd is learnt also another epsilon, from the next round on: what was told by then
-    goes on to count by its precision.
-    """
+    """Other rules for rounds, from now on: goal, minimum or deadline."""
     for key in given:
-        if key not in (*CHANGEABLE, "epsilon"):
+        if key not in CHANGEABLE:
             raise ValueError(
-                f"{key} cannot change while phones rely on it; {', '.join(CHANGEABLE)} and epsilon "
-                f"can."
+                f"{key} cannot change while phones rely on it; {', '.join(CHANGEABLE)} can."
             )
     vault = open_vault(folder, of_gateway=False)
     try:
-        before = FederationSettings.read(folder / _SETTINGS)
-        if "epsilon" in given:
-            if before.learn != "crowd":
-                raise ValueError(
-                    "the ε of app vectors cannot change while phones train them: stop it and go on "
-                    "in another folder with --start."
-                )
-            before = replace(before, epsilon=float(given["epsilon"]))
-        settings = change_settings(before, given)
+        settings = change_settings(FederationSettings.read(folder / _SETTINGS), given)
         settings.write(folder / _SETTINGS)
         vault.amend(settings.rules, now)
     finally:

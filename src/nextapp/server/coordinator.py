@@ -101,21 +101,10 @@ class Coordinator:
         return self.history.after(self.round, self.published())
 
     @classmethod
-    def start(
-        cls,
-        learner: Learner,
-        folder: Path,
-        *,
-        minimum: int = 1,
-        first: int = 0,
-        accounting: Accounting | None = None,
-        history: History | None = None,
-    ) -> Coordinator:
-        """A new federation, with its first checkpoint on disk; `first` is its first round."""
+    def start(cls, learner: Learner, folder: Path, *, minimum: int = 1) -> Coordinator:
+        """A new federation, with its first checkpoint on disk."""
         folder.mkdir(parents=True, exist_ok=True)
-        while learner.broadcast.round < first:
-            learner.pass_over()
-        coordinator = cls(learner, folder, minimum=minimum, accounting=accounting, history=history)
+        coordinator = cls(learner, folder, minimum=minimum)
         coordinator.save()
         return coordinator
 

@@ -18,7 +18,6 @@ from nextapp.learners import (
     Optimiser,
     SeqMFLearner,
     State,
-    add_apps,
     starting_vectors,
 )
 from nextapp.names import unknown
@@ -28,11 +27,11 @@ from nextapp.privacy.walsh import Walsh
 from nextapp.server.rounds import RoundRules
 from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
-from nextapp.wire import Broadcast, Buckets, ModelSettings, ReportRequest
+from nextapp.wire import Buckets, ModelSettings, ReportRequest
 from nextapp.wire import settings_from as model_settings_from
 
 CHANGEABLE = ("goal", "minimum", "deadline")
-"""May change between two starts, or by `administration.change`, which also changes ``epsilon``."""
+"""May change between two starts, or by `administration.change`."""
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "crowd": {"mechanism": "walsh", "epsilon": 1.0, "goal": 10_000, "minimum": 100},
@@ -57,9 +56,8 @@ class FederationSettings:
     """A federation.
 
     ``deadline`` is how many seconds a round is open; ``goal`` and ``minimum`` as in `RoundRules`.
-    These three may change between two starts, and where the crowd is learnt ``epsilon`` from one
-    round to the next. The others are fixed with the first start: they are what is learnt and the
-    privacy of the reports rest on. `settings_of` knows the `DEFAULTS`.
+    These three may change between two starts. The others are fixed with the first start: what is
+    learnt and the privacy of the reports depend on them. `settings_of` knows the `DEFAULTS`.
 
     ``learn`` is crowd or seqmf. The crowd: ``buckets`` and ``salt`` make the catalogue where no
     list is given, ``slots`` is how many apps are asked about (`SLOTS_BY_BUCKET` on a new server
@@ -125,79 +123,39 @@ class FederationSettings:
         )
         return CrowdRequests(transitions, launches, self.launches_every, self.slots)
 
-    def new_learner(self, apps: tuple[str, ...] | None, start: Learner | None = None) -> Learner:
-        """Round 0 of what is learnt, for the apps of a list; None: the crowd's need no list.
-
-        With a `start` it goes on with what that one has learnt, as far as it can.
-        """
+    def new_learner(self, apps: tuple[str, ...] | None) -> Learner:
+        """Round 0 of what is learnt, for the apps of a list; None: the crowd needs no list."""
         if self.learn == "crowd":
-            return self._crowd_learner(apps, start)
-        told = None if start is None else start.broadcast
+            return self._crowd_learner(apps)
         if apps is None:
             raise ValueError(
                 "app vectors need a catalogue: --apps FILE with one app name a line, or --apps N "
                 "for apps that are known by number."
             )
-        crowd = None if told is None else told.crowd
-        if told is not None and crowd is not None and told.apps != apps[: told.n_apps]:
-            crowd = None  # its rows are others
-        vectors = starting_vectors(len(apps), self.dim, self.scale, self.seed)
-        if told is not None and told.dim == self.dim:
-            grown = self.grow_catalogue(told, apps)
-            vectors, crowd = grown.app_vectors, grown.crowd
-        elif crowd is not None:
-            crowd = add_apps(crowd, len(apps))
         request = ReportRequest(self.mechanism, self.epsilon, self.clip, dict(self.options))
         return SeqMFLearner(
-            vectors,
+            starting_vectors(len(apps), self.dim, self.scale, self.seed),
             self.model,
             self._optimiser(),
             self._mechanism(len(apps), self.dim, self.clip),
             apps,
             request,
-            crowd,
         )
 
-    def _crowd_learner(self, apps: tuple[str, ...] | None, start: Learner | None) -> CrowdLearner:
-        if isinstance(start, CrowdLearner):
-            learner = start.continue_with(self.requests)
-            if apps is not None:
-                learner.grow(apps)
-            return learner
-        if apps is None and start is not None:
-            apps = start.broadcast.apps
+    def _crowd_learner(self, apps: tuple[str, ...] | None) -> CrowdLearner:
+        empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
         if apps is None:
-            empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
             return CrowdLearner(self.requests, empty, settings=self.model)
         if len(apps) <= self.slots:
             return CrowdLearner(self.requests, apps, settings=self.model)
-        empty = Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
         return CrowdLearner.of_list(self.requests, apps, empty, settings=self.model)
 
     def restored_learner(self, state: State) -> Learner:
-        """The learner of a checkpoint, which asks for the ε that it asked for then."""
+        """The learner of a checkpoint."""
         if self.learn == "crowd":
-            asked = json.loads(state.words.get("requests", "{}")).get("transitions", {})
-            then = replace(self, epsilon=asked.get("epsilon", self.epsilon))
-            return CrowdLearner.restore(state, then.requests)
+            return CrowdLearner.restore(state, self.requests)
         n_apps, d = state.tensors["app_vectors"].shape
         return SeqMFLearner.restore(state, self._optimiser(), self._mechanism(n_apps, d, self.clip))
-
-    def grow_catalogue(self, broadcast: Broadcast, apps: tuple[str, ...]) -> Broadcast:
-        """The broadcast with further apps after those it has: random vectors, nothing told yet."""
-        n_known = broadcast.n_apps
-        if apps[:n_known] != broadcast.apps:
-            raise ValueError(
-                f"a catalogue that goes on must begin with the {n_known:,} apps there are, in "
-                f"their order; new ones come after them."
-            )
-        if len(apps) == n_known:
-            return broadcast
-        n_new = len(apps) - n_known
-        more = starting_vectors(n_new, broadcast.dim, self.scale, self.seed, n_known)
-        crowd = broadcast.crowd and add_apps(broadcast.crowd, len(apps))
-        vectors = np.concatenate([broadcast.app_vectors, more])
-        return replace(broadcast, app_vectors=vectors, apps=apps, crowd=crowd)
 
     def _optimiser(self) -> Optimiser:
         return OPTIMISERS[self.optimiser](self.rate)
@@ -224,11 +182,7 @@ class FederationSettings:
     def read(cls, path: Path) -> FederationSettings:
         """As they were written; a file that was changed by hand is checked like any other."""
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            if "learn" not in values:  # written before there was a choice
-                of_shares = values.get("mechanism") in FREQUENCY_MECHANISMS
-                values["learn"] = "crowd" if of_shares else "seqmf"
-            return settings_of(values)
+            return settings_of(json.loads(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
 
@@ -260,7 +214,7 @@ def change_settings(before: FederationSettings, given: Mapping[str, Any]) -> Fed
         if new != old and key not in CHANGEABLE:
             raise ValueError(
                 f"this federation was started with {key} = {old!r}, not {new!r}, and what it has "
-                f"learnt rests on that. {', '.join(CHANGEABLE)} may change, and epsilon by nextapp "
-                f"admin set; for another {key} stop it and go on in another folder with --start."
+                f"learnt depends on that. {', '.join(CHANGEABLE)} may change; for another {key} "
+                f"begin anew in another folder."
             )
     return wanted

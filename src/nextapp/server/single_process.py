@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,32 +18,19 @@ from nextapp.server.settings import FederationSettings, change_settings, setting
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 
-LOG = logging.getLogger("nextapp.coordinator")
-
 
 class SingleProcess:
     """A coordinator and the one vault it takes its reports from.
 
     Every step can be cut off by a crash and done again: a round is closed in the vault, reduced in
     the vault, absorbed with a checkpoint, and only then the next one is published. `resume` goes on
-    from whichever of these was the last. ``catalogue`` reads the list of apps, which may have grown
-    since, and ``wanted`` the ε that the operator wants; both are asked at the end of every round,
-    and what they say holds from the next one on.
+    from whichever of these was the last.
     """
 
-    def __init__(
-        self,
-        coordinator: Coordinator,
-        vault: Vault,
-        rules: RoundRules,
-        catalogue: Callable[[], tuple[str, ...]] | None = None,
-        wanted: Callable[[], float] | None = None,
-    ) -> None:
+    def __init__(self, coordinator: Coordinator, vault: Vault, rules: RoundRules) -> None:
         self.coordinator = coordinator
         self.vault = vault
         self.rules = rules
-        self.catalogue = catalogue
-        self.wanted = wanted
         self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
@@ -55,18 +41,6 @@ class SingleProcess:
         self.rules = rules  # as given at this start
         self.coordinator.minimum = rules.minimum
         self.vault.amend(rules, now)
-
-    def finish(self) -> None:
-        """Close the open round with the reports it has, for a federation that goes on elsewhere.
-
-        Its reports are in the learner and the accounts then, and no round is open.
-        """
-        self._catch_up()
-        round = self.vault.round()
-        if round is not None and round.number == self.coordinator.round:
-            self.vault.close_round(round.number)
-            self._reduce_and_absorb()
-            self.coordinator.save()
 
     def _catch_up(self) -> None:
         round = self.vault.round()
@@ -90,50 +64,13 @@ class SingleProcess:
             verdict = self.vault.settle(now)
             if verdict is not Verdict.CLOSE:
                 return verdict
-            self._grow()
             self.coordinator.minimum = (self.vault.rules() or self.rules).minimum
-            self._absorbed = self._reduce_and_absorb()
-            self._follow_wanted()
+            reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
+            self._absorbed = self.coordinator.absorb_in_memory([reduced])
         self.coordinator.save()
         self._publish(now)
         closed, self._absorbed = self._absorbed, None
         return closed
-
-    def _reduce_and_absorb(self) -> Closed:
-        reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
-        return self.coordinator.absorb_in_memory([reduced])
-
-    def _grow(self) -> None:
-        """Take further apps of the list into the next round; a list that does not go on is left."""
-        learner = self.coordinator.learner
-        if self.catalogue is None or not isinstance(learner, CrowdLearner):
-            return
-        try:
-            learner.grow(self.catalogue())
-        except (OSError, ValueError) as error:
-            LOG.warning("the list of apps stays as it was: %s", error)
-
-    def _follow_wanted(self) -> None:
-        """Ask for the ε that the operator wants, in the round that comes."""
-        if self.wanted is not None:
-            try:
-                self._ask(self.wanted())
-            except (OSError, ValueError) as error:
-                LOG.warning("phones are asked for the same ε as before: %s", error)
-
-    def _ask(self, epsilon: float) -> None:
-        """Ask for reports of this ε in the round at hand, which no phone has seen yet."""
-        learner = self.coordinator.learner
-        if not isinstance(learner, CrowdLearner):
-            return
-        before = learner.requests
-        if before.transitions.epsilon != epsilon:
-            requests = replace(
-                before,
-                transitions=replace(before.transitions, epsilon=epsilon),
-                launches=replace(before.launches, epsilon=epsilon),
-            )
-            self.coordinator.learner = learner.continue_with(requests)
 
     def _publish(self, now: float) -> None:
         self.rules = self.vault.rules() or self.rules  # an operator may have changed them since
@@ -142,7 +79,6 @@ class SingleProcess:
             self.rules.open_round(self.coordinator.round, now),
             self.coordinator.published(),
             self.rules,
-            self.coordinator.learner.mechanism.guarantee.epsilon,
         )
 
     def _absorb_again(self, vault_round: int) -> None:
@@ -154,11 +90,7 @@ class SingleProcess:
                 f"no longer has the sums in between: restore checkpoints and vault from the same "
                 f"backup, or go on with what is learnt here by --skip-to {vault_round + 1}."
             )
-        self.coordinator.absorb_in_memory([reduced])
-        epsilon = self.vault.epsilon_asked(self.coordinator.round)
-        if epsilon is not None:  # phones have seen this round, with the ε of that time
-            self._ask(epsilon)
-        self.coordinator.save()
+        self.coordinator.absorb([reduced])
 
 
 @contextmanager
@@ -187,7 +119,6 @@ def create_or_resume(
     apps: tuple[str, ...] | None,
     *,
     skip_to: int | None = None,
-    start: Path | None = None,
     categories: Mapping[str, str] | None = None,
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
@@ -201,18 +132,12 @@ def create_or_resume(
         were added at its end.
     skip_to
         Pass over rounds until this one, after a restore.
-    start
-        The folder of another federation, stopped, where a new one goes on: with its catalogue, what
-        it has learnt, its accounting and round number, under other settings; `apps` may add to it.
-        Its open round is closed first, with the reports it has.
     categories
         Public categories of apps, which hold from the next round on; None: as they were.
     """
     path = folder / "settings.json"
-    settings = settings_for(folder, given, apps, start, categories)
-    if start is not None and not path.exists():
-        coordinator = _continue_from(start, settings, folder, apps)
-    elif goes_on(folder):
+    settings = settings_for(folder, given, apps, categories)
+    if goes_on(folder):
         coordinator = Coordinator.resume(
             folder / "checkpoints", settings.restored_learner, minimum=settings.minimum
         )
@@ -255,25 +180,21 @@ def settings_for(
     folder: Path,
     given: Mapping[str, Any],
     apps: tuple[str, ...] | None,
-    start: Path | None,
     categories: Mapping[str, str] | None = None,
 ) -> FederationSettings:
     """The settings under which `create_or_resume` would go on or begin; it writes nothing."""
-    settings = _settings_for(folder, given, apps, start)
+    settings = _settings_for(folder, given, apps)
     if categories is not None and settings.learn != "crowd":
         raise ValueError("categories of apps are for --learn crowd: leave them out.")
     return settings
 
 
 def _settings_for(
-    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None, start: Path | None
+    folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None
 ) -> FederationSettings:
     path = folder / "settings.json"
     if path.exists():
         return change_settings(FederationSettings.read(path), given)
-    if start is not None:
-        before = FederationSettings.read(start / "settings.json")
-        return settings_of({"slots": before.slots, **given})  # its apps may have all of them
     settings = settings_of(given)
     if "slots" not in given and (apps is None or len(apps) > settings.slots):
         settings = replace(settings, slots=SLOTS_BY_BUCKET)
@@ -290,33 +211,7 @@ def _takes_list(learner: Learner, apps: tuple[str, ...] | None, folder: Path) ->
         return True
     raise ValueError(
         f"the catalogue of {folder} has {learner.broadcast.n_apps:,} apps and is not the one "
-        f"given: leave --apps out, or go on in another folder with --start {folder}."
-    )
-
-
-def _continue_from(
-    start: Path, settings: FederationSettings, folder: Path, apps: tuple[str, ...] | None
-) -> Coordinator:
-    """A coordinator in the round after the last of `start`, which is closed first."""
-    before = FederationSettings.read(start / "settings.json")
-    with lock_folder(start):
-        minimum = 1 if before.learn == "crowd" else before.minimum  # a mean takes any number
-        last = Coordinator.resume(start / "checkpoints", before.restored_learner, minimum=minimum)
-        learner = last.learner
-        names = apps if apps is not None else learner.broadcast.apps or None
-        settings.new_learner(names, learner)  # refused: the round there stays open
-        vault = Vault(start / "vault.sqlite")
-        try:
-            SingleProcess(last, vault, before.rules).finish()
-        finally:
-            vault.close()
-    return Coordinator.start(
-        settings.new_learner(names, learner),
-        folder / "checkpoints",
-        minimum=settings.minimum,
-        first=last.round,
-        accounting=last.accounting,
-        history=last.history,
+        f"given: leave --apps out, or begin anew in another folder."
     )
 
 
@@ -327,37 +222,26 @@ def open_federation(
     *,
     now: float,
     skip_to: int | None = None,
-    start: Path | None = None,
     new_vault: bool = False,
     leave_damaged: bool = False,
-    catalogue: Callable[[], tuple[str, ...]] | None = None,
     categories: Mapping[str, str] | None = None,
 ) -> tuple[SingleProcess, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
-    Where it goes on from another one at `start`, that one's devices need not enrol again. A vault
-    that is gone or damaged beside its checkpoints is refused: where it is gone ``new_vault`` begins
-    one without devices, ``leave_damaged`` goes on without the reports that were damaged.
+    A vault that is gone or damaged beside its checkpoints is refused: where it is gone
+    ``new_vault`` begins one without devices, ``leave_damaged`` goes on without the reports that
+    were damaged.
     """
     path = folder / "vault.sqlite"
     if goes_on(folder):
         check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-    settings_for(folder, given, apps, start, categories)
+    settings_for(folder, given, apps, categories)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
     coordinator, settings = create_or_resume(
-        folder, given, apps, skip_to=skip_to, start=start, categories=categories
+        folder, given, apps, skip_to=skip_to, categories=categories
     )
-    vault = Vault(path)
-    if start is not None and vault.round() is None:
-        vault.adopt(start / "vault.sqlite", before=coordinator.round)
-    federation = SingleProcess(
-        coordinator,
-        vault,
-        settings.rules,
-        catalogue,
-        lambda: FederationSettings.read(folder / "settings.json").epsilon,
-    )
+    federation = SingleProcess(coordinator, Vault(path), settings.rules)
     federation.resume(now)
     return federation, settings
 

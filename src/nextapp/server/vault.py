@@ -56,47 +56,30 @@ _MINGLED = 1024  # reports that lie in random order among each other: few pages 
 _BUSY_SECONDS = 2.0
 _BAD_CODE = "the code is not known, was used up or has expired: ask for a new one."
 
-_SCHEMAS = (
-    """
+SCHEMA_VERSION = 5
+_SCHEMA = """
 CREATE TABLE codes (
-    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE devices (hash BLOB PRIMARY KEY) WITHOUT ROWID;
+    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL)
+    WITHOUT ROWID;
+CREATE TABLE devices (
+    hash BLOB PRIMARY KEY, day INTEGER NOT NULL, expires REAL NOT NULL, code TEXT NOT NULL,
+    name BLOB NOT NULL, first_round INTEGER NOT NULL DEFAULT 0, renew INTEGER NOT NULL DEFAULT 0,
+    salt BLOB, next BLOB) WITHOUT ROWID;
+CREATE INDEX next_tokens ON devices (next) WHERE next IS NOT NULL;
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
     n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
     goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
 CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE seen (
-    mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE reports (key BLOB PRIMARY KEY, payload BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
+CREATE TABLE seen (mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE reports (
+    key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tallies (
     number INTEGER PRIMARY KEY, n_reports INTEGER NOT NULL, tally BLOB NOT NULL,
-    shape TEXT NOT NULL);
-""",
-    """
-CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
-""",
-    """
-ALTER TABLE codes ADD COLUMN name TEXT NOT NULL DEFAULT '';
-ALTER TABLE devices ADD COLUMN day INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE devices ADD COLUMN expires REAL NOT NULL DEFAULT 9e999;
-ALTER TABLE devices ADD COLUMN code TEXT NOT NULL DEFAULT '';
-ALTER TABLE reports ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE tallies ADD COLUMN checksum BLOB NOT NULL DEFAULT x'';
+    shape TEXT NOT NULL, checksum BLOB NOT NULL);
 CREATE TABLE flags (name TEXT PRIMARY KEY) WITHOUT ROWID;
-""",
-    """
-ALTER TABLE devices ADD COLUMN name BLOB NOT NULL DEFAULT x'';
-ALTER TABLE devices ADD COLUMN first_round INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE devices ADD COLUMN renew INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE devices ADD COLUMN salt BLOB;
-ALTER TABLE devices ADD COLUMN next BLOB;
-ALTER TABLE digests ADD COLUMN epsilon REAL;
-UPDATE devices SET name = substr(hash, 1, 8);
-CREATE INDEX next_tokens ON devices (next) WHERE next IS NOT NULL;
-""",
-)
-"""What each version of the schema adds to the one before."""
+"""
 
 
 class VaultError(OSError):
@@ -220,23 +203,17 @@ class Vault:
             self._reader = self._connected()
             with self._transaction() as write:
                 version = write.execute("PRAGMA user_version").fetchone()[0]
-                for schema in _SCHEMAS[version:]:
-                    for statement in schema.split(";"):
+                if version == 0:
+                    for statement in _SCHEMA.split(";"):
                         write.execute(statement)
-                if version == 1:  # what is handed out has a digest, too
-                    for number, data in write.execute("SELECT * FROM broadcasts").fetchall():
-                        digest = digest_of(data)
-                        write.execute(
-                            "INSERT INTO digests (number, sha256) VALUES (?, ?)", (number, digest)
-                        )
-                if 0 < version < 3:
-                    _add_checksums(write)
-                if version < len(_SCHEMAS):
-                    write.execute(f"PRAGMA user_version = {len(_SCHEMAS)}")
-        if version > len(_SCHEMAS):
+                    write.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        if version not in (0, SCHEMA_VERSION):
+            writer = "a newer nextapp; install that one"
+            if version < SCHEMA_VERSION:
+                writer = "an earlier nextapp; begin anew in another folder"
             raise ValueError(
-                f"{path} has the schema {version}, this version knows {len(_SCHEMAS)}: it was "
-                f"written by a newer nextapp; install that one."
+                f"{path} has the schema {version}, this version knows {SCHEMA_VERSION}: it was "
+                f"written by {writer}."
             )
 
     def _check_log(self) -> None:
@@ -418,49 +395,16 @@ class Vault:
         with self._transaction() as write:
             return write.execute("DELETE FROM devices WHERE expires <= ?", (now,)).rowcount
 
-    def adopt(self, other: Path, *, before: int) -> None:
-        """Take over the devices and open codes of another vault, and its digests `before` a round.
-
-        So phones that came along find the broadcast in their hands among the digests.
-        """
-        if not other.exists():
-            raise ValueError(f"{other} is not there to take devices from.")
-        with _refusals(), closing(sqlite3.connect(other)) as source:
-            version = source.execute("PRAGMA user_version").fetchone()[0]
-            day, code, name = "day, expires, code", "hash, expires, uses", ", name"
-            if version < 3:
-                day, name = "0, 9e999, ''", ", ''"
-            token = "name, first_round, renew, salt, next"
-            if version < 4:
-                token = "substr(hash, 1, 8), 0, 0, NULL, NULL"
-            devices = source.execute(f"SELECT hash, {day}, {token} FROM devices").fetchall()
-            codes = source.execute(f"SELECT {code}{name} FROM codes").fetchall()
-            digests = []
-            if version > 1:
-                digests = source.execute(
-                    "SELECT number, sha256 FROM digests WHERE number < ?", (before,)
-                ).fetchall()
-        with self._transaction() as write:
-            places = ",".join("?" * 9)
-            write.executemany(f"INSERT OR IGNORE INTO devices VALUES ({places})", devices)
-            write.executemany("INSERT OR IGNORE INTO codes VALUES (?, ?, ?, ?)", codes)
-            write.executemany(
-                "INSERT OR IGNORE INTO digests (number, sha256) VALUES (?, ?)", digests
-            )
-
     def n_devices(self) -> int:
         with _refusals(), self._reading:
             return int(self._reader.execute("SELECT count(*) FROM devices").fetchone()[0])
 
     # Rounds
 
-    def publish(
-        self, round: Round, broadcast: bytes, rules: RoundRules, epsilon: float | None = None
-    ) -> None:
+    def publish(self, round: Round, broadcast: bytes, rules: RoundRules) -> None:
         """Open a round with its broadcast; done again for the same round it changes nothing.
 
-        ``epsilon`` is what it asks of phones. The round before must have been reduced. Tallies of
-        rounds long past are dropped.
+        The round before must have been reduced. Tallies of rounds long past are dropped.
         """
         with self._transaction() as write:
             latest = write.execute("SELECT max(number) FROM rounds").fetchone()[0]
@@ -485,10 +429,7 @@ class Vault:
                  rules.minimum, rules.seconds),
             )  # fmt: skip
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
-            write.execute(
-                "INSERT INTO digests VALUES (?, ?, ?)",
-                (round.number, digest_of(broadcast), epsilon),
-            )
+            write.execute("INSERT INTO digests VALUES (?, ?)", (round.number, digest_of(broadcast)))
 
     def round(self) -> Round | None:
         """The round at hand, or None before the first."""
@@ -520,14 +461,6 @@ class Vault:
                 "SELECT number, sha256 FROM digests ORDER BY number DESC LIMIT ?", (most,)
             ).fetchall()
         return rows[::-1]
-
-    def epsilon_asked(self, number: int) -> float | None:
-        """The ε of a report of this round, if that was noted."""
-        with _refusals(), self._reading:
-            row = self._reader.execute(
-                "SELECT epsilon FROM digests WHERE number = ?", (number,)
-            ).fetchone()
-        return None if row is None else row[0]
 
     def rules(self) -> RoundRules | None:
         """Of the round at hand, or None before the first."""
@@ -860,16 +793,6 @@ def _checksum(number: int, n_reports: int, tally: bytes, shape: str) -> bytes:
     """Of a sum as it is stored."""
     words = f"{number} {n_reports} {shape} ".encode()
     return hashlib.blake2b(words + tally, digest_size=16).digest()
-
-
-def _add_checksums(write: sqlite3.Connection) -> None:
-    """To what older versions have written without."""
-    for row in write.execute("SELECT number, n_reports, tally, shape FROM tallies").fetchall():
-        write.execute("UPDATE tallies SET checksum = ? WHERE number = ?", (_checksum(*row), row[0]))
-    for key, payload in write.execute("SELECT key, payload FROM reports").fetchall():
-        write.execute(
-            "UPDATE reports SET checksum = ? WHERE key = ?", (zlib.crc32(key + payload), key)
-        )
 
 
 @contextmanager
