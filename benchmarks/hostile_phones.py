@@ -39,7 +39,7 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.codewords import VectorStream, alignments
 from nextapp.privacy.mechanism import Mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
-from nextapp.server.http_phones import launches
+from nextapp.server.simulated_phones import launches
 from nextapp.wire import Broadcast, ModelSettings, Report
 
 N_APPS, DIM, RATE = 100, 16, 0.01

@@ -108,19 +108,24 @@ def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSett
     return settings
 
 
-def close_round(folder: Path, now: float) -> None:
-    """End the round at hand at once, if it has its minimum of reports."""
+def close_round(folder: Path, now: float, number: int | None = None) -> None:
+    """End the current round at once, if it has its minimum of reports.
+
+    Nothing is done where ``number`` is given and that round has closed already.
+    """
     vault = open_vault(folder, of_gateway=False)
     try:
         round, rules = vault.round(), vault.rules()
         if round is None or rules is None:
             raise ValueError(f"{folder} has opened no round yet.")
+        if number is not None and round.number != number:
+            return
         if round.n_reports < rules.minimum:
             raise ValueError(
                 f"round {round.number} has {round.n_reports:,} reports, below its minimum of "
                 f"{rules.minimum:,}: wait, or lower it by nextapp admin set --minimum."
             )
-        vault.hurry(now)
+        vault.expire_deadline(round.number, now)
     finally:
         vault.close()
 

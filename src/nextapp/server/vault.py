@@ -637,10 +637,12 @@ class Vault:
         with _refusals(), self._reading:
             return frozenset(row[0] for row in self._reader.execute("SELECT name FROM flags"))
 
-    def hurry(self, now: float) -> None:
-        """Let the deadline of the round at hand be over."""
+    def expire_deadline(self, number: int, now: float) -> None:
+        """Let the deadline of round `number` be over."""
         with self._transaction() as write:
-            write.execute("UPDATE rounds SET deadline = ? WHERE closed = 0", (now,))
+            write.execute(
+                "UPDATE rounds SET deadline = ? WHERE number = ? AND closed = 0", (now, number)
+            )
 
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.

@@ -19,6 +19,7 @@ from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
+from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.commands import status_lines
@@ -29,8 +30,8 @@ from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import administration
-from nextapp.server.http_phones import NewPhones, PlayedFleet, launches
 from nextapp.server.settings import settings_of
+from nextapp.server.simulated_phones import PlayedFleet, launches
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 PHONES, ROUNDS = 12, 3
@@ -51,7 +52,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         )
         client = server.client()
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
-        played = fleet.play(ROUNDS, lambda one: None)
+        played = fleet.play(ROUNDS)
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         fleet.close()
@@ -82,8 +83,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
 
 
-def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, seed):
-    """First shares of launches, then gradients: two federations, one after the other."""
+def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, seed):
     options = {
         "learn": "crowd", "mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES,
     }  # fmt: skip
@@ -92,7 +92,7 @@ def test_phones_tell_the_crowd_and_go_on_with_q_under_the_same_tokens(tmp_path, 
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
             code=server.code(PHONES),
         )  # fmt: skip
-        assert fleet.play(1, lambda one: None)[0].outcomes == {"accepted": PHONES}
+        assert fleet.play(1)[0].outcomes == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         fleet.close()
         server.stop()
@@ -126,7 +126,7 @@ def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_
         for _ in range(4):
             told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
             asked.append(told.request.question)
-            assert fleet.play(1, lambda one: None)[0].outcomes == {"accepted": 40}
+            assert fleet.play(1)[0].outcomes == {"accepted": 40}
         fleet.close()
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         code = server.code(1)
@@ -172,28 +172,60 @@ def told_in_memory(given, tokens, seed, names) -> Broadcast:
     return learner.broadcast
 
 
-def hits_in_memory(told, first, n_new, seed, names) -> NewPhones:
-    """Phones after the `first`, each with the broadcast in hand and without."""
+def new_phones(first, n_new, seed, names) -> list[list[tuple[int, float]]]:
+    """The first 50 launches of each phone after the `first`, of those that have so many."""
     log = synthetic.make(synthetic.fleet_parameters(first + n_new, len(names)), seed, first)
+    launched = list(zip(log.app.tolist(), (log.time / 1000).tolist(), strict=True))
+    long = (pair for pair in pairwise(log.starts.tolist()) if pair[1] - pair[0] >= 50)
+    return [launched[start : start + 50] for start, _ in long]
+
+
+def hits_in_memory(told, phones, names) -> np.ndarray:
+    """(n_phones, 2, 3): hit rates of each phone, without the broadcast and with it."""
     row_of, _ = rows_and_buckets(told)
     hits = []
-    for start, end in pairwise(log.starts.tolist()):
-        if end - start < 50:
-            continue
+    for launched in phones:
         pair = []
         for broadcast in (None, told):
             core = PhoneCore(habits=Habits())
             core.take(broadcast, lambda app: row_of(names[app]))
-            places = []
-            for number, row in enumerate(range(start, start + 50)):
-                app, when = int(log.app[row]), log.time[row] / 1000
-                named = core.predict(5, when)
-                if number >= 10:
-                    places.append(named.index(app) if app in named else 9)
+            named = []
+            for app, when in launched:
+                named.append(core.predict(5, when))
                 core.observe(app, when)
-            pair.append([np.mean(np.array(places) < n) for n in (1, 3, 5)])
+            pair.append(hit_rates(named, [app for app, _ in launched]))
         hits.append(pair)
-    return NewPhones(np.array(hits), "no server")
+    return np.array(hits)
+
+
+def hits_over_http(url, folder, code, phones, names) -> np.ndarray:
+    """The same of phones that join a server and fetch what it has learnt."""
+    hits = []
+    for number, launched in enumerate(phones):
+        pair = []
+        for joins in (False, True):
+            store = Store.create(folder / f"new-{number}-{joins}.db", flush_after=None)
+            with Phone(store, clock=lambda when=launched[0][1]: when) as phone:
+                if joins:
+                    with Client(url) as client:
+                        phone.join(client, code)
+                        phone.take(client.current()[1])
+                named = []
+                for app, when in launched:
+                    named.append(phone.predict(5, when))
+                    phone.observe(names[app], when, zone=0)
+                pair.append(hit_rates(named, [names[app] for app, _ in launched]))
+        hits.append(pair)
+    return np.array(hits)
+
+
+def hit_rates(named, launched) -> list[float]:
+    """HR@1, 3 and 5 from the tenth launch on."""
+    places = [
+        list(apps).index(app) if app in apps else 9
+        for apps, app in zip(named[10:], launched[10:], strict=True)
+    ]
+    return [float(np.mean(np.array(places) < n)) for n in (1, 3, 5)]
 
 
 def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path, seed):
@@ -209,20 +241,20 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
             code=code, n_apps=30,
         )  # fmt: skip
-        played = fleet.play(3, lambda one: None)
+        played = fleet.play(3)
         tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
-        found = fleet.measure_new_phones(20, code)
         names = fleet.names
         fleet.close()
+        phones = new_phones(80, 20, seed, names)
+        url = f"http://127.0.0.1:{server.port}"
+        found = hits_over_http(url, tmp_path / "phones", code, phones, names)
     assert [one.outcomes for one in played] == [{"accepted": 80}] * 3
     expected = told_in_memory(options, tokens, seed, names)
     assert np.array_equal(told.buckets.slots, expected.buckets.slots)
     for field in ("popularity", "starts", "following", "share"):
         assert np.array_equal(getattr(told.crowd, field), getattr(expected.crowd, field))
-    again = hits_in_memory(told, 80, 20, seed, names)
-    assert np.array_equal(found.hits, again.hits)
-    assert found.summary(seed) == again.summary(seed)
+    assert np.array_equal(found, hits_in_memory(told, phones, names))
 
 
 def test_new_phones_gain_by_what_other_phones_told(seed):
@@ -234,28 +266,30 @@ def test_new_phones_gain_by_what_other_phones_told(seed):
     names = [f"app-{row:04d}" for row in range(30)]
     tokens = [hashlib.sha256(b"token %d" % phone).digest() for phone in range(400)]
     told = told_in_memory({**HASHED, "mechanism": "walsh"}, tokens, seed, names)
-    found = hits_in_memory(told, len(tokens), 120, seed, names)
-    gain = found.summary(seed)["gain"]["HR@3"]
-    assert gain["mean"] == pytest.approx((found.hits[:, 1] - found.hits[:, 0])[:, 1].mean())
-    assert gain["low"] > 0
+    hits = hits_in_memory(told, new_phones(len(tokens), 120, seed, names), names)
+    low, _ = interval(bootstrap_means(hits[:, 1] - hits[:, 0], seed))
+    assert low[1] > 0  # HR@3
 
 
-def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(tmp_path, seed):
+def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
+    tmp_path, seed, monkeypatch
+):
     with ServerProcess(tmp_path / "server") as server:  # a million reports, or 12 days
         fleet = PlayedFleet(
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=2, seed=seed,
             code=server.code(2),
         )  # fmt: skip
-        with pytest.raises(ValueError, match="has 2 reports and closes at 1,000,000, or in 27"):
-            fleet.play(1, lambda one: None)
-        closed = []
+        monkeypatch.setattr("nextapp.server.simulated_phones._MOST_WAITING", 0.5)
+        with pytest.raises(ValueError, match=r"round 0 is still open .* give --data"):
+            fleet.play(1)
+        monkeypatch.undo()
 
-        def close() -> None:
-            closed.append(fleet.round()["n_reports"])
-            administration.close_round(server.folder, time.time())
+        def close(number: int) -> None:
+            administration.close_round(server.folder, time.time(), number)
 
-        (played,) = fleet.play(1, lambda one: None, close)  # all have reported
-        assert (played.round, played.outcomes, closed) == (0, {"done": 2}, [2])
+        (played,) = fleet.play(1, close=close)  # all have reported
+        assert (played.round, played.outcomes) == (0, {"done": 2})
+        close(0)  # it has closed already
         fleet.close()
 
 
@@ -281,12 +315,11 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
         subprocess.run(
             [sys.executable, "-m", "nextapp", "play-phones", "--server", address,
              "--data", str(folder), "--ca", str(folder / "tls" / "ca.pem"),
-             "--phones", "6", "--rounds", "2", "--new-phones", "2", "--json", str(result)],
+             "--phones", "6", "--rounds", "2", "--json", str(result)],
             check=True, capture_output=True, timeout=120,
         )  # fmt: skip
         written = json.loads(result.read_text())
         rounds = written["rounds"]
-        assert written["new_phones"]["silent"]  # of six phones at ε 1 nothing can be told
         assert [one["round"] for one in rounds] == [0, 1]
         assert [one["outcomes"] for one in rounds] == [{"accepted": 6}] * 2
         process.send_signal(signal.SIGTERM)

@@ -1,0 +1,171 @@
+"""Phones played for real against a server: each with its own store, over HTTP, by the same code.
+
+Their launches are synthetic; their bits come from (seed, phone, round), so that a simulation in
+one process with the same numbers must come to the same app vectors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nextapp.data import LaunchLog, synthetic
+from nextapp.phone import Client, Phone, Store
+from nextapp.phone.limits import OPTIONS
+from nextapp.randomness import KeyedBits, Words
+from nextapp.wire import Broadcast
+
+APPS = 200
+"""Apps of played phones whose server has no list."""
+
+_POLL_SECONDS = 0.1
+_MOST_WAITING = 600.0  # seconds for the server to close a round
+_AT_ONCE = 8
+_DAYS = 3  # of launches
+_BUDGET = 1e6  # played phones are nobody's: their ledgers count and never stop them
+
+
+@dataclass(frozen=True)
+class PlayedRound:
+    """What became of a round: how many phones' reports were accepted, closed, refused, …"""
+
+    round: int
+    outcomes: dict[str, int]
+    seconds: float
+
+
+class _RoundBits:
+    """The bits of one phone for whichever round it fetches."""
+
+    def __init__(self, seed: int, number: int, phone: Phone) -> None:
+        self._seed, self._number, self._phone = seed, number, phone
+        self._bits: KeyedBits | None = None
+
+    def words(self, n: int) -> Words:
+        if self._bits is None:
+            self._bits = KeyedBits(self._seed, self._number, self._phone.round or 0, "report")
+        return self._bits.words(n)
+
+
+def launches(phones: int, n_apps: int, seed: int, days: int = _DAYS) -> LaunchLog:
+    """What the played phones have launched, the same for the same numbers."""
+    return synthetic.make(synthetic.fleet_parameters(phones, n_apps, days), seed)
+
+
+class PlayedFleet:
+    """Phones in a folder of stores, enrolled with one server.
+
+    Parameters
+    ----------
+    code
+        An enrolment code with a use for every phone.
+    n_apps
+        Apps there are, where the server has no list of them; `APPS` by default.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        folder: Path,
+        *,
+        phones: int,
+        seed: int,
+        code: str,
+        ca: Path | None = None,
+        n_apps: int | None = None,
+    ) -> None:
+        self.url, self.seed, self.ca = url, seed, ca
+        with self._client() as client:
+            broadcast = Broadcast.from_bytes(client.broadcast())
+        n_apps = n_apps or (broadcast.n_apps if broadcast.buckets is None else APPS)
+        names = broadcast.apps or tuple(f"app-{row:04d}" for row in range(n_apps))
+        log = launches(phones, len(names), seed)
+        question = broadcast.request.question if broadcast.request else ""
+        predictor = "seqmf" if question == "gradient" else "nextapp"
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def made(number: int) -> Phone:
+            store = Store.create(
+                folder / f"phone-{number:05d}.sqlite",
+                lifetime=_BUDGET,
+                per_day=_BUDGET,
+                per_report=_BUDGET,
+                hours=0.0,
+                mechanisms=OPTIONS,
+                predictor=predictor,
+                flush_after=None,
+            )
+            phone = Phone(store)
+            rows = slice(log.starts[number], log.starts[number + 1])
+            phone.learn(
+                (names[app], when / 1000, 0)
+                for app, when in zip(log.app[rows].tolist(), log.time[rows].tolist(), strict=True)
+            )
+            with self._client() as client:
+                phone.join(client, code)
+            return phone
+
+        self.names = names
+        self._pool = ThreadPoolExecutor(_AT_ONCE)
+        self.phones = list(self._pool.map(made, range(phones)))
+
+    def sync(self) -> Counter[str]:
+        """Every phone fetches the broadcast and reports; what became of the reports."""
+
+        def synced(number: int) -> str:
+            phone = self.phones[number]
+            with self._client() as client:
+                bits = _RoundBits(self.seed, number, phone)
+                return phone.sync(client, bits=bits, now=True).report
+
+        return Counter(self._pool.map(synced, range(len(self.phones))))
+
+    def play(
+        self,
+        rounds: int,
+        report: Callable[[PlayedRound], None] = lambda played: None,
+        close: Callable[[int], None] = lambda number: None,
+    ) -> list[PlayedRound]:
+        """Take part in this many rounds, waiting for the server to close each.
+
+        Once all phones have reported, ``close`` may ask the operator to end the round with the
+        number it is given.
+        """
+        played = []
+        for _ in range(rounds):
+            start = time.perf_counter()
+            number = self.round()
+            outcomes = self.sync()
+            close(number)
+            give_up = time.monotonic() + _MOST_WAITING
+            while self.round() == number:
+                if time.monotonic() > give_up:
+                    raise ValueError(
+                        f"round {number} is still open {_MOST_WAITING:g} s after all phones have "
+                        f"reported: give --data with the server's folder, so that it is closed at "
+                        f"once; or play more phones; or start the server with a smaller --goal."
+                    )
+                time.sleep(_POLL_SECONDS)
+            played.append(PlayedRound(number, dict(outcomes), time.perf_counter() - start))
+            report(played[-1])
+        return played
+
+    def round(self) -> int:
+        """The server's current round."""
+        with self._client() as client:
+            return client.published().round
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for phone in self.phones:
+            phone.store.close()
+
+    @contextmanager
+    def _client(self) -> Iterator[Client]:
+        with Client(self.url, ca=self.ca, attempts=8) as client:
+            yield client
