@@ -91,7 +91,7 @@ def test_a_server_runs_without_the_lab(tmp_path):
         first = server.stdout.readline()
         assert first.startswith("http://127.0.0.1:"), server.stderr.read()
         address = first.split()[0]
-        with urllib.request.urlopen(f"{address}/v1/health", timeout=20) as answer:
+        with urllib.request.urlopen(f"{address}/v1/digest", timeout=20) as answer:
             assert answer.status == 200
         code = run(LAB, "enrol-code", "f", cwd=tmp_path)
         assert code.returncode == 0, code.stderr

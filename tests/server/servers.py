@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.server.rounds import Round
 from nextapp.server.vault import Vault
 from nextapp.wire import Report
 
@@ -105,6 +107,16 @@ class ServerProcess:
         code = vault.issue_code(uses=uses, expires=1e12)
         vault.close()
         return code
+
+    def round(self) -> Round:
+        """The current round, from the vault."""
+        with closing(Vault(self.folder / "vault.sqlite", busy_seconds=10)) as vault:
+            return vault.round()
+
+    def ready(self) -> bool:
+        """What the operator's port says."""
+        with closing(Client(self.operator_port, 60.0)) as operator:
+            return operator.request("GET", "/ready")[0] == 200
 
     def enrolled(self, n: int) -> list[str]:
         code = self.code(n)

@@ -60,21 +60,20 @@ def test_the_broadcast_has_a_name_and_comes_once(client):
 
 def test_a_report_is_taken_once_and_its_round_counts_it(server, client):
     one, other = server.enrolled(2)
-    before = client.json("GET", "/v1/round")[1]["n_reports"]
+    before = server.round().n_reports
     assert client.report(one, report_of(1, token=one)) == (201, "accepted")
     assert client.report(one, report_of(1, token=one)) == (200, "repeated")
     drawn = (report_of(1, draw=draw, token=one) for draw in range(1, 100))
     different = next(body for body in drawn if body != report_of(1, token=one))
     assert client.report(one, different) == (409, "already_reported")
     assert client.report(other, report_of(1, token=other)) == (201, "accepted")
-    status, round = client.json("GET", "/v1/round")
-    assert status == 200
-    assert round["n_reports"] == before + 2
-    assert {key: round[key] for key in ("round", "goal", "minimum", "extensions", "closed")} == {
-        "round": 0, "goal": 10**6, "minimum": 1, "extensions": 0, "closed": False,
-    }  # fmt: skip
-    assert round["deadline"] - round["opened"] == pytest.approx(1e6)
-    assert client.json("GET", "/v1/health") == (200, {"status": "ok", "round": 0})
+    round = server.round()
+    assert round.n_reports == before + 2
+    assert (round.number, round.extensions, round.closed) == (0, 0, False)
+    assert round.deadline - round.opened == pytest.approx(1e6)
+    assert server.metric("nextapp_round_goal") == 10**6
+    assert server.metric("nextapp_round_reports") == before + 2
+    assert server.ready()
 
 
 def bad_reports():
@@ -329,8 +328,7 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
         assert server.stop() == 0
         server.start()  # goes on where it stopped
         client = server.client()
-        assert client.json("GET", "/v1/round")[1]["round"] == 1
-        assert client.json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert (server.round().number, server.round().n_reports) == (1, 1)
         assert client.request("GET", "/v1/broadcast")[2] == body
 
 
@@ -345,7 +343,7 @@ def test_settings_that_phones_rest_on_cannot_change_under_them(server, tmp_path)
         with pytest.raises(RuntimeError, match="epsilon"):
             ServerProcess(tmp_path, epsilon=3.0).start()
         with ServerProcess(tmp_path, goal=77) as again:
-            assert again.client().json("GET", "/v1/round")[1]["goal"] == 77
+            assert again.metric("nextapp_round_goal") == 77
 
 
 def dripping(server: ServerProcess, token: str) -> list[socket.socket]:
@@ -372,7 +370,7 @@ def test_others_do_not_notice_slow_clients(tmp_path):
         until(lambda: server.metric("nextapp_open_connections") >= 40)
         client = server.client()
         for _ in range(10):
-            assert client.json("GET", "/v1/health")[0] == 200
+            assert client.json("GET", "/v1/digest")[0] == 200
             for opened in slow[1::2]:  # those that go on as HTTP does
                 opened.sendall(b"a")
         assert client.report(token, report_of(1, token=token)) == (201, "accepted")
@@ -416,7 +414,7 @@ def test_slow_clients_are_sent_away(tmp_path):
 def test_an_endless_head_is_cut_off(server):
     with socket.create_connection(("127.0.0.1", server.port)) as opened:
         opened.settimeout(5.0)
-        opened.sendall(b"GET /v1/health HTTP/1.1\r\n")
+        opened.sendall(b"GET /v1/digest HTTP/1.1\r\n")
         try:
             for number in range(4000):
                 opened.sendall(b"x-%d: %s\r\n" % (number, b"y" * 200))

@@ -91,7 +91,7 @@ def test_it_joins_a_round(tmp_path, settings, history):
     with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:
         done = phone(server.port, "--code", server.code(1), history=history)
         assert done.stdout.strip().endswith("201 accepted"), done.stderr
-        assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert server.round().n_reports == 1
 
 
 def test_it_follows_a_server_from_round_to_round_and_no_other(tmp_path):
@@ -158,7 +158,7 @@ def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
 
         def drain(up: bool) -> None:
             vault.raise_flag(DRAINING, up)
-            while server.client().request("GET", "/v1/health")[0] != (503 if up else 200):
+            while server.ready() is up:
                 time.sleep(0.05)
 
         drain(True)
@@ -175,7 +175,7 @@ def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
             done = phone(server.port, "--state", state)
             assert done.stdout.strip().endswith(answer), done.stderr
         vault.close()
-        assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert server.round().n_reports == 1
 
 
 def test_it_waits_as_long_as_a_server_asks(tmp_path):

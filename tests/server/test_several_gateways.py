@@ -163,7 +163,7 @@ class GatewayProcess:
         client = Client(self.port, 60.0)
         give_up = time.monotonic() + 120
         while client.request("GET", "/v1/digest")[0] != 200 or (
-            client.json("GET", "/v1/round")[1]["round"] != coordinator.round
+            client.json("GET", "/v1/digest")[1]["round"] != coordinator.round
         ):
             assert time.monotonic() < give_up
             time.sleep(0.05)

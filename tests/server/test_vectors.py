@@ -329,7 +329,7 @@ def test_another_client_joins_a_round(tmp_path, settings):
     with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:
         done = phone(server, "--code", server.code(1))
         assert done.stdout.strip().endswith("201 accepted"), done.stderr
-        assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert server.round().n_reports == 1
 
 
 def test_another_client_follows_a_server_from_round_to_round_and_no_other(tmp_path):
@@ -357,7 +357,7 @@ def test_another_client_follows_a_server_from_round_to_round_and_no_other(tmp_pa
         state.write_text(json.dumps(forked))
         done = phone(server, "--state", str(state))
         assert "does not continue round 0" in done.stderr
-        assert client.json("GET", "/v1/round")[1]["n_reports"] == 0
+        assert server.round().n_reports == 0
 
 
 def test_another_client_sends_the_same_bytes_again(tmp_path):
@@ -368,4 +368,4 @@ def test_another_client_sends_the_same_bytes_again(tmp_path):
             assert done.stdout.strip().endswith(answer), done.stderr
         asked = phone(server, "--epsilon", "1.5", "--code", server.code(1))
         assert "is more than 1.5 for a report" in asked.stderr
-        assert server.client().json("GET", "/v1/round")[1]["n_reports"] == 1
+        assert server.round().n_reports == 1

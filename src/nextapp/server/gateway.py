@@ -19,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
@@ -46,7 +47,6 @@ from nextapp.server.http_answers import (
 )
 from nextapp.server.limits import Allowance, Limits
 from nextapp.server.metrics import Counter, Gauge, Histogram, Metric
-from nextapp.server.openapi import description
 from nextapp.server.vault import (
     DRAINING,
     Outcome,
@@ -61,6 +61,7 @@ from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
 
+_OPENAPI = Path(__file__).with_name("openapi.json")
 _FOLLOW_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _REFUSED_SECONDS = 10.0
@@ -141,8 +142,6 @@ class Gateway:
                 Route("/v1/digests", self._counted("digests", self._digests)),
                 Route("/v1/report", self._report_is_posted, methods=["POST"]),
                 Route("/v1/token", self._counted("token", self._token), methods=["POST", "PUT"]),
-                Route("/v1/round", self._counted("round", self._round)),
-                Route("/v1/health", self._counted("health", self._health)),
                 Route("/openapi.json", self._openapi),
             ],
             exception_handlers={HTTPException: http_error},
@@ -418,37 +417,6 @@ class Gateway:
                 429, "too_many_requests", "this address has fetched too much in a short time.", wait
             )
 
-    async def _round(self, request: Request) -> Response:
-        try:
-            round, rules = self.vault.round(), self.vault.rules()
-            self.refresh()  # whoever has seen a round shall find its broadcast
-        except VaultError as error:
-            raise self._storage("round", error) from error
-        if round is None or rules is None:
-            raise no_round()
-        return JSONResponse(
-            {
-                "round": round.number,
-                "opened": round.opened,
-                "deadline": round.deadline,
-                "goal": rules.goal,
-                "minimum": rules.minimum,
-                "n_reports": round.n_reports,
-                "extensions": round.extensions,
-                "closed": round.closed,
-            },
-            headers={"cache-control": "no-store"},
-        )
-
-    async def _health(self, request: Request) -> Response:
-        if self._handout is None:
-            raise no_round()
-        if self._draining:
-            raise _drained()
-        if await asyncio.to_thread(self.why_not_ready) is not None:
-            raise no_storage()
-        return JSONResponse({"status": "ok", "round": self._handout.round})
-
     def why_not_ready(self) -> str | None:
         """Why no report can be taken now, or None.
 
@@ -498,7 +466,7 @@ class Gateway:
         return found
 
     async def _openapi(self, request: Request) -> Response:
-        return JSONResponse(description())
+        return Response(_OPENAPI.read_bytes(), media_type="application/json")
 
     def _storage(self, where: str, error: object) -> Refusal:
         self.metrics.storage.add(where)

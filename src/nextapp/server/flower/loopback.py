@@ -172,7 +172,7 @@ class Loopback:
             command += ["--node-key", str(node_key(self.data / "tls" / name)[0])]
             command += ["--cert", str(self._files.certificate), "--key", str(self._files.key)]
         self.processes.start(name, command, launching.environment(self.data / name / "flower"))
-        self._await(name, f"{HOST}:{port}", "/v1/health")
+        self._await(name, f"{HOST}:{port}", "/v1/digest")
 
     def _register(self, name: str) -> None:
         """Make a gateway's key known, once in the life of the SuperLink's database."""
