@@ -513,7 +513,7 @@ def test_a_phone_imports_without_the_lab(tmp_path):
     code = (
         "import sys\n"
         "for name in ('polars', 'numba', 'scipy', 'typer'): sys.modules[name] = None\n"
-        "from nextapp.phone.__main__ import main\n"
+        "from nextapp.phone.commands import main\n"
         "assert main(['init']) == 0\n"
         f"sys.exit(main(['import', 'dump.txt', '--zone', '{BERLIN}']))\n"
     )

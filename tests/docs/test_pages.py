@@ -14,7 +14,7 @@ import pytest
 from typer.main import get_command
 
 from nextapp.cli.commands import app
-from nextapp.phone.__main__ import parser as phone_parser
+from nextapp.phone.commands import parser as phone_parser
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

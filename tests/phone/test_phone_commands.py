@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from nextapp.phone import Store, commands
-from nextapp.phone.__main__ import main
-from nextapp.phone.commands import moment, odds
+from nextapp.phone.commands import main, moment, odds
 from nextapp.wire import Report
 
 
@@ -137,7 +136,7 @@ def test_times_of_a_csv_without_a_zone_are_in_the_zone_given(phone, tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("time,app\n1,maps\n", "must name the columns timestamp and app_name"),
+        ("time,app\n1,maps\n", "a CSV with the columns timestamp and app_name"),
         ("timestamp,app_name\nnoon,maps\n", "line 2: a time must be like"),
         ("timestamp,app_name\n-5,maps\n", "line 2: seconds since 1970"),
         ("timestamp,app_name\n5,\n", "name must have"),

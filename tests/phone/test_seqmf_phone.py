@@ -9,7 +9,7 @@ import pytest
 
 from nextapp import model
 from nextapp.phone import Phone, Store
-from nextapp.phone.__main__ import main
+from nextapp.phone.commands import main
 from nextapp.phone.store import DAY, VERSION
 from nextapp.wire import Broadcast, ModelSettings
 

@@ -17,7 +17,7 @@ from contextlib import closing
 import pytest
 
 from nextapp.phone import Client, Phone, Store
-from nextapp.phone.__main__ import main
+from nextapp.phone.commands import main
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("uvicorn", "starlette", "typer")),

@@ -1,13 +1,19 @@
-"""What the phone's commands do: each gives lines to show. `__main__` has their options."""
+"""A phone's commands: ``nextapp phone``, or ``python -m nextapp.phone`` with the base install.
+
+One parser has their options; each command gives lines to show.
+"""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import io
 import json
 import math
+import os
+import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -15,19 +21,238 @@ from typing import Any
 
 from nextapp.data.moments import moment
 from nextapp.phone.core import LightReason
-from nextapp.phone.limits import Limits
-from nextapp.phone.phone import Phone, Status, Synced
+from nextapp.phone.limits import OPTIONS, PREDICTORS, Limits
+from nextapp.phone.phone import Phone, Status
 from nextapp.phone.server_errors import ServerError
-from nextapp.phone.store import DAY, DrawnReport, Store, StoreError
+from nextapp.phone.store import DAY, WINDOW, DrawnReport, Store, StoreError
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
 
 Lines = list[str]
+PROGRAM = "python -m nextapp.phone"
 ERRORS = (ValueError, OSError, StoreError, LedgerError, ServerError)
-"""What goes wrong with what was given, to be shown as one line."""
+"""Errors that are shown as one line."""
+
+LARGEST_EPSILON = 100.0
+"""Above this an ε is a typing error: odds may rise by a number with 43 digits."""
 
 _SOUND = ("new", "same")
 _SETTLED = ("accepted", "done", "none", "budget")
+_STORE_HELP = "The phone's file. Default: $NEXTAPP_PHONE or phone.db."
+
+
+class Failed(Exception):
+    """A command that could not do all; its lines are shown, and the exit code is 1."""
+
+    def __init__(self, lines: Lines) -> None:
+        super().__init__(*lines)
+        self.lines = lines
+
+
+def main(arguments: Sequence[str] | None = None, *, prog: str = PROGRAM) -> int:
+    """Run a command and show its lines; the exit code."""
+    given = vars(parser(prog).parse_args(arguments))
+    command: Callable[..., Lines] = COMMANDS[given.pop("action")]
+    code = 0
+    try:
+        lines = command(given.pop("store"), **given)
+    except Failed as failed:
+        lines, code = failed.lines, 1
+    except ERRORS as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped. Run the command again to continue.", file=sys.stderr)
+        return 130
+    for line in lines:
+        print(line)
+    return code
+
+
+# --- options -----------------------------------------------------------------------------------
+
+
+def parser(prog: str = PROGRAM) -> argparse.ArgumentParser:
+    """The parser of all commands of a phone."""
+    return _parsers(prog)[0]
+
+
+def subparsers(prog: str = PROGRAM) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each command."""
+    return _parsers(prog)[1]
+
+
+def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    main = argparse.ArgumentParser(
+        prog=prog,
+        usage=f"{prog} [OPTIONS] COMMAND [ARGS]...",
+        description="Try a phone by hand: log launches, predict, take part in training.\n"
+        "A phone is one file.",
+        epilog=f"Examples:\n  {prog} init\n  {prog} log maps mail\n  {prog} predict --why",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    default_store = Path(os.environ.get("NEXTAPP_PHONE") or "phone.db")
+    main.add_argument("--store", metavar="FILE", type=Path, default=default_store, help=_STORE_HELP)
+    commands = main.add_subparsers(
+        dest="action", required=True, metavar="COMMAND", title="Commands"
+    )
+    found: dict[str, argparse.ArgumentParser] = {}
+
+    def add(name: str, text: str, example: str, arguments: str = "") -> argparse.ArgumentParser:
+        found[name] = command = commands.add_parser(
+            name,
+            help=text,
+            usage=f"{prog} {name} [OPTIONS] {arguments}".rstrip(),
+            description=text,
+            epilog=f"Example:\n  {prog} {name} {example}".rstrip(),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.add_argument(
+            "--store", metavar="FILE", type=Path, default=argparse.SUPPRESS, help=_STORE_HELP
+        )
+        return command
+
+    init = add("init", "Set up a phone with its owner's limits.", "--lifetime 10 --per-report 1")
+    _add_limits(init, Limits())
+    init.add_argument(
+        "--predictor",
+        metavar="NAME",
+        choices=tuple(PREDICTORS),
+        default="nextapp",
+        help="nextapp (its own habits and the crowd) or seqmf (the paper's model, which needs a "
+        "server that trains it). [default: nextapp]",
+    )
+    init.add_argument(
+        "--days",
+        metavar="DAYS",
+        type=float,
+        default=WINDOW / DAY,
+        help=f"Days of launches it keeps. [default: {WINDOW / DAY:g}]",
+    )
+    init.add_argument(
+        "--witness",
+        metavar="FILE",
+        type=Path,
+        help="File outside of backups that shows if an old copy of the phone's file is put back. "
+        "Default: beside it.",
+    )
+
+    limits = add("limits", "Show or change the owner's limits.", "--lifetime 5")
+    _add_limits(limits, None)
+    limits.add_argument(
+        "--raise", dest="raise_them", action="store_true", help="Allow more than before."
+    )
+
+    log = add("log", "Log launches of apps.", "maps mail", "APP...")
+    log.add_argument("apps", nargs="+", metavar="APP", help="Name of an app that was launched.")
+    log.add_argument("--when", metavar="TIME", help="ISO time or seconds since 1970. Default: now.")
+
+    predict = add("predict", "Predict the apps launched next.", "-n 3 --why")
+    predict.add_argument(
+        "-n", metavar="N", type=_at_least_one, default=5, help="Apps to name. [default: 5]"
+    )
+    predict.add_argument("--when", metavar="TIME", help="Time of the prediction, as in log.")
+    predict.add_argument("--why", action="store_true", help="Show the reasons for each app.")
+    predict.add_argument(
+        "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
+    )
+
+    sync = add(
+        "sync",
+        "Fetch the model, and send a report after a random pause.",
+        "--server https://localhost:8443 --code CODE --now",
+    )
+    sync.add_argument("--server", metavar="URL", help="https://host:port; remembered.")
+    sync.add_argument("--code", metavar="CODE", help="Enrolment code of the operator, to join.")
+    sync.add_argument(
+        "--ca", metavar="FILE", type=Path, help="The only certificates to trust, PEM; remembered."
+    )
+    sync.add_argument(
+        "--proxy", metavar="URL", help="http://host:port, or environment. Default: none."
+    )
+    sync.add_argument(
+        "--trust-clock", action="store_true", help="Say that this machine's clock is right."
+    )
+    sync.add_argument(
+        "--now",
+        action="store_true",
+        help="Send at once, to try it: the pause hides how long the report took to make.",
+    )
+
+    add("status", "Show what is stored, and what has ever been sent.", "")
+
+    take = add(
+        "import",
+        "Take launches from a log, or from what a phone exports.",
+        "usagestats.txt",
+        "DATA",
+    )
+    take.add_argument(
+        "data", metavar="DATA", type=Path, help="An export of a device, or a CSV file."
+    )
+    take.add_argument(
+        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
+    )
+    take.add_argument(
+        "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
+    )
+    take.add_argument(
+        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
+    )
+
+    export = add("export", "Write everything that is stored.", "--out mine.json")
+    export.add_argument(
+        "--format",
+        dest="form",
+        metavar="FORM",
+        choices=("json", "csv"),
+        default="json",
+        help="json, or csv (launches only). [default: json]",
+    )
+    export.add_argument(
+        "--out", metavar="FILE", type=Path, help="File to write. Default: standard output."
+    )
+
+    forget = add("forget", "Erase the history, or one app.", "--app maps")
+    forget.add_argument("--app", metavar="APP", help="Only this app.")
+    forget.add_argument("--yes", action="store_true", help="Do not ask.")
+    return main, found
+
+
+def _add_limits(command: argparse.ArgumentParser, defaults: Limits | None) -> None:
+    """The owner's limits as options; without defaults those not given stay as they are."""
+    for name, text in (
+        ("lifetime", "Largest ε it may spend in its life."),
+        ("per_day", "Largest ε it may spend in a day."),
+        ("per_report", "Largest ε of one report."),
+        ("hours", "Hours between two reports, at least."),
+    ):
+        default = "" if defaults is None else f" [default: {getattr(defaults, name):g}]"
+        option = f"--{name.replace('_', '-')}"
+        command.add_argument(option, metavar="X", type=float, help=text + default)
+    others = "" if defaults is None else f" Default: {', '.join(defaults.mechanisms)}."
+    command.add_argument(
+        "--mechanisms",
+        type=_names,
+        metavar="NAMES",
+        help=f"Mechanisms it may report by, of {', '.join(OPTIONS)}.{others}",
+    )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {number}")
+    return number
+
+
+# --- commands ----------------------------------------------------------------------------------
 
 
 def open_phone(path: Path) -> Phone:
@@ -96,10 +321,6 @@ def limits(path: Path, *, raise_them: bool = False, **limits: Any) -> Lines:
         return [*limit_lines(store.limits), *store.ledger.statement(time.time()).splitlines()]
 
 
-LARGEST_EPSILON = 100.0
-"""Above this an ε is a typing error: odds may rise by a number with 43 digits."""
-
-
 def check_limits(limits: Mapping[str, Any], others: Limits) -> dict[str, Any]:
     """The limits that were given, if they make sense together with the `others`.
 
@@ -130,13 +351,13 @@ def limit_lines(limits: Limits) -> Lines:
     return [
         f"It may spend ε = {limits.per_report:g} on one report, {limits.per_day:g} in a day, "
         f"{limits.lifetime:g} in its life, with {limits.hours:g} hours or more between reports.",
-        f"It reports by {', '.join(limits.mechanisms) or 'no mechanism'}; whatever else a server "
-        f"asks for is refused.",
+        f"It reports by {', '.join(limits.mechanisms) or 'no mechanism'}; any other request of a "
+        f"server is refused.",
     ]
 
 
 def log(path: Path, apps: Iterable[str], when: str | None = None) -> Lines:
-    """Write launches down."""
+    """Log launches."""
     clock, zone = (None, None) if when is None else moment(when)
     with open_phone(path) as phone:
         for app in apps:
@@ -151,22 +372,22 @@ def predict(
     why: bool = False,
     threshold: float | None = None,
 ) -> Lines:
-    """Name the apps most likely launched next, and what speaks for them most."""
+    """Name the apps most likely launched next, and their strongest reasons."""
     with open_phone(path) as phone:
         clock = None if when is None else moment(when)[0]
-        told = phone.explain(n, clock)
+        reasons = phone.explain(n, clock)
         likely = None if threshold is None else phone.predict(n, clock, threshold=threshold)
         round_ = phone.round
         by_seqmf = phone.store.predictor == "seqmf"
-    if not told:
+    if not reasons:
         return ["This phone has no launches yet: log some, or import them."]
     if likely is not None:
-        told = [(name, reason) for name, reason in told if name in likely]
-        if not told:
+        reasons = [(name, reason) for name, reason in reasons if name in likely]
+        if not reasons:
             return [f"No app is likelier than {threshold:.0%} next."]
     if not why:
-        return [f"{place}. {name}" for place, (name, _) in enumerate(told, 1)]
-    lines = reason_lines(told)
+        return [f"{place}. {name}" for place, (name, _) in enumerate(reasons, 1)]
+    lines = reason_lines(reasons)
     if by_seqmf:
         lines.append(
             "The most recent apps first: by SeqMF, but no server has sent app vectors yet."
@@ -176,13 +397,13 @@ def predict(
     return lines
 
 
-def reason_lines(told: Sequence[tuple[str, Reason | LightReason]], *, why: bool = True) -> Lines:
-    """Apps with their probability, or SeqMF's light score, and what speaks for them most."""
-    width = max(len(name) for name, _ in told)
+def reason_lines(reasons: Sequence[tuple[str, Reason | LightReason]], *, why: bool = True) -> Lines:
+    """Apps with their probability, or SeqMF's light score, and their strongest reasons."""
+    width = max(len(name) for name, _ in reasons)
     lines = []
-    for place, (name, reason) in enumerate(told, 1):
-        reasons = _strongest(reason) if why else ""
-        lines.append(f"{place}. {name:<{width}}  {_likelihood(reason)}  {reasons}".rstrip())
+    for place, (name, reason) in enumerate(reasons, 1):
+        strongest = _strongest(reason) if why else ""
+        lines.append(f"{place}. {name:<{width}}  {_likelihood(reason)}  {strongest}".rstrip())
     return lines
 
 
@@ -206,8 +427,8 @@ def sync(
     proxy: str | None = None,
     trust_clock: bool = False,
     now: bool = False,
-) -> tuple[Synced, Lines]:
-    """Join a server if a code is given; then fetch, learn, report."""
+) -> Lines:
+    """Join a server if a code is given; then fetch, learn, report. `Failed` if that went wrong."""
     from nextapp.phone.client import Client  # slow to import, and no other command needs it
 
     with open_phone(path) as phone:
@@ -224,104 +445,82 @@ def sync(
     lines = [synced.words]
     if synced.again is not None:
         lines.append(f"Worth trying again from {_day_and_time(synced.again)} on.")
-    return synced, lines
+    if synced.broadcast in _SOUND and synced.report in _SETTLED:
+        return lines
+    raise Failed(lines)
 
 
-def is_sound(synced: Synced) -> bool:
-    """Whether a sync went as a person would wish, a spent budget included."""
-    return synced.broadcast in _SOUND and synced.report in _SETTLED
-
-
-def launches_of_export(
-    file: Path, user: str | None = None, zone: str | None = None, leave_out: Path | None = None
-) -> tuple[list[tuple[str, float, int]], Lines] | None:
-    """One person's launches from an export of a device, and what was done; None if it is none."""
-    from nextapp.data.importers import import_file, read_list  # only this command needs it
-
-    left_out = None if leave_out is None else read_list(leave_out)
-    found = import_file(file, zone=zone, left_out=left_out)
-    if found is None:
-        return None
-    users = found.users
-    if user is None and len(users) > 1:
-        raise ValueError(
-            f"{file} holds the launches of {len(users)} devices or people: choose one by --user, "
-            f"of {', '.join(users[:12])}."
-        )
-    if user is not None and user not in users:
-        raise ValueError(f"{file} has no user {user!r}; there are {', '.join(users[:12])}.")
-    launches = [launch[1:] for launch in found.launches if user in (None, launch.user)]
-    return launches, [f"{file.name}: {found.format}.", *(f"  {note}." for note in found.notes)]
-
-
-def learn(path: Path, launches: Iterable[tuple[str, float, int]]) -> Lines:
-    """Take launches from elsewhere."""
-    with open_phone(path) as phone:
-        n_new = phone.learn(launches)
-        n_kept = phone.status().n_launches
-    return [f"{n_new:,} launches imported; {n_kept:,} are stored, within the days it keeps."]
-
-
-def is_plain_csv(file: Path) -> bool:
-    """Whether `launches_of_csv` can read a file."""
-    from nextapp.data.importers import Content, three_columns
-    from nextapp.data.importers.content import HEAD_BYTES, MOST_BYTES
-
-    with file.open("rb") as opened:
-        head = Content(opened.read(HEAD_BYTES), str(file))  # the header decides
-    return file.stat().st_size <= MOST_BYTES and three_columns.recognise(head)
-
-
-def launches_of_csv(
-    file: Path, user: str | None = None, zone: str | None = None
-) -> list[tuple[str, float, int]]:
-    """The launches of a CSV file whose header names timestamp and app_name; of one user.
+def import_launches(
+    path: Path,
+    data: Path,
+    user: str | None = None,
+    zone: str | None = None,
+    leave_out: Path | None = None,
+) -> Lines:
+    """Take one person's launches from an export of a device or a CSV file.
 
     ``zone`` is the time zone of times without one; None is this machine's.
     """
-    from nextapp.data.importers import Content, list_formats, three_columns
-    from nextapp.data.importers.local_time import find_zone
+    # Only this command needs the importers.
+    from nextapp.data.importers import Content, import_file, read_any, read_list
 
-    content = Content.of_file(file)
-    if not three_columns.recognise(content):
-        raise ValueError(
-            f"{file}: the first line must name the columns timestamp and app_name. It is no export "
-            f"of a device either; looked for: {list_formats()}."
-        )
-    found = three_columns.read(content, find_zone(zone))
-    users = {launch.user for launch in found}
+    if not path.exists():
+        raise ValueError(f"{path} is missing: set up a phone first, by init.")
+    not_apps = None if leave_out is None else read_list(leave_out)
+    found = import_file(data, zone=zone, left_out=not_apps)
+    if found is None:
+        found = read_any(Content.of_file(data), zone=zone)
+    users = found.users
     if user is None and len(users) > 1:
         raise ValueError(
-            f"{file} holds the launches of {len(users)} people: choose one by --user, for "
-            f"example --user {min(users)}."
+            f"{data} holds the launches of {len(users)} people or devices: choose one by --user, "
+            f"of {', '.join(users[:12])}."
         )
     if user is not None and user not in users:
-        raise ValueError(f"{file} has no user {user!r}.")
-    return [launch[1:] for launch in found if user in (None, launch.user)]
-
-
-def export(path: Path, form: str = "json") -> str:
-    """Everything held, as JSON; or the launches alone, as CSV."""
+        raise ValueError(f"{data} has no user {user!r}; there are {', '.join(users[:12])}.")
     with open_phone(path) as phone:
-        held = phone.export()
+        n_new = phone.learn(launch[1:] for launch in found.launches if user in (None, launch.user))
+        n_kept = phone.status().n_launches
+    return [
+        f"{data.name}: {found.format}.",
+        *(f"  {note}." for note in found.notes),
+        f"{n_new:,} launches imported; {n_kept:,} are stored, within the days it keeps.",
+    ]
+
+
+def export(path: Path, form: str = "json", out: Path | None = None) -> Lines:
+    """Everything that is stored, as JSON; or the launches alone, as CSV."""
+    with open_phone(path) as phone:
+        stored = phone.export()
     if form == "json":
-        return json.dumps(held, indent=1, ensure_ascii=False)
-    if form != "csv":
-        raise ValueError(f"the format must be json or csv, got {form!r}.")
+        text = json.dumps(stored, indent=1, ensure_ascii=False)
+    else:
+        text = _launches_as_csv(stored["launches"])
+    if out is None:
+        return [text]
+    out.write_text(text, encoding="utf-8")
+    return []
+
+
+def _launches_as_csv(launches: Iterable[Mapping[str, Any]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(("timestamp", "app_name"))
-    for launch in held["launches"]:
+    for launch in launches:
         zone = timezone(timedelta(seconds=launch["zone"]))
         writer.writerow((datetime.fromtimestamp(launch["time"], zone).isoformat(), launch["app"]))
     return out.getvalue()
 
 
-def forget(path: Path, app: str | None = None) -> Lines:
-    """Erase, and say what cannot be taken back."""
+def forget(path: Path, app: str | None = None, yes: bool = False) -> Lines:
+    """Erase, if `yes` or the person says so, and say what cannot be taken back."""
+    if app is None and not yes:
+        print(f"Erase the whole history of {path}? Type 'yes': ", end="", flush=True)
+        if sys.stdin.readline().strip() != "yes":
+            raise Failed(["Nothing was erased."])
     with open_phone(path) as phone:
         phone.forget(app)
-        left = [report for report in phone.store.reports() if report.attempts]
+        sent = [report for report in phone.store.reports() if report.attempts]
     if app is not None:
         return [f"{app} and its launches are erased from {path}."]
     lines = [
@@ -330,10 +529,10 @@ def forget(path: Path, app: str | None = None) -> Lines:
         "Still there: your limits, the server's address, the privacy ledger and the list of "
         "reports, which name no app.",
     ]
-    if left:
-        total = math.fsum(report.epsilon for report in left)
+    if sent:
+        total = math.fsum(report.epsilon for report in sent)
         lines.append(
-            f"What cannot be taken back: {_count(len(left), 'report')} left this phone, together "
+            f"What cannot be taken back: {_count(len(sent), 'report')} left this phone, together "
             f"ε = {total:g}. {odds(total)} A report cannot be found again in the sum it went into."
         )
     else:
@@ -343,7 +542,7 @@ def forget(path: Path, app: str | None = None) -> Lines:
 
 
 def status(path: Path) -> Lines:
-    """What is held, and what has ever left, in plain words."""
+    """What is stored, and what has ever been sent."""
     with open_phone(path) as phone:
         return status_lines(path, phone.status(), time.time())
 
@@ -443,3 +642,16 @@ def _day_and_time(when: float) -> str:
 
 def _count(n: int, word: str, words: str = "") -> str:
     return f"{n:,} {word if n == 1 else words or word + 's'}"
+
+
+COMMANDS: dict[str, Callable[..., Lines]] = {
+    "init": init,
+    "limits": limits,
+    "log": log,
+    "predict": predict,
+    "sync": sync,
+    "status": status,
+    "import": import_launches,
+    "export": export,
+    "forget": forget,
+}
