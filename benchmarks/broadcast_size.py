@@ -23,7 +23,7 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.frequencies import mean_shares
 from nextapp.learners.crowd import CELLS_PER_APP, keep_largest_cells
 from nextapp.shares import POPULARITY
-from nextapp.studies.new_phones import HEADLINE, NewPhone, hit_rates, new_phones
+from nextapp.studies.new_phones import HEADLINE, NewPhone, hit_rates, synthetic_phones
 from nextapp.wire import Broadcast, Buckets, Crowd, History, ModelSettings, ReportRequest
 
 PARTS = ("com", "org", "android", "mobile", "music", "chat", "photo", "bank", "news", "games",
@@ -114,7 +114,7 @@ def main() -> None:
     parameters = synthetic.fleet_parameters(given.phones, given.apps, 3)
     estimate = mean_shares(fleet_of(parameters, given.seed))
     whole = crowd_from(estimate, 0.0, POPULARITY)
-    phones = new_phones(parameters, given.seed, given.phones, given.new)
+    phones = synthetic_phones(parameters, given.seed, given.phones, given.new)
     names = package_names(given.apps)
     without, with_all = hit_rate(phones, None), hit_rate(phones, whole)
     result: dict = {

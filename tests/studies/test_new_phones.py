@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from nextapp.cli.commands import app as command
-from nextapp.crowd import crowd_from_reports
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.predictor import Habits
@@ -71,31 +70,6 @@ def test_copies_of_phones_teach_a_habit_that_few_phones_do_not(rng):
     assert kept[1] > 0.7
 
 
-def test_categories_of_a_file_are_those_that_the_server_backs_off_to(rng, tmp_path, monkeypatch):
-    """By name, also where only some apps are asked about; apps that the file does not name are
-    one more category."""
-    log, seen = log_of(30, [0, 4, 2, 7, 1, 5, 3, 6], 8, rng), []
-
-    def spy(*given, categories=None):
-        seen.append(categories)
-        return crowd_from_reports(*given, categories=categories)
-
-    monkeypatch.setattr("nextapp.studies.new_phones.crowd_from_reports", spy)
-    (tmp_path / "c.csv").write_text("app_name,category\na1,games\na5,games\na6,mail\n")
-    settings = replace(SMALL, draws=1, copies=1000)
-    run(settings, log)
-    run(replace(settings, categories=str(tmp_path / "c.csv")), log)
-    assert seen[0] is None
-    number = {app: seen[1][log.apps.index(app)] for app in log.apps}
-    assert number["a1"] == number["a5"]
-    assert number["a0"] == number["a2"] == number["a7"]
-    assert len({number[app] for app in ("a0", "a1", "a6")}) == 3
-    monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 7)
-    monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 5)
-    run(replace(settings, categories=str(tmp_path / "c.csv")), log)
-    assert len(seen[2]) == 5
-
-
 def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch, seed):
     """20 apps and 8 slots: the habits among the apps that are in use are found, by their numbers.
     Which apps these are is told by a fifth of the phones; the others are told of by nobody."""
@@ -142,7 +116,7 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         above, level = int((scores > own).sum()), int((scores == own).sum())
         hits.append([min(max((n - above) / level, 0.0), 1.0) for n in (1, 3, 5)])
         habits.observe(app, when)
-    found = hit_rates(NewPhone(apps, seconds, candidates), crowd).reshape(-1, 3)
+    found = hit_rates(NewPhone(0, apps, seconds), crowd).reshape(-1, 3)
     np.testing.assert_allclose(found[0], np.mean(hits[:10], axis=0), atol=1e-12)
     np.testing.assert_allclose(found[-1], np.mean(hits[10:50], axis=0), atol=1e-12)
     assert np.isnan(found[3]).all()
@@ -153,7 +127,6 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
     [
         ({"new": 1.0}, "new must lie between"),
         ({"draws": 0}, "draws must be"),
-        ({"candidates": "all"}, "unknown candidates"),
         ({"epsilons": (0.0,)}, "epsilon must be"),
         ({"copies": -1}, "copies must be 0"),
         ({"mode": "auto"}, "unknown mode 'auto'"),

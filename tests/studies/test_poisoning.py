@@ -16,7 +16,7 @@ from nextapp.learners import CrowdLearner
 from nextapp.predictors import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.server.settings import settings_of
-from nextapp.studies.new_phones import HEADLINE, new_phones
+from nextapp.studies.new_phones import HEADLINE, synthetic_phones
 
 N_APPS, N_PHONES, SEED = 87, 100_000, 5
 NAMES = tuple(f"app-{row}" for row in range(N_APPS))
@@ -31,7 +31,9 @@ def honest():
     mean = mean_vector(Fleet.of_histories(*histories, parameters.apps))
     popular = mean[:, :-1].sum(axis=0) + mean[:, :-1].sum(axis=1)
     target = int(np.argsort(-popular, kind="stable")[PLACE])
-    phones = [one for one in new_phones(parameters, SEED, 1_000, 800) if target in one.candidates]
+    phones = [
+        one for one in synthetic_phones(parameters, SEED, 1_000, 800) if target in one.candidates
+    ]
     assert len(phones) > 20
     return mean, popular, target, phones
 

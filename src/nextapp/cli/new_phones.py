@@ -38,14 +38,6 @@ class CrowdOptions:
             help="Reports: law (draws their sum) or exact (every phone's bits).",
         ),
     ] = DEFAULT.mode
-    categories: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="CSV file app_name,category of public categories that the server knows.",
-            show_default=False,
-        ),
-    ] = None
 
 
 @expand_options
@@ -58,13 +50,6 @@ def new_phones(
     draws: Annotated[
         int, typer.Option(min=1, help="Random draws of new phones from a log.")
     ] = DEFAULT.draws,
-    candidates: Annotated[
-        str,
-        typer.Option(
-            metavar="WHICH",
-            help="Apps that compete: own (those of the phone's whole history) or catalogue.",
-        ),
-    ] = DEFAULT.candidates,
     launches: Annotated[
         int, typer.Option(min=1, help="Launches of a new phone that are measured.")
     ] = DEFAULT.launches,
@@ -96,14 +81,12 @@ def new_phones(
             new=new,
             draws=draws,
             epsilons=_numbers(crowd.epsilon),
-            candidates=candidates,
             launches=launches,
             at_most=at_most,
             copies=crowd.copies,
             seed=seed,
             device=device,
             mode=crowd.mode,
-            categories="" if crowd.categories is None else str(crowd.categories),
         )
         if settings.synthetic:
             screen.say_how_long(25)
@@ -143,8 +126,7 @@ def show(result: Mapping[str, Any]) -> None:
     screen.out.print(
         f"[bold]{screen.escape_markup(about['source'])}[/] ({about['kind']}): "
         f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
-        f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}; candidates: "
-        f"{result['candidates']}",
+        f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}",
         highlight=False,
     )
     first, last = result["headline"]

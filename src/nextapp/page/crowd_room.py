@@ -25,7 +25,7 @@ from nextapp.studies.new_phones import (
     NewPhone,
     hit_rates,
     learn_from_vectors,
-    new_phones,
+    synthetic_phones,
     transitions_mechanism,
 )
 from nextapp.wire import Crowd, Floats
@@ -59,7 +59,7 @@ class CrowdRoom:
 
     @cached_property
     def new(self) -> list[NewPhone]:
-        return new_phones(self._parameters, self.seed, self._parameters.phones, self._n_new)
+        return synthetic_phones(self._parameters, self.seed, self._parameters.phones, self._n_new)
 
     @cached_property
     def shown_apps(self) -> list[int]:

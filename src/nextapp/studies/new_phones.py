@@ -12,15 +12,13 @@ of people have few phones; ``copies`` of them show what a larger fleet would lea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.crowd import Longs, category_numbers, crowd_from, crowd_from_reports
+from nextapp.crowd import Longs, crowd_from, crowd_from_reports
 from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
@@ -35,7 +33,6 @@ from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.settings import read_categories
 from nextapp.studies.settings import versions
 from nextapp.wire import Crowd, Floats
 
@@ -43,7 +40,6 @@ BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 10
 HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
-CANDIDATES = ("own", "catalogue")
 MODES = ("law", "exact")
 LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
 """Share of the phones that report launches, if the catalogue has more apps than slots."""
@@ -60,29 +56,26 @@ class NewPhoneStudy:
 
     ``new`` is the share of users held out as new phones, in ``draws`` random draws. With synthetic
     data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
-    share, but at most ``at_most``. ``candidates`` are the apps of the phone's whole history
-    (``own``, as in the preset paper) or the whole ``catalogue``. If ``copies`` > 0, the crowd is a
-    fleet of this size, made of equally many copies of each phone. ``mode`` is
-    ``exact`` (simulate every phone's report) or ``law`` (draw the sum of the reports from
-    its distribution). ``categories`` is a CSV file of public categories of apps, if there is one
-    (`nextapp.settings.read_categories`).
+    share, but at most ``at_most``. If ``copies`` > 0, the crowd is a fleet of this size, made of
+    equally many copies of each phone. ``mode`` is ``exact`` (simulate every phone's report) or
+    ``law`` (draw the sum of the reports from its distribution).
     """
 
     data: str
     new: float = 0.3
     draws: int = 5
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.5)
-    candidates: str = "own"
     launches: int = 1_000
     at_most: int = 500
     copies: int = 0
     seed: int = 0
     device: str = "cpu"
     mode: str = "law"
-    categories: str = ""
 
     def __post_init__(self) -> None:
-        self._check_playing()
+        check_device(self.device)
+        if self.mode not in MODES:
+            raise ValueError(unknown("mode", self.mode, MODES))
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -90,21 +83,13 @@ class NewPhoneStudy:
                 raise ValueError(f"{word} must be 1 or more, got {getattr(self, word)!r}.")
         if self.copies < 0:
             raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
-        if self.candidates not in CANDIDATES:
-            raise ValueError(unknown("candidates", self.candidates, CANDIDATES))
-        for epsilon in self.epsilons:
-            transitions_mechanism(epsilon, 2)
-
-    def _check_playing(self) -> None:
-        """Where and how reports are simulated."""
-        check_device(self.device)
-        if self.mode not in MODES:
-            raise ValueError(unknown("mode", self.mode, MODES))
         if self.copies and (self.mode, self.device) != ("law", "cpu"):
             raise ValueError(
                 "the reports of copies are drawn in one step on the CPU: leave out the mode and "
                 "the device."
             )
+        for epsilon in self.epsilons:
+            transitions_mechanism(epsilon, 2)
 
     @property
     def synthetic(self) -> bool:
@@ -119,14 +104,21 @@ def transitions_mechanism(epsilon: float, n_apps: int) -> Walsh:
     return Walsh(epsilon=epsilon, n_apps=n_apps, d=n_apps + 1, clip=1.0, b=fewest_bits(epsilon))
 
 
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """A crowd and the new phones: apps and times (s) of their launches in order, by user."""
+class NewPhone(NamedTuple):
+    """A phone's launches in order, and the times (s) of the first of them, which it predicts."""
 
-    crowd: Fleet
-    users: tuple[int, ...]
-    apps: tuple[np.ndarray[Any, np.dtype[np.int64]], ...]
-    seconds: tuple[Floats, ...]
+    user: int
+    apps: Longs
+    seconds: Floats
+
+    @property
+    def candidates(self) -> Longs:
+        """The apps that compete: those of the phone's whole history, as in the preset paper."""
+        return np.unique(self.apps)
+
+
+Draw = tuple[Fleet, list[NewPhone]]
+"""A crowd and the new phones."""
 
 
 def run(
@@ -137,31 +129,26 @@ def run(
     """Run the study. `log` is the log of ``settings.data``; None for synthetic data."""
     if settings.synthetic:
         parameters = synthetic.parse(settings.data)
-        draws, about = [_synthetic(settings, parameters, report)], _about_fleet(parameters)
+        draws, about = [_draw_synthetic(settings, parameters, report)], _about_fleet(parameters)
     else:
         if log is None:
             raise ValueError(f"the log of {settings.data} must be given.")
         whole = collapse_repeats(log)
         draws, about = list(_draws_of_log(settings, whole)), _about_log(settings, whole)
-    groups = _groups(settings, draws[0].crowd.n_apps, log)
-    names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
     by_user: dict[int, list[Floats]] = {}
-    for number, draw in enumerate(draws):
-        priors = [None, *learn_priors(settings, draw.crowd, number, report, groups)]
-        for place, user in enumerate(draw.users):
-            report(f"draw {number + 1} of {len(draws)}: new phones", place, len(draw.users))
-            apps, seconds = draw.apps[place], draw.seconds[place]
-            own = settings.candidates == "own"
-            candidates = np.unique(apps) if own else np.arange(draw.crowd.n_apps)
-            phone = NewPhone(apps, seconds, candidates)
-            marks = [hit_rates(phone, prior) for prior in priors]
-            by_user.setdefault(user, []).append(np.array(marks))
-    n_slots = min(draws[0].crowd.n_apps, CrowdRequests.most_slots)
+    for number, (crowd, phones) in enumerate(draws):
+        priors = [None, *learn_priors(settings, crowd, number, report)]
+        for done, phone in enumerate(phones):
+            report(f"draw {number + 1} of {len(draws)}: new phones", done, len(phones))
+            rates = np.array([hit_rates(phone, prior) for prior in priors])
+            by_user.setdefault(phone.user, []).append(rates)
     means = np.array([np.mean(each, axis=0) for each in by_user.values()])  # (users, priors, cells)
+    names = [WITHOUT, OPEN, *(private(epsilon) for epsilon in settings.epsilons)]
+    n_slots = min(draws[0][0].n_apps, CrowdRequests.most_slots)
     return {
         "data": about,
-        "n_crowd": [settings.copies or len(draw.crowd) for draw in draws],
-        "n_new": [len(draw.users) for draw in draws],
+        "n_crowd": [settings.copies or len(crowd) for crowd, _ in draws],
+        "n_new": [len(phones) for _, phones in draws],
         "bins": [list(each) for each in (*BINS, HEADLINE)],
         "headline": list(HEADLINE),
         "priors": _summary(names, means, settings.seed),
@@ -169,7 +156,6 @@ def run(
             private(epsilon): asdict(transitions_mechanism(epsilon, n_slots).guarantee)
             for epsilon in settings.epsilons
         },
-        "candidates": settings.candidates,
         "seed": settings.seed,
         "settings": asdict(settings),
         "versions": versions(),
@@ -180,23 +166,10 @@ def private(epsilon: float) -> str:
     return f"ε = {epsilon:g}"
 
 
-def _groups(settings: NewPhoneStudy, n_apps: int, log: LaunchLog | None) -> Longs | None:
-    """The number of the category of each app, if there are categories."""
-    if not settings.categories:
-        return None
-    names = log.apps if log is not None else [f"app-{row:04d}" for row in range(n_apps)]
-    return category_numbers(names, read_categories(Path(settings.categories)))
-
-
 def learn_priors(
-    settings: NewPhoneStudy,
-    crowd: Fleet,
-    number: int,
-    report: Progress,
-    groups: Longs | None = None,
+    settings: NewPhoneStudy, crowd: Fleet, number: int, report: Progress
 ) -> list[Crowd]:
-    """The priors: non-private, then one for each ε; every phone reports once."""
-    report("learning priors", 0, 1 + len(settings.epsilons))
+    """The priors of a draw: non-private, then one for each ε; every phone reports once."""
     found = [crowd_from(mean_shares(crowd), 0.0)]
     for done, epsilon in enumerate(settings.epsilons, start=1):
         report("learning priors", done, 1 + len(settings.epsilons))
@@ -206,7 +179,6 @@ def learn_priors(
                 epsilon,
                 settings.seed + number,
                 settings.copies,
-                groups,
                 mode=settings.mode,
                 device=settings.device,
             )
@@ -219,7 +191,6 @@ def learn_from_vectors(
     epsilon: float,
     seed: int,
     copies: int = 0,
-    groups: Longs | None = None,
     *,
     mode: str = "law",
     device: str = "cpu",
@@ -228,8 +199,7 @@ def learn_from_vectors(
 
     If the catalogue has more apps than slots, some phones report launches, and the others report
     transitions between the most launched apps. Apps are known by name here, so no two of them
-    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones. ``groups``
-    (n_apps,) are the numbers of public categories.
+    share a slot. With ``copies`` the crowd is a fleet of this many copies of the phones.
     """
     n_phones, n_apps = copies or len(crowd), crowd.n_apps
     slots, others = np.arange(n_apps), crowd
@@ -254,8 +224,7 @@ def learn_from_vectors(
         estimate = mechanism.estimate(tally, n_phones)
     else:
         estimate = place_fleet(others, device).draw_estimate(mechanism, seed)
-    asked_about = None if groups is None else groups[slots]
-    learnt = crowd_from_reports(mechanism, estimate, n_phones, categories=asked_about)
+    learnt = crowd_from_reports(mechanism, estimate, n_phones)
     popularity = np.zeros(n_apps)
     popularity[slots] = learnt.popularity
     counts = np.zeros(n_apps, np.int64)
@@ -264,23 +233,22 @@ def learn_from_vectors(
     return Crowd(popularity, starts, slots[learnt.following], learnt.share)
 
 
-class NewPhone(NamedTuple):
-    """Launches in order, the times (s) of those that are predicted, and the candidate apps."""
-
-    apps: np.ndarray[Any, np.dtype[np.int64]]
-    seconds: Floats
-    candidates: np.ndarray[Any, np.dtype[np.int64]]
-
-
-def new_phones(parameters: synthetic.Parameters, seed: int, first: int, n: int) -> list[NewPhone]:
+def synthetic_phones(
+    parameters: synthetic.Parameters, seed: int, first: int, n: int
+) -> list[NewPhone]:
     """Synthetic phones from number `first` on that have all of the headline's launches."""
     log = collapse_repeats(synthetic.make(replace(parameters, phones=first + n), seed, first))
+    long_enough = np.flatnonzero(np.diff(log.starts) >= HEADLINE[1])
+    return _phones_of(log, long_enough, HEADLINE[1])
+
+
+def _phones_of(log: LaunchLog, users: Iterable[int], launches: int) -> list[NewPhone]:
+    """These users of a log as new phones, which predict this many launches."""
     found = []
-    for start, end in pairwise(log.starts.tolist()):
-        if end - start >= HEADLINE[1]:
-            apps = log.app[start:end].astype(np.int64)
-            seconds = log.time[start : start + HEADLINE[1]] / 1000.0
-            found.append(NewPhone(apps, seconds, np.unique(apps)))
+    for user in users:
+        rows = slice(log.starts[user], log.starts[user + 1])
+        seconds = log.time[rows][:launches] / 1000.0
+        found.append(NewPhone(int(user), log.app[rows].astype(np.int64), seconds))
     return found
 
 
@@ -299,10 +267,13 @@ def _draws_of_log(settings: NewPhoneStudy, log: LaunchLog) -> Iterator[Draw]:
         new, rest = np.sort(order[:n_new][: settings.at_most]), np.sort(order[n_new:])
         sizes = np.concatenate([[0], np.cumsum(np.diff(starts)[rest])]).astype(np.int64)
         apps = np.concatenate([log.app[starts[user] : starts[user + 1]] for user in rest])
-        yield _draw(Fleet.of_histories(sizes, apps, log.n_apps), log, new, settings.launches)
+        crowd = Fleet.of_histories(sizes, apps, log.n_apps)
+        yield crowd, _phones_of(log, new, settings.launches)
 
 
-def _synthetic(settings: NewPhoneStudy, parameters: synthetic.Parameters, report: Progress) -> Draw:
+def _draw_synthetic(
+    settings: NewPhoneStudy, parameters: synthetic.Parameters, report: Progress
+) -> Draw:
     n_crowd = parameters.phones
     shards = []
     for first in range(0, n_crowd, _AT_ONCE):
@@ -316,18 +287,7 @@ def _synthetic(settings: NewPhoneStudy, parameters: synthetic.Parameters, report
         synthetic.make(replace(parameters, phones=n_crowd + n_new), settings.seed, n_crowd)
     )
     there = np.flatnonzero(np.diff(log.starts) > 0)
-    return _draw(Fleet.join(shards), log, there, settings.launches)
-
-
-def _draw(crowd: Fleet, log: LaunchLog, users: Sequence[int] | Any, launches: int) -> Draw:
-    starts = log.starts
-    rows = [slice(starts[user], starts[user + 1]) for user in users]
-    return Draw(
-        crowd,
-        tuple(int(user) for user in users),
-        tuple(log.app[row].astype(np.int64) for row in rows),
-        tuple(log.time[row][:launches] / 1000.0 for row in rows),
-    )
+    return Fleet.join(shards), _phones_of(log, there, settings.launches)
 
 
 def hit_rates(phone: NewPhone, crowd: Crowd | None) -> Floats:
@@ -335,8 +295,9 @@ def hit_rates(phone: NewPhone, crowd: Crowd | None) -> Floats:
 
     Ties count by expectation.
     """
-    scores = online_scores(phone.apps, phone.seconds, phone.candidates, crowd)
-    target = np.searchsorted(phone.candidates, phone.apps[: len(phone.seconds)])
+    candidates = phone.candidates
+    scores = online_scores(phone.apps, phone.seconds, candidates, crowd)
+    target = np.searchsorted(candidates, phone.apps[: len(phone.seconds)])
     own = np.take_along_axis(scores, target[:, None], axis=1)
     better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
     hits = metrics.values(better, equal, "expected")[:, : len(CUTOFFS)]
