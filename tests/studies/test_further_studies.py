@@ -11,10 +11,9 @@ from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.predictors import frozen
 from nextapp.studies import cost, one_round, windows
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.repeated_tuning import RepeatedTuning, Tunings
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import Experiment, training_from
-from nextapp.studies.tuning import tune
+from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
 
 SOURCE = "synthetic:phones=25,apps=15,days=8,sessions=4"
 SPLIT = "fraction:0.7,0.1,0.2"

@@ -25,7 +25,6 @@ from nextapp.studies.mechanisms import NONE
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.one_round import OneRound
 from nextapp.studies.phones_needed import PhonesNeeded
-from nextapp.studies.repeated_tuning import RepeatedTuning, Tunings
 from nextapp.studies.reproduce.plan import Part
 from nextapp.studies.settings import (
     CEILING,
@@ -34,7 +33,7 @@ from nextapp.studies.settings import (
     training_from,
     training_values,
 )
-from nextapp.studies.tuning import tune
+from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
 TUNED_ON_FIRST = "tuned on the first cycle"
