@@ -19,7 +19,6 @@ from nextapp.evaluation.dynamic import (
     CycleStream,
     FederatedSeqMF,
     Refitted,
-    Schedule,
     play,
     start_vectors,
 )
@@ -34,7 +33,7 @@ from nextapp.wire import ModelSettings
 MINUTE = 60_000
 GAP = 15 * MINUTE
 TRAINING = Training(ModelSettings(lam=0.2, alpha=0.01, gamma=0.7), dim=3, scale=0.4, rounds=2)
-SCHEDULE = Schedule(q_every=2, q_rounds=2)
+Q_EVERY = 2
 
 
 def trained(log: LaunchLog, training: Training, seed: int) -> np.ndarray:
@@ -159,12 +158,11 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
                 waiting.add(int(whole.user[row]))
         if now == 0:
             continue
-        due = now % SCHEDULE.q_every == 0 and now < n_cycles - 1
-        for _ in range(SCHEDULE.q_rounds if due and source != FROZEN else 0):
-            broadcast = server.broadcast
-            if source == ZERO:
-                server.apply_sum(np.zeros_like(app_vectors))
-                continue
+        due = now % Q_EVERY == 0 and now < n_cycles - 1
+        broadcast = server.broadcast
+        if due and source == ZERO:
+            server.apply_sum(np.zeros_like(app_vectors))
+        elif due and source != FROZEN:
             for user in sorted(waiting):
                 devices[user].take(broadcast, keep_vector=True)
                 if regime != "global":
@@ -202,7 +200,7 @@ def test_a_stream_is_its_phones_one_by_one(seed, preset, regime, source):
     arguments = (regime, source, start, app_vectors, sgd(0.05), seed)
     expected, vectors, reports = one_by_one(stream, *arguments)
     federation = FederatedSeqMF(
-        "x", TRAINING, app_vectors, start, regime, SCHEDULE, sgd(0.05), source, seed
+        "x", TRAINING, app_vectors, start, regime, Q_EVERY, sgd(0.05), source, seed
     )
     found = play(stream, [federation], METRICS)[0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -260,7 +258,7 @@ def test_the_future_changes_nothing(seed, preset):
         plain = mechanism("identity", n_apps=whole.n_apps, d=3)
         models = [
             FederatedSeqMF(
-                "x", TRAINING, app_vectors, start, "full", SCHEDULE, adam(0.1), plain, seed
+                "x", TRAINING, app_vectors, start, "full", Q_EVERY, adam(0.1), plain, seed
             ),
             Refitted(SROnDevice()),
             Refitted(LabSeqMF(TRAINING, seed)),
@@ -275,7 +273,7 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
     app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
     start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "zero")
     made = [
-        FederatedSeqMF(name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed)
+        FederatedSeqMF(name, TRAINING, app_vectors, start, "full", Q_EVERY, sgd(0.5), name, seed)
         for name in (FROZEN, ZERO)
     ]
     assert made[0].state() == made[1].state()
@@ -285,7 +283,7 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
             stream,
             [
                 FederatedSeqMF(
-                    name, TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5), name, seed
+                    name, TRAINING, app_vectors, start, "full", Q_EVERY, sgd(0.5), name, seed
                 )
             ],
             ["MRR@5"],
@@ -348,17 +346,3 @@ def test_a_cycle_in_which_nobody_is_asked_has_no_figure():
 def test_one_cycle_is_not_enough():
     with pytest.raises(ValueError, match="two or more cycles"):
         stream_of(random_log(np.random.default_rng(0)), "honest", n=1)
-
-
-def test_no_noise_fed_with_zeros_is_the_control_of_zero_gradients(seed):
-    stream = stream_of(random_log(np.random.default_rng([seed, 6])), "honest")
-    app_vectors = trained(stream.cycles.before(1), TRAINING, seed)
-    start = start_vectors(stream.cycles.whole.n_users, TRAINING, seed, "random")
-    plain = mechanism("identity", n_apps=stream.cycles.whole.n_apps, d=3)
-    arguments = (TRAINING, app_vectors, start, "full", SCHEDULE, sgd(0.5))
-    models = [
-        FederatedSeqMF("a", *arguments, plain, seed, fed_with_zeros=True),
-        FederatedSeqMF("b", *arguments, ZERO, seed),
-    ]
-    alone, zero = play(stream, models, METRICS)
-    assert np.array_equal(alone, zero, equal_nan=True)

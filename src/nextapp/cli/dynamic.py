@@ -73,7 +73,6 @@ class ComparedOptions:
             metavar="NAMES", help="Such as harmony,codebook,walsh, or all. Default: none."
         ),
     ] = None
-    noise: Annotated[bool, "Also each mechanism's noise alone."] = False
     metrics: Annotated[
         str | None,
         typer.Option(metavar="NAMES", help="Such as HR@1,NDCG@5, or all. Default: HR@5."),
@@ -88,9 +87,6 @@ class UpdateOptions:
         int | None,
         typer.Option(min=1, help="Cycles between updates. Default: 10; 2 for App Usage and days."),
     ] = None
-    q_rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds in an update. Default: 1.")
-    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -100,7 +96,7 @@ class UpdateOptions:
     ] = None
     clip: Annotated[
         str | None,
-        typer.Option(metavar="HOW", help="public (the default), quantile:EPSILON or a number."),
+        typer.Option(metavar="HOW", help="public (the default) or a number."),
     ] = None
     rates: Annotated[
         str | None,
@@ -133,7 +129,6 @@ def dynamic(
             "regimes": _names(compared.regimes, REGIMES),
             "models": _names(compared.models, MODELS),
             "mechanisms": _names(compared.mechanisms, experiments.PRIVATE),
-            "noise": compared.noise or None,
             "rates": _numbers(updates.rates),
             "metrics": _names(compared.metrics, METRICS),
             "seed": seed,

@@ -154,32 +154,15 @@ class Refitted:
         """Do nothing: the next fit includes the cycle."""
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """When Q is trained: after every ``q_every`` predicted cycles, by ``q_rounds`` rounds.
-
-    But not after the last cycle, since nothing is predicted then. Phones with a launch since the
-    last training take part, with their whole history.
-    """
-
-    q_every: int
-    q_rounds: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("q_every", "q_rounds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)!r}.")
-
-    def is_due(self, moment: Moment) -> bool:
-        return moment.cycle % self.q_every == 0 and not moment.is_last
-
-
 class FederatedSeqMF:
     """SeqMF on the phones of a stream; the regime says when user vectors are updated.
 
         full     every cycle
         rare     only together with Q
         global   never: they keep their initial values
+
+    Q takes a step after every ``q_every``-th predicted cycle except the last, since nothing is
+    predicted then. Phones with a launch since the last step take part, with their whole history.
 
     Parameters
     ----------
@@ -190,8 +173,6 @@ class FederatedSeqMF:
     source
         What trains Q: a mechanism through which the phones report; ``frozen``: nothing; or
         ``zero``: the same steps with a gradient of zero, where only λQ and the optimiser act.
-    fed_with_zeros
-        Every phone reports a gradient of zero, so that only the mechanism's noise acts.
 
     ``n_reports`` counts the reports of each phone. ``cosines`` has one entry per round: the cosine
     between the estimated and the true sum of clipped gradients, which only a simulation knows.
@@ -205,12 +186,10 @@ class FederatedSeqMF:
         app_vectors: Floats,
         start: Floats,
         regime: Regime,
-        schedule: Schedule,
+        q_every: int,
         optimiser: Optimiser,
         source: Source,
         seed: int,
-        *,
-        fed_with_zeros: bool = False,
     ) -> None:
         if regime not in REGIMES:
             raise ValueError(f"regime must be one of {', '.join(REGIMES)}, got {regime!r}.")
@@ -218,10 +197,9 @@ class FederatedSeqMF:
         self.training = training
         self.start = self.user_vectors = start
         self.regime = regime
-        self.schedule = schedule
+        self.q_every = q_every
         self.source = source
         self.seed = seed
-        self.fed_with_zeros = fed_with_zeros
         self.n_reports = np.zeros(len(start), np.int64)
         self.cosines: list[float] = []
         self.diverged = False
@@ -243,11 +221,9 @@ class FederatedSeqMF:
 
     def update(self, moment: Moment) -> None:
         self._waiting |= moment.active
-        due = self.schedule.is_due(moment)
-        if due and self.source != FROZEN:
-            for _ in range(self.schedule.q_rounds):
-                if not self.diverged:
-                    self._round(moment)
+        due = moment.cycle % self.q_every == 0 and not moment.is_last
+        if due and self.source != FROZEN and not self.diverged:
+            self._round(moment)
         if due:
             self._waiting[:] = False
         if self.regime == "full" or (self.regime == "rare" and due):
@@ -276,12 +252,9 @@ class FederatedSeqMF:
 
     def _sum(self, moment: Moment, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
-        fleet = moment.fleet
-        if self.fed_with_zeros:
-            fleet = Fleet.without_launches(len(fleet), fleet.n_apps)
         sum_up = functools.partial(
             sum_reports,
-            fleet,
+            moment.fleet,
             broadcast,
             source,
             self.seed,

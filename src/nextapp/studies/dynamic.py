@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -25,16 +25,14 @@ from nextapp.evaluation.dynamic import (
     Model,
     Refitted,
     Regime,
-    Schedule,
     Source,
     play,
     start_vectors,
 )
-from nextapp.fleet.clip import history_lengths, public_clips, public_seed
-from nextapp.learners import OPTIMISERS, starting_vectors
-from nextapp.names import unknown
+from nextapp.fleet.clip import public_clips, public_seed
+from nextapp.learners import sgd, starting_vectors
 from nextapp.predictors import Training, without_sequence
-from nextapp.privacy import Mechanism, ShorterThan, private_quantile
+from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
@@ -44,24 +42,24 @@ from nextapp.studies.settings import (
     MF,
     Experiment,
     check_ceiling,
+    check_names,
+    check_window,
     settings_on_data,
     training_values,
     versions,
 )
-from nextapp.wire import Broadcast, Floats, Report
+from nextapp.wire import Broadcast, Floats
 
-ZEROS = "/zeros"
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(FORMS)
-TRAINED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")
+SEEDED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")
 """Models whose results depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-_STAND_INS = 300
-_QUANTILE_STEPS = 6
+_PUBLIC_PHONES = 300
 
 
 @dataclass(frozen=True)
@@ -72,29 +70,25 @@ class DynamicExperiment:
         ``users:34``, ``cycles:34``, ``switches:9000`` or ``days``; see `Cycling`. The first cycle
         is not predicted. Default: equal numbers of active users, with 7 cycles predicted for App
         Usage and 33 otherwise, as in the paper's figures.
-    ``q_every``, ``q_rounds``
-        Q is trained by ``q_rounds`` rounds after every ``q_every`` predicted cycles. Default: one
-        round every 2 cycles for App Usage and for days, else every 10.
+    ``q_every``
+        Q takes one step after every ``q_every`` predicted cycles. Default: 2 for App Usage and for
+        days, else 10.
     ``regimes``, ``models``, ``mechanisms``
         What is run: regimes of SeqMF without privacy; models refitted each cycle; and mechanisms of
         `FORMS` in the regime Full, together with the controls none, frozen and zero. A mechanism
         reports with ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is
         always run.
-    ``noise``
-        Also run each mechanism on zero gradients, as NAME/zeros: the effect of its noise alone.
     ``clip``
         ``public``: the median length of the gradients of public synthetic phones, for each kind of
-        ball; ``quantile:E``: a private median over the phones of the first cycle, each of which
-        spends ε = E on it; or a number.
+        ball; or a number.
     ``pretraining``
         Q before the first prediction: trained on the ``first`` cycle; on ``all`` data, as the
         authors did, which leaks the future (PAPER.md, R20); or ``none``, left at its random start.
         Pre-training is not private.
     ``start``
         Initial user vectors: ``random``, or ``zero`` (R21).
-    ``update_optimiser``, ``update_rate``
-        For the steps on Q after pre-training, with a fresh optimiser state. Default: plain gradient
-        descent, eq. (11).
+    ``update_rate``
+        Learning rate of the steps on Q after pre-training: plain gradient descent, eq. (11).
     ``rates``
         Learning rates from which one is chosen for every mechanism and control: the users are split
         into two halves, and each half is measured at the rate that was best on the other half.
@@ -110,17 +104,14 @@ class DynamicExperiment:
     data: str
     cycles: str = ""
     q_every: int = 0
-    q_rounds: int = 1
     preset: str = "honest"
     regimes: tuple[Regime, ...] = REGIMES
     models: tuple[str, ...] = ("sr-od",)
     mechanisms: tuple[str, ...] = ()
-    noise: bool = False
     epsilon: float = 0.0
     clip: str = "public"
     pretraining: str = "first"
     start: str = "random"
-    update_optimiser: str = "sgd"
     update_rate: float = 0.003
     rates: tuple[float, ...] = ()
     window: float = 0.0
@@ -136,7 +127,8 @@ class DynamicExperiment:
         self._default("q_every", 2 if weekly or self.cycles == "days" else 10)
         self._default("epsilon", 1.1 if weekly else 4.5)
         Cycling.parse(self.cycles)
-        Schedule(self.q_every, self.q_rounds)
+        if self.q_every < 1:
+            raise ValueError(f"q_every must be 1 or more, got {self.q_every!r}.")
         if find_preset(self.preset).average == "prediction":
             raise ValueError(
                 f"preset {self.preset} weighs users by their predictions, which differ from cycle "
@@ -146,21 +138,12 @@ class DynamicExperiment:
         object.__setattr__(self, "mechanisms", named)
         if not named and "full" not in self.regimes:  # the reference of all other series
             object.__setattr__(self, "regimes", ("full", *self.regimes))
-        known: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
-            ("regime", self.regimes, REGIMES),
-            ("model", self.models, KNOWN),
-            ("mechanism", self.mechanisms, PRIVATE),
-            ("metric", self.metrics, METRICS),
-            ("pretraining", (self.pretraining,), PRETRAINING),
-            ("start", (self.start,), STARTS),
-            ("optimiser", (self.update_optimiser,), tuple(OPTIMISERS)),
-        )
-        for kind, names, all_known in known:
-            for name in names:
-                if name not in all_known:
-                    raise ValueError(unknown(kind, name, all_known))
-            if len(set(names)) < len(names):
-                raise ValueError(f"every {kind} may be named once, got {', '.join(names)}.")
+        check_names("regime", self.regimes, REGIMES)
+        check_names("model", self.models, KNOWN)
+        check_names("mechanism", self.mechanisms, PRIVATE)
+        check_names("metric", self.metrics, METRICS)
+        check_names("pretraining", (self.pretraining,), PRETRAINING)
+        check_names("start", (self.start,), STARTS)
         check_ceiling(self.models, self.data)
         if "HR@5" not in self.metrics:
             object.__setattr__(self, "metrics", ("HR@5", *self.metrics))
@@ -175,29 +158,25 @@ class DynamicExperiment:
             raise ValueError(f"rates must be finite numbers > 0, got {self.rates!r}.")
         if len(set(self.rates)) < len(self.rates):
             raise ValueError(f"every rate may be named once, got {self.rates!r}.")
-        if not (math.isfinite(self.window) and self.window >= 0):
-            raise ValueError(f"window must be a number of days >= 0, got {self.window!r}.")
-        self.clip_rule()
+        check_window(self.window)
+        self.constant_clip()
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def _default(self, name: str, value: object) -> None:
         if not getattr(self, name):
             object.__setattr__(self, name, value)
 
-    def clip_rule(self) -> tuple[str, float]:
-        """``public``, ``quantile`` with its ε, or ``constant`` with its value."""
-        kind, _, number = self.clip.partition(":")
+    def constant_clip(self) -> float | None:
+        """The clip as a number; None if it comes from public synthetic phones."""
         if self.clip == "public":
-            return "public", 0.0
+            return None
         try:
-            value = float(number if kind == "quantile" else self.clip)
+            value = float(self.clip)
         except ValueError:
             value = math.nan
         if not (math.isfinite(value) and value > 0):
-            raise ValueError(
-                f"clip must be 'public', 'quantile:EPSILON' or a number > 0, got {self.clip!r}."
-            )
-        return ("quantile" if kind == "quantile" else "constant"), value
+            raise ValueError(f"clip must be 'public' or a number > 0, got {self.clip!r}.")
+        return value
 
     def as_plain_values(self) -> dict[str, Any]:
         """All settings as plain values, as in a TOML file."""
@@ -222,47 +201,27 @@ def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
     return settings_on_data(DynamicExperiment, values)
 
 
-@dataclass(frozen=True)
-class Spent:
-    """The privacy budget spent by the phones: ε per report times the number of reports.
-
-    ``worst`` is the largest total of a phone, ``mean`` the mean over phones that reported, both
-    over all seeds; None where there is no bound. ``cosine`` is the mean cosine between the
-    estimated and the true sum of gradients, ``q_moved`` the mean distance of Q from its pre-trained
-    start.
-    """
-
-    epsilon: float | None
-    worst: float | None
-    mean: float | None
-    n_rounds: int
-    clip: float | None
-    clip_epsilon: float
-    cosine: float | None
-    q_moved: float
-    promise: str
-
-
 @dataclass(frozen=True, eq=False)
 class DynamicResult:
     """A finished experiment.
 
-    ``chosen`` has, by series, the rates chosen on the first and on the second half of the users;
-    ``at_rate`` has the series of the first seed with the same rate for all.
+    By series, ``privacy`` has what `_privacy` returns, and ``chosen`` the rates chosen on the first
+    and on the second half of the users. ``at_rate`` has the series of the first seed with the same
+    rate for all.
     """
 
     experiment: DynamicExperiment
     log: LaunchLog
     cycles: Cycles
     courses: Courses
-    spent: Mapping[str, Spent]
+    privacy: Mapping[str, Mapping[str, Any]]
     seeds: Mapping[str, tuple[int, ...]]
     chosen: Mapping[str, tuple[float, float]]
     at_rate: Mapping[float, Courses]
 
     def reference(self, name: str) -> str:
         """The series to compare with: none for mechanisms and controls, else Full."""
-        private = name.removesuffix(ZEROS) in (*self.experiment.mechanisms, *CONTROLS)
+        private = name in (*self.experiment.mechanisms, *CONTROLS)
         return NONE if private or "full" not in self.courses.by_user else "full"
 
     def as_json(self) -> dict[str, Any]:
@@ -331,17 +290,15 @@ class DynamicResult:
         courses = self.courses
         reference = self.reference(name)
         delta = courses.cumulative_lead(name, reference, "HR@5")
-        spent = self.spent.get(name)
+        privacy = self.privacy.get(name)
         return {
             **{metric: _curve(courses.curve(name, metric)) for metric in courses.wanted},
             "over_cycles": {
                 metric: point(courses.overall(name, metric)) for metric in courses.wanted
             },
             "delta": {"reference": reference, **_curve(delta)},
-            "epsilon_spent": spent.worst if spent else None,
-            "privacy": {each.name: getattr(spent, each.name) for each in fields(Spent)}
-            if spent
-            else None,
+            "epsilon_spent": privacy["worst"] if privacy else None,
+            "privacy": privacy,
             "seeds": list(self.seeds[name]),
         }
 
@@ -356,127 +313,106 @@ def run(
     whole = preset.collapse_repeats(log)
     cycles = Cycling.parse(experiment.cycles).cut(whole)
     stream = CycleStream(cycles, preset, experiment.window)
-    counting = [name for name in experiment.models if name not in TRAINED]  # one seed is enough
-    trained = [name for name in experiment.models if name in TRAINED]
     worlds = []
     for number in range(experiment.seeds):
         report("pre-training", number, experiment.seeds)
         worlds.append(_World.of(experiment, cycles, experiment.seed + number))
+
+    counting = [name for name in experiment.models if name not in SEEDED]  # one seed is enough
+    seeded = [name for name in experiment.models if name in SEEDED]
     rates = experiment.rates or (experiment.update_rate,)
-    first: list[_Player] = []
-    first += [_Player(experiment.seed, each) for each in _refitted_models(experiment, counting)]
+    runs = _refitted_models(experiment, counting, experiment.seed)
     for world in worlds:
-        first += world.regimes()
-        first += [
-            _Player(world.seed, each) for each in _refitted_models(experiment, trained, world.seed)
-        ]
+        runs += world.regimes()
+        runs += _refitted_models(experiment, seeded, world.seed)
         if experiment.mechanisms and (world is worlds[0] or len(rates) == 1):
-            first += [each for rate in rates for each in world.private(rate)]
-    values = play(stream, [each.model for each in first], experiment.metrics, report)
-    played = list(zip(first, values, strict=True))
+            runs += [each for rate in rates for each in world.private(rate)]
+    _play(stream, runs, experiment, report)
+
     halves = _halves(whole.n_users, experiment.seed)
-    chosen = _choose_rates(experiment, played, halves) if len(rates) > 1 else {}
+    chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
     if chosen and len(worlds) > 1:
-        second = [
+        at_chosen_rates = [
             each
             for world in worlds[1:]
             for rate in rates
             for each in world.private(rate)
             if rate in chosen[each.model.name]
         ]
-        played += zip(
-            second,
-            play(stream, [each.model for each in second], experiment.metrics, report),
-            strict=True,
-        )
-    for player, found in played:
-        if _has_diverged(player.model):
-            found[~np.isnan(found)] = 0.0  # diverged: its predictions count as misses
-    return _result(experiment, log, cycles, played, worlds, chosen, halves)
+        _play(stream, at_chosen_rates, experiment, report)
+        runs += at_chosen_rates
+    return _result(experiment, log, cycles, runs, chosen, halves)
 
 
-@dataclass(frozen=True, eq=False)
-class _Player:
-    """A model with its random seed, and its learning rate on Q if it has one."""
+@dataclass(eq=False)
+class _Run:
+    """A model with its random seed, its learning rate on Q if it has one, and its results.
+
+    ``values``: (n_cycles, n_users, n_metrics), as `play` returns them.
+    """
 
     seed: int
     model: Model
     rate: float | None = None
+    values: Floats = field(init=False)
 
 
-Played = Sequence[tuple[_Player, Floats]]
+def _play(
+    stream: CycleStream, runs: Sequence[_Run], experiment: DynamicExperiment, report: Progress
+) -> None:
+    """Run all models over the cycles. Predictions of a model that diverged count as misses."""
+    found = play(stream, [each.model for each in runs], experiment.metrics, report)
+    for each, values in zip(runs, found, strict=True):
+        if isinstance(each.model, FederatedSeqMF) and each.model.diverged:
+            values[~np.isnan(values)] = 0.0
+        each.values = values
 
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """What a seed determines before the first prediction: Q, initial user vectors, and the clips.
-
-    ``answered`` marks the phones that spent ε on the clip.
-    """
+    """What a seed determines before the first prediction: Q, initial user vectors and clips."""
 
     experiment: DynamicExperiment
     seed: int
     app_vectors: Floats
     start: Floats
     clips: float | Mapping[str, float]
-    answered: Marked
 
     @classmethod
     def of(cls, experiment: DynamicExperiment, cycles: Cycles, seed: int) -> _World:
         app_vectors = _pretrain(experiment, cycles, seed)
-        n_users = cycles.whole.n_users
-        answered = np.zeros(n_users, bool)
-        clips: float | Mapping[str, float] = 1.0
-        if experiment.mechanisms:
-            broadcast = Broadcast(0, app_vectors, experiment.seqmf.model)
-            clips = _clips(experiment, broadcast, cycles, seed, answered)
-        start = start_vectors(n_users, experiment.seqmf, seed, experiment.start)
-        return cls(experiment, seed, app_vectors, start, clips, answered)
+        start = start_vectors(cycles.whole.n_users, experiment.seqmf, seed, experiment.start)
+        clips = _clips(experiment, app_vectors, seed) if experiment.mechanisms else 1.0
+        return cls(experiment, seed, app_vectors, start, clips)
 
-    def regimes(self) -> list[_Player]:
+    def regimes(self) -> list[_Run]:
         """The regimes of SeqMF without privacy."""
         rate, plain = self.experiment.update_rate, self.mechanism(NONE)
         return [self._federation(regime, regime, plain, rate) for regime in self.experiment.regimes]
 
-    def private(self, rate: float) -> list[_Player]:
+    def private(self, rate: float) -> list[_Run]:
         """The controls, and every mechanism in the regime Full."""
-        controls: dict[str, Source] = {NONE: self.mechanism(NONE), FROZEN: FROZEN, ZERO: ZERO}
-        found = [self._federation(name, "full", each, rate) for name, each in controls.items()]
-        for name in self.experiment.mechanisms:
-            source = self.mechanism(name)
-            found.append(self._federation(name, "full", source, rate))
-            if self.experiment.noise:
-                alone = self._federation(name + ZEROS, "full", source, rate, fed_with_zeros=True)
-                found.append(alone)
-        return found
+        sources: dict[str, Source] = {NONE: self.mechanism(NONE), FROZEN: FROZEN, ZERO: ZERO}
+        sources |= {name: self.mechanism(name) for name in self.experiment.mechanisms}
+        return [self._federation(name, "full", each, rate) for name, each in sources.items()]
 
     def mechanism(self, name: str) -> Mechanism:
         n_apps, dim = self.app_vectors.shape
         return mechanism_for_simulation(name, self.experiment.epsilon, n_apps, dim, self.clips)
 
-    def _federation(
-        self,
-        name: str,
-        regime: Regime,
-        source: Source,
-        rate: float,
-        *,
-        fed_with_zeros: bool = False,
-    ) -> _Player:
-        experiment = self.experiment
+    def _federation(self, name: str, regime: Regime, source: Source, rate: float) -> _Run:
         model = FederatedSeqMF(
             name,
-            experiment.seqmf,
+            self.experiment.seqmf,
             self.app_vectors,
             self.start,
             regime,
-            Schedule(experiment.q_every, experiment.q_rounds),
-            OPTIMISERS[experiment.update_optimiser](rate),
+            self.experiment.q_every,
+            sgd(rate),
             source,
             self.seed,
-            fed_with_zeros=fed_with_zeros,
         )
-        return _Player(self.seed, model, rate)
+        return _Run(self.seed, model, rate)
 
 
 def _halves(n_users: int, seed: int) -> Marked:
@@ -486,7 +422,7 @@ def _halves(n_users: int, seed: int) -> Marked:
 
 
 def _choose_rates(
-    experiment: DynamicExperiment, played: Played, halves: Marked
+    experiment: DynamicExperiment, runs: Sequence[_Run], halves: Marked
 ) -> dict[str, tuple[float, float]]:
     """The best rate of every series of the privacy study on the first and on the second half.
 
@@ -495,12 +431,11 @@ def _choose_rates(
     """
     metric = experiment.metrics.index("HR@5")
     scores: dict[str, dict[float, list[float]]] = {}
-    for player, values in played:
-        if player.rate is None or player.model.name in experiment.regimes:
+    for each in runs:
+        if each.rate is None or each.model.name in experiment.regimes:
             continue
-        found = np.where(_has_diverged(player.model), 0.0, values[..., metric])
-        means = [_mean(found[:, half]) for half in (~halves, halves)]
-        scores.setdefault(player.model.name, {})[player.rate] = means
+        means = [_mean(each.values[:, half, metric]) for half in (~halves, halves)]
+        scores.setdefault(each.model.name, {})[each.rate] = means
 
     def best(found: Mapping[float, list[float]], half: int) -> float:
         return max(sorted(found), key=lambda rate: found[rate][half])
@@ -513,27 +448,23 @@ def _mean(values: Floats) -> float:
     return float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
 
 
-def _has_diverged(model: Model) -> bool:
-    return isinstance(model, FederatedSeqMF) and model.diverged
-
-
 def _result(
     experiment: DynamicExperiment,
     log: LaunchLog,
     cycles: Cycles,
-    played: Played,
-    worlds: Sequence[_World],
+    runs: Sequence[_Run],
     chosen: Mapping[str, tuple[float, float]],
     halves: Marked,
 ) -> DynamicResult:
     """Collect the series by name; each half of the users gets the rate chosen on the other half."""
     by_name: dict[str, dict[int, dict[float | None, Floats]]] = {}
-    models: dict[str, list[Model]] = {}
-    for player, values in played:
-        name = player.model.name
-        by_name.setdefault(name, {}).setdefault(player.seed, {})[player.rate] = values
-        if name not in chosen or player.rate in chosen[name]:
-            models.setdefault(name, []).append(player.model)
+    federations: dict[str, list[FederatedSeqMF]] = {}
+    for each in runs:
+        name = each.model.name
+        by_name.setdefault(name, {}).setdefault(each.seed, {})[each.rate] = each.values
+        used = name not in chosen or each.rate in chosen[name]
+        if used and isinstance(each.model, FederatedSeqMF):
+            federations.setdefault(name, []).append(each.model)
 
     def join(name: str, found: Mapping[float | None, Floats]) -> Floats:
         if name not in chosen:
@@ -558,28 +489,21 @@ def _result(
         log,
         cycles,
         courses(series),
-        {
-            name: _epsilon_spent(experiment, worlds, name, models[name])
-            for name in by_name
-            if name in private
-        },
+        {name: _privacy(experiment, federations[name]) for name in by_name if name in private},
         {name: tuple(by_seed) for name, by_seed in by_name.items()},
         chosen,
         at_rate,
     )
 
 
-def _refitted_models(
-    experiment: DynamicExperiment, names: Sequence[str], seed: int | None = None
-) -> list[Model]:
+def _refitted_models(experiment: DynamicExperiment, names: Sequence[str], seed: int) -> list[_Run]:
     """These models of the static environment, refitted each cycle."""
     if not names:
         return []
-    seed = experiment.seed if seed is None else seed
     static = Experiment(
         experiment.data, models=tuple(names), seed=seed, seqmf=experiment.seqmf, mf=experiment.mf
     )
-    return [Refitted(predictor) for predictor in static.predictors()]
+    return [_Run(seed, Refitted(predictor)) for predictor in static.predictors()]
 
 
 def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
@@ -593,83 +517,57 @@ def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Float
 
 
 def _clips(
-    experiment: DynamicExperiment,
-    broadcast: Broadcast,
-    cycles: Cycles,
-    seed: int,
-    answered: Marked,
-) -> float | dict[str, float]:
-    """One clip, or a clip by ball, by the experiment's rule; marks the phones in `answered`."""
-    kind, value = experiment.clip_rule()
-    if kind == "constant":
-        return value
-    if kind == "public":
-        twin = synthetic.APP_USAGE if is_app_usage(experiment.data) else synthetic.LSAPP
-        population = replace(twin, phones=_STAND_INS, apps=max(2, broadcast.n_apps))
-        return public_clips(population, public_seed(seed), broadcast)
-    known = cycles.before(1)
-    answered[np.flatnonzero(np.diff(known.starts))] = True
-    lengths = history_lengths(known.starts.tolist(), known.app, broadcast)
-    return {ball: _private_median(each, value, seed) for ball, each in lengths.items()}
+    experiment: DynamicExperiment, app_vectors: Floats, seed: int
+) -> float | Mapping[str, float]:
+    """One clip, or a clip by ball from public synthetic phones."""
+    constant = experiment.constant_clip()
+    if constant is not None:
+        return constant
+    twin = synthetic.APP_USAGE if is_app_usage(experiment.data) else synthetic.LSAPP
+    population = replace(twin, phones=_PUBLIC_PHONES, apps=max(2, len(app_vectors)))
+    broadcast = Broadcast(0, app_vectors, experiment.seqmf.model)
+    return public_clips(population, public_seed(seed), broadcast)
 
 
-def _private_median(lengths: Floats, epsilon: float, seed: int) -> float:
-    """Every phone answers in only one step, so it spends `epsilon` once; docs/privacy/clip.md."""
-    order = KeyedBits(seed, purpose="clip").generator().permutation(len(lengths))
-    answer = ShorterThan(epsilon)
+def _privacy(
+    experiment: DynamicExperiment, federations: Sequence[FederatedSeqMF]
+) -> dict[str, Any]:
+    """The privacy budget spent by the phones: ε per report times the number of reports.
 
-    def ask(step: int, threshold: float) -> list[Report]:
-        return [
-            answer.encode(lengths[phone], threshold, KeyedBits(seed, phone, step, "clip"), step)
-            for phone in order[step::_QUANTILE_STEPS].tolist()
-        ]
-
-    return private_quantile(
-        ask, epsilon=epsilon, quantile=0.5, low=1e-3, high=1e2, steps=_QUANTILE_STEPS
-    ).value
-
-
-def _epsilon_spent(
-    experiment: DynamicExperiment, worlds: Sequence[_World], name: str, models: Sequence[Model]
-) -> Spent:
-    federations = [model for model in models if isinstance(model, FederatedSeqMF)]
-    first = federations[0]
+    ``worst`` is the largest total of a phone, ``mean`` the mean over phones that reported, both
+    over all seeds; None where there is no bound. ``cosine`` is the mean cosine between the
+    estimated and the true sum of gradients, ``q_moved`` the mean distance of Q from its pre-trained
+    start.
+    """
     cosines = [cosine for each in federations for cosine in each.cosines]
-    found = Spent(
-        epsilon=0.0,
-        worst=0.0,
-        mean=0.0,
-        n_rounds=max(int(each.server.broadcast.round) for each in federations),
-        clip=None,
-        clip_epsilon=0.0,
-        cosine=float(np.mean(cosines)) if cosines else None,
-        q_moved=float(np.mean([each.distance for each in federations])),
-        promise="no phone reports anything",
-    )
-    if isinstance(first.source, str):
+    found = {
+        "epsilon": 0.0,
+        "worst": 0.0,
+        "mean": 0.0,
+        "n_rounds": max(int(each.server.broadcast.round) for each in federations),
+        "clip": None,
+        "cosine": float(np.mean(cosines)) if cosines else None,
+        "q_moved": float(np.mean([each.distance for each in federations])),
+        "promise": "no phone reports anything",
+    }
+    sources = [each.source for each in federations if not isinstance(each.source, str)]
+    if not sources:
         return found
-    guarantee = first.source.guarantee
-    if not math.isfinite(guarantee.epsilon) or first.source.unsafe:
+    guarantee = sources[0].guarantee
+    if not math.isfinite(guarantee.epsilon) or sources[0].unsafe:
         clear = ", ".join(guarantee.sent_in_clear) or "the gradient"
         promise = f"not private: {clear} sent in the clear"
-        return replace(found, epsilon=None, worst=None, mean=None, promise=promise)
-    kind, value = experiment.clip_rule()
-    extra = value if kind == "quantile" else 0.0
-    answered = {world.seed: world.answered for world in worlds}
-    totals = np.concatenate(
-        [each.n_reports * guarantee.epsilon + extra * answered[each.seed] for each in federations]
-    )
-    own = [world.mechanism(name).clip for world in worlds]
+        return {**found, "epsilon": None, "worst": None, "mean": None, "promise": promise}
+    totals = np.concatenate([each.n_reports * guarantee.epsilon for each in federations])
     before = "; Q was pre-trained without privacy" if experiment.pretraining != "none" else ""
-    return replace(
-        found,
-        epsilon=guarantee.epsilon,
-        worst=float(totals.max()),
-        mean=float(totals[totals > 0].mean()) if totals.any() else 0.0,
-        clip=float(np.mean(own)),
-        clip_epsilon=extra,
-        promise=f"{guarantee.epsilon:g}-LDP per report{before}",
-    )
+    return {
+        **found,
+        "epsilon": guarantee.epsilon,
+        "worst": float(totals.max()),
+        "mean": float(totals[totals > 0].mean()) if totals.any() else 0.0,
+        "clip": float(np.mean([each.clip for each in sources])),
+        "promise": f"{guarantee.epsilon:g}-LDP per report{before}",
+    }
 
 
 def differences(courses: Courses) -> dict[str, Any]:

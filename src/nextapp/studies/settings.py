@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
@@ -98,18 +98,13 @@ class Experiment:
         find_preset(self.preset)
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
-        for name in self.models:
-            if name not in KNOWN:
-                raise ValueError(unknown("model", name, KNOWN))
+        check_names("model", self.models, KNOWN)
         check_ceiling(self.models, self.data)
-        if len(set(self.models)) < len(self.models):
-            raise ValueError(f"every model may be named once, got {', '.join(self.models)}.")
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {self.seed!r}.")
         if self.tune < 0:
             raise ValueError(f"tune must be a number of trials >= 0, got {self.tune!r}.")
-        if not (math.isfinite(self.window) and self.window >= 0):
-            raise ValueError(f"window must be a number of days >= 0, got {self.window!r}.")
+        check_window(self.window)
         object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def as_plain_values(self) -> dict[str, Any]:
@@ -166,6 +161,20 @@ class Experiment:
             name = f"nextapp-no-{ingredient}"
             makers[name] = partial(NextApp, without(ingredient), name, crowd=pool_phones)
         return [makers[name]() for name in self.models]
+
+
+def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Every name must be known, and named once."""
+    for name in names:
+        if name not in known:
+            raise ValueError(unknown(kind, name, known))
+    if len(set(names)) < len(names):
+        raise ValueError(f"every {kind} may be named once, got {', '.join(names)}.")
+
+
+def check_window(days: float) -> None:
+    if not (math.isfinite(days) and days >= 0):
+        raise ValueError(f"window must be a number of days >= 0, got {days!r}.")
 
 
 def check_ceiling(models: tuple[str, ...], data: str) -> None:

@@ -195,8 +195,8 @@ def _tune_on_first_cycle(
 
 
 def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> DynamicExperiment:
-    """With the authors' hyper-parameters, start and optimiser (PAPER.md, R16, R20, R21)."""
-    of_experiment = ("start", "pretraining", "update_rate", "update_optimiser")
+    """With the authors' hyper-parameters, start and learning rate (PAPER.md, R16, R20, R21)."""
+    of_experiment = ("start", "pretraining", "update_rate")
     seqmf = {key: value for key, value in authors.items() if key not in of_experiment}
     return replace(
         usual,
