@@ -100,7 +100,6 @@ lowest:
 bench: $(READY)
 	$(BIN)/python benchmarks/evaluate_speed.py
 	$(BIN)/python benchmarks/load_lsapp.py
-	$(BIN)/python benchmarks/predictor_speed.py
 	$(BIN)/python benchmarks/fit_synthetic.py --check
 	$(BIN)/python benchmarks/fleet_speed.py rounds
 	$(BIN)/python benchmarks/phone_speed.py --check

@@ -592,7 +592,7 @@ def test_weights_are_checked():
 
 
 def test_a_prediction_takes_well_under_a_thousandth_of_a_second(rng):
-    """The claim is 200 µs, measured in benchmarks/predictor_speed.py; here ten times that, as tests
+    """The claim is 200 µs, measured in benchmarks/phone_speed.py; here ten times that, as tests
     share the machine."""
     phone = Habits()
     for t, app in enumerate(rng.integers(0, 30, 400).tolist()):
