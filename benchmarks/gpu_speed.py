@@ -3,6 +3,7 @@
     python benchmarks/gpu_speed.py                          # all of it, a few minutes
     python benchmarks/gpu_speed.py --only step,floor,peers  # parts
     python benchmarks/gpu_speed.py --phones 1000000 --many 10000000 --seed 0 --json FILE
+    python benchmarks/gpu_speed.py --plot docs/images/fleet-devices.svg   # from benchmarks/results
 
 Times are medians; kernels are timed by CUDA events, rounds by the clock with the card idle before
 and after. PyTorch and implicit take part where they are installed; implicit solves p only, by three
@@ -44,6 +45,8 @@ from nextapp.wire import Broadcast, ModelSettings
 N_APPS = 2_000
 DIMS = {16: 3.0, 32: 8.0, 64: 30.0}  # and the milliseconds wanted for a million phones
 PARTS = ("floor", "step", "vectors", "rounds", "peers", "errors", "sizes", "training", "sweep")
+RESULTS = Path(__file__).parent / "results"
+TWO_CORES = ([10_000, 100_000, 1_000_000], [23.6, 198.0, 2070.0])  # fleet_speed.py rounds
 ASKED = 400  # apps whose transitions a server of the crowd asks for, of 2,000
 
 
@@ -470,6 +473,38 @@ def sweep(n_phones: int) -> dict[str, Any]:
     return {"seconds": seconds, "of_it_making_phones": making, "rounds": n_rounds}
 
 
+def plot(drawing: Path) -> None:
+    """Time of a round against the number of phones, from what was measured before."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    found = json.loads((RESULTS / "gpu-h200.json").read_text(encoding="utf-8"))
+    busy = json.loads((RESULTS / "ray-two-workers.json").read_text(encoding="utf-8"))
+    figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    lines = {
+        f"processor, {found['rounds']['cores']} cores": found["rounds"],
+        found["card"].replace("NVIDIA ", "GPU: one "): found["sizes"],
+    }
+    for name, rows in lines.items():
+        numbers = sorted(int(n) for n in rows if n.isdigit())
+        axes.plot(numbers, [rows[str(n)]["harmony"] for n in numbers], marker="o", label=name)
+    axes.plot(*TWO_CORES, marker="o", label="processor, 2 cores, another machine")
+    numbers = sorted(map(int, busy["harmony"]))
+    where = f"{busy['cores']} cores at load {busy['load']:.0f}"
+    for name, who in (("ray", "Ray, 2 workers"), ("process", "one process")):
+        times = [busy["harmony"][str(n)][name] for n in numbers]
+        axes.plot(numbers, times, marker=".", linestyle="--", label=f"{who}, {where}")
+    copying = [found["floor"]["copy_ms"]["16"]]
+    axes.plot([found["phones"]], copying, "x", label="copying the bytes of a million")
+    axes.set(xscale="log", yscale="log", xlabel="phones", ylabel="ms per round")
+    axes.set_title("A round of harmony, d = 16, 2,000 apps", fontsize=10)
+    axes.grid(True, which="major", alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=2, fontsize=8)
+    figure.savefig(drawing)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--phones", type=int, default=1_000_000)
@@ -477,7 +512,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path, metavar="DRAWING")
     given = parser.parse_args()
+    if given.plot:
+        plot(given.plot)
+        return
     parts = given.only.split(",")
     start = time.perf_counter()
     fleet = synthetic_fleet(given.phones, given.seed)
