@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.reproduce import writing
+from nextapp.studies.reproduce import report
 from nextapp.studies.reproduce.claims import (
     CANNOT_TELL,
     CLAIMS,
@@ -339,7 +339,7 @@ def test_the_ceiling_is_no_rival_of_nextapp():
 
 
 def test_the_report_prints_the_rules_that_are_applied():
-    page = writing.page({}, [], {})
+    page = report.page({}, [], {})
     for rule in RULES:
         assert f"<dt>{rule.name}</dt><dd>{rule.words}</dd>" in page
         assert str(rule.margin) in rule.words
@@ -406,10 +406,10 @@ def test_a_mechanism_is_judged_at_its_own_rate_and_one_rate_for_all_is_a_note():
 
 def test_a_badge_has_the_verdict_and_that_it_depends_on_tuning():
     row = {"verdict": CONFIRMED, "opposed": "not confirmed with 5 trials", "of_paper": False}
-    badge = writing._badge({**row, "on": "on the twin"})
+    badge = report._badge({**row, "on": "on the twin"})
     assert "✓ yes; depends on tuning, on the twin" in badge
     assert "class='badge yes depends'" in badge
-    assert "depends" not in writing._badge({**row, "opposed": "", "on": "on the twin"})
+    assert "depends" not in report._badge({**row, "opposed": "", "on": "on the twin"})
 
 
 @pytest.mark.parametrize(
@@ -483,4 +483,4 @@ def test_what_a_round_sends_is_looked_at():
     ],
 )
 def test_a_badge_says_what_it_is_true_of(kind, part, badge):
-    assert writing._on({"name": "LSApp", "kind": kind}, part) == badge
+    assert report._on({"name": "LSApp", "kind": kind}, part) == badge

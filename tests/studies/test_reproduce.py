@@ -24,7 +24,7 @@ import pytest
 from nextapp.data import Split, load
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SROnDevice
-from nextapp.studies.reproduce import docs, paper, plan, players, running, sources, writing
+from nextapp.studies.reproduce import paper, plan, players, report, running, sources
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 
 N_USERS = 11
@@ -183,14 +183,14 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
             for mark in asked.marks:
                 means = dict(zip(METRICS, mark.by_user.mean(axis=0), strict=True))
                 cells = {
-                    row["metric"]: row
+                    row["figure"]: row
                     for row in rows
-                    if (row["preset"], row["model"]) == (preset, mark.name)
+                    if (row["table"], row["series"]) == (f"preset {preset}", mark.name)
                 }
                 found = results["presets"][preset]["models"][mark.name]
                 printed = paper.row_of_paper(name, mark.name)
                 for metric in METRICS:
-                    assert float(cells[metric]["value"]) == found[metric]
+                    assert float(cells[metric]["mean"]) == found[metric]
                     assert found[metric] == pytest.approx(means[metric], rel=1e-14)
                     assert float(cells[metric]["paper"]) == printed[metric]
                     assert float(cells[metric]["low"]) <= found[metric]
@@ -270,14 +270,14 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
             continue
         part = plan.part(name, quick=True, seed=0, files=given, folder=small_settings)
         records[name] = running.record_of(part, players.play_part(part, tmp_path, silent), 0.0)
-    open_ = {row["claim"] for row in writing.verdicts(records) if row["verdict"] == CANNOT_TELL}
+    open_ = {row["claim"] for row in report.verdicts(records) if row["verdict"] == CANNOT_TELL}
     budgets = {claim.name for claim in CLAIMS if "budget" in claim.name}  # need no users
     assert open_ | budgets == {
         claim.name
         for claim in CLAIMS
         if claim.part in records and claim.is_put(records[claim.part]["result"])
     }
-    text = writing.write(tmp_path / "out", records).read_text(encoding="utf-8")
+    text = report.write(tmp_path / "out", records).read_text(encoding="utf-8")
     assert ("could not be measured" in text) == any(
         "problem" in record["result"] for record in records.values()
     )
@@ -304,7 +304,7 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     means = {name: row["over_cycles"] for name, row in records["fig3"]["result"]["series"].items()}
     assert all(means["ceiling"]["HR@5"]["mean"] > means[name]["HR@5"]["mean"] for name in means
                if name != "ceiling")  # fmt: skip
-    text = writing.write(tmp_path / "out", records).read_text(encoding="utf-8")
+    text = report.write(tmp_path / "out", records).read_text(encoding="utf-8")
     assert "ceiling is no rival" in text
     assert "The controls and the ceiling, in italics, are not ranked" in text
 
@@ -390,24 +390,6 @@ def test_two_logs_of_one_name_are_refused(files, tmp_path):
 def test_a_log_is_named_after_its_file_in_letters_that_a_link_can_have(tmp_path, file, name):
     (tmp_path / file).write_text("x")
     assert sources.log_source(tmp_path / file).name == name
-
-
-@pytest.mark.sweep
-def test_tables_go_from_the_results_into_the_pages(reproduced, tmp_path):
-    """Every table that there is, made from a whole run; a second writing changes nothing."""
-    records = json.loads((reproduced[0] / "results.json").read_text())["parts"]
-    (tmp_path / "docs").mkdir()
-    blocks = "".join(f"<!-- results: {name} -->\n<!-- end of results -->\n" for name in docs.TABLES)
-    (tmp_path / "README.md").write_text(blocks)
-    judged = writing.verdicts(records)
-    assert docs.write(tmp_path, records, judged) == [tmp_path / "README.md"]
-    text = (tmp_path / "README.md").read_text()
-    models = records["table1"]["result"]["presets"]["authors"]["models"]
-    shown = " / ".join(f"{models['mru'][m]:.3f}".lstrip("0") for m in ("HR@1", "HR@3", "HR@5"))
-    assert f"| MRU | {shown} |" in text
-    assert "my-log" in text
-    assert "quick run" in text
-    assert docs.write(tmp_path, records, judged) == []
 
 
 def test_a_log_that_cannot_be_read_is_refused_before_anything_runs(tmp_path):

@@ -21,8 +21,7 @@ from rich.table import Column
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.errors import clear_errors
-from nextapp.studies.reproduce import docs as result_tables
-from nextapp.studies.reproduce import plan, running, writing
+from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
 
@@ -80,15 +79,6 @@ def reproduce(
             min=1,
         ),
     ] = None,
-    docs: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="A checkout of nextapp: also write the tables of its docs.",
-            show_default=False,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = None,
     settings: Annotated[
         Path | None,
         typer.Option(
@@ -131,12 +121,9 @@ def reproduce(
             running.play_missing(wanted, out, n_jobs, heard)
         found = {part.name: running.finished_record(out, part) for part in every}
         records = {name: record for name, record in found.items() if record is not None}
-        path = writing.write(out, records)
-        judged = writing.verdicts(records)
+        path = report.write(out, records)
+        judged = report.verdicts(records)
         screen.out.print(_verdicts(judged).terminal(left=True))
-        if docs is not None:
-            changed = result_tables.write(docs, records, judged)
-            screen.out.print(f"\n{len(changed)} pages of {docs} written anew.", highlight=False)
         screen.out.print(
             f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser.",
             highlight=False,

@@ -1,0 +1,549 @@
+"""The report: one self-contained HTML page, with the same results as CSV, JSON and figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from nextapp import __version__
+from nextapp.evaluation import METRICS
+from nextapp.evaluation.tables import NOT_RANKED
+from nextapp.settings import as_toml
+from nextapp.storage import write_public
+from nextapp.studies import plots
+from nextapp.studies.mechanisms import FORMS
+from nextapp.studies.plots import label
+from nextapp.studies.reproduce import claims
+from nextapp.studies.reproduce.claims import (
+    CANNOT_TELL,
+    CLAIMS,
+    CONFIRMED,
+    DEPENDS,
+    NOT_CONFIRMED,
+    Claim,
+    digits_to_judge,
+)
+from nextapp.studies.reproduce.paper import TITLE
+from nextapp.studies.reproduce.plan import PARTS
+from nextapp.studies.reproduce.rows import Row, is_long, rows_of
+from nextapp.table import Column, Mark, Measured, Table, as_measured, csv_text, number
+
+Record = Mapping[str, Any]
+Records = Mapping[str, Record]
+Verdict = Mapping[str, Any]
+
+_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
+_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
+_KINDS = {
+    "data": "the paper's data",
+    "twin": "a synthetic twin, not the paper's data",
+    "log": "a log given by --log, not the paper's data",
+    "made": "synthetic phones, not data of people",
+}
+
+
+def verdicts(records: Records) -> list[dict[str, Any]]:
+    """One row for every claim and every part that was run for it."""
+    return [
+        _verdict(claim, record)
+        for claim in CLAIMS
+        for record in records.values()
+        if record["base"] == claim.part and claim.is_put(record["result"])
+    ]
+
+
+def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
+    finding = claims.judge(claim, record["result"])
+    data = record["result"]["data"]
+    return {
+        "claim": claim.name,
+        "of_paper": claim.of_paper,
+        "words": claim.words,
+        "where": claim.where,
+        "part": record["part"],
+        "rule": claim.rule,
+        "verdict": finding.verdict,
+        "opposed": finding.opposed,
+        "on": _on(data, record["kind"]),
+        "evidence": finding.evidence,
+        "every": list(finding.every),
+        "data": data["name"],
+        "kind_of_data": data["kind"],
+        "quick": record["quick"],
+    }
+
+
+def _on(data: Mapping[str, Any], kind: str) -> str:
+    """The data that the verdict holds for, as shown on its badge."""
+    if data["kind"] == "twin":
+        fitted = kind in claims.FITTED
+        return "on the twin" if fitted else "on the twin, which was not fitted to this"
+    names = {"data": data["name"], "log": f"the log {data['name']}", "made": "synthetic phones"}
+    return f"on {names[data['kind']]}"
+
+
+def write(folder: Path, records: Records) -> Path:
+    """Write report.html, results.json, verdicts.csv, csv/ and figures/ of these parts."""
+    order = list(PARTS)
+    ordered = dict(sorted(records.items(), key=lambda item: order.index(item[1]["base"])))
+    judged = verdicts(ordered)
+    (folder / "csv").mkdir(parents=True, exist_ok=True)
+    (folder / "figures").mkdir(exist_ok=True)
+    drawings: dict[str, list[str]] = {}
+    for name, record in ordered.items():
+        rows = [("part", *Row._fields), *((name, *row) for row in rows_of(record))]
+        write_public(folder / "csv" / f"{name}.csv", csv_text(rows).encode())
+        drawings[name] = []
+        for drawn, figure in figures_of(record).items():
+            plots.footnote(figure, _small_print(record))
+            plots.save(figure, folder / "figures" / drawn)
+            drawings[name].append(plots.svg(figure))
+    columns = [name for name in judged[0] if name != "every"] if judged else ["claim"]
+    table = [columns, *([row[column] for column in columns] for row in judged)]
+    write_public(folder / "verdicts.csv", csv_text(table).encode())
+    everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
+    text = json.dumps(everything, indent=1, allow_nan=False) + "\n"
+    write_public(folder / "results.json", text.encode())
+    path = folder / "report.html"
+    write_public(path, page(ordered, judged, drawings).encode())
+    return path
+
+
+def figures_of(record: Record) -> dict[str, Figure]:
+    """The figures of a part by name."""
+    name, result = record["part"], record["result"]
+    if "problem" in result:
+        return {}
+    draw: Mapping[str, Callable[[Mapping[str, Any]], Figure]] = {
+        "activity": lambda found: plots.activity({"day": found["by_day"],
+                                                  "cycle": found["by_cycle"]}),
+        "phones": plots.phones_needed,
+        "new-phones": lambda found: plots.new_phones({**found, "data": found["about"]}),
+        "round": plots.one_round,
+    }  # fmt: skip
+    if record["kind"] == "dynamic":
+        return _dynamic_figures(name, result)
+    return {name: draw[record["kind"]](result)} if record["kind"] in draw else {}
+
+
+def _dynamic_figures(name: str, result: Mapping[str, Any]) -> dict[str, Figure]:
+    drawn = {name: plots.in_cycles(result)}
+    series = list(result["series"])
+    references = [each for each in ("none", "frozen") if each in series]
+    references = references or [each for each in ("sr-od",) if each in series]
+    if references and len(series) > len(references):
+        drawn[f"{name}-means"] = plots.contrasts(result, references)
+    if result["rates"]:
+        drawn[f"{name}-rates"] = plots.learning_rates(result)
+    return drawn
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+class _Difference(Column):
+    """A column of differences, each with as many digits as its interval needs to be judged."""
+
+    def html(self, value: Any, mark: Mark) -> str:
+        found = as_measured(value)
+        digits = 3
+        if found.low is not None and found.high is not None:
+            digits = digits_to_judge(found.low, found.high)
+        return Column(self.heading, "interval", digits, "signed").html(value, mark)
+
+
+def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
+    """The tables of a part by title: a row per series, a column per figure."""
+    titles = dict.fromkeys(row.table for row in rows if not is_long(row.table))
+    return {title: _pivot([row for row in rows if row.table == title]) for title in titles}
+
+
+def _pivot(rows: Sequence[Row]) -> Table:
+    cells = {(row.series, row.figure, row.at): _cell(row) for row in rows}
+    columns = dict.fromkeys((row.figure, row.at) for row in rows)
+    is_ranked = len({row.figure for row in rows} & set(METRICS)) == len(METRICS)
+    return Table(
+        [
+            Column("", "name"),
+            *(_column(figure, at, is_ranked=is_ranked) for figure, at in columns),
+        ],
+        [
+            [label(series), *(cells.get((series, *column)) for column in columns)]
+            for series in dict.fromkeys(row.series for row in rows)
+        ],
+        unranked=[label(name) for name in NOT_RANKED],
+    )
+
+
+def _cell(row: Row) -> Any:
+    if row.mean is None or isinstance(row.mean, str):
+        return row.mean
+    printed = "" if row.paper is None else number(row.paper)
+    return Measured(row.mean, row.low, row.high, printed)
+
+
+def _column(figure: str, at: str | int, *, is_ranked: bool) -> Column:
+    """The column of a figure; its name says what it is: a difference, a budget, a count …"""
+    heading = f"{at:,}" if isinstance(at, int) else figure
+    if " − " in figure or figure.startswith("gain"):
+        return _Difference(heading)
+    if figure.startswith("share"):
+        return Column(heading, "interval", digits=0, form="percent")
+    if figure.endswith("bytes") or figure == "launches":
+        return Column(heading, form="count")
+    if "ε" in figure:
+        return Column(heading, form="general")
+    if figure in ("promise", "protected", "sent in the clear"):
+        return Column(heading, "text")
+    return Column(heading, "interval", between="–", ranked=is_ranked)
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, Sequence[str]]) -> str:
+    """The report as HTML."""
+    parts = "".join(_part(record, drawings[name]) for name, record in records.items())
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The paper, reproduced and questioned</title>
+<style>{(Path(__file__).parent / "report.css").read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<main>
+<header>
+<h1>The paper, reproduced and questioned</h1>
+<p class=lead><cite>{escape(TITLE)}</cite>: its tables and figures reproduced with nextapp
+{escape(__version__)}, and a verdict on each of its claims.</p>
+{_quick(records)}
+{_data(records)}
+</header>
+<nav><ul><li><a href="#verdicts">Verdicts</a></li>{_contents(records)}
+<li><a href="#how">How this was made</a></li></ul></nav>
+<section id="verdicts">
+<h2>Verdicts</h2>
+{_in_short(judged)}
+{_verdict_table(judged)}
+{_on_logs(judged)}
+{_rules()}
+</section>
+{parts}
+{_how(records)}
+</main>
+</body>
+</html>
+"""
+
+
+def _contents(records: Records) -> str:
+    """A line for every part, with links to the same part on other logs."""
+    by_base: dict[str, list[str]] = {}
+    for name, record in records.items():
+        is_log = record["result"]["data"]["kind"] == "log" and record["base"] in by_base
+        words = record["result"]["data"]["name"] if is_log else record["title"]
+        by_base.setdefault(record["base"], []).append(f"<a href='#{name}'>{escape(words)}</a>")
+    lines = ""
+    for first, *others in by_base.values():
+        beside = f" ({', '.join(others)})" if others else ""
+        lines += f"<li>{first}{beside}</li>"
+    return lines
+
+
+def _quick(records: Records) -> str:
+    """A warning, if some or all of the parts were quick."""
+    quick = [record for record in records.values() if record["quick"]]
+    if not quick:
+        return ""
+    what, option = "A quick run", "--quick"
+    if len(quick) < len(records) and all(
+        record["result"]["data"]["kind"] == "log" for record in quick
+    ):
+        what, option = "The parts on other logs are from a quick run", "--quick-logs"
+    return (
+        f"<p class=warning>{what}: few trials and seeds. For figures to quote, run without "
+        f"<code>{option}</code>.</p>"
+    )
+
+
+def _data(records: Records) -> str:
+    """What every part was measured on; a warning where twins stand in for data."""
+    sources: dict[str, Any] = {}
+    for record in records.values():
+        sources.setdefault(record["result"]["data"]["name"], record["result"]["data"])
+    lines = []
+    for name, data in sources.items():
+        warning = "" if data["real"] else " class=twin"
+        counts = [key for key in ("n_users", "n_apps", "n_launches") if key in data]
+        size = ", ".join(f"{data[key]:,} {key[2:]}" for key in counts)
+        words = f"{data['said']} {size}." if size else data["said"]
+        lines.append(f"<li{warning}><b>{escape(name)}</b>: {escape(words)}</li>")
+    is_twin = any(data["kind"] == "twin" for data in sources.values())
+    note = (
+        "<p class=warning>A synthetic twin was fitted so that the simple rivals score as printed "
+        "in the paper's tables. Agreement of MRU, MFU, SR and SR-od with Tables 1 and 2 is "
+        "therefore no evidence. A twin can replace the data for static hit rates only: verdicts "
+        "on the dynamic environment and on privacy are marked as not fitted. To use the authors' "
+        "files, give <code>--lsapp</code> and <code>--app-usage</code>; for any other launch log, "
+        "<code>--log</code>.</p>"
+    )
+    return f"<ul class=data>{''.join(lines)}</ul>{note if is_twin else ''}"
+
+
+def _in_short(judged: Sequence[Verdict]) -> str:
+    mine = [row for row in judged if row["of_paper"] and row["kind_of_data"] != "log"]
+    cells = ""
+    for verdict, mark in _MARK.items():
+        if count := sum(row["verdict"] == verdict for row in mine):
+            cells += f"<span class='badge {_CLASS[verdict]}'>{mark} {count} {verdict}</span> "
+    if turned := sum(bool(row["opposed"]) for row in mine):
+        cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
+    is_twin = any(row["kind_of_data"] == "twin" for row in mine)
+    where = " (on a synthetic twin where the data were not given)" if is_twin else ""
+    return f"<p>Of {len(mine)} claims of the paper{where}: {cells}</p>"
+
+
+def _verdict_table(judged: Sequence[Verdict]) -> str:
+    rows = []
+    for of_paper, heading in ((True, "Claims of the paper"), (False, "Our own questions")):
+        mine = [
+            row for row in judged if row["of_paper"] == of_paper and row["kind_of_data"] != "log"
+        ]
+        if mine:
+            rows.append(f"<tr class=heading><th colspan=3>{heading}</th></tr>")
+        rows += [
+            f"<tr><td>{_question(row)}<small>{escape(row['where'])}</small></td>"
+            f"<td>{_evidence(row)}</td><td>{_badge(row)}</td></tr>"
+            for row in mine
+        ]
+    return (
+        "<table class=verdicts><thead><tr><th>claim</th><th>result</th>"
+        f"<th>verdict</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _question(row: Verdict) -> str:
+    return f"“{escape(row['words'])}”" if row["of_paper"] else escape(row["words"])
+
+
+def _evidence(row: Verdict) -> str:
+    every = "".join(f"<li>{escape(figure)}</li>" for figure in row["every"])
+    more = f"<details><summary>all figures</summary><ul>{every}</ul></details>" if every else ""
+    quick = " from a quick run," if row["quick"] else ""
+    turned = f"<p class=turned>But {escape(row['opposed'])}.</p>" if row["opposed"] else ""
+    return (
+        f"{escape(row['evidence'])}{turned}{more}<small>rule: {escape(row['rule'])};{quick} "
+        f"<a href='#{row['part']}'>{escape(row['part'])}</a></small>"
+    )
+
+
+def _badge(row: Verdict, *, short: bool = False) -> str:
+    on = "" if short else f", {row['on']}"
+    words = escape(f"{claims.verdict_words(row)}{on}")
+    turned = " depends" if row["opposed"] else ""
+    verdict = row["verdict"]
+    return f"<span class='badge {_CLASS[verdict]}{turned}'>{_MARK[verdict]} {words}</span>"
+
+
+def _on_logs(judged: Sequence[Verdict]) -> str:
+    """The same questions on the other logs: one row per question, one column per log."""
+    mine = [row for row in judged if row["kind_of_data"] == "log"]
+    if not mine:
+        return ""
+    logs = list(dict.fromkeys(row["data"] for row in mine))
+    by_claim: dict[str, dict[str, Verdict]] = {}
+    for row in mine:
+        by_claim.setdefault(row["claim"], {})[row["data"]] = row
+    body = ""
+    for claim, found in by_claim.items():
+        question = f"{_question(next(iter(found.values())))}<small>{escape(claim)}</small>"
+        cells = "".join(
+            f"<td>{_badge(found[log], short=True)}<details><summary>figures</summary>"
+            f"{_evidence(found[log])}</details></td>"
+            if log in found
+            else "<td></td>"
+            for log in logs
+        )
+        body += f"<tr><td>{question}</td>{cells}</tr>"
+    heads = "".join(f"<th>{escape(log)}</th>" for log in logs)
+    return (
+        "<h3>The same questions on other logs</h3><p class=note>These logs are not the paper's "
+        "data: a verdict holds for that log only. The questions about App Usage are those about "
+        "LSApp with another ε and another catalogue, so they are not repeated here.</p>"
+        f"<div class=wide><table class='verdicts logs'><thead><tr><th>claim</th>{heads}</tr>"
+        f"</thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _rules() -> str:
+    """The rules of `claims`."""
+    before, *after = map(escape, claims.ABOUT_RULES)
+    rules = "".join(
+        f"<dt>{escape(rule.name)}</dt><dd>{escape(rule.words)}</dd>" for rule in claims.RULES
+    )
+    return (
+        f"<details><summary>The rules</summary><p>{before}</p><dl>{rules}</dl>"
+        f"{''.join(f'<p>{paragraph}</p>' for paragraph in after)}</details>"
+    )
+
+
+def _small_print(record: Record) -> str:
+    """A note for every figure, which stays with it outside the report."""
+    data = record["result"]["data"]
+    quick = f"; quick run{_smaller(record)}, do not quote" if record["quick"] else ""
+    return f"{data['name']}: {_KINDS[data['kind']]}{quick}"
+
+
+def _smaller(record: Record) -> str:
+    """What a quick part changes in the model itself."""
+    changed = record["settings"].get("seqmf", {}) if record["quick"] else {}
+    return "".join(f" with {key} = {value}" for key, value in changed.items())
+
+
+def _part(record: Record, drawn: Sequence[str]) -> str:
+    name, result = record["part"], record["result"]
+    data = result["data"]
+    text = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
+    text += f"<p class=note>{escape(data['name'])}: {_KINDS[data['kind']]}.</p>"
+    if record["quick"]:
+        what = f"few trials and seeds{_smaller(record).replace(' with', ', and')}"
+        text += f"<p class=quick>Quick run with {what}: do not quote these figures.</p>"
+    if "problem" in result:
+        why = escape(result["problem"])
+        return f"{text}<p class=warning>This could not be measured: {why}</p></section>"
+    text += "".join(f"<p>{escape(words)}</p>" for words in _about(record["kind"], result))
+    text += "".join(f"<figure>{image}</figure>" for image in drawn)
+    for title, table in tables_of(rows_of(record)).items():
+        text += f"<h3>{escape(title)}</h3><div class=wide>{table.html('figures')}</div>"
+    first, *others = [f"<p class=note>{escape(words)}</p>" for words in _notes(record)] or [""]
+    more = f"<details><summary>Settings and names</summary>{''.join(others)}</details>"
+    return f"{text}{first}{more if others else ''}</section>"
+
+
+def _about(kind: str, result: Mapping[str, Any]) -> Iterable[str]:
+    """What was measured, and how."""
+    if kind == "static":
+        for preset, found in result["presets"].items():
+            yield (
+                f"Preset {preset}: {found['n_predictions']:,} predictions in "
+                f"{found['n_sessions']:,} sessions of {found['n_users']:,} test users; split "
+                f"{found['split']}; {found['repeat_share']:.0%} of the targets are the same app as "
+                f"the launch before."
+            )
+    elif kind == "activity":
+        found = result["description"]
+        yield (
+            f"{found['from']} to {found['to']}: {found['n_days']:,} days, "
+            f"{found['n_sessions']:,} sessions, {found['sessions_per_user']['mean']:.0f} per user "
+            f"on average. Cut into {len(result['by_cycle']['n_users'])} cycles "
+            f"({result['cycles']}); the order of each user's launches is kept."
+        )
+    elif kind == "dynamic":
+        settings, n_users = result["settings"], [row["n_users_asked"] for row in result["cycles"]]
+        unit = "days" if settings["cycles"] == "days" else "cycles"
+        seeds = sorted({seed for row in result["series"].values() for seed in row["seeds"]})
+        yield (
+            f"{len(n_users)} {unit}. Q is pre-trained on the first one, without privacy; each "
+            f"later one is first predicted and then learnt from. Q is trained after every "
+            f"{settings['q_every']} {unit}. Each has {min(n_users[1:], default=0):,} to "
+            f"{max(n_users[1:], default=0):,} test users; seeds {', '.join(map(str, seeds))}; "
+            f"preset {settings['preset']}. Hyper-parameters of SeqMF: {result['hyper_parameters']}."
+        )
+        yield from result["notes"]
+    elif kind == "phones":
+        settings = result["settings"]
+        yield (
+            f"Each fleet trains a common Q from a random start in {settings['rounds']} rounds, "
+            f"ε = {settings['epsilon']:g} per report. In each of {settings['seeds']} simulated "
+            f"worlds, {settings['sample']:,} phones outside the fleet then solve their user "
+            f"vectors and predict. With Q frozen at its start their HR@5 is "
+            f"{number(result['controls']['frozen']['HR@5']['mean'])}."
+        )
+    elif kind == "new-phones":
+        yield (
+            f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,} "
+            f"({result['about']['kind']}). Each phone of the crowd reports only once, with its "
+            f"whole ε."
+        )
+    elif kind == "windows":
+        yield (
+            "SeqMF in the regime Full, where every phone learns only from launches within a time "
+            "window before its last launch. Launches: those within the window at the end of the "
+            "log. Seconds: the whole run, with evaluation."
+        )
+    elif kind == "cost":
+        yield (
+            f"{result['n_phones']} phones encode the same gradients through every mechanism, in "
+            f"turn; ε = {result['epsilon']:g}, d = {result['dim']}. Processor times of the code "
+            f"that runs on phones, the shortest of each phone's repeats. Times vary between "
+            f"machines and runs; their ratios hardly vary."
+        )
+    elif kind == "round":
+        yield "One round between one phone and the server; all sizes are of real messages."
+
+
+def _notes(record: Record) -> Iterable[str]:
+    """How the tables are to be read; then settings and names."""
+    kind, result = record["kind"], record["result"]
+    if kind == "static":
+        yield (
+            "Best in bold, second best underlined; below each value its 95 % interval over users, "
+            "for MF and SeqMF over users and tunings, and in italics the value printed in the "
+            "paper. The controls and the ceiling, in italics, are not ranked: 'Q frozen' is SeqMF "
+            "with Q left at its random initial value, and the ceiling is no rival: it knows the "
+            "probabilities from which the synthetic phones draw, so any model above it is there by "
+            "chance. A smaller number of trials means the first ones of the same tunings."
+        )
+        for preset, found in result["presets"].items():
+            for model in ("mf", "seqmf"):
+                for tuning in found["tuning"][model]["tunings"]:
+                    yield f"Chosen for {model}, preset {preset}, seed {tuning['seed']}: " + (
+                        _listed(tuning["settings"])
+                    )
+    elif kind == "dynamic":
+        yield f"Mean over cycles. Intervals: {result['intervals']}."
+        for name in result["series"]:
+            if name in FORMS and FORMS[name].words:
+                yield f"{label(name)} ({name}): {FORMS[name].words}"
+        settings = {result["hyper_parameters"]: result["settings"], **result["variants"]}
+        for name, row in settings.items():
+            if "seqmf" in row:
+                yield f"{name}: {_listed(row['seqmf'])}"
+    elif "intervals" in result:
+        yield f"Intervals: {result['intervals']}."
+
+
+def _listed(settings: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}"
+        for key, value in settings.items()
+    )
+
+
+def _how(records: Records) -> str:
+    rows = [
+        f"<details><summary>{escape(record['title'])}: seed {record['seed']}, "
+        f"{record['seconds']:,.0f} s, {record['processor_seconds']:,.0f} s of processor "
+        f"time</summary><pre>{escape(as_toml(record['settings']))}</pre>"
+        f"<p class=note>fingerprint of settings, data, seed, code and libraries: "
+        f"{record['fingerprint'][:16]}</p></details>"
+        for record in records.values()
+    ]
+    versions: dict[str, str] = {}
+    for record in records.values():
+        versions |= record["versions"]
+    libraries = ", ".join(f"{escape(name)} {escape(text)}" for name, text in versions.items())
+    total = sum(record["processor_seconds"] for record in records.values())
+    return (
+        f"<section id=how><h2>How this was made</h2><p><code>nextapp reproduce</code>; "
+        f"{libraries}. All parts together took {total / 60:.1f} minutes of processor time. The "
+        f"same numbers are in <code>results.json</code>, <code>csv/</code> and "
+        f"<code>figures/</code> next to this page.</p>{''.join(rows)}</section>"
+    )

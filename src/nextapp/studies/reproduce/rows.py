@@ -1,0 +1,227 @@
+"""The figures of a finished part as tidy rows: CSV files, tables and docs are made from these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nextapp.evaluation import METRICS
+from nextapp.studies.reproduce.claims import BESIDE_SEQMF
+from nextapp.studies.reproduce.paper import row_of_paper
+
+Result = Mapping[str, Any]
+
+
+class Row(NamedTuple):
+    """One figure of one series, with its 95 % interval where it has one.
+
+    A table has one row per series and one column per figure; with ``at``, such as the number of a
+    cycle, one column per value of it. ``paper`` is the value that the paper prints.
+    """
+
+    table: str
+    series: str
+    figure: str
+    mean: float | str | None = None
+    low: float | None = None
+    high: float | None = None
+    n_users: int | None = None
+    paper: float | None = None
+    at: str | int = ""
+
+
+def rows_of(record: Mapping[str, Any]) -> list[Row]:
+    """All figures of the record of a part; none if it could not be measured."""
+    result = record["result"]
+    return [] if "problem" in result else list(_BY_KIND[record["kind"]](record["base"], result))
+
+
+def is_long(table: str) -> bool:
+    """Whether a table has too many columns to be shown; its rows are in the CSV file."""
+    return table.startswith("by ")
+
+
+def _interval(found: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
+    found = found or {}
+    return found.get("mean"), found.get("low"), found.get("high")
+
+
+def _at_each(
+    table: str, series: str, figure: str, at: Sequence[str | int], curve: Mapping[str, Any]
+) -> Iterator[Row]:
+    """The points of a curve {mean, low, high} of lists."""
+    for place, mean, low, high in zip(at, curve["mean"], curve["low"], curve["high"], strict=True):
+        yield Row(table, series, figure, mean, low, high, at=place)
+
+
+def _static(base: str, result: Result) -> Iterator[Row]:
+    for preset, found in result["presets"].items():
+        table, n_users = f"preset {preset}", found["n_users"]
+        for name, row in found["models"].items():
+            printed = row_of_paper(base, name) if preset == "authors" else None
+            for metric in METRICS:
+                (low, high), paper = row["ci95"][metric], (printed or {}).get(metric)
+                yield Row(table, name, metric, row[metric], low, high, n_users, paper)
+        variants = {
+            name: other["presets"][preset]
+            for name, other in result["variants"].items()
+            if preset in other["presets"]
+        }
+        trials = found["tuning"]["seqmf"]
+        main = f"{trials['trials']} trials, {len(trials['tunings'])} tunings"
+        table = f"SeqMF by tuning, preset {preset}"
+        for name, other in {main: found, **variants}.items():
+            seqmf, differences = other["models"]["seqmf"], other["differences"]["seqmf"]
+            low, high = seqmf["ci95"]["HR@5"]
+            yield Row(table, name, "HR@5", seqmf["HR@5"], low, high, n_users)
+            for rival in BESIDE_SEQMF:
+                if rival in differences:
+                    gap = differences[rival]["HR@5"]
+                    ends = gap["difference"], gap["low"], gap["high"]
+                    yield Row(table, name, f"HR@5 − {rival}", *ends, n_users)
+
+
+def _activity(base: str, result: Result) -> Iterator[Row]:
+    for key, at in (("by_day", "day"), ("by_cycle", "cycle")):
+        for figure in ("n_users", "n_launches"):
+            for number, count in enumerate(result[key][figure], 1):
+                yield Row(f"by {at}", "all users", figure, count, at=number)
+
+
+def _dynamic(base: str, result: Result) -> Iterator[Row]:
+    table, series = "mean over cycles", result["series"]
+    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+    for name, row in series.items():
+        reference = row["delta"]["reference"]
+        for metric, found in row["over_cycles"].items():
+            yield Row(table, name, metric, *_interval(found), n_users)
+        for other in ("sr-od", "frozen"):
+            if other in series and name != other:
+                gap = result["differences"][name][other]["HR@5"]
+                yield Row(table, name, f"HR@5 − {other}", *_interval(gap), n_users)
+        last = {end: row["delta"][end][-1] for end in ("mean", "low", "high") if row["delta"][end]}
+        yield Row(table, name, f"cumulative δHR@5 − {reference}", *_interval(last), n_users)
+        if row["privacy"]:
+            yield Row(table, name, "ε per report", row["privacy"]["epsilon"])
+            yield Row(table, name, "total ε of a phone, at most", row["privacy"]["worst"])
+            yield Row(table, name, "promise", row["privacy"]["promise"])
+        for figure, curve in row.items():
+            if figure in METRICS:
+                yield from _at_each("by cycle", name, figure, result["evaluated"], curve)
+        shown = f"cumulative δHR@5 − {reference}"
+        yield from _at_each("by cycle", name, shown, result["evaluated"], row["delta"])
+    if result["rates"]:
+        yield from _rates(result["rates"])
+    yield from _hyper_parameters(result)
+
+
+def _rates(rates: Mapping[str, Any]) -> Iterator[Row]:
+    """The gain over a frozen Q at every learning rate, and the rates chosen on each half."""
+    table = "HR@5 − frozen by learning rate"
+    for name, row in rates["series"].items():
+        if name == "frozen":
+            continue
+        yield Row(table, name, "chosen", " and ".join(f"{rate:g}" for rate in row["chosen"]))
+        for rate, gain in zip(rates["tried"], row["over_frozen"], strict=True):
+            yield Row(table, name, f"gain at {rate:g}", *_interval(gain))
+
+
+def _hyper_parameters(result: Result) -> Iterator[Row]:
+    """The regimes with other hyper-parameters, where they were run."""
+    variants = {name: other for name, other in result["variants"].items() if "seqmf" in other}
+    for name, other in {result["hyper_parameters"]: result, **variants}.items() if variants else ():
+        for regime in ("full", "rare", "global"):
+            if regime in other["series"]:
+                found = other["series"][regime]["over_cycles"]["HR@5"]
+                gap = other["differences"][regime].get("sr-od", {}).get("HR@5")
+                table = "regimes by hyper-parameters of SeqMF"
+                yield Row(table, name, f"HR@5 {regime}", *_interval(found))
+                yield Row(table, name, f"HR@5 {regime} − sr-od", *_interval(gap))
+
+
+def _phones(base: str, result: Result) -> Iterator[Row]:
+    settings = result["settings"]
+    n_users = settings["sample"] * settings["seeds"]
+    for name, row in result["mechanisms"].items():
+        answer, largest = result["answer"][name], result["largest_tried"][name]
+        words = f"{answer:,}" if answer else f"not reached with {largest:,}"
+        yield Row("answers", name, "phones needed to beat all controls", words)
+        spent = row["epsilon_spent"]
+        yield Row("answers", name, "total ε of a phone", spent or "not private")
+        for key, figure in {
+            "HR@5": "HR@5",
+            "gain_over_frozen": "HR@5 − frozen",
+            "gain_over_zero": "HR@5 − zero",
+            "gain_over_noise": "HR@5 − its noise alone",
+        }.items():
+            for found in _at_each("", name, figure, row["phones"], row[key]):
+                yield found._replace(table=f"{figure}, by number of phones", n_users=n_users)
+
+
+def _new_phones(base: str, result: Result) -> Iterator[Row]:
+    first, last = result["headline"]
+    table = f"launches {first} to {last}"
+    for name, row in result["priors"].items():
+        for part in row["bins"]:
+            at = f"{part['from']} to {part['to']}"
+            for figure, found in part.items():
+                if isinstance(found, Mapping):
+                    ends = _interval(found)
+                    n_phones = part["n_phones"]
+                    yield Row("by launches seen", name, figure, *ends, n_phones, at=at)
+        headline, kept = row["headline"], (row.get("kept") or {}).get("HR@5")
+        for figure in ("HR@1", "HR@3", "HR@5", "gain@5"):
+            ends = _interval(headline[figure])
+            yield Row(table, name, figure, *ends, headline["n_phones"])
+        ends = _interval(kept)
+        yield Row(table, name, "share of the gain@5 kept", *ends, headline["n_phones"])
+        if name in result["guarantees"]:
+            yield Row(table, name, "total ε of a phone", result["guarantees"][name]["epsilon"])
+
+
+def _windows(base: str, result: Result) -> Iterator[Row]:
+    table = "windows of the history"
+    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+    for name, row in result["windows"].items():
+        yield Row(table, name, "HR@5", *_interval(row["HR@5"]), n_users)
+        yield Row(table, name, "HR@5 − all history", *_interval(row["gain"]), n_users)
+        yield Row(table, name, "launches", row["n_launches"])
+        yield Row(table, name, "processor seconds", row["seconds"])
+
+
+def _cost(base: str, result: Result) -> Iterator[Row]:
+    for n_apps, found in result["sizes"].items():
+        table = f"{int(n_apps):,} apps"
+        for name, row in found.items():
+            milliseconds = {end: 1e3 * value for end, value in row["encode"].items()}
+            yield Row(table, name, "encode, ms", *_interval(milliseconds))
+            yield Row(table, name, f"times {result['reference']}", *_interval(row["times"]))
+            yield Row(table, name, "decode, ms per report", 1e3 * row["decode"])
+            yield Row(table, name, "bytes", row["bytes"])
+
+
+def _one_round(base: str, result: Result) -> Iterator[Row]:
+    for name, row in result["up"].items():
+        found = {
+            "message, bytes": row["bytes"],
+            "payload, bytes": row["payload_bytes"],
+            "protected": ", ".join(row["covers"]) or "nothing",
+            "sent in the clear": ", ".join(row["sent_in_clear"]) or "nothing",
+            "ε per report": "none" if row["epsilon"] is None else row["epsilon"],
+            "holds the user vector": "yes" if row["holds_user_vector"] else "no",
+            "holds the history": "yes" if row["holds_history"] else "no",
+        }
+        for figure, value in found.items():
+            yield Row("messages", name, figure, value)
+
+
+_BY_KIND: Mapping[str, Callable[[str, Result], Iterator[Row]]] = {
+    "static": _static,
+    "activity": _activity,
+    "dynamic": _dynamic,
+    "phones": _phones,
+    "new-phones": _new_phones,
+    "windows": _windows,
+    "cost": _cost,
+    "round": _one_round,
+}
