@@ -27,9 +27,8 @@ import numpy as np
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server.rounds import RoundRules
 from nextapp.server.single_process import check_vault
-from nextapp.server.vault import Submission, Vault
+from nextapp.server.vault import RoundRules, Submission, Vault
 
 N_DEVICES = 400
 HARMONY = mechanism("harmony", n_apps=200, d=16, epsilon=1.0, clip=1.0)
@@ -49,15 +48,15 @@ TABLES = {
 def build_vault(path: Path) -> Vault:
     """Round 0 reduced, round 1 open; half of its reports are in the log only."""
     vault, rules = Vault(path), RoundRules(10**6, 1, 1e6)
-    code = vault.issue_code(uses=N_DEVICES, expires=1e12, name="phones")
-    tokens = [vault.enrol(code, 1.0) for _ in range(N_DEVICES)]
+    code = vault.devices.issue_code(uses=N_DEVICES, expires=1e12, name="phones")
+    tokens = [vault.devices.enrol(code, 1.0) for _ in range(N_DEVICES)]
     gradient = np.random.default_rng(0).normal(size=(200, 16))
     for number in range(2):
         broadcast = bytes(KeyedBits(number).words(512).tobytes())
         vault.publish(rules.open_round(number, 0.0), broadcast, rules)
         for device, token in enumerate(tokens):
             if number and device == N_DEVICES // 2:
-                vault.tidy()
+                vault.database.tidy()
             report = HARMONY.encode(gradient, KeyedBits(1, device, number, "report"), number)
             vault.admit([Submission(token, number, report.payload)])
         if number == 0:

@@ -35,10 +35,11 @@ import numpy as np
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import certificates, listening, single_process
+from nextapp.server.devices import token_hash
 from nextapp.server.gateway import Gateway
 from nextapp.server.logs import start_log
 from nextapp.server.operator_http import Operator
-from nextapp.server.vault import Vault, token_hash
+from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 
 HONEST, HOSTILE = "127.0.0.2", "127.0.0.1"
@@ -168,7 +169,7 @@ def reports(folder: Path, n: int, port: int, trust: ssl.SSLContext) -> list[tupl
     client.close()
     tokens = [secrets.token_bytes(32) for _ in range(n)]
     vault = Vault(folder / "vault.sqlite", busy_seconds=20.0)
-    with vault._transaction() as write:
+    with vault.database.transaction() as write:
         write.executemany(
             "INSERT INTO devices (hash) VALUES (?)", [(token_hash(token),) for token in tokens]
         )

@@ -51,7 +51,11 @@ def serve(folder: Path) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     federation, _ = single_process.open_federation(folder, SETTINGS, apps, now=time.time())
     opened = listening.open_socket("127.0.0.1", 0)
-    print(opened.getsockname()[1], federation.vault.issue_code(uses=10, expires=1e12), flush=True)
+    print(
+        opened.getsockname()[1],
+        federation.vault.devices.issue_code(uses=10, expires=1e12),
+        flush=True,
+    )
     listening.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 

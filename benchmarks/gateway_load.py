@@ -33,8 +33,9 @@ from starlette.routing import Route
 
 from nextapp.randomness import DeviceCoins
 from nextapp.server import listening, single_process
+from nextapp.server.devices import token_hash
 from nextapp.server.gateway import Gateway
-from nextapp.server.vault import Vault, token_hash
+from nextapp.server.vault import Vault
 from nextapp.wire import Report
 
 CONNECTIONS = 256
@@ -182,7 +183,7 @@ def measured(port: int, requests: list[bytes], rate: float | None, seconds: floa
 
 
 def enrolled(vault: Vault, tokens: list[bytes]) -> None:
-    with vault._transaction() as write:
+    with vault.database.transaction() as write:
         write.executemany(
             "INSERT INTO devices (hash) VALUES (?)", [(token_hash(token),) for token in tokens]
         )

@@ -38,11 +38,12 @@ from gateway_load import CONNECTIONS, Load, enrolled
 
 from nextapp.randomness import DeviceCoins
 from nextapp.server import single_process
+from nextapp.server.devices import TOKEN_LETTERS, new_token
 from nextapp.server.flower.launching import free_port
 from nextapp.server.flower.loopback import Loopback
 from nextapp.server.flower.processes import members
 from nextapp.server.flower.round_driver import Pace
-from nextapp.server.vault import TOKEN_LETTERS, Vault, new_token
+from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
 LETTERS = TOKEN_LETTERS[:4]

@@ -158,7 +158,7 @@ def killing(folder: Path, kills: int, chance: random.Random) -> tuple[Watch, dic
     port = int(server.start())
     server.arguments[-1] = str(port)
     watch = Watch(folder / "server")
-    code = watch.vault.issue_code(uses=100 * PHONES, expires=1e12)
+    code = watch.vault.devices.issue_code(uses=100 * PHONES, expires=1e12)
     groups = []
     for number in range(2):
         (folder / f"group{number}").mkdir()

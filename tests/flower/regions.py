@@ -40,7 +40,7 @@ class Region:
     def __init__(self, url: str, data: Path, numbers: range, ca: Path | None = None) -> None:
         self.url, self.numbers, self.ca = url, numbers, ca
         vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
-        code = vault.issue_code(uses=len(numbers), expires=time.time() + 3600)
+        code = vault.devices.issue_code(uses=len(numbers), expires=time.time() + 3600)
         vault.close()
         self.clients = {}
         for number in numbers:

@@ -24,8 +24,7 @@ from nextapp.server.flower.messages import (
     gateway_identity,
 )
 from nextapp.server.flower.round_driver import Driver, Pace
-from nextapp.server.rounds import Round, RoundRules
-from nextapp.server.vault import Outcome, Submission, Vault
+from nextapp.server.vault import Outcome, Round, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 
 N_APPS, DIM = 9, 3
@@ -68,15 +67,14 @@ class Region:
     def __post_init__(self):
         self.data.mkdir()
         self.vault = Vault(self.data / "vault.sqlite")
-        code = self.vault.issue_code(uses=max(1, len(self.phones)), expires=2e9)
-        self.tokens = {number: self.vault.enrol(code, 1e9) for number in self.phones}
+        code = self.vault.devices.issue_code(uses=max(1, len(self.phones)), expires=2e9)
+        self.tokens = {number: self.vault.devices.enrol(code, 1e9) for number in self.phones}
 
     def phones_report(self):
-        published = self.vault.published()
-        reports = reports_of(published.broadcast, self.phones)
+        reports = reports_of(self.vault.broadcast(), self.phones)
         return self.vault.admit(
             [
-                Submission(self.tokens[number], published.round, report.payload)
+                Submission(self.tokens[number], report.round, report.payload)
                 for number, report in zip(self.phones, reports, strict=True)
             ]
         )
@@ -195,7 +193,7 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
         def send(self, address, letter):
             super().send(address, letter)
             if isinstance(letter, Open):
-                seen.append((address, letter.round.number, regions[address].vault.published()))
+                seen.append((address, letter.round.number, regions[address].vault.broadcast()))
 
     coordinator = Coordinator.start(new_server(), tmp_path / "c")
     for _ in range(2):
@@ -204,8 +202,8 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
         drives.play_round()
         coordinator = Coordinator.resume(tmp_path / "c", restore)
     bodies = {}
-    for address, number, published in seen:
-        assert bodies.setdefault(number, published.broadcast) == published.broadcast, address
+    for address, number, body in seen:
+        assert bodies.setdefault(number, body) == body, address
     assert {(address, number) for address, number, _ in seen} == {
         (address, number) for address in (0, 1) for number in range(4)
     }

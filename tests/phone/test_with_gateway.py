@@ -64,7 +64,7 @@ class Gateway:
 
         vault = Vault(self.folder / "vault.sqlite", busy_seconds=10.0)
         try:
-            return vault.issue_code(uses=uses, expires=time.time() + 3600)
+            return vault.devices.issue_code(uses=uses, expires=time.time() + 3600)
         finally:
             vault.close()
 

@@ -18,8 +18,7 @@ import numpy as np
 from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server.rounds import Round
-from nextapp.server.vault import Vault
+from nextapp.server.vault import Round, Vault
 from nextapp.wire import Report
 
 N_APPS, DIM = 12, 4
@@ -104,7 +103,7 @@ class ServerProcess:
 
     def code(self, uses: int = 1000) -> str:
         vault = Vault(self.folder / "vault.sqlite", busy_seconds=10)
-        code = vault.issue_code(uses=uses, expires=1e12)
+        code = vault.devices.issue_code(uses=uses, expires=1e12)
         vault.close()
         return code
 

@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
 from nextapp.server import administration, single_process
-from nextapp.server.rounds import RoundRules
-from nextapp.server.vault import Submission, Vault, VaultDamaged, VaultError, device_name
+from nextapp.server.database import VaultDamaged, VaultError
+from nextapp.server.devices import device_name
+from nextapp.server.vault import RoundRules, Submission, Vault
 from nextapp.server.write_ahead_log import lost_commits
 from nextapp.wire import Report
 
@@ -32,8 +33,8 @@ def run(*words: object) -> tuple[int, str]:
 def vault_with_reports(path, n: int = 40) -> Vault:
     """Round 0 reduced, round 1 open with n reports."""
     vault = Vault(path)
-    code = vault.issue_code(uses=n, expires=1e12, name="first batch")
-    tokens = [vault.enrol(code, 1.0) for _ in range(n)]
+    code = vault.devices.issue_code(uses=n, expires=1e12, name="first batch")
+    tokens = [vault.devices.enrol(code, 1.0) for _ in range(n)]
     for number in range(2):
         vault.publish(RULES.open_round(number, 0.0), b"broadcast %d" % number * 50, RULES)
         vault.admit(
@@ -145,9 +146,9 @@ def play_round(folder) -> None:
     """A round with two reports, closed."""
     federation, _ = single_process.open_federation(folder, SETTINGS, APPS, now=1.0)
     vault, number = federation.vault, federation.coordinator.round
-    code = vault.issue_code(uses=2, expires=1e12)
+    code = vault.devices.issue_code(uses=2, expires=1e12)
     for device in range(2):
-        token = vault.enrol(code, 1.0)
+        token = vault.devices.enrol(code, 1.0)
         vault.admit([Submission(token, number, payload(report_of(device, number)))])
     vault.amend(RoundRules(goal=2, minimum=1, seconds=1e6), 1.0)
     federation.tick(2.0)
@@ -327,12 +328,12 @@ def test_devices_and_codes_can_be_listed_and_expelled(tmp_path):
     limits = {"token_burst": 1e9, "address_burst": 1e9, "token_valid_seconds": 1000.0}
     with ServerProcess(tmp_path, limits=limits) as server:
         vault = Vault(tmp_path / "vault.sqlite")
-        code = vault.issue_code(uses=5, expires=1e12, name="lab")
+        code = vault.devices.issue_code(uses=5, expires=1e12, name="lab")
         client = server.client()
         tokens = [client.json("POST", "/v1/enrol", {"code": code})[1]["token"] for _ in range(3)]
         names = [device_name(token_bytes(token)) for token in tokens]
-        assert {each.name for each in vault.devices()} == set(names)
-        assert {each.code for each in vault.devices()} == {"lab"}
+        assert {each.name for each in vault.devices.listing()} == set(names)
+        assert {each.code for each in vault.devices.listing()} == {"lab"}
         listed = run("devices", tmp_path)[1]
         assert all(name in listed for name in names)
         assert "lab" in run("codes", tmp_path)[1]
@@ -341,8 +342,8 @@ def test_devices_and_codes_can_be_listed_and_expelled(tmp_path):
         assert run("expel", tmp_path, "--device", names[0][:4])[0] == 1  # not all that begin so
         assert client.report(tokens[0], report_of(0, token=tokens[0])) == (401, "unknown_token")
         assert client.report(tokens[1], report_of(1, token=tokens[1])) == (201, "accepted")
-        assert vault.knows(token_bytes(tokens[1]), time.time() + 990)
-        assert not vault.knows(token_bytes(tokens[1]), time.time() + 1010)
+        assert vault.devices.knows(token_bytes(tokens[1]), time.time() + 990)
+        assert not vault.devices.knows(token_bytes(tokens[1]), time.time() + 1010)
         assert "2 devices" in run("expel", tmp_path, "--code", "lab")[1]
         assert client.report(tokens[2], report_of(2, token=tokens[2])) == (401, "unknown_token")
         assert "1 code " in run("withdraw", tmp_path, "--code", "lab")[1]

@@ -25,7 +25,7 @@ NAMES = [f"org.example.app{i}" for i in range(6)]
 
 
 def handed_out(federation) -> Broadcast:
-    return read_broadcast(federation.vault.published().broadcast)
+    return read_broadcast(federation.vault.broadcast())
 
 
 def answer(broadcast: Broadcast, device: int) -> bytes:
@@ -113,10 +113,10 @@ def test_a_list_that_has_grown_at_its_end_is_taken_up_at_the_next_start(tmp_path
     federation, _ = open_federation(tmp_path / "f", SMALL, tuple(NAMES[:4]), now=0.0)
     reported(federation, 4)
     assert isinstance(federation.tick(0.0), Closed)
-    seen = federation.vault.published().broadcast
+    seen = federation.vault.broadcast()
     federation.vault.close()
     again, _ = open_federation(tmp_path / "f", SMALL, tuple(NAMES), now=0.0)
-    assert again.vault.published().broadcast == seen  # the round that phones have seen stays
+    assert again.vault.broadcast() == seen  # the round that phones have seen stays
     reported(again, 4)
     assert isinstance(again.tick(0.0), Closed)
     assert handed_out(again).apps == tuple(NAMES)
@@ -134,13 +134,13 @@ def test_categories_are_taken_at_any_start_and_kept(tmp_path):
     federation, _ = open_federation(tmp_path / "f", SMALL, tuple(NAMES), now=0.0)
     reported(federation, 4)
     assert isinstance(federation.tick(0.0), Closed)
-    seen = federation.vault.published().broadcast
+    seen = federation.vault.broadcast()
     federation.vault.close()
     again, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0, categories=by_name)
-    assert again.vault.published().broadcast == seen
+    assert again.vault.broadcast() == seen
     again.vault.close()
     third, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0)  # not given this time
-    assert third.vault.published().broadcast == seen
+    assert third.vault.broadcast() == seen
     reported(third, 4, start=100)
     assert isinstance(third.tick(0.0), Closed)
     assert third.coordinator.learner.categories == by_name

@@ -154,7 +154,7 @@ def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
                 assert ask("GET", fenced)[0] == 404
             assert ask("POST", "/v1/report", b"x" * 70_000, token)[0] == 413
             vault = Vault(server.folder / "vault.sqlite")
-            assert vault.knows(token_bytes(token))
+            assert vault.devices.knows(token_bytes(token))
             vault.close()
             server.stop()
             assert ask("POST", "/v1/report", report, token)[0] == 502

@@ -12,8 +12,7 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.codewords import UNIT, table, vectors
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
 from nextapp.server.coordinator import Coordinator
-from nextapp.server.rounds import RoundRules
-from nextapp.server.vault import Outcome, Submission, Vault
+from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import ModelSettings, Report
 
 N_APPS, DIM, PHONES, HOSTILE = 10, 4, 1000, 10

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from nextapp.cli.commands import app
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.server_errors import Unreachable
+from nextapp.server.devices import RenewedAlready, UnknownToken, device_name
 from nextapp.server.enrolment import token_text
-from nextapp.server.rounds import RoundRules
-from nextapp.server.vault import RenewedAlready, UnknownToken, Vault, device_name
+from nextapp.server.vault import RoundRules, Vault
 
 RULES = RoundRules(goal=5, minimum=1, seconds=60.0)
 NOON = 1_790_000_000.0
@@ -42,32 +42,34 @@ def close_round(server: ServerProcess) -> int:
 
 def test_the_device_stays_and_the_old_token_goes(tmp_path):
     vault = Vault(tmp_path / "vault.sqlite")
-    old = vault.enrol(vault.issue_code(expires=1e12, name="lab"), 86_400.0 * 7)
+    old = vault.devices.enrol(vault.devices.issue_code(expires=1e12, name="lab"), 86_400.0 * 7)
     vault.publish(RULES.open_round(4, 0.0), b"broadcast", RULES)
-    new = vault.offer_token(old)
-    assert all(vault.offer_token(old) == new for _ in range(20))  # none to choose from
+    new = vault.devices.offer_token(old)
+    assert all(vault.devices.offer_token(old) == new for _ in range(20))  # none to choose from
     assert new != old
-    assert vault.knows(old)
-    assert not vault.knows(new)
+    assert vault.devices.knows(old)
+    assert not vault.devices.knows(new)
     with pytest.raises(UnknownToken):
-        vault.take_token(bytes(32), 0.0)
+        vault.devices.take_token(bytes(32), 0.0)
     with pytest.raises(UnknownToken):
-        vault.offer_token(new)  # before it counts
-    assert vault.take_token(new, 1000.0, 50.0).first_round == 5
-    assert vault.take_token(new, 2000.0, 50.0).expires == 1050.0  # again, and nothing changes
-    assert not vault.knows(old)
+        vault.devices.offer_token(new)  # before it counts
+    assert vault.devices.take_token(new, 1000.0, 50.0).first_round == 5
+    assert (
+        vault.devices.take_token(new, 2000.0, 50.0).expires == 1050.0
+    )  # again, and nothing changes
+    assert not vault.devices.knows(old)
     with pytest.raises(UnknownToken):
-        vault.offer_token(old)
-    (device,) = vault.devices()
+        vault.devices.offer_token(old)
+    (device,) = vault.devices.listing()
     assert (device.name, device.day, device.code) == (device_name(old), 7, "lab")
     with pytest.raises(RenewedAlready, match="from round 5 on"):
-        vault.offer_token(new)
+        vault.devices.offer_token(new)
     with closing(sqlite3.connect(vault.path)) as read:  # nothing that leads from old to new
         assert read.execute("SELECT salt, next FROM devices").fetchall() == [(None, None)]
     vault.close_round(4)
     vault.publish(RULES.open_round(5, 0.0), b"broadcast 5", RULES)
-    assert vault.offer_token(new) not in (old, new)
-    assert vault.expel(device_name(old)) == 1
+    assert vault.devices.offer_token(new) not in (old, new)
+    assert vault.devices.expel(device_name(old)) == 1
     vault.close()
 
 
@@ -181,9 +183,9 @@ def test_a_phone_killed_in_between_goes_on_and_reports_once_a_round(tmp_path, ca
             assert store.ledger.spent(NOON).lifetime == 4.0  # two reports of ε 2
             assert store.setting("next_token") is None
         with closing(Vault(server.folder / "vault.sqlite")) as vault:
-            assert [each.name for each in vault.devices()] == [name]
-            assert vault.knows(token_bytes(new))
-            assert not vault.knows(token_bytes(old))
+            assert [each.name for each in vault.devices.listing()] == [name]
+            assert vault.devices.knows(token_bytes(new))
+            assert not vault.devices.knows(token_bytes(old))
 
 
 def test_an_answer_that_is_lost_leaves_the_phone_waiting_and_costs_nothing(tmp_path):
@@ -220,7 +222,7 @@ def test_a_token_that_expired_is_renewed_and_locks_nobody_out(tmp_path):
         assert visit(path, Client(url), NOON + 60) == "done"
         with closing(Vault(server.folder / "vault.sqlite", busy_seconds=10)) as vault:
             vault.amend(RoundRules(10**6, 1, 1.0), time.time())
-            one = vault.enrol(vault.issue_code(expires=1e12), time.time())
+            one = vault.devices.enrol(vault.devices.issue_code(expires=1e12), time.time())
             text = token_text(one)
         assert client.report(text, report_of(3, token=text)) == (201, "accepted")
         close_round(server)

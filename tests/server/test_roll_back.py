@@ -28,7 +28,7 @@ NOON = 1_790_000_000.0
 
 
 def handed_out(federation):
-    return read_broadcast(federation.vault.published().broadcast)
+    return read_broadcast(federation.vault.broadcast())
 
 
 def reported(federation, step: int, n: int = 20, target: int | None = None) -> None:
@@ -52,11 +52,11 @@ def lied_to(tmp_path):
     """Two honest rounds, one of liars, and a round at hand with seven reports."""
     folder = tmp_path / "federation"
     federation, _ = open_federation(folder, GIVEN, NAMES, now=0.0)
-    seen = [federation.vault.published().broadcast]
+    seen = [federation.vault.broadcast()]
     for step in (1, 1, 2):
         reported(federation, step)
         assert isinstance(federation.tick(0.0), Closed)
-        seen.append(federation.vault.published().broadcast)
+        seen.append(federation.vault.broadcast())
     reported(federation, 2, 7)
     federation.vault.close()
     return folder, seen
@@ -102,7 +102,7 @@ def test_what_came_after_is_forgotten_and_rounds_and_accounts_go_on(lied_to, tmp
     assert accounts.epsilon_worst_case == pytest.approx(80.0)
     with Store.create(tmp_path / "phone.db") as store:  # it was there all the time
         phone = Phone(store, clock=lambda: NOON)
-        for data in (*seen, federation.vault.published().broadcast):
+        for data in (*seen, federation.vault.broadcast()):
             phone.take(data)
         assert phone.round == 4
         assert phone.status().history_gaps == 0

@@ -15,9 +15,8 @@ from servers import MECHANISM, N_APPS, payload, report_of
 
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.rounds import RoundRules, Verdict
 from nextapp.server.single_process import SingleProcess
-from nextapp.server.vault import Outcome, Submission, Vault
+from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import ModelSettings, Report, ReportRequest
 
 GOAL, MINIMUM, SECONDS = 4, 2, 10.0
@@ -46,8 +45,8 @@ class Rounds(RuleBasedStateMachine):
         self.coordinator = Coordinator.start(server, self.folder / "checkpoints", minimum=MINIMUM)
         self.spent = Fraction(0)
         self._connect()
-        code = self.vault.issue_code(uses=DEVICES, expires=1e12)
-        self.tokens = [self.vault.enrol(code, self.now) for _ in range(DEVICES)]
+        code = self.vault.devices.issue_code(uses=DEVICES, expires=1e12)
+        self.tokens = [self.vault.devices.enrol(code, self.now) for _ in range(DEVICES)]
 
     def _connect(self):
         self.vault = Vault(self.folder / "vault.sqlite")

@@ -24,11 +24,11 @@ from nextapp.cli.commands import app
 from nextapp.phone.client import Refused
 from nextapp.server import administration, certificates
 from nextapp.server.coordinator import Coordinator
+from nextapp.server.devices import TOKEN_LETTERS, new_token
 from nextapp.server.flower.identity import keep_letter, open_gateway_vault
 from nextapp.server.flower.messages import Close, Count, Open, answer, gateway_identity
-from nextapp.server.rounds import RoundRules
 from nextapp.server.settings import settings_of
-from nextapp.server.vault import TOKEN_LETTERS, Vault, new_token
+from nextapp.server.vault import RoundRules, Vault
 from nextapp.wire import Report
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-gateways.conf"
@@ -74,8 +74,8 @@ def test_a_gateway_keeps_its_letter_and_takes_no_other(tmp_path):
 def test_a_renewed_token_has_the_letter_of_its_gateway(tmp_path):
     vault = Vault(tmp_path / "vault.sqlite", token_letter="C")
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
-    old = vault.enrol(vault.issue_code(expires=1e12), 1.0)
-    new = vault.offer_token(old)
+    old = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
+    new = vault.devices.offer_token(old)
     assert new != old
     for token in (old, new):
         assert base64.urlsafe_b64encode(token).startswith(b"C")
@@ -86,7 +86,7 @@ def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_roun
     vault = Vault(tmp_path / "vault.sqlite", token_letter="C")
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
     answer(Count(RULES.open_round(0, 0.0)), vault, gateway_identity(tmp_path))
-    token = vault.enrol(vault.issue_code(uses=2, expires=1e12, name="north"), 1.0)
+    token = vault.devices.enrol(vault.devices.issue_code(uses=2, expires=1e12, name="north"), 1.0)
     vault.close()
     opened = administration.open_vault(tmp_path)
     assert opened.expel(code="north") == 1
@@ -101,7 +101,7 @@ def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
     folder.mkdir()
     vault = open_gateway_vault(folder, keep_letter(folder, "C"))
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
-    token = vault.enrol(vault.issue_code(expires=1e12), 1.0)
+    token = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
     assert CliRunner().invoke(app, ["admin", "backup", str(folder), str(copy)]).exit_code == 0
     vault.close()
     found = CliRunner().invoke(app, ["admin", "restore", str(copy), str(elsewhere)])
@@ -247,7 +247,7 @@ def enrolled_phones(address, gateways, n):
     url, authority = address
     phones = []
     for gateway in gateways:
-        code = gateway.vault.issue_code(uses=n, expires=time.time() + 3600)
+        code = gateway.vault.devices.issue_code(uses=n, expires=time.time() + 3600)
         for _ in range(n):
             client = phone_side.Client(url, ca=authority, attempts=1)
             client.enrol(code)
@@ -294,7 +294,7 @@ def test_a_gateway_that_is_down_stops_its_own_phones_only_and_they_lose_nothing(
         other.submit(report_of(2, token=other.token))
     assert not isinstance(refusal.value, Refused)  # come back, keep the report
     (newcomer,) = enrolled_phones(proxied, (first,), 1)
-    assert first.vault.knows(token_bytes(newcomer.token))
+    assert first.vault.devices.knows(token_bytes(newcomer.token))
     second.start()
     other.submit(report_of(2, token=other.token))
     assert [gateway.vault.round().n_reports for gateway in (first, second)] == [1, 1]
@@ -317,7 +317,7 @@ def test_a_token_of_nobody_is_told_so_and_a_bad_code_too(two, proxied):
 def test_a_phone_that_saw_the_next_round_elsewhere_is_asked_to_come_back(two):
     """The first gateway is in round 1 already; the second takes the report once it is, too."""
     coordinator, first, second = two
-    code = second.vault.issue_code(expires=time.time() + 3600)
+    code = second.vault.devices.issue_code(expires=time.time() + 3600)
     client = Client(second.port, 60.0)
     token = client.json("POST", "/v1/enrol", {"code": code})[1]["token"]
     coordinator.absorb([gateway.close(0) for gateway in (first, second)])

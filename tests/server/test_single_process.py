@@ -16,10 +16,9 @@ from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.limits import Allowance, Limits
-from nextapp.server.rounds import Verdict
 from nextapp.server.settings import settings_of
 from nextapp.server.single_process import open_federation
-from nextapp.server.vault import Reduced, Submission
+from nextapp.server.vault import Reduced, Submission, Verdict
 from nextapp.wire import Broadcast, ModelSettings, pack, unpack
 
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
@@ -95,7 +94,7 @@ def test_a_vault_older_than_its_checkpoints_does_not_count_twice(tmp_path):
     played(federation, 2)
     half = [Submission(bytes([9]) * 32, 2, payload(report_of(9, 2)))]
     federation.vault.admit(half)
-    federation.vault._truncate_log()
+    federation.vault.database.truncate_log()
     backup = (tmp_path / "a" / "vault.sqlite").read_bytes()
     played(federation, 1, first=2)
     federation.vault.close()
@@ -127,7 +126,7 @@ def test_a_gap_too_long_is_said_and_can_be_skipped(tmp_path):
 
 
 def handed_out(federation) -> bytes:
-    return federation.vault.published().broadcast
+    return federation.vault.broadcast()
 
 
 def test_the_bytes_at_hand_outlive_the_program_that_wrote_them(tmp_path, monkeypatch):
@@ -217,7 +216,7 @@ def test_new_rules_hold_for_the_round_at_hand(tmp_path):
     given = {**GIVEN, "goal": 9, "deadline": 10.0}
     federation, _ = open_federation(tmp_path, given, None, now=500.0)
     assert federation.vault.round().deadline == 510.0
-    assert federation.vault.published().rules.goal == 9
+    assert federation.vault.rules().goal == 9
     assert federation.tick(509.0) is Verdict.WAIT
     assert federation.tick(510.0) is Verdict.EXTEND
 

@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 from servers import MECHANISM, payload, report_of
 
-from nextapp.server.rounds import Round, RoundRules, Verdict
-from nextapp.server.vault import (
-    _SCHEMA,
-    BadCode,
-    Outcome,
-    Submission,
-    Vault,
-    VaultError,
-    device_name,
-)
+from nextapp.server.database import VaultError
+from nextapp.server.devices import BadCode, device_name
+from nextapp.server.vault import _SCHEMA, Outcome, Round, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
@@ -32,8 +25,8 @@ def vault(tmp_path):
 
 
 def enrolled(vault: Vault, n: int) -> list[bytes]:
-    code = vault.issue_code(uses=n, expires=10.0)
-    return [vault.enrol(code, 1.0) for _ in range(n)]
+    code = vault.devices.issue_code(uses=n, expires=10.0)
+    return [vault.devices.enrol(code, 1.0) for _ in range(n)]
 
 
 def sent(token: bytes, device: int, round: int = 0, draw: int = 0) -> Submission:
@@ -45,21 +38,24 @@ def all_bytes(vault: Vault) -> bytes:
 
 
 def test_a_code_enrols_as_often_as_it_says_until_it_expires(vault):
-    code = vault.issue_code(uses=2, expires=10.0)
-    tokens = [vault.enrol(code.lower().replace("-", " "), 9.0), vault.enrol(code, 9.0)]
+    code = vault.devices.issue_code(uses=2, expires=10.0)
+    tokens = [
+        vault.devices.enrol(code.lower().replace("-", " "), 9.0),
+        vault.devices.enrol(code, 9.0),
+    ]
     assert len(set(tokens)) == 2
-    assert all(map(vault.knows, tokens))
+    assert all(map(vault.devices.knows, tokens))
     with pytest.raises(BadCode):
-        vault.enrol(code, 9.0)
+        vault.devices.enrol(code, 9.0)
     with pytest.raises(BadCode):
-        vault.enrol(vault.issue_code(expires=10.0), 10.0)
+        vault.devices.enrol(vault.devices.issue_code(expires=10.0), 10.0)
     with pytest.raises(BadCode):
-        vault.enrol("AAAA-AAAA-AAAA-AAAA", 1.0)
+        vault.devices.enrol("AAAA-AAAA-AAAA-AAAA", 1.0)
 
 
 def test_neither_codes_nor_tokens_are_in_the_files(vault):
-    code = vault.issue_code(uses=2, expires=10.0)
-    token = vault.enrol(code, 1.0)
+    code = vault.devices.issue_code(uses=2, expires=10.0)
+    token = vault.devices.enrol(code, 1.0)
     data = all_bytes(vault)
     assert token not in data
     assert token.hex().encode() not in data
@@ -69,9 +65,9 @@ def test_neither_codes_nor_tokens_are_in_the_files(vault):
 
 def test_a_revoked_token_is_unknown(vault):
     (token,) = enrolled(vault, 1)
-    assert vault.expel(name=device_name(token)) == 1
-    assert not vault.knows(token)
-    assert vault.expel(name=device_name(token)) == 0
+    assert vault.devices.expel(name=device_name(token)) == 1
+    assert not vault.devices.knows(token)
+    assert vault.devices.expel(name=device_name(token)) == 0
 
 
 def test_one_report_a_device_and_round_the_same_again_is_the_same(vault):
@@ -102,7 +98,7 @@ def test_a_round_is_reduced_once_and_its_reports_are_gone_from_the_files(vault):
     with pytest.raises(ValueError, match="not a closed round"):
         vault.reduce(0, MECHANISM)
     vault.close_round(0)
-    marks = [row[0] for row in vault._reader.execute("SELECT mark FROM seen")]
+    marks = [row[0] for row in vault.database._reader.execute("SELECT mark FROM seen")]
     assert len(marks) == 4
     reduced = vault.reduce(0, MECHANISM)
     assert reduced.n_reports == 4
@@ -113,13 +109,13 @@ def test_a_round_is_reduced_once_and_its_reports_are_gone_from_the_files(vault):
     data = all_bytes(vault)
     for mark in marks:  # a payload of few bytes can be anywhere by chance, a mark of 16 cannot
         assert mark not in data
-    assert vault._reader.execute("SELECT count(*) FROM reports").fetchone() == (0,)
+    assert vault.database._reader.execute("SELECT count(*) FROM reports").fetchone() == (0,)
 
 
 def test_what_was_deleted_leaves_the_log_even_if_somebody_was_reading(vault):
     (token,) = enrolled(vault, 1)
     vault.admit([sent(token, 1)])
-    (mark,) = vault._reader.execute("SELECT mark FROM seen").fetchone()
+    (mark,) = vault.database._reader.execute("SELECT mark FROM seen").fetchone()
     other = sqlite3.connect(vault.path, isolation_level=None)
     other.execute("BEGIN")
     other.execute("SELECT * FROM seen").fetchall()  # keeps the log as it is
@@ -128,7 +124,7 @@ def test_what_was_deleted_leaves_the_log_even_if_somebody_was_reading(vault):
     assert mark in all_bytes(vault)
     other.execute("ROLLBACK")
     other.close()
-    vault.tidy()
+    vault.database.tidy()
     assert mark not in all_bytes(vault)
 
 
@@ -138,7 +134,7 @@ def test_what_is_on_disk_does_not_link_a_report_to_a_device(vault):
     for device, token in enumerate(tokens):
         vault.admit([sent(token, device)])
     tables = {
-        name: vault._reader.execute(f"SELECT * FROM {name}").fetchall()
+        name: vault.database._reader.execute(f"SELECT * FROM {name}").fetchall()
         for name in ("devices", "seen", "reports")
     }
     values = [{value for row in rows for value in row} for rows in tables.values()]
@@ -147,7 +143,9 @@ def test_what_is_on_disk_does_not_link_a_report_to_a_device(vault):
     arrived = [payload(report_of(device)) for device in range(60)]
     assert sorted(stored) == sorted(arrived)
     assert stored != arrived  # by chance once in 60!
-    schema = vault._reader.execute("SELECT group_concat(sql) FROM sqlite_master").fetchone()[0]
+    schema = vault.database._reader.execute(
+        "SELECT group_concat(sql) FROM sqlite_master"
+    ).fetchone()[0]
     assert "WITHOUT ROWID" in schema.split("reports (")[1].split("CREATE")[0]
 
 
@@ -155,7 +153,7 @@ def test_rounds_never_go_back_and_open_only_when_the_last_is_reduced(vault):
     (token,) = enrolled(vault, 1)
     vault.admit([sent(token, 1)])
     vault.publish(RULES.open_round(0, 5.0), b"another", RULES)
-    assert vault.published().broadcast == b"broadcast 0"
+    assert vault.broadcast() == b"broadcast 0"
     with pytest.raises(ValueError, match="not reduced"):
         vault.publish(RULES.open_round(1, 5.0), b"broadcast 1", RULES)
     vault.close_round(0)

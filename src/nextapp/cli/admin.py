@@ -66,9 +66,9 @@ def devices(
         with closing(administration.open_vault(data)) as vault:
             rows = [
                 [each.name, _day(each.day * _DAY), _day(each.expires), each.code or "–"]
-                for each in vault.devices(most)
+                for each in vault.devices.listing(most)
             ]
-            n = vault.n_devices()
+            n = vault.devices.count()
         headings = ["device", "enrolled", "expires", "code"]
         screen.out.print(Table.of_text(headings, rows).terminal())
         if n > len(rows):
@@ -94,7 +94,11 @@ def expel(
         if (device is not None) + (code is not None) + expired != 1:
             raise ValueError("give one of --device, --code and --expired.")
         with closing(administration.open_vault(data)) as vault:
-            n = vault.expire_devices(time.time()) if expired else vault.expel(device, code)
+            n = (
+                vault.devices.expel_expired(time.time())
+                if expired
+                else vault.devices.expel(device, code)
+            )
         if not n and device is not None:
             raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
         screen.out.print(f"{n:,} device{'s' * (n != 1)} expelled")
@@ -127,7 +131,7 @@ def rotate(
             raise ValueError(f"--days must be a number >= 0, got {days!r}.")
         expires = time.time() + _DAY * days
         with closing(administration.open_vault(data)) as vault:
-            n = vault.ask_renewal(expires, device, code)
+            n = vault.devices.ask_renewal(expires, device, code)
         if not n and device is not None:
             raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
         screen.out.print(
@@ -142,7 +146,7 @@ def codes(data: Folder) -> None:
         from nextapp.server import administration
 
         with closing(administration.open_vault(data)) as vault:
-            found = vault.codes(time.time())
+            found = vault.devices.codes(time.time())
         rows = [[each.name or "–", f"{each.uses:,}", _moment(each.expires)] for each in found]
         screen.out.print(Table.of_text(["code", "uses left", "expires"], rows).terminal())
 
@@ -159,7 +163,7 @@ def withdraw(
         from nextapp.server import administration
 
         with closing(administration.open_vault(data)) as vault:
-            n = vault.withdraw_codes(code)
+            n = vault.devices.withdraw_codes(code)
         screen.out.print(f"{n:,} code{'s' * (n != 1)} cancelled")
 
 
@@ -272,7 +276,7 @@ def restore(
         administration.restore(backup, data)
         if administration.is_gateway(data):
             vault = administration.open_vault(data)
-            n = vault.n_devices()
+            n = vault.devices.count()
             vault.close()
             screen.out.print(
                 f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway.",

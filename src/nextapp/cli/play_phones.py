@@ -73,7 +73,7 @@ def play_phones(
                     "server's folder."
                 )
             vault = Vault(data / "vault.sqlite", busy_seconds=10.0)
-            code = vault.issue_code(uses=phones, expires=time.time() + 3600)
+            code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
             vault.close()
         folder = stores or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         rows: list[list[str]] = []

@@ -143,7 +143,7 @@ def enrol_code(
         if not hours > 0:
             raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
         vault = Vault(path, busy_seconds=10.0)
-        code = vault.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
+        code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
         vault.close()
         screen.out.print(code, markup=False, highlight=False)
         screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")

@@ -80,8 +80,8 @@ def status(folder: Path, now: float) -> Status:
             round.opened,
             round.deadline,
             round.extensions,
-            vault.n_devices(),
-            len(vault.codes(now)),
+            vault.devices.count(),
+            len(vault.devices.codes(now)),
             DRAINING in vault.flags(),
             coordinator.learner.mechanism.name,
             coordinator.learner.mechanism.guarantee.epsilon,
@@ -165,7 +165,7 @@ def _copy_federation(folder: Path, out: Path) -> None:
     vault = open_vault(folder)
     out.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        vault.copy_to(out / _VAULT)
+        vault.database.copy_to(out / _VAULT)
     finally:
         vault.close()
     check_vault(out / _VAULT)

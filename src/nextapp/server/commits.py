@@ -8,7 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from nextapp.server.vault import Outcome, Submission, Vault, VaultError
+from nextapp.server.database import VaultError
+from nextapp.server.vault import Outcome, Submission, Vault
 
 _MOST_AT_ONCE = 1000
 

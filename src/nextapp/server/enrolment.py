@@ -12,9 +12,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from nextapp.server.devices import BadCode
 from nextapp.server.http_answers import Refusal, asking_network, read_body
 from nextapp.server.limits import Allowance, Limits
-from nextapp.server.vault import BadCode
 
 _LARGEST = 4096
 

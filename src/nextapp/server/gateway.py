@@ -33,6 +33,8 @@ from nextapp.privacy import requested_mechanism
 from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.randomness import DeviceCoins
 from nextapp.server.commits import Full, GroupCommit
+from nextapp.server.database import VaultError
+from nextapp.server.devices import RenewedAlready, TokenStatus, UnknownToken
 from nextapp.server.enrolment import Enrolment, enrolment_words, expiry_words, token_text
 from nextapp.server.http_answers import (
     Endpoint,
@@ -47,16 +49,7 @@ from nextapp.server.http_answers import (
 )
 from nextapp.server.limits import Allowance, Limits
 from nextapp.server.metrics import Counter, Gauge, Histogram, Metric
-from nextapp.server.vault import (
-    DRAINING,
-    Outcome,
-    RenewedAlready,
-    Standing,
-    Submission,
-    UnknownToken,
-    Vault,
-    VaultError,
-)
+from nextapp.server.vault import DRAINING, Outcome, Submission, Vault
 from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
@@ -159,9 +152,9 @@ class Gateway:
         round = self.vault.round()
         if round is None or (self._handout is not None and self._handout.round == round.number):
             return
-        published = self.vault.published()
-        if published is not None:
-            handout = Handout.of(published.broadcast)
+        body = self.vault.broadcast()
+        if body is not None:
+            handout = Handout.of(body)
             self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
             self._handout = handout
 
@@ -185,7 +178,7 @@ class Gateway:
             try:
                 await asyncio.to_thread(self.refresh)
                 self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
-                await asyncio.to_thread(self.vault.tidy)
+                await asyncio.to_thread(self.vault.database.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.add("refresh")
                 LOG.warning("the broadcast at hand is handed out further: %s", error)
@@ -265,10 +258,10 @@ class Gateway:
             raise _unknown_token()
         return base64.urlsafe_b64decode(match[1] + b"=")
 
-    def _standing(self, token: bytes) -> Standing:
+    def _standing(self, token: bytes) -> TokenStatus:
         """Of a token that may report now, as often as a device may."""
         try:
-            found = self.vault.standing(token)
+            found = self.vault.devices.status(token)
         except VaultError as error:
             raise self._storage("token", error) from error
         if found is None:
@@ -343,7 +336,7 @@ class Gateway:
             raise self._storage("enrol", error) from error
 
     def _enrolled(self, code: str, now: float, seconds: float) -> dict[str, Any]:
-        return enrolment_words(self.vault.enrol(code, now, seconds), now + seconds)
+        return enrolment_words(self.vault.devices.enrol(code, now, seconds), now + seconds)
 
     async def _token(self, request: Request) -> Response:
         """POST: another token for this one. PUT: the other one, which counts from then on."""
@@ -353,15 +346,15 @@ class Gateway:
         try:
             words: dict[str, Any]
             if request.method == "POST":
-                if self.vault.standing(token) is None:
+                if self.vault.devices.status(token) is None:
                     raise _unknown_token()
                 self._check_pace(token)
-                new = await asyncio.to_thread(self.vault.offer_token, token)
+                new = await asyncio.to_thread(self.vault.devices.offer_token, token)
                 words = {"token": token_text(new)}
             else:
                 seconds = self.limits.token_valid_seconds
                 found = await asyncio.to_thread(
-                    self.vault.take_token, token, self._clock(), seconds
+                    self.vault.devices.take_token, token, self._clock(), seconds
                 )
                 words = {"status": "renewed", "first_round": found.first_round}
                 words |= expiry_words(found.expires)
@@ -446,7 +439,7 @@ class Gateway:
         found = [Gauge("nextapp_waiting_reports", waiting, "Reports that wait for the disk.")]
         try:
             round, rules = self.vault.round(), self.vault.rules()
-            found.append(Gauge("nextapp_devices", self.vault.n_devices(), "Devices enrolled."))
+            found.append(Gauge("nextapp_devices", self.vault.devices.count(), "Devices enrolled."))
         except VaultError:
             self.metrics.storage.add("metrics")
             return found

@@ -26,12 +26,12 @@ import uvicorn
 
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.coordinator import Closed
+from nextapp.server.database import VaultError
 from nextapp.server.gateway import Gateway, Metrics
 from nextapp.server.http_limits import limited_protocol
 from nextapp.server.limits import Limits, network_of, site_of
-from nextapp.server.rounds import Verdict
 from nextapp.server.single_process import SingleProcess
-from nextapp.server.vault import VaultError
+from nextapp.server.vault import Verdict
 
 LOG = logging.getLogger("nextapp.gateway")
 ROUNDS_LOG = logging.getLogger("nextapp.coordinator")

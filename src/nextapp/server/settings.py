@@ -24,7 +24,7 @@ from nextapp.names import unknown
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, mechanism
 from nextapp.privacy.codebook import Codebook, fewest_bits
 from nextapp.privacy.walsh import Walsh
-from nextapp.server.rounds import RoundRules
+from nextapp.server.vault import RoundRules
 from nextapp.settings import check_keys, settings_from
 from nextapp.storage import write_atomically
 from nextapp.wire import Buckets, ModelSettings, ReportRequest

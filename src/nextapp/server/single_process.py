@@ -13,9 +13,8 @@ from typing import Any
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.rounds import RoundRules, Verdict
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
-from nextapp.server.vault import Vault
+from nextapp.server.vault import RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast
 
 
@@ -50,9 +49,9 @@ class SingleProcess:
             if round.number < self.coordinator.round and self.vault.reduced(round.number) is None:
                 # A vault older than its checkpoints: these reports are in a step already.
                 self.vault.close_round(round.number)
-                published = self.vault.published()
-                if published is not None:
-                    asked = requested_mechanism(Broadcast.from_bytes(published.broadcast))
+                data = self.vault.broadcast()
+                if data is not None:
+                    asked = requested_mechanism(Broadcast.from_bytes(data))
                     self.vault.reduce(round.number, asked)
 
     def tick(self, now: float) -> Closed | Verdict:

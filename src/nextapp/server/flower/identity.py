@@ -12,9 +12,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from nextapp.server.devices import new_token
 from nextapp.server.flower.messages import gateway_identity
 from nextapp.server.single_process import check_vault
-from nextapp.server.vault import GATEWAY_ID, TOKEN_LETTER, Vault, new_token
+from nextapp.server.vault import GATEWAY_ID, TOKEN_LETTER, Vault
 
 _NUMBER = "node-number"
 

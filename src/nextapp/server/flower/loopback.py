@@ -20,12 +20,12 @@ from pathlib import Path
 from ssl import create_default_context
 
 from nextapp.server import certificates
+from nextapp.server.devices import TOKEN_LETTERS
 from nextapp.server.flower import launching
 from nextapp.server.flower.identity import node_key
 from nextapp.server.flower.processes import Processes, end_members
 from nextapp.server.flower.round_driver import Pace
 from nextapp.server.flower.running import Run
-from nextapp.server.vault import TOKEN_LETTERS
 
 _START_SECONDS = 60.0
 _AGAIN_SECONDS = 2.0

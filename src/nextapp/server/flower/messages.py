@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nextapp.privacy import requested_mechanism
-from nextapp.server.rounds import Round, RoundRules
-from nextapp.server.vault import GATEWAY_ID, Reduced, Vault
+from nextapp.server.vault import GATEWAY_ID, Reduced, Round, RoundRules, Vault
 from nextapp.wire import Broadcast
 
 
@@ -88,8 +87,7 @@ def _open(letter: Open, vault: Vault) -> None:
         )
     vault.publish(letter.round, letter.broadcast, letter.rules)
     vault.amend(letter.rules, letter.round.opened)
-    published = vault.published()
-    if published is None or published.broadcast != letter.broadcast:
+    if vault.broadcast() != letter.broadcast:
         raise Refused(
             f"the vault {vault.path} has handed out another broadcast for round {number}: this "
             f"coordinator is not the one that opened it. Let it skip to round {number + 1}."
@@ -97,11 +95,12 @@ def _open(letter: Open, vault: Vault) -> None:
 
 
 def _reduce_round(number: int, vault: Vault) -> Reduced:
-    published = vault.published()
-    if published is None or published.round != number:
+    data = vault.broadcast()
+    broadcast = None if data is None else Broadcast.from_bytes(data)
+    if broadcast is None or broadcast.round != number:
         raise Refused(f"round {number} is not the round of the vault {vault.path}.")
     vault.close_round(number)
-    return vault.reduce(number, requested_mechanism(Broadcast.from_bytes(published.broadcast)))
+    return vault.reduce(number, requested_mechanism(broadcast))
 
 
 def gateway_identity(data: Path) -> str:

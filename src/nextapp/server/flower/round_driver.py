@@ -14,8 +14,7 @@ from typing import Protocol
 
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.flower.messages import Answer, Close, Count, Letter, Open
-from nextapp.server.rounds import Round, RoundRules, Verdict
-from nextapp.server.vault import Reduced
+from nextapp.server.vault import Reduced, Round, RoundRules, Verdict
 
 
 class Post(Protocol):

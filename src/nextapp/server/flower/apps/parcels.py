@@ -7,8 +7,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from nextapp.server.flower.messages import Answer, Close, Count, Letter, Open
-from nextapp.server.rounds import Round, RoundRules
-from nextapp.server.vault import Reduced
+from nextapp.server.vault import Reduced, Round, RoundRules
 
 KINDS: dict[type, str] = {Open: "train.open", Count: "query.count", Close: "train.close"}
 
