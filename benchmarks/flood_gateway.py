@@ -37,8 +37,7 @@ from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import certificates, listening, single_process
 from nextapp.server.devices import token_hash
 from nextapp.server.gateway import Gateway
-from nextapp.server.logs import start_log
-from nextapp.server.operator_http import Operator
+from nextapp.server.operator import Operator, start_log
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 

@@ -35,7 +35,7 @@ from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import Limits
+from nextapp.server.limits import ServerLimits
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
@@ -43,7 +43,7 @@ SETTINGS = {
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**9, "minimum": 1,
     "deadline": 1e6, "dim": DIM,
 }  # fmt: skip
-LIMITS = Limits(token_burst=1e9, address_burst=1e9, request_seconds=0.5)
+LIMITS = ServerLimits(token_burst=1e9, address_burst=1e9, request_seconds=0.5)
 HEALTHY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 

@@ -29,7 +29,7 @@ from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
 from nextapp.server import listening, single_process
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import Limits
+from nextapp.server.limits import ServerLimits
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
@@ -40,7 +40,7 @@ SETTINGS = {
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": PHONES, "minimum": 5,
     "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
-LIMITS = Limits(token_burst=1e9, address_burst=1e9)
+LIMITS = ServerLimits(token_burst=1e9, address_burst=1e9)
 PHONE = {
     "lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0,
     "predictor": "seqmf",  # or it would not answer a server of app vectors

@@ -19,7 +19,7 @@ from nextapp.cli.plain_values import take_plain_values
 
 LAB = {
     "polars", "numba", "scipy", "matplotlib", "optuna", "dp_accounting", "ray", "starlette",
-    "uvicorn", "cryptography", "pydantic",
+    "uvicorn", "cryptography", "prometheus_client", "trustme", "pydantic",
 }  # fmt: skip
 MODULES = """
 import json, sys

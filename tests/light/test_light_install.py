@@ -12,7 +12,7 @@ import pytest
 
 LAB = (
     "polars", "numba", "scipy", "typer", "rich", "matplotlib", "optuna", "starlette", "uvicorn",
-    "ray", "flwr", "cryptography",
+    "ray", "flwr", "cryptography", "prometheus_client", "trustme",
 )  # fmt: skip
 PHONE = (
     "nextapp",

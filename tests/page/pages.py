@@ -11,11 +11,12 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from prometheus_client import Gauge, generate_latest
+
 from nextapp.page.application import Page
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.serving import ServedPage, open_page
-from nextapp.server.gateway import Metrics
-from nextapp.server.metrics import Gauge, exposition
+from nextapp.server.operator import Metrics
 
 DUMPSYS = "user=0\n  Last 24 hour events (timeRange=x)\n" + "".join(
     f'    time="2025-08-{day:02d} {hour:02d}:{minute:02d}:00" type=ACTIVITY_RESUMED'
@@ -72,29 +73,29 @@ class Visitor:
 def metrics_text() -> str:
     """Metrics as a gateway writes them, after some traffic."""
     metrics = Metrics()
-    metrics.reports.add("accepted", n=120)
-    metrics.reports.add("repeated", n=3)
-    metrics.reports.add("wrong_round", n=7)
-    metrics.dropped.add("slow", n=2)
-    metrics.rounds.add("stepped", n=4)
+    metrics.reports.labels("accepted").inc(120)
+    metrics.reports.labels("repeated").inc(3)
+    metrics.reports.labels("wrong_round").inc(7)
+    metrics.dropped.labels("slow").inc(2)
+    metrics.rounds.labels("stepped").inc(4)
+    metrics.connections.set(5)
     for _ in range(99):
-        metrics.report_seconds.add(0.004)
-    metrics.report_seconds.add(0.4)
+        metrics.report_seconds.observe(0.004)
+    metrics.report_seconds.observe(0.4)
     values = {
-        "nextapp_devices": (50.0, "x"),
-        "nextapp_open_connections": (5, "x"),
-        "nextapp_waiting_reports": (1, "x"),
-        "nextapp_round_number": (4, "x"),
-        "nextapp_round_reports": (20, "x"),
-        "nextapp_round_goal": (60, "x"),
-        "nextapp_round_minimum": (30, "x"),
-        "nextapp_round_opened_seconds": (1000.0, "x"),
-        "nextapp_round_deadline_seconds": (1600.0, "x"),
-        "nextapp_round_extensions": (2, "x"),
+        "nextapp_devices": 50,
+        "nextapp_waiting_reports": 1,
+        "nextapp_round_number": 4,
+        "nextapp_round_reports": 20,
+        "nextapp_round_goal": 60,
+        "nextapp_round_minimum": 30,
+        "nextapp_round_opened_seconds": 1000,
+        "nextapp_round_deadline_seconds": 1600,
+        "nextapp_round_extensions": 2,
     }
-    found = [*metrics.of_reports(), *metrics.of_requests(), *metrics.of_connections()]
-    found += [Gauge(name, value, words) for name, (value, words) in values.items()]
-    return "\n".join(exposition({"": found})) + "\n"
+    for name, value in values.items():
+        Gauge(name, "x", registry=metrics.registry).set(value)
+    return generate_latest(metrics.registry).decode()
 
 
 @contextmanager

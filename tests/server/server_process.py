@@ -16,9 +16,8 @@ from pathlib import Path
 from nextapp.server import listening, single_process
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import Limits
-from nextapp.server.logs import start_log
-from nextapp.server.operator_http import Operator
+from nextapp.server.limits import ServerLimits
+from nextapp.server.operator import Operator, start_log
 
 
 def main() -> None:
@@ -30,7 +29,7 @@ def main() -> None:
     with single_process.lock_folder(folder):
         federation, _ = single_process.open_federation(folder, given, apps, now=time.time())
         opened = listening.open_socket("127.0.0.1", int(port))
-        gateway = Gateway(federation.vault, Limits(**json.loads(limits)))
+        gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)
         named = json.loads(options)
         if "certificate" in named:

@@ -100,7 +100,7 @@ def test_a_damaged_report_is_left_out_and_said(tmp_path):
         key, data = other.execute("SELECT key, payload FROM reports").fetchone()
         other.execute("UPDATE reports SET payload = ? WHERE key = ?", (bytes(len(data)), key))
         other.commit()
-    with pytest.raises(VaultDamaged, match="1 reports of the round at hand"):
+    with pytest.raises(VaultDamaged, match="1 reports of the current round"):
         vault.check()
     vault.check(leave_damaged=True)
     vault.close_round(1)

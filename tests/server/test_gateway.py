@@ -19,7 +19,7 @@ from servers import MECHANISM, SETTINGS, ServerProcess, report_of, token_bytes, 
 
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct
-from nextapp.server.gateway import Handout
+from nextapp.server.gateway import PublishedRound
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, unpack
 
 
@@ -279,7 +279,7 @@ def test_metrics_are_what_prometheus_reads(server, client):
         float(match[3])
         assert re.sub(r"_(bucket|sum|count)$", "", match[1]) in announced | {match[1]}
     buckets = [
-        int(line.split()[-1]) for line in samples if line.startswith("nextapp_report_seconds_b")
+        float(line.split()[-1]) for line in samples if line.startswith("nextapp_report_seconds_b")
     ]
     assert buckets == sorted(buckets)
     assert buckets[-1] == server.metric("nextapp_report_seconds_count") >= 1
@@ -459,7 +459,7 @@ def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
     for name, n_apps in (("duchi", 1000), ("walsh", 1000), ("harmony", 5), ("codebook", 20)):
         request = ReportRequest(name, 1.0, 1.0)
         told = Broadcast(0, np.full((n_apps, 16), 0.1), ModelSettings(), request=request)
-        handout = Handout.of(told.to_bytes())
+        handout = PublishedRound.of(told.to_bytes())
         drawn = handout.mechanism.encode(rng.normal(size=(n_apps, 16)), KeyedBits(1)).to_bytes()
         assert handout.report_bytes == max(1024, len(drawn)), name
     for made in (

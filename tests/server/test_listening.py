@@ -24,10 +24,10 @@ from nextapp.cli import server_options
 from nextapp.cli.commands import app
 from nextapp.cli.server_options import ListenOptions
 from nextapp.server import certificates, single_process
-from nextapp.server.gateway import Gateway, Metrics
-from nextapp.server.limits import Limits, network_of
+from nextapp.server.gateway import Gateway
+from nextapp.server.limits import ServerLimits, network_of
 from nextapp.server.listening import Acceptor, Seat
-from nextapp.server.logs import OnceInAWhile
+from nextapp.server.operator import Metrics, OnceInAWhile
 from nextapp.server.vault import Vault
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -172,14 +172,14 @@ def test_clients_that_do_not_read_cost_little_memory(tmp_path):
 
 def answered_broadcasts(server: ServerProcess) -> float:
     try:
-        return server.metric('nextapp_requests_total{route="broadcast",code="200"}')
+        return server.metric('nextapp_requests_total{code="200",route="broadcast"}')
     except ValueError:  # none so far
         return 0.0
 
 
 def test_a_site_with_many_ipv6_networks_does_not_take_the_room_of_all():
     """Sixteen networks of a free /48 filled the server, 256 connections each."""
-    limits = Limits(connections=100, address_connections=10, site_connections=25)
+    limits = ServerLimits(connections=100, address_connections=10, site_connections=25)
     with socket.create_server(("127.0.0.1", 0)) as opened:
         acceptor = Acceptor(opened, lambda seat: None, limits, Metrics())
         hosts = [f"2001:db8:1:{number:x}::7" for number in range(20)]
@@ -217,7 +217,7 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
         assert server.metric("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         client = server.client()
         assert client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] == 403
-        assert server.metric('nextapp_requests_total{route="enrol",code="bad_code"}') == 1
+        assert server.metric('nextapp_requests_total{code="bad_code",route="enrol"}') == 1
         assert operator.request("GET", "/v1/broadcast")[0] == 404
         assert client.request("GET", "/ready")[0] == 404
 
@@ -284,7 +284,7 @@ def test_an_ipv6_subscriber_is_one_address(host, counted_as):
 
 def test_a_limit_of_zero_is_refused():
     with pytest.raises(ValueError, match="address_connections must be a number > 0"):
-        Limits(address_connections=0)
+        ServerLimits(address_connections=0)
 
 
 def until_said(process: subprocess.Popen, words: str) -> Iterator[str]:

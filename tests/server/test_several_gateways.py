@@ -89,8 +89,8 @@ def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_roun
     token = vault.devices.enrol(vault.devices.issue_code(uses=2, expires=1e12, name="north"), 1.0)
     vault.close()
     opened = administration.open_vault(tmp_path)
-    assert opened.expel(code="north") == 1
-    assert not opened.knows(token)
+    assert opened.devices.expel(code="north") == 1
+    assert not opened.devices.knows(token)
     opened.close()
     with pytest.raises(ValueError, match="rounds and settings are the coordinator's"):
         administration.close_round(tmp_path, 2.0)
@@ -108,7 +108,7 @@ def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
     assert "a gateway with 1 devices" in " ".join(found.output.split())
     assert gateway_identity(elsewhere) == gateway_identity(folder)
     other = open_gateway_vault(elsewhere, keep_letter(elsewhere, ""))
-    assert (other.token_letter, other.knows(token)) == ("C", True)
+    assert (other.devices.token_letter, other.devices.knows(token)) == ("C", True)
     other.close()
 
 

@@ -15,7 +15,7 @@ from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.limits import Allowance, Limits
+from nextapp.server.limits import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
 from nextapp.server.single_process import open_federation
 from nextapp.server.vault import Reduced, Submission, Verdict
@@ -324,4 +324,4 @@ def test_an_allowance_is_a_burst_and_then_a_rate():
     allowance.take("c", 10.0)  # "b", seen longest ago, is forgotten
     assert [allowance.take("b", 10.0) for _ in range(3)][-1] > 0
     with pytest.raises(ValueError, match="connections"):
-        Limits(connections=0)
+        ServerLimits(connections=0)

@@ -133,7 +133,7 @@ COMMANDS = {
     "play-phones": LazyCommand(
         "nextapp.cli.play_phones",
         "play_phones",
-        "Play synthetic phones against a server; show what they gain.",
+        "Play synthetic phones against a server.",
         "nextapp play-phones --server https://127.0.0.1:8443 --ca federation/tls/ca.pem "
         "--data federation --phones 200",
         _SERVE,

@@ -28,6 +28,8 @@ EXTRAS = {
     "httptools": "serve",
     "uvloop": "serve",
     "cryptography": "serve",
+    "prometheus_client": "serve",
+    "trustme": "serve",
     "flwr": "flower",
 }
 

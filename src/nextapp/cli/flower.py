@@ -171,10 +171,10 @@ def gateway(
         from nextapp.server.flower.launching import Link, free_port
         from nextapp.server.flower.supernode import supernode
         from nextapp.server.gateway import Gateway
-        from nextapp.server.limits import Limits
-        from nextapp.server.logs import start_log
+        from nextapp.server.limits import ServerLimits
+        from nextapp.server.operator import start_log
 
-        limits = Limits(token_valid_seconds=token_seconds(token_days))
+        limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
         listen.certificate()  # refused: no folder is left behind
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")

@@ -73,11 +73,11 @@ def serve(
     with clear_errors():
         from nextapp.server import listening, single_process
         from nextapp.server.gateway import Gateway
-        from nextapp.server.limits import Limits
-        from nextapp.server.logs import start_log
+        from nextapp.server.limits import ServerLimits
+        from nextapp.server.operator import start_log
 
         stopping.end_by_itself()
-        limits = Limits(token_valid_seconds=token_seconds(token_days))
+        limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
         # All that can be refused is checked before a folder is made.
         listen.certificate()
         given, catalogue = server.resolve(data)

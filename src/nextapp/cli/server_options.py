@@ -16,7 +16,7 @@ from nextapp.cli.options import check_epsilon, overridden
 if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.gateway import Gateway
-    from nextapp.server.operator_http import Operator
+    from nextapp.server.operator import Operator
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
@@ -161,7 +161,7 @@ class ListenOptions:
         if self.operator_at == "off":
             return None
         from nextapp.server.listening import open_socket
-        from nextapp.server.operator_http import Operator
+        from nextapp.server.operator import Operator
 
         host, _, port = (self.operator_at or _OPERATOR_AT).rpartition(":")
         if not host or not port.isdigit():

@@ -27,7 +27,7 @@ _ACCOUNTED_EVERY = 10.0  # seconds
 _LATE, _LEAST_DISK, _LEAST_DAYS = 120.0, 1e9, 14  # as in deploy/alerts.yml
 _MOST_BYTES = 1 << 20
 _LINE = re.compile(r'^(\w+)(?:\{\w+="([^"]*)"\})? ([-+0-9.eEinfa]+)$', re.MULTILINE)
-_HISTOGRAM = re.compile(r'^nextapp_report_seconds_bucket\{le="([^"]+)"\} (\d+)$', re.MULTILINE)
+_HISTOGRAM = re.compile(r'^nextapp_report_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 _TAKEN = ("accepted", "repeated")
 
 
@@ -146,7 +146,7 @@ def _round(values: Mapping[str, float], now: float) -> dict[str, float] | None:
 
 def _quantile(text: str, part: float) -> float | None:
     """The upper bound of the histogram bucket with this quantile of the report times."""
-    buckets = [(float(bound), int(count)) for bound, count in _HISTOGRAM.findall(text)]
+    buckets = [(float(bound), float(count)) for bound, count in _HISTOGRAM.findall(text)]
     if not buckets or not buckets[-1][1]:
         return None
     wanted = part * buckets[-1][1]

@@ -16,39 +16,28 @@ import math
 import re
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import Counter
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.randomness import DeviceCoins
 from nextapp.server.commits import Full, GroupCommit
 from nextapp.server.database import VaultError
-from nextapp.server.devices import RenewedAlready, TokenStatus, UnknownToken
-from nextapp.server.enrolment import Enrolment, enrolment_words, expiry_words, token_text
-from nextapp.server.http_answers import (
-    Endpoint,
-    LongResponse,
-    Refusal,
-    asking_network,
-    count_answers,
-    http_error,
-    no_round,
-    no_storage,
-    read_body,
-)
-from nextapp.server.limits import Allowance, Limits
-from nextapp.server.metrics import Counter, Gauge, Histogram, Metric
+from nextapp.server.devices import BadCode, RenewedAlready, TokenStatus, UnknownToken
+from nextapp.server.limits import Allowance, ServerLimits, network_of
+from nextapp.server.operator import Metrics
 from nextapp.server.vault import DRAINING, Outcome, Submission, Vault
 from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
@@ -59,13 +48,56 @@ _FOLLOW_SECONDS = 0.25
 _PROBE_SECONDS = 1.0
 _REFUSED_SECONDS = 10.0
 _MOST_DIGESTS = 10_000  # that are shown; under a megabyte
+_LARGEST_CODE = 4096  # bytes of a request to enrol
+_PART_BYTES = 64 << 10  # of a long answer
 _SHORT_REPORT = 1024  # bytes that are read of any report, to say what is wrong with another kind
 _BEARER = re.compile(rb"[Bb]earer ([A-Za-z0-9_-]{43})")
+Endpoint = Callable[[Request], Awaitable[Response]]
+
 _JSON = (b"content-type", b"application/json")
 
 
+class Refusal(Exception):
+    """An answer other than what was asked for; `code` is for programs, the message for people."""
+
+    def __init__(
+        self, status: int, code: str, message: str, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+        self.headers = {} if retry_after is None else {"retry-after": str(math.ceil(retry_after))}
+        if status == 401:
+            self.headers["www-authenticate"] = "Bearer"
+
+    def body(self) -> bytes:
+        return json.dumps({"error": self.code, "message": self.message}).encode()
+
+    def response(self) -> Response:
+        return Response(self.body(), self.status, self.headers, "application/json")
+
+
+class LongResponse(Response):
+    """An answer in parts, each sent when the client has taken those before it.
+
+    Sent at once it would lie in memory, once for every client that does not read.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(head)
+        body = bytes(self.body)
+        for start in range(0, len(body), _PART_BYTES):
+            part = body[start : start + _PART_BYTES]
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
 @dataclass(frozen=True, eq=False)
-class Handout:
+class PublishedRound:
     """The broadcast of a round as phones fetch it, and the mechanism they report by."""
 
     round: int
@@ -76,7 +108,7 @@ class Handout:
     report_bytes: int
 
     @classmethod
-    def of(cls, body: bytes) -> Handout:
+    def of(cls, body: bytes) -> PublishedRound:
         broadcast = Broadcast.from_bytes(body)
         mechanism = requested_mechanism(broadcast)
         if not isinstance(mechanism, FiniteMechanism):
@@ -105,19 +137,19 @@ class Gateway:
     def __init__(
         self,
         vault: Vault,
-        limits: Limits | None = None,
+        limits: ServerLimits | None = None,
         clock: Callable[[], float] = time.time,
         *,
         one_of_many: bool = False,
     ) -> None:
         self.vault = vault
-        self.limits = limits or Limits()
+        self.limits = limits or ServerLimits()
         self.metrics = Metrics()
         self.suspects: collections.Counter[str] = collections.Counter()
         """Devices whose reports were refused as no phone would make them, since the start."""
         self._clock = clock
         self._one_of_many = one_of_many
-        self._handout: Handout | None = None
+        self._published: PublishedRound | None = None
         self._digests_text = _digests_text([])  # as long as a megabyte: written once a round
         self._commits: GroupCommit | None = None
         self._tokens = Allowance(self.limits.token_burst, self.limits.token_seconds)
@@ -126,7 +158,8 @@ class Gateway:
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
         self._probed: tuple[float, str | None] = (-math.inf, None)
         self._probing = threading.Lock()
-        self._enrolment = Enrolment(self._enrolled, self.limits, clock)
+        self._enrolments = Allowance(self.limits.enrol_burst, self.limits.enrol_seconds)
+        self._wrong_codes = Allowance(self.limits.address_burst, self.limits.address_seconds)
         self._routes = Starlette(
             routes=[
                 Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
@@ -137,7 +170,7 @@ class Gateway:
                 Route("/v1/token", self._counted("token", self._token), methods=["POST", "PUT"]),
                 Route("/openapi.json", self._openapi),
             ],
-            exception_handlers={HTTPException: http_error},
+            exception_handlers={HTTPException: _http_error},
             lifespan=lambda _: self.running(),
         )
 
@@ -150,13 +183,13 @@ class Gateway:
     def refresh(self) -> None:
         """Hand out the vault's current broadcast from now on."""
         round = self.vault.round()
-        if round is None or (self._handout is not None and self._handout.round == round.number):
+        if round is None or (self._published is not None and self._published.round == round.number):
             return
         body = self.vault.broadcast()
         if body is not None:
-            handout = Handout.of(body)
+            published = PublishedRound.of(body)
             self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
-            self._handout = handout
+            self._published = published
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -180,7 +213,7 @@ class Gateway:
                 self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
                 await asyncio.to_thread(self.vault.database.tidy)
             except (VaultError, ValueError) as error:
-                self.metrics.storage.add("refresh")
+                self.metrics.storage.labels("refresh").inc()
                 LOG.warning("the broadcast at hand is handed out further: %s", error)
 
     # Reports, the hot path: no framework between the socket and the vault
@@ -196,11 +229,11 @@ class Gateway:
             reason, status, body = refusal.code, refusal.status, refusal.body()
             extra = refusal.headers
         except ClientDisconnect:
-            self.metrics.reports.add("disconnected")
+            self.metrics.reports.labels("disconnected").inc()
             return
-        self.metrics.reports.add(reason)
+        self.metrics.reports.labels(reason).inc()
         if status in (200, 201):
-            self.metrics.report_seconds.add(time.perf_counter() - start)
+            self.metrics.report_seconds.observe(time.perf_counter() - start)
         await send(
             {
                 "type": "http.response.start",
@@ -218,28 +251,28 @@ class Gateway:
         self, headers: Mapping[bytes, bytes], receive: Receive
     ) -> tuple[Outcome, bool]:
         """What became of a report, and whether its device shall get another token."""
-        handout, commits = self._handout, self._commits
-        if handout is None or commits is None:
-            raise no_round()
+        published, commits = self._published, self._commits
+        if published is None or commits is None:
+            raise _no_round()
         if self._draining:
             raise _drained()
         token = self._token_in(headers)
         standing = self._standing(token)
-        if handout.round < standing.first_round:
+        if published.round < standing.first_round:
             raise Refusal(
                 409, "new_token",
-                f"this token is new, and its device may have reported in round {handout.round} "
+                f"this token is new, and its device may have reported in round {published.round} "
                 f"already: it reports from round {standing.first_round} on.",
             )  # fmt: skip
-        body = await read_body(headers, receive, handout.report_bytes)
+        body = await read_body(headers, receive, published.report_bytes)
         try:
-            payload = self._checked(handout, body, token)
+            payload = self._checked(published, body, token)
         except Refusal as refusal:
             if refusal.status == 400:
                 self.suspects[standing.name] += 1
             raise
         try:
-            outcome = await commits.submit(Submission(token, handout.round, payload))
+            outcome = await commits.submit(Submission(token, published.round, payload))
         except Full:
             raise Refusal(
                 503, "busy", "too many reports wait for the disk: send the same bytes again later.",
@@ -283,40 +316,40 @@ class Gateway:
                 wait,
             )  # fmt: skip
 
-    def _checked(self, handout: Handout, body: bytes, token: bytes) -> bytes:
+    def _checked(self, published: PublishedRound, body: bytes, token: bytes) -> bytes:
         """The payload of a report for the round at hand, by the device of this token."""
         try:
             report = Report.from_bytes(body)
         except WireError as error:
             raise Refusal(400, "bad_report", str(error)) from error
-        if report.round < handout.round:
+        if report.round < published.round:
             raise Refusal(
                 410, "round_closed",
-                f"round {report.round} has closed, the round at hand is {handout.round}: fetch the "
-                f"broadcast; this report counts no more.",
+                f"round {report.round} has closed, the current round is {published.round}: fetch "
+                f"the broadcast; this report counts no more.",
             )  # fmt: skip
-        if self._one_of_many and report.round == handout.round + 1:
+        if self._one_of_many and report.round == published.round + 1:
             raise Refusal(
                 503, "no_round", f"round {report.round} opens here in a moment: come back.", 10
             )
-        if report.round > handout.round:
+        if report.round > published.round:
             raise Refusal(
                 400, "wrong_round",
-                f"the report is for round {report.round}, the round at hand is {handout.round}.",
+                f"the report is for round {report.round}, the current round is {published.round}.",
             )  # fmt: skip
-        if report.mechanism != handout.mechanism.name:
+        if report.mechanism != published.mechanism.name:
             raise Refusal(
                 400, "wrong_mechanism",
-                f"round {handout.round} takes reports of {handout.mechanism.name!r}, got one of "
-                f"{report.mechanism!r}.",
+                f"round {published.round} takes reports of {published.mechanism.name!r}, got one "
+                f"of {report.mechanism!r}.",
             )  # fmt: skip
         try:
-            handout.mechanism.check(report)
+            published.mechanism.check(report)
         except WrongSize as error:
             raise Refusal(400, "wrong_size", str(error)) from error
         except WireError as error:
             raise Refusal(400, "out_of_range", str(error)) from error
-        if not handout.mechanism.matches_coins(report, DeviceCoins(token, report.round)):
+        if not published.mechanism.matches_coins(report, DeviceCoins(token, report.round)):
             raise Refusal(
                 400, "wrong_coins",
                 f"the seed or positions of a {report.mechanism} report are not the phone's to "
@@ -330,18 +363,32 @@ class Gateway:
     # Everything else
 
     async def _enrol(self, request: Request) -> Response:
+        """A code for a token, within limits on those who guess."""
+        now, seconds = self._clock(), self.limits.token_valid_seconds
+        wait = self._enrolments.take("all", now)
+        if wait:
+            raise Refusal(503, "busy", "too many phones enrol at once: come back later.", wait)
         try:
-            return await self._enrolment.answer(request)
+            body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_CODE)
+            token = await asyncio.to_thread(self.vault.devices.enrol, _code_in(body), now, seconds)
         except VaultError as error:
             raise self._storage("enrol", error) from error
-
-    def _enrolled(self, code: str, now: float, seconds: float) -> dict[str, Any]:
-        return enrolment_words(self.vault.devices.enrol(code, now, seconds), now + seconds)
+        except (BadCode, Refusal) as error:
+            wait = self._wrong_codes.take(_asking_network(request), now)
+            if wait:
+                raise Refusal(
+                    429, "too_many_requests", "too many wrong codes came from this address.", wait
+                ) from error
+            if isinstance(error, Refusal):
+                raise
+            raise Refusal(403, "bad_code", str(error)) from error
+        words = {"token": _token_text(token), **_expiry_words(now + seconds)}
+        return JSONResponse(words, 201, {"cache-control": "no-store"})
 
     async def _token(self, request: Request) -> Response:
         """POST: another token for this one. PUT: the other one, which counts from then on."""
-        if self._handout is None:
-            raise no_round()
+        if self._published is None:
+            raise _no_round()
         token = self._token_in(dict(request.scope["headers"]))
         try:
             words: dict[str, Any]
@@ -350,14 +397,14 @@ class Gateway:
                     raise _unknown_token()
                 self._check_pace(token)
                 new = await asyncio.to_thread(self.vault.devices.offer_token, token)
-                words = {"token": token_text(new)}
+                words = {"token": _token_text(new)}
             else:
                 seconds = self.limits.token_valid_seconds
                 found = await asyncio.to_thread(
                     self.vault.devices.take_token, token, self._clock(), seconds
                 )
                 words = {"status": "renewed", "first_round": found.first_round}
-                words |= expiry_words(found.expires)
+                words |= _expiry_words(found.expires)
         except UnknownToken:
             raise _unknown_token() from None
         except RenewedAlready as error:
@@ -368,20 +415,20 @@ class Gateway:
         return JSONResponse(words, status, {"cache-control": "no-store"})
 
     async def _broadcast(self, request: Request) -> Response:
-        handout = self._handout
-        if handout is None:
-            raise no_round()
-        etag = f'"{handout.digest}"'
+        published = self._published
+        if published is None:
+            raise _no_round()
+        etag = f'"{published.digest}"'
         headers = {
             "etag": etag,
-            "nextapp-round": str(handout.round),
+            "nextapp-round": str(published.round),
             "cache-control": "public, no-cache",
             "vary": "accept-encoding",
         }
         if _matches(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
         zipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
-        body = handout.zipped if zipped else handout.body
+        body = published.zipped if zipped else published.body
         self._count_download(request, len(body))
         if zipped:
             headers["content-encoding"] = "gzip"
@@ -389,11 +436,11 @@ class Gateway:
 
     async def _digest(self, request: Request) -> Response:
         """What the broadcast in hand is known by: small, and never from a cache."""
-        handout = self._handout
-        if handout is None:
-            raise no_round()
+        published = self._published
+        if published is None:
+            raise _no_round()
         return JSONResponse(
-            {"round": handout.round, "sha256": handout.digest, "n_bytes": len(handout.body)},
+            {"round": published.round, "sha256": published.digest, "n_bytes": len(published.body)},
             headers={"cache-control": "no-store"},
         )
 
@@ -404,7 +451,7 @@ class Gateway:
         return LongResponse(text, 200, {"cache-control": "no-cache"}, "application/json")
 
     def _count_download(self, request: Request, n_bytes: int) -> None:
-        wait = self._downloads.take(asking_network(request), self._clock(), n_bytes)
+        wait = self._downloads.take(_asking_network(request), self._clock(), n_bytes)
         if wait:
             raise Refusal(
                 429, "too_many_requests", "this address has fetched too much in a short time.", wait
@@ -415,7 +462,7 @@ class Gateway:
 
         What became of the last report tells it; else the disk is tried, at most once a second.
         """
-        if self._handout is None:
+        if self._published is None:
             return "no round has been published here yet"
         if self._draining:
             return "the operator has asked for no more reports"
@@ -433,107 +480,21 @@ class Gateway:
                 self._probing.release()
         return self._probed[1]
 
-    def gauges(self) -> list[Gauge]:
-        """What the vault and the queue hold at this moment."""
-        waiting = self._commits.n_waiting if self._commits else 0
-        found = [Gauge("nextapp_waiting_reports", waiting, "Reports that wait for the disk.")]
-        try:
-            round, rules = self.vault.round(), self.vault.rules()
-            found.append(Gauge("nextapp_devices", self.vault.devices.count(), "Devices enrolled."))
-        except VaultError:
-            self.metrics.storage.add("metrics")
-            return found
-        if round is not None and rules is not None:
-            found += [
-                Gauge(f"nextapp_round_{name}", value, words)
-                for name, value, words in (
-                    ("number", round.number, "The round at hand."),
-                    ("reports", round.n_reports, "Reports of the round at hand."),
-                    ("goal", rules.goal, "Reports at which a round closes."),
-                    ("minimum", rules.minimum, "Reports below which it changes nothing."),
-                    ("opened_seconds", round.opened, "When it opened, since 1970."),
-                    ("deadline_seconds", round.deadline, "When its time is over, since 1970."),
-                    ("extensions", round.extensions, "Deadlines it has passed below the minimum."),
-                )
-            ]
-        return found
+    @property
+    def n_waiting(self) -> int:
+        """Reports that wait for the disk."""
+        return self._commits.n_waiting if self._commits else 0
 
     async def _openapi(self, request: Request) -> Response:
         return Response(_OPENAPI.read_bytes(), media_type="application/json")
 
     def _storage(self, where: str, error: object) -> Refusal:
-        self.metrics.storage.add(where)
+        self.metrics.storage.labels(where).inc()
         LOG.warning("storage: %s", error)
-        return no_storage()
+        return _no_storage()
 
     def _counted(self, route: str, endpoint: Endpoint) -> Endpoint:
-        return count_answers(self.metrics.requests, route, endpoint)
-
-
-class Metrics:
-    """What a gateway counts. No label says anything about a client."""
-
-    def __init__(self) -> None:
-        self.reports = Counter(
-            "nextapp_reports_total", "outcome", "Reports by what became of them.",
-            [*(outcome.value for outcome in Outcome), *_REASONS],
-        )  # fmt: skip
-        self.requests = Counter(
-            "nextapp_requests_total", ("route", "code"), "Other requests by route and answer."
-        )
-        self.storage = Counter(
-            "nextapp_storage_errors_total", "where", "Times the vault refused: disk full, locked.",
-            ["report", "token", "enrol", "tick", "probe"],
-        )  # fmt: skip
-        self.rounds = Counter(
-            "nextapp_rounds_total", "ending", "Rounds by how they ended.",
-            ["stepped", "passed_over", "extended", "stuck"],
-        )  # fmt: skip
-        self.jumps = Counter(
-            "nextapp_jumps_total", (), "Rounds whose reports differ from all before by far."
-        )
-        self.jumps.add(n=0)
-        self.dropped = Counter(
-            "nextapp_dropped_connections_total", "why", "Connections the gateway ended.",
-            [
-                "slow", "too_many", "too_many_of_one_address", "handshake", "no_files", "long_head",
-                "bad_http",
-            ],
-        )  # fmt: skip
-        self.report_seconds = Histogram(
-            "nextapp_report_seconds", "From the request's head to the durable acknowledgement."
-        )
-        self.commit_seconds = Histogram("nextapp_commit_seconds", "Of one transaction.")
-        self.commit_reports = Histogram(
-            "nextapp_commit_reports", "Reports in one transaction.", (1, 2, 4, 8, 16, 64, 256, 1000)
-        )
-        self.connections = 0
-
-    def observe_commit(self, n_reports: int, seconds: float) -> None:
-        self.commit_reports.add(n_reports)
-        self.commit_seconds.add(seconds)
-
-    def of_reports(self) -> list[Metric]:
-        return [
-            self.reports, self.rounds, self.jumps, self.report_seconds, self.commit_seconds,
-            self.commit_reports,
-        ]  # fmt: skip
-
-    def of_requests(self) -> list[Metric]:
-        return [self.requests, self.storage]
-
-    def of_connections(self) -> list[Metric]:
-        return [
-            self.dropped,
-            Gauge("nextapp_open_connections", self.connections, "Clients connected."),
-        ]
-
-
-_REASONS = (
-    "unknown_token", "expired_token", "new_token", "too_many_requests", "too_large", "bad_report",
-    "wrong_round", "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy",
-    "storage", "no_round", "draining", "disconnected",
-)  # fmt: skip
+        return _count_answers(self.metrics.requests, route, endpoint)
 
 
 def _answer(status: int, /, **values: str | bool) -> tuple[int, bytes]:
@@ -592,3 +553,96 @@ def _accepts_gzip(accepted: str) -> bool:
         if coding == "gzip":
             return not any(re.fullmatch(r"q=0(\.0*)?", word) for word in parameters)
     return False
+
+
+def _no_round() -> Refusal:
+    return Refusal(503, "no_round", "no round has been published here yet: come back later.", 10)
+
+
+def _no_storage() -> Refusal:
+    return Refusal(
+        503, "storage", "the server cannot use its disk now: send the same again later.", 10
+    )
+
+
+def _count_answers(requests: Counter, route: str, endpoint: Endpoint) -> Endpoint:
+    """The endpoint with refusals as answers, and its answers counted."""
+
+    async def answered(request: Request) -> Response:
+        try:
+            response = await endpoint(request)
+        except Refusal as refusal:
+            requests.labels(route, refusal.code).inc()
+            return refusal.response()
+        except ClientDisconnect:
+            requests.labels(route, "disconnected").inc()
+            return Response(status_code=400)  # to nobody
+        requests.labels(route, str(response.status_code)).inc()
+        return response
+
+    return answered
+
+
+def _asking_network(request: Request) -> str:
+    """The network that a request comes from, as limits count it."""
+    return network_of(request.client.host) if request.client else ""
+
+
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
+    """The body of a request, of at most so many bytes."""
+    announced = headers.get(b"content-length", b"0")
+    if announced.isdigit() and int(announced) > most:
+        raise _too_large(most)
+    parts, n = [], 0
+    while True:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        n += len(part)
+        if n > most:
+            raise _too_large(most)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _too_large(most: int) -> Refusal:
+    return Refusal(413, "too_large", f"the body may have {most} bytes here.")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the router refuses, as JSON like every other error."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = dict(getattr(error, "headers", None) or {})
+    code = {404: "not_found", 405: "method_not_allowed"}.get(status, "error")
+    words = {
+        404: "there is nothing at this path; /openapi.json lists what there is.",
+        405: f"this path takes {headers.get('Allow', 'another method')}.",
+    }.get(status, "the request could not be answered.")
+    return JSONResponse({"error": code, "message": words}, status, headers)
+
+
+def _token_text(token: bytes) -> str:
+    """A token as phones keep it, 43 characters."""
+    return base64.urlsafe_b64encode(token).decode().rstrip("=")
+
+
+def _expiry_words(expires: float) -> dict[str, float]:
+    """When a token expires, if it does."""
+    return {"expires": expires} if math.isfinite(expires) else {}
+
+
+def _code_in(body: bytes) -> str:
+    try:
+        values = json.loads(body)
+    except (ValueError, RecursionError):
+        values = None
+    if (
+        isinstance(values, dict)
+        and isinstance(values.get("code"), str)
+        and 0 < len(values["code"]) <= 100
+        and values["code"].isascii()
+    ):
+        return str(values["code"])
+    raise Refusal(400, "bad_request", 'the body must be JSON like {"code": "ABCD-EFGH-JKLM-NPQR"}.')

@@ -1,8 +1,8 @@
 """How connections come in: counted from the moment they are accepted, and served until a signal.
 
 A connection counts while its TLS handshake still lasts, so that silent ones are seen. An address
-(for IPv6 its /64 network) may hold `Limits.address_connections` of them; one client can therefore
-not take the room of all others.
+(for IPv6 its /64 network) may hold `ServerLimits.address_connections` of them; one client can
+therefore not take the room of all others.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ import uvicorn
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.coordinator import Closed
 from nextapp.server.database import VaultError
-from nextapp.server.gateway import Gateway, Metrics
-from nextapp.server.http_limits import limited_protocol
-from nextapp.server.limits import Limits, network_of, site_of
+from nextapp.server.gateway import Gateway
+from nextapp.server.limits import ServerLimits, limited_protocol, network_of, site_of
+from nextapp.server.operator import Metrics
 from nextapp.server.single_process import SingleProcess
 from nextapp.server.vault import Verdict
 
@@ -109,7 +109,7 @@ class Acceptor:
         self,
         opened: socket.socket,
         protocol: Callable[[Seat], asyncio.Protocol],
-        limits: Limits,
+        limits: ServerLimits,
         metrics: Metrics,
         *,
         certificate: ServedCertificate | None = None,
@@ -120,6 +120,7 @@ class Acceptor:
         self._trusted = frozenset(network_of(host) for host in trusted)
         self._room = room_for_connections(limits.connections)
         self._held: Counter[str] = Counter()
+        self._n_open = 0
         self._handshakes: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
         opened.setblocking(False)
@@ -129,7 +130,8 @@ class Acceptor:
             self._held[part] += n
             if not self._held[part]:
                 del self._held[part]
-        self._metrics.connections += n
+        self._n_open += n
+        self._metrics.connections.set(self._n_open)
 
     def start(self) -> None:
         """Take connections from now on."""
@@ -165,7 +167,7 @@ class Acceptor:
 
     def refusal(self, network: str) -> str | None:
         """Why a connection from this network is not taken, or None."""
-        if self._metrics.connections >= self._room:
+        if self._n_open >= self._room:
             return "too_many"
         if network in self._trusted:
             return None
@@ -200,7 +202,7 @@ class Acceptor:
             self._drop("handshake")
 
     def _drop(self, why: str) -> None:
-        self._metrics.dropped.add(why)
+        self._metrics.dropped.labels(why).inc()
         LOG.warning(f"a connection was refused: {why}")  # each reason has a line of its own
 
 
@@ -354,24 +356,24 @@ async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
         try:
             ended = await asyncio.to_thread(federation.tick, time.time())
         except (VaultError, OSError) as error:
-            gateway.metrics.storage.add("tick")
+            gateway.metrics.storage.labels("tick").inc()
             ROUNDS_LOG.warning(
                 "the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error
             )
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         except Exception:  # reports are taken meanwhile; an operator must look
-            gateway.metrics.rounds.add("stuck")
+            gateway.metrics.rounds.labels("stuck").inc()
             ROUNDS_LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
-            gateway.metrics.rounds.add("stepped" if ended.stepped else "passed_over")
-            gateway.metrics.jumps.add(n=int(ended.jumped))
+            gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
+            gateway.metrics.jumps.inc(ended.jumped)
             ROUNDS_LOG.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
         elif ended is Verdict.EXTEND:
-            gateway.metrics.rounds.add("extended")
+            gateway.metrics.rounds.labels("extended").inc()
             ROUNDS_LOG.warning(
                 "round %d is below its minimum of %d reports at its deadline: nothing was "
                 "changed, it stays open for another %g s.",

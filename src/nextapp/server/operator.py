@@ -1,0 +1,273 @@
+"""What an operator sees of a server: its log, its metrics, and whether it lives and is ready.
+
+The operator's listener is kept apart from the phones' port and listens on loopback unless told
+otherwise: nobody but the operator learns how many phones there are.
+
+    GET /live      200 while the process answers
+    GET /ready     200 while a report can be stored, else 503 and why
+    GET /metrics   text for Prometheus
+    GET /suspects  devices whose reports were refused as no phone would make them, and how often
+
+No line of the log and no label of a metric says anything about a client: no address, no token, no
+report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from nextapp import __version__
+from nextapp.server.vault import Outcome, Vault
+
+if TYPE_CHECKING:
+    from nextapp.server.certificates import ServedCertificate
+    from nextapp.server.gateway import Gateway
+
+_MOST_SUSPECTS = 100
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_REFUSALS = (
+    "unknown_token", "expired_token", "new_token", "too_many_requests", "too_large", "bad_report",
+    "wrong_round", "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy",
+    "storage", "no_round", "draining", "disconnected",
+)  # fmt: skip
+
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+class Metrics:
+    """What a server counts. Alarms and dashboards in deploy/ name these metrics."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reports = self._counter(
+            "nextapp_reports_total", "Reports by what became of them.", "outcome",
+            [*(outcome.value for outcome in Outcome), *_REFUSALS],
+        )  # fmt: skip
+        self.requests = Counter(
+            "nextapp_requests_total", "Other requests by route and answer.", ("route", "code"),
+            registry=self.registry,
+        )  # fmt: skip
+        self.storage = self._counter(
+            "nextapp_storage_errors_total", "Times the vault refused: disk full, locked.", "where",
+            ["report", "token", "enrol", "tick", "probe"],
+        )  # fmt: skip
+        self.rounds = self._counter(
+            "nextapp_rounds_total", "Rounds by how they ended.", "ending",
+            ["stepped", "passed_over", "extended", "stuck"],
+        )  # fmt: skip
+        self.jumps = Counter(
+            "nextapp_jumps_total", "Rounds whose reports differ from all before by far.",
+            registry=self.registry,
+        )  # fmt: skip
+        self.dropped = self._counter(
+            "nextapp_dropped_connections_total", "Connections the gateway ended.", "why",
+            [
+                "slow", "too_many", "too_many_of_one_address", "handshake", "no_files", "long_head",
+                "bad_http",
+            ],
+        )  # fmt: skip
+        self.report_seconds = self._histogram(
+            "nextapp_report_seconds",
+            "From the request's head to the durable acknowledgement.",
+        )
+        self.commit_seconds = self._histogram("nextapp_commit_seconds", "Of one transaction.")
+        self.commit_reports = self._histogram(
+            "nextapp_commit_reports", "Reports in one transaction.", (1, 2, 4, 8, 16, 64, 256, 1000)
+        )
+        self.connections = Gauge(
+            "nextapp_open_connections", "Clients connected.", registry=self.registry
+        )
+        Info("nextapp_build", "The version that runs.", registry=self.registry).info(
+            {"version": __version__, "python": platform.python_version()}
+        )
+        ProcessCollector(registry=self.registry)
+
+    def _counter(self, name: str, words: str, label: str, values: Sequence[str]) -> Counter:
+        """A count for each value of a label, from 0."""
+        counter = Counter(name, words, (label,), registry=self.registry)
+        for value in values:
+            counter.labels(value)
+        return counter
+
+    def _histogram(self, name: str, words: str, bounds: Sequence[float] = _SECONDS) -> Histogram:
+        return Histogram(name, words, registry=self.registry, buckets=bounds)
+
+    def observe_commit(self, n_reports: int, seconds: float) -> None:
+        self.commit_reports.observe(n_reports)
+        self.commit_seconds.observe(seconds)
+
+
+class _Readings(Collector):
+    """What is read at the moment it is asked for: the vault, the disk, the certificate."""
+
+    def __init__(self, gateway: Gateway, certificate: ServedCertificate | None) -> None:
+        self._gateway, self._certificate = gateway, certificate
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        for name, value, words in self._values():
+            yield GaugeMetricFamily(f"nextapp_{name}", words, value)
+
+    def _values(self) -> Iterator[tuple[str, float, str]]:
+        gateway = self._gateway
+        yield "ready", float(gateway.why_not_ready() is None), "1 if reports can be taken."
+        yield "waiting_reports", gateway.n_waiting, "Reports that wait for the disk."
+        if self._certificate is not None:
+            expiry = self._certificate.expires.timestamp()
+            yield "certificate_expiry_seconds", expiry, "End of the certificate, since 1970."
+        try:
+            yield from _disk_values(gateway.vault.path)
+            yield from _vault_values(gateway.vault)
+        except OSError:  # `VaultError` is one
+            gateway.metrics.storage.labels("metrics").inc()
+
+
+def _disk_values(vault: Path) -> Iterator[tuple[str, float, str]]:
+    yield "disk_free_bytes", shutil.disk_usage(vault.parent).free, "Free on the vault's disk."
+    size = sum(file.stat().st_size for file in vault.parent.glob(f"{vault.name}*"))
+    yield "vault_bytes", size, "Size of the vault and its log."
+
+
+def _vault_values(vault: Vault) -> Iterator[tuple[str, float, str]]:
+    yield "devices", vault.devices.count(), "Devices enrolled."
+    round, rules = vault.round(), vault.rules()
+    if round is not None and rules is not None:
+        yield "round_number", round.number, "The current round."
+        yield "round_reports", round.n_reports, "Reports of the current round."
+        yield "round_goal", rules.goal, "Reports at which a round closes."
+        yield "round_minimum", rules.minimum, "Reports below which it changes nothing."
+        yield "round_opened_seconds", round.opened, "When it opened, since 1970."
+        yield "round_deadline_seconds", round.deadline, "When its time is over, since 1970."
+        yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
+
+
+class Operator(Starlette):
+    """The application of the operator's listener beside the phones' one."""
+
+    def __init__(self, gateway: Gateway, certificate: ServedCertificate | None = None) -> None:
+        self._gateway = gateway
+        gateway.metrics.registry.register(_Readings(gateway, certificate))
+        super().__init__(
+            routes=[
+                Route("/live", self._live),
+                Route("/ready", self._ready),
+                Route("/metrics", self._metrics),
+                Route("/suspects", self._suspects),
+            ]
+        )
+
+    async def _live(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
+
+    async def _ready(self, request: Request) -> Response:
+        why = await asyncio.to_thread(self._gateway.why_not_ready)
+        status = {"status": "ok"} if why is None else {"status": "not ready", "why": why}
+        return JSONResponse(status, 200 if why is None else 503, {"cache-control": "no-store"})
+
+    async def _suspects(self, request: Request) -> Response:
+        found = self._gateway.suspects.most_common(_MOST_SUSPECTS)
+        return JSONResponse({"suspects": found})
+
+    async def _metrics(self, request: Request) -> Response:
+        text = await asyncio.to_thread(generate_latest, self._gateway.metrics.registry)
+        return Response(text, 200, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+# The log: one line an event, with level and UTC, plain or as JSON; floods are held back.
+
+Form = Literal["plain", "json"]
+
+QUIET_SECONDS = 30.0
+"""The same event is logged once in this time; then how often it came meanwhile."""
+
+
+def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
+    """Log to standard error from now on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Json() if form == "json" else _Plain())
+    handler.addFilter(OnceInAWhile())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+class OnceInAWhile(logging.Filter):
+    """Lets a warning through once in `seconds`, whatever its arguments, and counts the others.
+
+    What is told below the level of a warning, such as the end of a round, always comes through.
+    """
+
+    def __init__(
+        self, seconds: float = QUIET_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__()
+        self._seconds, self._clock = seconds, clock
+        self._last: dict[tuple[str, str], tuple[float, int]] = {}  # when it came, how many since
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        key, now = (record.name, str(record.msg)), self._clock()
+        before, held_back = self._last.get(key, (-self._seconds, 0))
+        if now - before < self._seconds:
+            self._last[key] = (before, held_back + 1)
+            return False
+        self._last[key] = (now, 0)
+        if held_back:
+            words = record.getMessage()
+            record.msg = f"{words} (and {held_back:,} like it since)"
+            record.args = ()
+        return True
+
+
+class _Plain(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{_when(record)} {record.levelname.lower():7} {_words(self, record)}"
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(
+            {
+                "time": _when(record),
+                "level": record.levelname.lower(),
+                "part": record.name,
+                "message": _words(self, record),
+            }
+        )
+
+
+def _when(record: logging.LogRecord) -> str:
+    moment = datetime.fromtimestamp(record.created, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    words = record.getMessage()
+    if record.exc_info:
+        words += "\n" + formatter.formatException(record.exc_info)
+    return words
