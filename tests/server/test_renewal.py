@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 
 import pytest
+from nextapp.server.enrolment import token_text
 from servers import ServerProcess, report_of, token_bytes
 from typer.testing import CliRunner
 
@@ -15,7 +16,6 @@ from nextapp.cli.commands import app
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.server_errors import Unreachable
 from nextapp.server.devices import RenewedAlready, UnknownToken, device_name
-from nextapp.server.enrolment import token_text
 from nextapp.server.vault import RoundRules, Vault
 
 RULES = RoundRules(goal=5, minimum=1, seconds=60.0)
