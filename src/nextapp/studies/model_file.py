@@ -8,11 +8,10 @@ private reports.
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data import LaunchLog, collapse_repeats
+from nextapp.data.importers import Content, three_columns
 from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
@@ -34,7 +34,6 @@ from nextapp.wire import Broadcast, WireError, pack, settings_from, unpack
 VERSION = "2"  # of a model file
 KIND = "nextapp model"
 PAUSE = 10.0  # assumed seconds between launches of a history without times
-NAMING = ("app_name", "item_id")  # columns that name the app
 
 Tensors = dict[str, npt.NDArray[Any]]
 Words = dict[str, str]
@@ -255,52 +254,27 @@ def _crowd_from(tensors: Tensors, n_apps: int) -> OtherPhones:
 def launches_in(history: str) -> list[tuple[str, float]]:
     """Names and times of a history, in its order.
 
-    With a header that names app_name (or item_id) it is CSV; `timestamp` may be ISO or epoch
-    seconds. Without one, every line is an app's name, all in one session.
+    It is CSV with the columns timestamp and app_name, or has the name of an app in every line, all
+    in one session. Times without a zone count as UTC: only their hour of the day matters.
     """
-    lines, header = _lines_and_header(history)
-    app = next((word for word in NAMING if word in header), None)
-    if app is None:
-        return [(line.strip(), PAUSE * number) for number, line in enumerate(lines)]
-    found = []
-    users = set()
-    for number, row in enumerate(csv.DictReader(lines, skipinitialspace=True), 2):
-        name, moment = row.get(app), row.get("timestamp")
-        if not name:
+    content = Content(history.encode(), "history")
+    if three_columns.recognise(content):
+        launches = three_columns.read(content, UTC)
+        users = {launch.user for launch in launches}
+        if len(users) > 1:
             raise ValueError(
-                f"history, row {number}, column {app}: expected an app's name, got none."
+                f"a history must be of one phone, got {len(users)} different user_id: keep one."
             )
-        users.add(row.get("user_id"))
-        when = PAUSE * number if "timestamp" not in header else _seconds(moment or "", number)
-        found.append((name, when))
-    if len(users) > 1:
+        return [(launch.app, launch.clock) for launch in launches]
+    names = [line.strip() for line in history.splitlines() if line.strip()]
+    if names and any(f"{column}," in f"{names[0]}," for column in ("app_name", "item_id")):
         raise ValueError(
-            f"a history must be of one phone, got {len(users)} different user_id: keep one."
+            "a history with column names needs the columns timestamp and app_name; or give one app "
+            "name per line, without column names."
         )
-    return found
+    return [(name, PAUSE * number) for number, name in enumerate(names)]
 
 
 def has_times(history: str) -> bool:
     """Whether a history has times; if not, `launches_in` assumes them."""
-    _, header = _lines_and_header(history)
-    return "timestamp" in header and any(word in header for word in NAMING)
-
-
-def _lines_and_header(history: str) -> tuple[list[str], list[str]]:
-    lines = [line for line in history.splitlines() if line.strip()]
-    return lines, [word.strip() for word in lines[0].split(",")] if lines else []
-
-
-def _seconds(text: str, row: int) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(
-            f"history, row {row}, column timestamp: expected an ISO time or epoch seconds, "
-            f"got {text!r}."
-        ) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return three_columns.recognise(Content(history.encode(), "history"))
