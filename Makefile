@@ -107,7 +107,7 @@ bench: $(READY)
 
 # Load, kills, nonsense, floods and flipped bits against a server on loopback; a quarter of an hour.
 bench-serve: $(READY)
-	$(BIN)/python benchmarks/gateway_load.py
+	$(BIN)/python benchmarks/server_load.py gateway
 	$(BIN)/python benchmarks/kill_test.py
 	$(BIN)/python benchmarks/fuzz_gateway.py
 	$(BIN)/python benchmarks/flood_gateway.py
@@ -115,7 +115,7 @@ bench-serve: $(READY)
 
 # One server beside 1, 2 and 4 gateways joined by Flower, directly and behind nginx, and a kill; fifteen minutes.
 bench-gateways: $(FLOWER)/.ready
-	$(FLOWER)/bin/python benchmarks/gateways_load.py
+	$(FLOWER)/bin/python benchmarks/server_load.py gateways
 
 # Against implicit, pfl and Flower, each in an environment of its own: make peers bench-peers
 bench-peers: $(READY)

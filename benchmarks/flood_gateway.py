@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from server_load import enrol
 
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import certificates, listening, single_process
-from nextapp.server.devices import token_hash
 from nextapp.server.gateway import Gateway
 from nextapp.server.operator import Operator, start_log
 from nextapp.server.vault import Vault
@@ -168,10 +168,7 @@ def reports(folder: Path, n: int, port: int, trust: ssl.SSLContext) -> list[tupl
     client.close()
     tokens = [secrets.token_bytes(32) for _ in range(n)]
     vault = Vault(folder / "vault.sqlite", busy_seconds=20.0)
-    with vault.database.transaction() as write:
-        write.executemany(
-            "INSERT INTO devices (hash) VALUES (?)", [(token_hash(token),) for token in tokens]
-        )
+    enrol(vault, tokens)
     vault.close()
     zeros = np.zeros((mechanism.n_apps, mechanism.d))
     return [
