@@ -10,7 +10,7 @@ import pytest
 from nextapp import model
 from nextapp.phone import Phone, Store
 from nextapp.phone.commands import main
-from nextapp.phone.store import DAY, VERSION
+from nextapp.phone.store import DAY
 from nextapp.wire import Broadcast, ModelSettings
 
 NOON = 1_790_000_000.0
@@ -126,17 +126,6 @@ def test_it_says_by_what_it_predicts(tmp_path, seed, capsys):
     assert '"predictor": "seqmf"' in phone("export")
     phone("--store", str(tmp_path / "q.db"), "init")
     assert "predicts by its own habits" in phone("--store", str(tmp_path / "q.db"), "status")
-
-
-def test_a_phone_of_before_there_was_a_choice_predicts_by_its_habits(tmp_path):
-    """Version 3 of the file had no such setting."""
-    path = tmp_path / "old.db"
-    with Store.create(path, predictor="seqmf") as store:
-        store._connection.execute("DELETE FROM settings WHERE name = 'predictor'")
-        store._connection.execute("PRAGMA user_version = 3")
-    with Store(path) as store:
-        assert store.predictor == "nextapp"
-        assert store._connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
 
 
 def test_an_unknown_predictor_is_refused_by_name(tmp_path):

@@ -21,14 +21,14 @@ from nextapp.phone import Limits
 from nextapp.phone.store import (
     VERSION,
     AlreadyDrawn,
-    HeldBroadcast,
+    OtherVersion,
     Snapshot,
     Store,
     StoreBusy,
     StoreDamaged,
+    StoredBroadcast,
     StoreError,
     StoreFull,
-    StoreTooNew,
     TooSoon,
 )
 from nextapp.privacy.ledger import Amounts, BudgetSpent
@@ -120,69 +120,15 @@ def test_other_files_are_refused_and_left_as_they_are(tmp_path):
     assert foreign.read_bytes() == before
 
 
-# The schema of version 1, as it was written then. It does not change when the code does.
-VERSION_1 = """
-PRAGMA application_id = 1853383024;
-CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE apps (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
-CREATE TABLE launches (number INTEGER PRIMARY KEY, app INTEGER NOT NULL, clock REAL NOT NULL,
-    zone INTEGER NOT NULL);
-CREATE TABLE broadcast (only INTEGER PRIMARY KEY CHECK (only = 1), round TEXT NOT NULL,
-    etag TEXT NOT NULL, fetched REAL NOT NULL, data BLOB NOT NULL, vector BLOB NOT NULL);
-CREATE TABLE reports (server TEXT NOT NULL, round TEXT NOT NULL, key TEXT NOT NULL,
-    drawn REAL NOT NULL, mechanism TEXT NOT NULL, epsilon REAL NOT NULL, n_bytes INTEGER NOT NULL,
-    data BLOB, attempts INTEGER NOT NULL, state TEXT NOT NULL, words TEXT NOT NULL, settled REAL,
-    PRIMARY KEY (server, round));
-INSERT INTO settings VALUES ('window', 1000.0);
-INSERT INTO apps VALUES (1, 'maps'), (2, 'mail');
-INSERT INTO launches VALUES (5, 2, 1790000000.0, 0), (6, 1, 1790000060.0, 7200);
-PRAGMA user_version = 1;
-"""
-
-
-def test_a_file_of_version_1_is_brought_up_to_date_with_all_it_held(tmp_path):
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1)
-    connection.close()
-    with Store(path) as store:
-        assert store.window == 1000.0
-        assert store.names == {"maps": 1, "mail": 2}
-        assert store.launches() == [
-            (5, 2, 1790000000.0, 0, "mail"),
-            (6, 1, 1790000060.0, 7200, "maps"),
-        ]
-        assert store.snapshot() is None
-        store.keep_snapshot(Snapshot(6, b"state"))
-        store.add("maps", NOON)
-    with Store(path) as store:
-        assert store.snapshot() == (6, b"state")
-        assert len(store.launches()) == 3
-    with sqlite3.connect(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
-    connection.close()
-
-
-def test_two_processes_that_migrate_at_once_do_it_once(tmp_path):
-    path = tmp_path / "old.db"
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1 + "PRAGMA journal_mode = WAL;")
-    connection.close()
-    opened: list[object] = []
-
-    def open_it() -> None:
-        try:
-            with Store(path) as store:
-                opened.append(store.snapshot())
-        except StoreError as error:
-            opened.append(error)
-
-    threads = [threading.Thread(target=open_it) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert opened == [None] * 4
+def test_a_file_from_before_the_first_release_is_refused_in_words_and_left_as_it_is(store):
+    """Its limits name mechanisms that mean something else today."""
+    fill(store, 3)
+    store._connection.execute(f"PRAGMA user_version = {VERSION - 1}")
+    store.close()
+    before = store.path.read_bytes()
+    with pytest.raises(OtherVersion, match=r"before the first release.*export --format csv"):
+        Store(store.path)
+    assert store.path.read_bytes() == before
 
 
 def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(store):
@@ -190,7 +136,7 @@ def test_a_file_of_a_later_version_is_refused_and_left_as_it_is(store):
     store._connection.execute(f"PRAGMA user_version = {VERSION + 1}")
     store.close()
     before = store.path.read_bytes()
-    with pytest.raises(StoreTooNew, match=f"version {VERSION + 1}, this program knows"):
+    with pytest.raises(OtherVersion, match=f"version {VERSION + 1}, but this program reads"):
         Store(store.path)
     assert store.path.read_bytes() == before
 
@@ -405,7 +351,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     store._connection.execute(f"PRAGMA max_page_count = {pages}")
     store.keep_snapshot(Snapshot(20, b"s"))
     with pytest.raises(StoreFull, match="make room"):
-        store.keep_broadcast(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
+        store.keep_broadcast(StoredBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.broadcast() is None
     assert store.snapshot() == (20, b"s")
     with pytest.raises(StoreFull):
@@ -413,7 +359,7 @@ def test_a_full_disk_is_an_error_and_nothing_is_half_written(store):
     held = clocks(store)
     assert held == [NOON + number for number in range(len(held))]
     store._connection.execute("PRAGMA max_page_count = 1000000")
-    store.keep_broadcast(HeldBroadcast.of(1, "", NOON, bytes(1 << 20)))
+    store.keep_broadcast(StoredBroadcast.of(1, "", NOON, bytes(1 << 20)))
     assert store.snapshot() == (20, b"s")
     fill(store, 5, start=len(held))
     assert len(store.launches()) == len(held) + 5
@@ -542,7 +488,7 @@ def test_erasing_leaves_no_byte_of_the_history_in_any_file(store):
         store.add(f"zweisamkeit-{number % 30}", NOON + number)
     store.keep_snapshot(Snapshot(300, b"gewohnheit" * 100))
     store.charge_report("https://a", Report("harmony", 3, b"ein Bericht"), 0.5, NOON)
-    store.keep_broadcast(HeldBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
+    store.keep_broadcast(StoredBroadcast.of(3, "", NOON, b"rundfunk" * 1000))
     needles = (b"zweisamkeit", b"gewohnheit", b"ein Bericht", b"rundfunk")
     for needle in needles:
         assert traces(store, needle)

@@ -39,10 +39,10 @@ from nextapp.phone.store import (
     DAY,
     AlreadyDrawn,
     DrawnReport,
-    HeldBroadcast,
     Launch,
     Snapshot,
     Store,
+    StoredBroadcast,
     TooSoon,
     check_clock,
 )
@@ -350,14 +350,14 @@ class Phone:
         if held is not None:
             self._check_continues(held, broadcast, when, digests)
         self._note_refusal(None)
-        new = HeldBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
+        new = StoredBroadcast.of(broadcast.round, broadcast.history.chain, when, data)
         self.store.keep_broadcast(new)
         self._digest = new.digest
         self._use(broadcast)
 
     def _check_continues(
         self,
-        held: HeldBroadcast,
+        held: StoredBroadcast,
         offered: Broadcast,
         when: float,
         digests: Callable[[], list[tuple[int, str]]] | None,

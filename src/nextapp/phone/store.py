@@ -8,6 +8,7 @@ the disk itself before it returns.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import secrets
@@ -20,9 +21,8 @@ from typing import Any, NamedTuple, Self
 
 from nextapp.names import unknown
 from nextapp.phone.limits import PREDICTORS, Limits
-from nextapp.phone.witness import Spending, Witness
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
-from nextapp.storage import create_atomically
+from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
 
 DAY = 86_400.0
@@ -34,73 +34,52 @@ _PAGE = 4096
 _NAME_LIMIT = 255
 _DIGITS = 6  # of a clock: what a written time holds
 
-_MIGRATIONS: tuple[tuple[str, ...], ...] = (
-    (
-        "CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
-        """CREATE TABLE apps (
-            number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given to another app
-            name TEXT NOT NULL UNIQUE
-        )""",
-        """CREATE TABLE launches (
-            number INTEGER PRIMARY KEY,  -- in the order they came, whatever the clock said
-            app INTEGER NOT NULL,
-            clock REAL NOT NULL,         -- seconds since 1970, UTC
-            zone INTEGER NOT NULL        -- seconds by which local time was ahead of UTC
-        )""",
-        """CREATE TABLE broadcast (
-            only INTEGER PRIMARY KEY CHECK (only = 1),
-            round TEXT NOT NULL,         -- as text: a round has 64 bits, SQLite's integers 63
-            etag TEXT NOT NULL,
-            fetched REAL NOT NULL,
-            data BLOB NOT NULL,
-            vector BLOB NOT NULL         -- the user vector, float64
-        )""",
-        """CREATE TABLE reports (
-            server TEXT NOT NULL,
-            round TEXT NOT NULL,
-            key TEXT NOT NULL,           -- of its line in the ledger
-            drawn REAL NOT NULL,
-            mechanism TEXT NOT NULL,
-            epsilon REAL NOT NULL,
-            n_bytes INTEGER NOT NULL,
-            data BLOB,                   -- until the server has it or no longer wants it
-            attempts INTEGER NOT NULL,
-            state TEXT NOT NULL,
-            words TEXT NOT NULL,
-            settled REAL,
-            PRIMARY KEY (server, round)
-        )""",
-    ),
-    (
-        """CREATE TABLE predictor (
-            only INTEGER PRIMARY KEY CHECK (only = 1),
-            upto INTEGER NOT NULL,       -- the last launch it has seen
-            numbering TEXT NOT NULL,     -- by which apps are numbered in it
-            data BLOB NOT NULL
-        )""",
-    ),
-    (
-        "DROP TABLE broadcast",  # fetched again
-        """CREATE TABLE broadcast (
-            only INTEGER PRIMARY KEY CHECK (only = 1),
-            round INTEGER NOT NULL,
-            digest TEXT NOT NULL,        -- SHA-256 of the bytes, computed here
-            chain TEXT NOT NULL,         -- of the broadcasts before it
-            fetched REAL NOT NULL,
-            data BLOB NOT NULL
-        )""",
-        "DROP TABLE predictor",  # apps had other numbers in it; learnt again from the launches
-        """CREATE TABLE predictor (
-            only INTEGER PRIMARY KEY CHECK (only = 1),
-            upto INTEGER NOT NULL,       -- the last launch it has seen
-            data BLOB NOT NULL
-        )""",
-        "INSERT INTO settings VALUES ('identity', lower(hex(randomblob(16))))",
-        "INSERT INTO settings VALUES ('per_report', 1.0), ('hours', 20.0)",
-    ),
-    ("INSERT INTO settings VALUES ('predictor', 'nextapp')",),  # there was no other
+VERSION = 5
+"""Of the file. There are no migrations before the first release."""
+
+_SCHEMA = (
+    "CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    """CREATE TABLE apps (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,  -- never given to another app
+        name TEXT NOT NULL UNIQUE
+    )""",
+    """CREATE TABLE launches (
+        number INTEGER PRIMARY KEY,  -- in the order they came, not by their clocks
+        app INTEGER NOT NULL,
+        clock REAL NOT NULL,         -- seconds since 1970, UTC
+        zone INTEGER NOT NULL        -- seconds by which local time was ahead of UTC
+    )""",
+    """CREATE TABLE broadcast (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        round INTEGER NOT NULL,
+        digest TEXT NOT NULL,        -- SHA-256 of the bytes, computed here
+        chain TEXT NOT NULL,         -- of the broadcasts before it
+        fetched REAL NOT NULL,
+        data BLOB NOT NULL
+    )""",
+    """CREATE TABLE reports (
+        server TEXT NOT NULL,
+        round TEXT NOT NULL,         -- as text: a round has 64 bits, SQLite's integers 63
+        key TEXT NOT NULL,           -- of its line in the ledger
+        drawn REAL NOT NULL,
+        mechanism TEXT NOT NULL,
+        epsilon REAL NOT NULL,
+        n_bytes INTEGER NOT NULL,
+        data BLOB,                   -- until the server has it or no longer wants it
+        attempts INTEGER NOT NULL,
+        state TEXT NOT NULL,
+        words TEXT NOT NULL,
+        settled REAL,
+        PRIMARY KEY (server, round)
+    )""",
+    """CREATE TABLE predictor (
+        only INTEGER PRIMARY KEY CHECK (only = 1),
+        upto INTEGER NOT NULL,       -- the last launch it has learnt
+        data BLOB NOT NULL
+    )""",
+    "INSERT INTO settings VALUES ('identity', lower(hex(randomblob(16))))",
+    f"PRAGMA user_version = {VERSION}",
 )
-VERSION = len(_MIGRATIONS)
 
 
 class StoreError(RuntimeError):
@@ -119,8 +98,8 @@ class StoreDamaged(StoreError):
     """The file is not what was written."""
 
 
-class StoreTooNew(StoreError):
-    """A later version of this program made the file."""
+class OtherVersion(StoreError):
+    """Another version of this program made the file."""
 
 
 class AlreadyDrawn(StoreError):
@@ -149,8 +128,8 @@ class Launch(NamedTuple):
     name: str
 
 
-class HeldBroadcast(NamedTuple):
-    """The broadcast in hand: its bytes, their digest, and the chain of those before it."""
+class StoredBroadcast(NamedTuple):
+    """The current broadcast: its bytes, their digest, and the chain of those before it."""
 
     round: int
     digest: str
@@ -159,7 +138,7 @@ class HeldBroadcast(NamedTuple):
     data: bytes
 
     @classmethod
-    def of(cls, round: int, chain: str, fetched: float, data: bytes) -> HeldBroadcast:
+    def of(cls, round: int, chain: str, fetched: float, data: bytes) -> StoredBroadcast:
         return cls(round, digest_of(data), chain, fetched, data)
 
 
@@ -197,8 +176,8 @@ class Store:
     Parameters
     ----------
     path
-        A file made by `Store.create`. A missing, foreign or newer one is refused, an older one
-        is brought up to date.
+        A file made by `Store.create`. A missing or foreign one is refused, and one of another
+        version.
     patience
         Seconds to wait for another process that is writing.
     flush_after
@@ -280,7 +259,10 @@ class Store:
                 connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = EXTRA")
-                _migrate(connection)
+                connection.execute("BEGIN")
+                for statement in _SCHEMA:
+                    connection.execute(statement)
+                connection.execute("COMMIT")
                 values: dict[str, str | float] = {
                     "window": float(window),
                     "predictor": predictor,
@@ -300,13 +282,13 @@ class Store:
         run = self._connection.execute
         if run("PRAGMA application_id").fetchone() != (_APPLICATION,):
             raise StoreError(f"{self.path} is a database of something else, not a phone's store.")
+        _check_version(self._connection, self.path)
         run("PRAGMA journal_mode = WAL")
         run("PRAGMA synchronous = NORMAL")
         run("PRAGMA secure_delete = ON")
         run(f"PRAGMA journal_size_limit = {1 << 20}")
         run("PRAGMA fullfsync = 1")  # Apple's fsync does not reach the disk without it
         run("PRAGMA checkpoint_fullfsync = 1")
-        _migrate(self._connection)
         run("SELECT COUNT(*) FROM settings").fetchone()  # the first read makes the WAL
 
     # --- settings ------------------------------------------------------------------------------
@@ -450,21 +432,21 @@ class Store:
 
     # --- model ---------------------------------------------------------------------------------
 
-    def broadcast(self) -> HeldBroadcast | None:
+    def broadcast(self) -> StoredBroadcast | None:
         row = self._one("SELECT round, digest, chain, fetched, data FROM broadcast")
-        return None if row is None else HeldBroadcast(*row)
+        return None if row is None else StoredBroadcast(*row)
 
     def broadcast_digest(self) -> str | None:
-        """The digest of the broadcast in hand; cheaper than reading its bytes."""
+        """The digest of the current broadcast; cheaper than reading its bytes."""
         row = self._one("SELECT digest FROM broadcast")
         return None if row is None else str(row[0])
 
-    def keep_broadcast(self, held: HeldBroadcast) -> None:
-        """Replace the broadcast in hand."""
+    def keep_broadcast(self, held: StoredBroadcast) -> None:
+        """Replace the current broadcast."""
         self._run("INSERT OR REPLACE INTO broadcast VALUES (1, ?, ?, ?, ?, ?)", *held)
 
     def drop_broadcast(self) -> None:
-        """Delete the broadcast in hand, if the phone leaves the server that it came from."""
+        """Delete the current broadcast, if the phone leaves the server that it came from."""
         self._run("DELETE FROM broadcast")
 
     def snapshot(self) -> Snapshot | None:
@@ -540,13 +522,12 @@ class Store:
     def limits(self) -> Limits:
         """What the owner of this phone allows."""
         per_day, lifetime = self.ledger.budgets()
-        mechanisms = self.setting("mechanisms")
         return Limits(
             float(self.setting("per_report")),
             per_day,
             lifetime,
             float(self.setting("hours")),
-            Limits.mechanisms if mechanisms is None else tuple(str(mechanisms).split()),
+            tuple(str(self.setting("mechanisms")).split()),
         )
 
     def limit(self, limits: Limits, *, loosen: bool = False) -> None:
@@ -574,7 +555,7 @@ class Store:
     ) -> DrawnReport:
         """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
 
-        There is one report for a server and round, and one every so many `hours`. A budget that is
+        There is one report for a server and round, and one in `hours`. A budget that is
         spent raises the ledger's `BudgetSpent`, a clock that is not believed `ClockError`, one that
         comes too early `TooSoon`; then nothing may be sent.
         """
@@ -808,30 +789,19 @@ def check_clock(clock: float) -> None:
         )
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file of any earlier version to this one, a version at a time; a newer one is refused.
-
-    A version is reached in one transaction, so that a crash leaves a whole one.
-    """
-    while True:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > VERSION:
-            raise StoreTooNew(
-                f"the store has version {version}, this program knows up to {VERSION}: use the "
-                f"program that made it, or a later one. Nothing was changed."
-            )
-        if version == VERSION:
-            return
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            if connection.execute("PRAGMA user_version").fetchone() == (version,):
-                for statement in _MIGRATIONS[version]:
-                    connection.execute(statement)
-                connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > VERSION:
+        raise OtherVersion(
+            f"{path} has version {version}, but this program reads version {VERSION}: use the "
+            f"program that made it, or a later one. Nothing was changed."
+        )
+    if version < VERSION:
+        raise OtherVersion(
+            f"{path} has version {version}, from before the first release; this program reads "
+            f"version {VERSION}. Export its launches with the program that made it (nextapp phone "
+            f"export --format csv), set up a new phone (init) and import them. Nothing was changed."
+        )
 
 
 def _store_error(error: sqlite3.Error, path: Path) -> StoreError:
@@ -861,6 +831,56 @@ def _as_store_error(error: LedgerError, path: Path) -> StoreError:
     cause = error.__cause__
     kind = type(_store_error(cause, path)) if isinstance(cause, sqlite3.Error) else StoreError
     return kind(str(error))
+
+
+class Spending(NamedTuple):
+    """ε in all, and the latest report: when it was drawn, for which server and round."""
+
+    spent: float
+    drawn: float = 0.0
+    server: str = ""
+    round: int = 0
+
+
+class Witness:
+    """A second record of what a phone has spent, in a small file outside its store.
+
+    Whoever restores an old copy of the phone's file restores an old privacy ledger with it, and
+    would spend the same ε twice. Software alone cannot prevent that. This record makes it visible,
+    unless it is restored together with the file: keep it where no backup goes. It holds the largest
+    ε that the store of this name was seen to have spent.
+    """
+
+    def __init__(self, path: Path, store: str) -> None:
+        self.path = path
+        self._store = store
+
+    def record(self) -> Spending:
+        """What is on record; nothing spent where there is no record of this store."""
+        try:
+            record = json.loads(self.path.read_text(encoding="utf-8"))
+            if record.pop("store") != self._store:
+                return Spending(0.0)
+            found = Spending(**record)
+            whole = (
+                math.isfinite(found.spent)
+                and found.spent >= 0
+                and 0 <= found.drawn <= LATEST
+                and isinstance(found.server, str)
+                and found.round >= 0
+            )
+            return found if whole else Spending(0.0)
+        except FileNotFoundError:
+            return Spending(0.0)
+        except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
+            return Spending(0.0)  # damaged: no record
+
+    def note(self, spending: Spending) -> None:
+        """Put a larger ε on record; on the disk itself when this returns."""
+        if spending.spent <= self.record().spent:
+            return
+        record = {"store": self._store, **spending._asdict()}
+        write_atomically(self.path, json.dumps(record).encode())
 
 
 class _Flusher:
