@@ -379,7 +379,7 @@ def test_a_phone_spends_nothing_on_what_it_does_not_predict_by(
         assert [entry[0] for entry in charged[:1]] == [1.0]
     else:
         assert (synced.report, paths) == ("unused", ["/v1/digest", "/v1/broadcast"])
-        assert f"asks for {question}, which this phone does not predict by" in synced.words
+        assert f"asks for {question}, which this phone does not predict by" in synced.message
         assert charged == []
 
 
@@ -421,7 +421,7 @@ def test_the_server_does_not_choose_epsilon(tmp_path):
         client = HostileClient(Script(data, None, (201,)))
         synced = Phone(store, clock=lambda: NOON).sync(client, now=True)
         assert (synced.broadcast, synced.report) == ("new", "limits")
-        assert "ε = 20; this phone's limit for one report is 1" in synced.words
+        assert "ε = 20; this phone's limit for one report is 1" in synced.message
         assert [path for _, _, path, *_ in client.sent] == ["/v1/digest", "/v1/broadcast"]
         assert store.ledger.entries() == []
 

@@ -128,6 +128,12 @@ def test_it_says_by_what_it_predicts(tmp_path, seed, capsys):
     assert "predicts by its own habits" in phone("--store", str(tmp_path / "q.db"), "status")
 
 
+def test_its_export_holds_the_user_vector(seqmf_store, seed):
+    phone = played(seqmf_store, launches(seed))
+    phone.take(broadcast(seed).to_bytes(), NOON)
+    assert phone.export()["user_vector"] == phone._core.user_vector.tolist()
+
+
 def test_an_unknown_predictor_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="predictor"):
         Store.create(tmp_path / "p.db", predictor="oracle")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from nextapp.phone import Client, Limits, Phone, Store
+from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.ledger import LEAP_DAYS
 from nextapp.randomness import DeviceCoins, KeyedBits
@@ -331,7 +332,7 @@ def test_a_report_the_server_will_never_take_is_not_sent_again(server, client, p
     server.taken[3] = b"what a copy of this phone sent"
     synced = phone.sync(client)
     assert synced.report == "refused"
-    assert "already_reported" in synced.words
+    assert "already_reported" in synced.message
     assert phone.sync(client).report == "done"
     assert len(server.arrived) == 1
 
@@ -363,6 +364,44 @@ def test_a_person_may_vouch_for_the_clock(server, client, phone, make_broadcast)
     server.publish(make_broadcast(4))
     assert phone.sync(client, when=later).report == "clock"
     assert phone.sync(client, when=later, trust_clock=True).report == "accepted"
+
+
+def test_a_spent_budget_is_known_before_anything_is_drawn(
+    server, client, phone, make_broadcast, monkeypatch
+):
+    for round_ in (3, 4):
+        server.publish(make_broadcast(round_))
+        assert phone.sync(client).report == "accepted"  # 2 a day
+
+    def draw(*_):
+        raise AssertionError("a report was drawn that no budget allows")
+
+    monkeypatch.setattr(PhoneCore, "solve", draw)
+    monkeypatch.setattr(PhoneCore, "draw_report", draw)
+    server.publish(make_broadcast(5))
+    assert phone.sync(client).report == "budget"
+    phone.store.limit(replace(phone.store.limits, hours=20.0, per_day=9.0), loosen=True)
+    assert phone.sync(client).report == "limits"  # nor before the hours are over
+    assert phone.sync(client, when=NOON + 400 * DAY).report == "clock"
+
+
+def test_a_phone_that_predicts_by_habits_solves_no_user_vector(
+    server, client, tmp_path, make_broadcast, monkeypatch
+):
+    def solve(self):
+        raise AssertionError("habits need no user vector")
+
+    monkeypatch.setattr(PhoneCore, "solve", solve)
+    ask = ReportRequest("walsh", 0.5, clip=1.0, question="transitions")
+    server.publish(make_broadcast(3, request=ask, d=4))
+    with Store.create(tmp_path / "habits.db") as store:
+        phone = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+        for number, app in enumerate(["chat", "mail", "chat", "maps"] * 5):
+            phone.observe(app, NOON - 5000 + 60 * number, zone=0)
+        phone.join(client, "welcome")
+        assert phone.sync(client).report == "accepted"
+        assert len(phone.predict(3, NOON)) == 3
+        assert phone.export()["user_vector"] is None
 
 
 def test_a_clock_set_back_gives_no_second_budget(server, client, phone, make_broadcast):

@@ -152,7 +152,7 @@ def test_phones_killed_in_the_middle_of_a_sync_send_one_report_each(gateway, tmp
         with Store(path) as store, Client(gateway.url, ca=gateway.ca) as client:
             synced = Phone(store).sync(client, now=True)
             assert synced.broadcast in ("new", "same")
-            assert synced.report in ("accepted", "done"), synced.words
+            assert synced.report in ("accepted", "done"), synced.message
             (report,) = store.reports()
             assert report.state == "accepted"
             assert first is None or report.key == first

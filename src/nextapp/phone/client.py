@@ -48,8 +48,8 @@ _LONGEST_WAIT = 30 * 86_400.0  # that a server may ask for
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
 
 
-class Published(NamedTuple):
-    """Which broadcast is the current one, by the word of the server itself."""
+class PublishedDigest(NamedTuple):
+    """Which broadcast is the current one, as the server says."""
 
     round: int
     digest: str
@@ -76,14 +76,11 @@ class Client:
     url
         ``https://host[:port]``. Plain ``http://`` is taken for this machine itself only.
     token
-        What `enrol` was told.
+        The one that `enrol` returned.
     ca
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
         Seconds until a connection, or a pause in it, is given up; `patience` is for a whole answer.
-    mirror
-        Another address to fetch broadcasts from, such as a cache; None asks the server. Their
-        digest always comes from the server itself, so a mirror need not be trusted.
     proxy
         ``http://host:port``, or "environment" for what its variables say. None uses none.
     attempts
@@ -98,7 +95,6 @@ class Client:
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
-        mirror: str | None = None,
         proxy: str | None = None,
         attempts: int = 4,
         largest_broadcast: int = LARGEST_BROADCAST,
@@ -118,17 +114,6 @@ class Client:
         self._proxy = _proxy(proxy, parts)
         self._context = _context(ca) if parts.scheme == "https" else None
         self._connection: HTTPConnection | None = None
-        self._mirror = None
-        if mirror is not None:
-            self._mirror = Client(
-                mirror,
-                timeout=timeout,
-                patience=patience,
-                proxy=proxy,
-                attempts=attempts,
-                largest_broadcast=largest_broadcast,
-                sleep=sleep,
-            )
 
     def enrol(self, code: str) -> str:
         """Trade the operator's code for a token, which is kept and sent with reports from now on.
@@ -140,9 +125,9 @@ class Client:
             answer = self._call("POST", "/v1/enrol", {}, body, once=True)
         if answer.status != 201:
             raise _refusal(answer)
-        words = _words(answer)
-        token = _token(words)
-        self.token, self.expires = token, _expiry(words)
+        document = _document(answer)
+        token = _token(document)
+        self.token, self.expires = token, _expiry(document)
         return token
 
     def renew(self) -> str:
@@ -153,21 +138,21 @@ class Client:
         answer = self._with_token("POST", self.token)
         if answer.status != 201:
             raise _refusal(answer)
-        return _token(_words(answer))
+        return _token(_document(answer))
 
     def confirm(self, token: str) -> Renewed:
         """Tell the server that this phone holds the other token: the old one no longer counts.
 
-        It may be told again. `Refused` where the server does not know of it.
+        It may be confirmed again. `Refused` where the server does not know of it.
         """
         answer = self._with_token("PUT", token)
         if answer.status != 200:
             raise _refusal(answer)
-        words = _words(answer)
-        first_round = words.get("first_round")
+        document = _document(answer)
+        first_round = document.get("first_round")
         if type(first_round) is not int or first_round < 0:
             raise BadAnswer("the server does not say from which round on the new token counts.")
-        self.token, self.expires = token, _expiry(words)
+        self.token, self.expires = token, _expiry(document)
         return Renewed(first_round, self.expires)
 
     def _with_token(self, method: str, token: str | None) -> _Answer:
@@ -177,7 +162,7 @@ class Client:
             headers = {"Authorization": f"Bearer {token}"}
             return self._call(method, "/v1/token", headers, b"")
 
-    def current(self, held: str | None = None) -> tuple[Published, bytes | None]:
+    def current(self, held: str | None = None) -> tuple[PublishedDigest, bytes | None]:
         """Which broadcast is the current one, and its bytes; None where its digest is `held`.
 
         The requests are the same for every phone: what is held is compared here, not sent.
@@ -186,40 +171,40 @@ class Client:
             published = self.published()
             if published.digest == held:
                 return published, None
-            data = (self._mirror or self).broadcast()
+            data = self.broadcast()
             if digest_of(data) != published.digest:  # a round may have closed in between
                 published = self.published()
         if digest_of(data) != published.digest:
             raise NotAsPublished(
-                f"the broadcast fetched from {(self._mirror or self).url} is not the one whose "
-                f"digest {self.url} publishes: a stale or changed copy. It was not read."
+                f"the broadcast fetched from {self.url} is not the one whose digest it publishes: "
+                f"a stale or changed copy. It was not read."
             )
         return published, None if published.digest == held else data
 
-    def published(self) -> Published:
-        """Round and digest of the current broadcast: a small document, never from a mirror."""
+    def published(self) -> PublishedDigest:
+        """Round and digest of the current broadcast: a small document."""
         answer = self._call("GET", "/v1/digest", {})
         if answer.status != 200:
             raise _refusal(answer)
-        words = _words(answer)
-        round_, digest = words.get("round"), words.get("sha256")
+        document = _document(answer)
+        round_, digest = document.get("round"), document.get("sha256")
         if type(round_) is not int or not isinstance(digest, str) or not is_digest(digest):
             raise BadAnswer("the server does not say which broadcast is the current one.")
-        return Published(round_, digest)
+        return PublishedDigest(round_, digest)
 
     def digests(self) -> list[tuple[int, str]]:
-        """Rounds and digests of all broadcasts that the server has handed out, as it says."""
+        """Rounds and digests of all broadcasts that the server has published, as it says."""
         with self._connection_of_its_own():
             answer = self._call("GET", "/v1/digests", {}, limit=LARGEST_LIST)
         if answer.status != 200:
             raise _refusal(answer)
-        listed = _words(answer).get("digests")
+        listed = _document(answer).get("digests")
         try:
             found = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
         except (TypeError, ValueError):
             found = [(None, None)]
         if not all(type(round_) is int and is_digest(digest) for round_, digest in found):
-            raise BadAnswer("the server does not say which broadcasts it has handed out.")
+            raise BadAnswer("the server does not say which broadcasts it has published.")
         return found
 
     def broadcast(self) -> bytes:
@@ -248,9 +233,9 @@ class Client:
         if answer.status not in (200, 201):
             raise _refusal(answer)
         try:
-            return _words(answer).get("renew") is True
+            return _document(answer).get("renew") is True
         except BadAnswer:
-            return False  # whatever it says, it has the report
+            return False  # not of the protocol, but the server has the report
 
     @contextmanager
     def _connection_of_its_own(self) -> Iterator[None]:
@@ -262,8 +247,6 @@ class Client:
             self.close()
 
     def close(self) -> None:
-        if self._mirror is not None:
-            self._mirror.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -292,7 +275,7 @@ class Client:
                 if answer.status not in _NOT_NOW:
                     return answer
                 asked = _retry_after(answer.headers.get("retry-after"), self.server_time)
-                error: ServerError = Overloaded(_words_of_answer(answer), asked)
+                error: ServerError = Overloaded(_describe(answer), asked)
                 pause = max(pause, asked or 0.0)
             except Unreachable as unreachable:
                 error = unreachable
@@ -331,7 +314,7 @@ class Client:
 
     @contextmanager
     def _cut_off(self) -> Iterator[None]:
-        """Break the connection off after `patience` seconds, whatever the server sends on it."""
+        """Break the connection off after `patience` seconds, even if the server keeps sending."""
         is_cut = threading.Event()
 
         def cut() -> None:
@@ -414,7 +397,7 @@ class Client:
                 if len(body) > limit or n_raw > limit + _CHUNK:
                     raise BadAnswer(f"the answer is larger than {limit:,} bytes; it was not read.")
             if unpacker is not None and unpacker.unused_data:
-                raise BadAnswer("the answer goes on after its end.")
+                raise BadAnswer("there are bytes after the end of the answer.")
             if time.monotonic() > deadline:
                 raise Unreachable(f"the answer took longer than {self._patience:g} s.")
         if unpacker is not None and not unpacker.eof:
@@ -425,15 +408,15 @@ class Client:
         return bytes(body)
 
 
-def _token(words: Mapping[str, object]) -> str:
-    token = words.get("token")
+def _token(document: Mapping[str, object]) -> str:
+    token = document.get("token")
     if not (isinstance(token, str) and re.fullmatch("[A-Za-z0-9_-]{16,512}", token)):
         raise BadAnswer("the server took the request but gave no token; ask for another code.")
     return token
 
 
-def _expiry(words: Mapping[str, object]) -> float | None:
-    expires = words.get("expires")
+def _expiry(document: Mapping[str, object]) -> float | None:
+    expires = document.get("expires")
     return float(expires) if isinstance(expires, int | float) else None
 
 
@@ -486,21 +469,21 @@ def _proxy(proxy: str | None, server: SplitResult) -> SplitResult | None:
     return parts
 
 
-def _words(answer: _Answer) -> dict[str, object]:
+def _document(answer: _Answer) -> dict[str, object]:
     try:
-        words = json.loads(answer.body)
+        document = json.loads(answer.body)
     except (ValueError, RecursionError):
         return {}
-    return words if isinstance(words, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _words_of_answer(answer: _Answer) -> str:
-    return f"the server answers {answer.status}: {_plain(_words(answer).get('message'), 1000)}"
+def _describe(answer: _Answer) -> str:
+    return f"the server answers {answer.status}: {_plain(_document(answer).get('message'), 1000)}"
 
 
 def _refusal(answer: _Answer) -> ServerError:
-    words = _words(answer)
-    code, message = words.get("error"), words.get("message")
+    document = _document(answer)
+    code, message = document.get("error"), document.get("message")
     if 400 <= answer.status < 500:
         return Refused(
             answer.status,
@@ -510,10 +493,10 @@ def _refusal(answer: _Answer) -> ServerError:
     return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
 
 
-def _plain(words: object, most: int) -> str:
+def _plain(text: object, most: int) -> str:
     """What a server says, without what a screen or a database could stumble over."""
-    text = str(words or "no reason given")[:most]
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
+    shown = str(text or "no reason given")[:most]
+    return "".join(letter if letter.isprintable() else "?" for letter in shown)
 
 
 def _retry_after(value: str | None, now: float | None) -> float | None:

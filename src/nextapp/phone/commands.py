@@ -442,7 +442,7 @@ def sync(
             if ca is not None:
                 phone.store.set(ca=authority)
             synced = phone.sync(client, trust_clock=trust_clock, now=now)
-    lines = [synced.words]
+    lines = [synced.message]
     if synced.again is not None:
         lines.append(f"Worth trying again from {_day_and_time(synced.again)} on.")
     if synced.broadcast in _SOUND and synced.report in _SETTLED:

@@ -1,4 +1,4 @@
-"""One phone in memory: launches, learning, user vector, predictions, what it tells a server.
+"""One phone in memory: launches, learning, user vector, predictions, answers to a server.
 
 No disk, no network, no clock: `Phone` adds those, simulations use this as it is. Nothing here
 leaves a phone: `PhoneCore.answer` is what a mechanism then randomises.
@@ -66,7 +66,7 @@ class PhoneCore:
         How many seconds of history count, back from the latest launch: the paper's t. A pause
         counts for a day at most. None keeps all.
     most_launches
-        Kept at most, however many there are in the window.
+        Most launches that are kept. Older ones are deleted, even within the window.
     habits
         Learns from every launch, when next asked, and then predicts, with the crowd of the
         broadcast and the light scores. None predicts by the light scores alone, eq. (8).
@@ -272,7 +272,7 @@ class PhoneCore:
 
     def _products(self, candidates: list[int], vector: Floats) -> Floats:
         """The candidates' app vectors times a vector, 0 for those of no catalogue."""
-        vectors = self._broadcast_in_hand().app_vectors
+        vectors = self._current_broadcast().app_vectors
         rows = np.array([self._rows(app) for app in candidates], np.int64)
         listed = (rows >= 0) & (rows < len(vectors))
         products = np.zeros(len(candidates))
@@ -327,7 +327,7 @@ class PhoneCore:
 
     def solve(self) -> Floats:
         """Solve the user vector for the launches so far, eq. (10); zeros where it is not finite."""
-        broadcast = self._broadcast_in_hand()
+        broadcast = self._current_broadcast()
         with np.errstate(all="ignore"):
             try:
                 own, c, c0, h = model.phone_terms(self._phone_statistics(), broadcast)
@@ -341,13 +341,13 @@ class PhoneCore:
         return self._user_vector
 
     def answer(self, mechanism: Mechanism) -> Gradient:
-        """What this phone tells of itself before the mechanism randomises it.
+        """What this phone answers, before the mechanism randomises it.
 
-        By the question of the broadcast in hand: the gradient F(u), eq. (12), by the user vector,
-        or what the phone knows of transitions or launches. Where nothing is asked, what the
-        mechanism is for: shares of transitions where its ball is the simplex, else the gradient.
+        By the question of the current broadcast: the gradient F(u), eq. (12), by the user vector,
+        or the phone's transitions or launches. If nothing is asked, the mechanism decides: shares
+        of transitions where its ball is the simplex, else the gradient.
         """
-        request = self._broadcast_in_hand().request
+        request = self._current_broadcast().request
         if request is None:
             question = "transitions" if mechanism.ball == "simplex" else "gradient"
         else:
@@ -388,8 +388,8 @@ class PhoneCore:
                 raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
     def gradient(self) -> model.PhoneGradient:
-        """F(u), eq. (12), by the user vector in hand."""
-        broadcast = self._broadcast_in_hand()
+        """F(u), eq. (12), by the current user vector."""
+        broadcast = self._current_broadcast()
         vector = self.user_vector
         with np.errstate(all="ignore"):
             stats = self._phone_statistics()
@@ -398,21 +398,21 @@ class PhoneCore:
 
     def shares(self) -> Shares:
         """The phone's transition shares over the catalogue."""
-        return transition_shares(self._known_history(), self._broadcast_in_hand().n_apps)
+        return transition_shares(self._known_history(), self._current_broadcast().n_apps)
 
     def transitions(self) -> Shares:
         """The phone's transitions over the catalogue as one vector of length 1."""
-        return transition_vector(self._rows_of_history(), self._broadcast_in_hand().n_apps)
+        return transition_vector(self._rows_of_history(), self._current_broadcast().n_apps)
 
     def launches(self) -> Shares:
         """√(share of the phone's launches) of each bucket of the catalogue, (n_buckets, 1).
 
-        Its norm is 1 whatever the phone, so that no clip must be chosen; and an app that many
+        Its norm is 1 for every phone, so that no clip must be chosen; and an app that many
         phones use a little counts for more than by its share.
         """
-        buckets = self._broadcast_in_hand().buckets
+        buckets = self._current_broadcast().buckets
         if buckets is None:
-            raise WireError("the catalogue in hand has no buckets to count launches by.")
+            raise WireError("the catalogue has no buckets to count launches by.")
         counts = np.zeros(buckets.n_buckets)
         for app, n in self._counts.items():
             bucket = self._buckets(app)
@@ -422,7 +422,7 @@ class PhoneCore:
         share = counts[cells] / max(1.0, counts.sum())
         return Shares((len(counts), 1), cells, np.sqrt(share))
 
-    def _broadcast_in_hand(self) -> Broadcast:
+    def _current_broadcast(self) -> Broadcast:
         if self.broadcast is None:
             raise RuntimeError("this phone has no broadcast yet: take one first.")
         return self.broadcast
@@ -430,7 +430,7 @@ class PhoneCore:
     def _known_history(self) -> npt.NDArray[np.int64]:
         """The launches of apps in the catalogue, as its rows."""
         history = self._rows_of_history()
-        return history[(history >= 0) & (history < self._broadcast_in_hand().n_apps)]
+        return history[(history >= 0) & (history < self._current_broadcast().n_apps)]
 
     def _rows_of_history(self) -> npt.NDArray[np.int64]:
         """The rows of all launches; those of apps that are not in the catalogue are no rows."""
@@ -441,7 +441,7 @@ class PhoneCore:
     def _phone_statistics(self) -> model.PhoneStatistics:
         """Counts and transitions of the apps in the catalogue; kept until the next launch."""
         if self._statistics is None:
-            reading = self._broadcast_in_hand().settings.reading
+            reading = self._current_broadcast().settings.reading
             self._statistics = model.phone_statistics(self._known_history(), reading)
         return self._statistics
 
@@ -477,10 +477,10 @@ class _OwnCrowd:
             self._rows_of_apps = np.array([self.rows(app) for app in apps.tolist()], np.int64)
             _, place, n = np.unique(self._rows_of_apps, return_inverse=True, return_counts=True)
             self._in_row = n[place].astype(np.float64)
-        told, known = self.crowd.shares(
+        shares, known = self.crowd.shares(
             self._rows_of_apps, self._row_of(last), self._row_of(before)
         )
-        return told / self._in_row, known
+        return shares / self._in_row, known
 
     def _row_of(self, app: int | None) -> int | None:
         return None if app is None else self.rows(app)

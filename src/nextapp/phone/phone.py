@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from nextapp.phone.client import Client
 
 MOST_LAUNCHES = 100_000
-"""Kept at most, however many there are in the window."""
+"""Most launches that are kept. Older ones are deleted, even within the window."""
 
 PAUSE = (30.0, 120.0)
 """Seconds between fetching a broadcast and sending the report, drawn at random between these: far
@@ -72,7 +72,7 @@ _FINE = 1 << 30  # steps of a random time
 
 
 class OtherHistory(WireError):
-    """A broadcast that does not continue the one in hand: an older one, or one of a fork."""
+    """A broadcast that does not continue the current one: an older one, or one of a fork."""
 
 
 _FETCHED = {"new": "was fetched", "same": "is still the current one"}
@@ -103,10 +103,10 @@ class Synced:
 
     ``broadcast``::
 
-        new, same               taken; or the one in hand is still the current one
+        new, same               taken; or the phone has the current one already
         altered, forked, corrupt, unusable, unreachable, untrusted
-                                none was taken, and the one in hand stays; forked: it does not
-                                continue the one in hand
+                                none was taken, and the phone keeps its own; forked: it does not
+                                continue that one
 
     ``report``::
 
@@ -115,23 +115,23 @@ class Synced:
         closed, refused         the server does not take it any more; or never will
         later, unenrolled       kept for the next sync: no answer; or no token that counts
         limits, budget, clock, unsafe, unused, renewed
-                                not drawn; unused: the phone does not predict by what is asked for;
+                                not drawn; unused: the phone would not predict by the answer;
                                 renewed: its token is new and counts from a later round on
         untried                 there was no broadcast to report to
 
-    ``words`` says it to a person; ``again`` is when to try again, if that is known.
+    ``message`` says it to a person; ``again`` is when to try again, if that is known.
     """
 
     broadcast: str
     report: str
     round: int | None
-    words: str
+    message: str
     again: float | None = None
 
 
 @dataclass(frozen=True)
 class Status:
-    """What a phone holds and what has left it."""
+    """What a phone has stored and sent."""
 
     n_launches: int
     n_apps: int
@@ -183,10 +183,10 @@ class Phone:
         self._core: PhoneCore
         self._names: dict[int, str]  # of the apps by their number in the store
         self._row_of: Callable[[str], int]  # of the catalogue, by name
-        self._digest: str | None  # of the broadcast in hand
+        self._digest: str | None  # of the current broadcast
         self._kept: deque[int]  # numbers of the launches in the window
         self._oldest: int  # launch in the store
-        self._last: int  # launch that is known here
+        self._last: int  # launch that was read from the store
         self._saved: int  # last launch that the kept habits know
         self._solved: int  # last launch that the user vector knows
         self._load()
@@ -212,7 +212,7 @@ class Phone:
         if durable:
             self.store.flush()
         if launch.number == self._last + 1:
-            self._play([launch])
+            self._add([launch])
         else:
             self._refresh()
         if self._kept[0] - self._oldest >= _TRIM:
@@ -253,8 +253,8 @@ class Phone:
     def join(self, server: Client, code: str) -> None:
         """Enrol with a server by the code of its operator. The server before it is left.
 
-        The broadcast in hand is given up, so that the next one is taken whatever its round and
-        history. A report that was drawn and not sent belongs to the token before and is given up.
+        The broadcast is given up, so that the next one is taken, of any round and history. A report
+        that was drawn and not sent belongs to the token before and is given up.
         """
         token = server.enrol(code)
         for report in self.store.reports(state="drawn"):
@@ -284,7 +284,7 @@ class Phone:
 
         The report's ε is charged, and its bytes kept, before anything is sent; until the server
         has them, or no longer wants them, the same bytes are sent again. What the network and the
-        server may do wrong is told in the result; the store's errors are raised.
+        server may do wrong is in the result; the store's errors are raised.
 
         ``bits`` is for simulations; a phone draws from the operating system. ``trust_clock``:
         somebody vouches for `when` after a long time without a report. ``now`` leaves the pause
@@ -316,7 +316,7 @@ class Phone:
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
             if self.store.setting("renew") and not self.store.reports(state="drawn"):
-                with suppress(ServerError):  # the next sync goes on with it
+                with suppress(ServerError):  # the next sync continues it
                     self._renew(server)
         except (ServerError, WireError, BudgetSpent, ClockError, TooSoon) as error:
             outcome = _name_error(error, _WITHOUT_REPORT)
@@ -328,7 +328,7 @@ class Phone:
 
     @property
     def round(self) -> int | None:
-        """The round of the broadcast in hand."""
+        """The round of the current broadcast."""
         return None if self._core.broadcast is None else self._core.broadcast.round
 
     def take(
@@ -337,11 +337,11 @@ class Phone:
         when: float | None = None,
         digests: Callable[[], list[tuple[int, str]]] | None = None,
     ) -> None:
-        """Take over a broadcast: in the store first, then here. No launch is looked at for it.
+        """Take over a broadcast: in the store first, then here. No launch is read for it.
 
-        One that cannot be read or used, or does not continue the one in hand, raises a `WireError`
-        and leaves that one in place. ``digests`` asks the server for those of all broadcasts, where
-        this phone was away for longer than a broadcast's history tells.
+        One that cannot be read or used, or does not continue the current one, raises a `WireError`
+        and leaves that one in place. ``digests`` asks the server for those of all broadcasts, if
+        this phone was away for longer than a broadcast's history covers.
         """
         when = self._clock() if when is None else when
         self._refresh()
@@ -362,7 +362,7 @@ class Phone:
         when: float,
         digests: Callable[[], list[tuple[int, str]]] | None,
     ) -> None:
-        """Raise `OtherHistory` unless a broadcast comes after the one in hand, on the same history.
+        """Raise `OtherHistory` unless a broadcast comes after the current one, on the same history.
 
         A week after the first refusal a server is believed again, since it may have been restored
         from a backup. `Status.history_gaps` counts these times.
@@ -392,12 +392,12 @@ class Phone:
             )
         raise OtherHistory(
             f"{why}: a stale copy, a server that was set back, or one that shows different phones "
-            f"different broadcasts. The one in hand stays. Compare its digest {held.digest} with "
+            f"different broadcasts. The current one stays. Compare its digest {held.digest} with "
             f"those the server publishes at /v1/digests; to start over with it, join it again."
         )
 
     def _note_refusal(self, when: float | None) -> None:
-        """Since when the server's broadcasts have not continued the one in hand; None: they do."""
+        """Since when the server's broadcasts have not continued the current one; None: they do."""
         if when is not None or self.store.setting("refused_since") is not None:
             self.store.set(refused_since=when)
 
@@ -460,26 +460,20 @@ class Phone:
         """
         limits = self.store.limits
         mechanism = limits.mechanism_for(broadcast, self.store.predictor)
-        self._core.solve()
-        report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
-
-        def charge() -> DrawnReport:
-            return self.store.charge_report(
-                server.url,
-                report,
-                mechanism.guarantee.epsilon,
-                when,
-                hours=limits.hours,
-                trust_clock=trust_clock,
-            )
-
+        epsilon = mechanism.guarantee.epsilon
+        hours = None if trust_clock else limits.hours
         try:
-            return charge()
+            self.store.check_charge(epsilon, when, hours=hours)
         except ClockError:
             if server.server_time is None or abs(server.server_time - when) > DAY:
                 raise
             self.store.ledger.trust_clock(when)  # two clocks agree
-            return charge()
+            self.store.check_charge(epsilon, when, hours=hours)
+        if broadcast.request is not None and broadcast.request.question == "gradient":
+            self._core.solve()
+        report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
+        try:
+            return self.store.charge_report(server.url, report, epsilon, when, hours=hours)
         except AlreadyDrawn:  # by another process, meanwhile
             reports = self.store.reports(server.url)
             (drawn,) = (each for each in reports if each.round == report.round)
@@ -532,10 +526,10 @@ class Phone:
             renew=None,
         )
 
-    # --- what is held, and forgetting it -------------------------------------------------------
+    # --- status, export, forget ----------------------------------------------------------------
 
     def status(self, when: float | None = None) -> Status:
-        """What this phone holds, and what has left it."""
+        """What this phone has stored and sent."""
         self._refresh()
         when = self._clock() if when is None else when
         launches = self.store.launches()
@@ -566,10 +560,10 @@ class Phone:
         )
 
     def export(self) -> dict[str, Any]:
-        """Everything held but the secret token, as plain values for JSON."""
+        """Everything stored except the secret token, as plain values for JSON."""
         self._refresh()
         held = self.store.broadcast()
-        vector = None if self._core.broadcast is None else self._core.user_vector.tolist()
+        by_vector = self._core.habits is None and self._core.broadcast is not None
         return {
             "launches": [
                 {"app": launch.name, "time": launch.clock, "zone": launch.zone}
@@ -587,7 +581,7 @@ class Phone:
                 "fetched": held.fetched,
                 "n_bytes": len(held.data),
             },
-            "user_vector": vector,
+            "user_vector": self._core.user_vector.tolist() if by_vector else None,
             "reports": [
                 {**report._asdict(), "data": None if report.data is None else report.data.hex()}
                 for report in self.store.reports()
@@ -630,7 +624,7 @@ class Phone:
             self._names = {app: names[app] for app in self._core.candidates}
             self._kept = deque(kept.numbers[there].tolist())
             self._last = self._saved = kept.upto
-        self._play(self.store.launches(after=self._last))
+        self._add(self.store.launches(after=self._last))
         held, broadcast = self.store.broadcast(), None
         if held is not None:
             with suppress(WireError):  # written by a program that knew other broadcasts
@@ -658,8 +652,8 @@ class Phone:
         except WireError:
             return None
 
-    def _play(self, launches: list[Launch]) -> None:
-        """Take launches of the store into memory."""
+    def _add(self, launches: list[Launch]) -> None:
+        """Add launches of the store to memory."""
         if launches and not self._kept:
             self._oldest = launches[0].number
         for launch in launches:
@@ -681,7 +675,7 @@ class Phone:
             self._load()
         else:
             self._foreign = foreign
-            self._play(self.store.launches(after=self._last))
+            self._add(self.store.launches(after=self._last))
 
     def _catch_up(self) -> None:
         """Bring the habits up to date, and save them now and then; or solve the user vector."""
@@ -706,9 +700,9 @@ class Phone:
                 self.store.drop_snapshot()
 
     def _save(self, after: int) -> bool:
-        """Keep what was learnt from `after` launches or more, so as not to learn it again.
+        """Save the habits, if they have learnt `after` launches or more since the last save.
 
-        False where nothing of what is in the window was learnt yet.
+        False if they have learnt no launch of the window yet.
         """
         n_unlearnt = self._core.n_unlearnt
         if self._core.habits is None or n_unlearnt >= len(self._kept):
@@ -741,7 +735,7 @@ class Phone:
 
 class _Memory(NamedTuple):
     """A phone's memory after a launch: what it has learnt and the launches in its window, as
-    columns, so that they need not be read and played one by one."""
+    columns, so that they need not be read one by one."""
 
     habits: Habits
     upto: int
@@ -751,7 +745,7 @@ class _Memory(NamedTuple):
     last_time: float
 
     def to_bytes(self) -> bytes:
-        """Numbers that follow one another are left out; of up to 256 apps each is one byte."""
+        """Consecutive numbers are stored as the first; each of up to 256 apps takes one byte."""
         in_a_row = int(self.numbers[-1] - self.numbers[0]) == len(self.numbers) - 1
         names, place = np.unique(self.apps, return_inverse=True)
         tensors: dict[str, npt.NDArray[Any]] = {

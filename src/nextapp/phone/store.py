@@ -68,7 +68,7 @@ _SCHEMA = (
         data BLOB,                   -- until the server has it or no longer wants it
         attempts INTEGER NOT NULL,
         state TEXT NOT NULL,
-        words TEXT NOT NULL,
+        message TEXT NOT NULL,
         settled REAL,
         PRIMARY KEY (server, round)
     )""",
@@ -159,7 +159,7 @@ class DrawnReport(NamedTuple):
     data: bytes | None
     attempts: int
     state: str
-    words: str
+    message: str
     settled: float | None
 
 
@@ -493,7 +493,7 @@ class Store:
             data=None,
             attempts=1,
             state="lost",
-            words="an older copy of this file was put back; its ε is in the ledger",
+            message="an older copy of this file was put back; its ε is in the ledger",
             settled=record.drawn,
         )
         row = (lost.server, str(lost.round), *lost[2:])
@@ -543,6 +543,15 @@ class Store:
         )
         self.set(**_limits_beside_ledger(limits))
 
+    def check_charge(self, epsilon: float, when: float, *, hours: float | None = 0.0) -> None:
+        """Raise what `charge_report` would raise for a report of another round; charge nothing."""
+        try:
+            self.ledger.check(epsilon, when)
+        except (StorageError, DamagedError) as error:
+            raise _as_store_error(error, self.path) from error
+        with self._errors():
+            _check_pause(self._connection.cursor(), when, hours)
+
     def charge_report(
         self,
         server: str,
@@ -550,8 +559,7 @@ class Store:
         epsilon: float,
         when: float,
         *,
-        hours: float = 0.0,
-        trust_clock: bool = False,
+        hours: float | None = 0.0,
     ) -> DrawnReport:
         """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
 
@@ -571,7 +579,7 @@ class Store:
             data=data,
             attempts=0,
             state="drawn",
-            words="",
+            message="",
             settled=None,
         )
 
@@ -581,10 +589,7 @@ class Store:
             ).fetchone()
             if there is not None:
                 raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
-            latest = "SELECT drawn FROM reports ORDER BY rowid DESC LIMIT 1"
-            (last,) = cursor.execute(latest).fetchone() or (None,)
-            if last is not None and not trust_clock and when - last < 3600 * hours:
-                raise TooSoon(last, when, hours)
+            _check_pause(cursor, when, hours)
             row = (drawn.server, str(drawn.round), *drawn[2:])
             cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
 
@@ -628,10 +633,10 @@ class Store:
         self.flush()
         return None if row is None else bytes(row[0])
 
-    def settle(self, report: DrawnReport, state: str, words: str, when: float) -> None:
+    def settle(self, report: DrawnReport, state: str, message: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
         self._change(
-            report, "data = NULL, state = ?, words = ?, settled = ?", state, words, float(when)
+            report, "data = NULL, state = ?, message = ?, settled = ?", state, message, float(when)
         )
         self.flush()
 
@@ -668,7 +673,7 @@ class Store:
             self._run("DELETE FROM sqlite_sequence WHERE name = 'apps'")
             self._run(
                 "UPDATE reports SET data = NULL, state = 'withdrawn', settled = ?,"
-                " words = 'the history was erased' WHERE state = 'drawn'",
+                " message = 'the history was erased' WHERE state = 'drawn'",
                 float(when),
             )
             self._set(epoch=self.epoch + 1)
@@ -760,6 +765,19 @@ class Store:
 
 _ADD = """INSERT INTO launches (app, clock, zone) SELECT number, ?, ? FROM apps WHERE name = ?
     RETURNING number, app"""
+
+
+def _check_pause(cursor: sqlite3.Cursor, when: float, hours: float | None) -> None:
+    """Raise `TooSoon` if the last report was drawn less than `hours` ago; None asks for no pause.
+
+    A clock that was set back to before the last report has not waited.
+    """
+    if hours is None:
+        return
+    latest = "SELECT drawn FROM reports ORDER BY rowid DESC LIMIT 1"
+    (last,) = cursor.execute(latest).fetchone() or (None,)
+    if last is not None and when - last < 3600 * hours:
+        raise TooSoon(last, when, hours)
 
 
 def _limits_beside_ledger(limits: Limits) -> dict[str, str | float]:

@@ -270,15 +270,7 @@ class Ledger:
                         f"charged, since it leaks as much again."
                     )
                 return Receipt(_entry(known), _on(cursor, last, day).left(), resent=True)
-            if last.day >= 0 and day > last.day + LEAP_DAYS:
-                raise ClockError(
-                    f"the clock says {_date(day)}, more than {LEAP_DAYS} days after the last "
-                    f"charge, on {_date(last.day)}. If a trusted source confirms it, call "
-                    f"trust_clock(when) once; until then nothing may be sent."
-                )
-            state = _on(cursor, last, day)
-            if cost is not None:
-                _check_fit(state, cost)
+            state = _state_to_charge(cursor, last, day, cost)
             if along is not None:
                 along(cursor)
             line = _append(
@@ -298,6 +290,12 @@ class Ledger:
                 ),
             )
             return Receipt(_entry(line), line.left(), resent=False)
+
+    def check(self, epsilon: float, when: float) -> None:
+        """Raise what `charge` would raise for a new report of this cost. Nothing is charged."""
+        cost, day = _cost(epsilon, allow_unsafe=False), _day(when)
+        with self._cursor() as cursor:
+            _state_to_charge(cursor, _last(cursor), day, cost)
 
     def trust_clock(self, when: float) -> None:
         """Move the ledger to the day of `when`, a time that the caller trusts, such as a server's.
@@ -624,6 +622,20 @@ def _seal(before: bytes, values: tuple[object, ...]) -> bytes:
     """SHA-256 over the line and the seal of the line before."""
     words = [value.hex() if isinstance(value, bytes) else value for value in values]
     return hashlib.sha256(before + json.dumps(words).encode()).digest()
+
+
+def _state_to_charge(cursor: sqlite3.Cursor, last: _Line, day: int, cost: int | None) -> _Line:
+    """The state on a day, if the clock can be believed and the cost fits."""
+    if last.day >= 0 and day > last.day + LEAP_DAYS:
+        raise ClockError(
+            f"the clock says {_date(day)}, more than {LEAP_DAYS} days after the last charge, on "
+            f"{_date(last.day)}. If a trusted source confirms it, call trust_clock(when) once; "
+            f"until then nothing may be sent."
+        )
+    state = _on(cursor, last, day)
+    if cost is not None:
+        _check_fit(state, cost)
+    return state
 
 
 def _check_fit(state: _Line, cost: int) -> None:
