@@ -1,8 +1,14 @@
-"""The only module that uses Numba: compiles loops and caches their machine code on disk.
+"""Loops that Numba compiles where that pays, and that run as plain Python on small logs.
+
+A loop is one function. As it is, Python runs it; compiled, it is up to a hundred times faster, but
+the first time it takes seconds to compile, and Numba must be imported. So a loop that says how long
+plain Python would take (``seconds``) is compiled only once it has used more time than compiling
+takes, or if its machine code is on disk already. Any other loop is always compiled.
 
 Numba's cache on disk notices a change in the module of a loop, but not in the modules from which it
 imports functions and constants. So each module with loops has a cache folder of its own, whose name
 contains a hash of that module and of all modules of the package that it imports, directly or not.
+Only `nextapp.machine_code` imports Numba.
 """
 
 from __future__ import annotations
@@ -14,75 +20,208 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property, partial, update_wrapper
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from types import CodeType, FunctionType
+from typing import Any, TypeVar, cast, overload
 
-import numba
-from llvmlite import ir  # type: ignore[import-untyped]
-from numba.core import event
-from numba.extending import intrinsic, register_jitable
-from numba.typed import Dict
+import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Estimate = Callable[..., float]
 
-_CONFIG: Any = numba.config
+LOADING = 0.5  # seconds to import Numba and to load machine code from disk
+COMPILING = 8.0  # seconds; the larger loops take up to 20
+
 _PACKAGE = Path(__file__).parent
 _KEPT = 4  # number of cache folders kept per module, for this and other versions of the sources
 _IMPORT = re.compile(r"^(?:from|import) (nextapp[\w.]*)(?: import (\([^)]*\)|.*))?", re.MULTILINE)
 
 
-def compiled(function: Function) -> Function:
-    """`numba.njit` with a cache on disk, as a decorator that keeps the function's type.
+@overload
+def compiled(function: Function) -> Function: ...
+@overload
+def compiled(*, seconds: Estimate) -> Callable[[Function], Function]: ...
+def compiled(function: Function | None = None, *, seconds: Estimate | None = None) -> Any:
+    """A decorator for loops; the function keeps its type.
 
-    Division follows NumPy (x / 0 is inf), and a kernel releases the GIL while it runs, so that
-    threads can run in parallel.
+    Compiled, division follows NumPy (x / 0 is inf), and the loop releases the GIL while it runs, so
+    that threads can run in parallel. ``seconds`` says from the arguments how long plain Python
+    takes about.
     """
-    return _compiled(function)
+    return partial(_loop, seconds=seconds) if function is None else _loop(function)
 
 
-def borrowing(function: Function) -> Function:
+@overload
+def borrowing(function: Function) -> Function: ...
+@overload
+def borrowing(*, plain: Callable[..., Any]) -> Callable[[Function], Function]: ...
+def borrowing(function: Function | None = None, *, plain: Callable[..., Any] | None = None) -> Any:
     """`compiled`, for a loop that makes no array and returns none.
 
     Numba counts who uses an array, with a locked instruction for each array of each call, which can
     take most of the time of short functions. Here arrays are used as their caller keeps them.
+    ``plain`` stands in for the function in plain Python, where NumPy has something faster.
     """
-    return _compiled(function, _nrt=False)
+    decorator = partial(_loop, plain=plain, _nrt=False)
+    return decorator if function is None else decorator(function)
 
 
 def fast(function: Function) -> Function:
     """`compiled`, with sums in any order, which allows SIMD vectorisation."""
-    return _compiled(function, fastmath={"reassoc", "contract", "nsz"})
+    return _loop(function, fastmath={"reassoc", "contract", "nsz"})
 
 
 def inlined(function: Function) -> Function:
     """`compiled` and always inlined, for short functions in hot loops."""
-    return _compiled(function, inline="always")
+    return _loop(function, inline="always")
+
+
+def _loop(
+    function: Function,
+    seconds: Estimate | None = None,
+    plain: Callable[..., Any] | None = None,
+    **options: Any,
+) -> Function:
+    return cast(Function, Loop(function, seconds, plain, options))
+
+
+class Loop:
+    """A function in two forms: ``plain``, as Python runs it, and ``machine``, compiled.
+
+    In each form it calls other loops in the same form.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        seconds: Estimate | None,
+        plain: Callable[..., Any] | None,
+        options: dict[str, Any],
+    ) -> None:
+        update_wrapper(self, function)
+        self.function = cast(FunctionType, function)
+        self.options = options
+        self._seconds = seconds
+        self._plain = plain
+        self._spent = 0.0
+        self._lock = threading.RLock()
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._seconds is None or "machine" in self.__dict__:
+            return self.machine(*arguments)
+        return self.form(self._seconds(*arguments))(*arguments)
+
+    def form(self, seconds: float) -> Callable[..., Any]:
+        """The form to use for work that takes plain Python about this many seconds more."""
+        if "machine" not in self.__dict__:
+            self._spent += seconds
+            waits = self._spent < LOADING or (self._spent < COMPILING and not self.is_on_disk())
+            if waits:
+                return self._as_numba_divides
+        return cast(Callable[..., Any], self.machine)
+
+    @cached_property
+    def plain(self) -> Callable[..., Any]:
+        return self._plain or _linked(self.function, lambda loop: loop.plain)
+
+    def _as_numba_divides(self, *arguments: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return self.plain(*arguments)
+
+    @cached_property
+    def machine(self) -> Any:
+        from nextapp import machine_code
+
+        with self._lock:
+            if "machine" in self.__dict__:  # by another thread
+                return self.__dict__["machine"]
+            function = _linked(self.function, lambda loop: loop.machine)
+            folder = cache_folder(Path(self.function.__code__.co_filename))
+            return machine_code.compile_lazily(function, folder, self.options)
+
+    def __reduce__(self) -> str:
+        return self.function.__qualname__  # pickled by name, as functions are
+
+    def is_on_disk(self) -> bool:
+        """Whether there is machine code of this very source."""
+        code = self.function.__code__
+        folder = cache_folder(Path(code.co_filename))
+        index = f"*{code.co_name}-{code.co_firstlineno}.*.nbi"
+        return folder is not None and any(folder.glob(f"*/{index}"))
+
+
+def _linked(function: FunctionType, form: Callable[[Loop], Any]) -> FunctionType:
+    """A copy of the function that calls loops in this form."""
+    values = {name: function.__globals__.get(name) for name in _names(function.__code__)}
+    found = {name: form(value) for name, value in values.items() if isinstance(value, Loop)}
+    scope = function.__globals__ | found
+    copy = FunctionType(function.__code__, scope, function.__name__, function.__defaults__)
+    update_wrapper(copy, function)
+    del copy.__wrapped__  # type: ignore[attr-defined]
+    return copy
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names that a function and the functions in it use."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _names(constant)
+    return found
+
+
+class Native(Loop):
+    """A function of `nextapp.machine_code` with this name, for use in loops."""
+
+    def __init__(self, name: str, plain: Callable[..., Any]) -> None:
+        super().__init__(plain, None, plain, {})
+        self.name = name
+
+    def __reduce__(self) -> str:
+        return self.name
+
+    @cached_property
+    def machine(self) -> Any:
+        from nextapp import machine_code
+
+        return getattr(machine_code, self.name)
+
+
+def _wide_product(left: int, right: int) -> tuple[int, int]:
+    """The 128-bit product of two words, as (upper 64 bits, lower 64 bits)."""
+    high, low = divmod(int(left) * int(right), 1 << 64)
+    return high, low
+
+
+wide_product: Any = Native("wide_product", _wide_product)
+dict_of_whole_numbers: Any = Native("dict_of_whole_numbers", dict)
+"""An empty dict from integers to integers, for use in a loop."""
+
+
+usable: list[Callable[..., Any]] = []
+"""Python functions that compiled loops may call."""
 
 
 def usable_in_loops(*functions: Callable[..., Any]) -> None:
     """Let compiled loops call these Python functions, which remain ordinary functions elsewhere."""
-    for function in functions:
-        register_jitable(error_model="numpy")(function)
+    usable.extend(functions)
 
 
-class _Compilations(event.Listener):
+class _Compilations:
     """Calls `tell`, where it is set, at the start of the next compilation, once."""
 
     tell: Callable[[], None] | None = None
 
-    def on_start(self, event: Any) -> None:
+    def started(self) -> None:
         tell, self.tell = self.tell, None
         if tell is not None:
             tell()
 
-    def on_end(self, event: Any) -> None:
-        """Only the start is of interest."""
 
-
-_COMPILATIONS = _Compilations()
-event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call]
+compilations = _Compilations()
 
 
 def at_next_compilation(tell: Callable[[], None]) -> None:
@@ -90,19 +229,7 @@ def at_next_compilation(tell: Callable[[], None]) -> None:
 
     A later call replaces an earlier one.
     """
-    _COMPILATIONS.tell = tell
-
-
-def _compiled(function: Function, **options: Any) -> Function:
-    for name, value in (("nogil", True), ("error_model", "numpy"), ("_nrt", True)):
-        options.setdefault(name, value)
-    folder = cache_folder(Path(function.__code__.co_filename))
-    if folder is not None:
-        with _caching_in(folder):
-            kernel: Any = numba.njit(cache=True, **options)(function)
-        if Path(kernel.stats.cache_path).parent == folder:  # a Numba setting may override it
-            return cast(Function, kernel)
-    return cast(Function, numba.njit(**options)(function))
+    compilations.tell = tell
 
 
 @cache
@@ -116,7 +243,7 @@ def cache_folder(file: Path) -> Path | None:
 def sources_of(file: Path, package: Path = _PACKAGE) -> set[Path]:
     """This file and all files of the package that it imports, directly or not."""
     found: set[Path] = set()
-    waiting = [file]
+    waiting = [file, package / "machine_code.py"]
     while waiting:
         source = waiting.pop()
         if source not in found:
@@ -180,8 +307,8 @@ def _delete_older(folder: Path) -> None:
 
 def _parents(package: Path) -> Iterator[Path]:
     """Possible cache folders; only folders that other users cannot write to, as the code is run."""
-    if _CONFIG.CACHE_DIR:
-        yield Path(_CONFIG.CACHE_DIR)
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(os.environ["NUMBA_CACHE_DIR"])
         return
     yield package / "__pycache__"
     with contextlib.suppress(RuntimeError):  # no home
@@ -190,41 +317,3 @@ def _parents(package: Path) -> Iterator[Path]:
         else:
             cache = os.environ.get("XDG_CACHE_HOME")
         yield (Path(cache) if cache else Path.home() / ".cache") / "nextapp"
-
-
-@contextlib.contextmanager
-def _caching_in(folder: Path) -> Iterator[None]:
-    before = _CONFIG.CACHE_DIR
-    _CONFIG.CACHE_DIR = str(folder)
-    try:
-        yield
-    finally:
-        _CONFIG.CACHE_DIR = before
-
-
-_TYPES: Any = numba.types
-_PAIR = _TYPES.UniTuple(numba.uint64, 2)
-
-
-def _wide_product_of(_typing: Any, left: Any, right: Any) -> Any:
-    """The 128-bit product of two words, as (upper 64 bits, lower 64 bits): one instruction."""
-
-    def build(context: Any, builder: Any, signature: Any, words: Any) -> Any:
-        single, double = ir.IntType(64), ir.IntType(128)
-        product = builder.mul(*(builder.zext(word, double) for word in words))
-        high = builder.trunc(builder.lshr(product, ir.Constant(double, 64)), single)
-        pair = (high, builder.trunc(product, single))
-        return context.make_tuple(builder, signature.return_type, pair)
-
-    return _PAIR(left, right), build
-
-
-wide_product: Any = intrinsic(_wide_product_of)
-
-_WHOLE = _TYPES.int64
-
-
-@compiled
-def dict_of_whole_numbers() -> Any:
-    """An empty dict from integers to integers, for use in a compiled loop."""
-    return Dict.empty(_WHOLE, _WHOLE)

@@ -133,7 +133,13 @@ def normal(bits: Words) -> float:
     return radius * math.cos(2.0 * math.pi * uniform(bits))
 
 
-@borrowing
+def _turn_by_numpy(bits: Words) -> None:
+    generator = np.random.Philox(key=bits[_KEY:_COUNTER], counter=bits[_COUNTER:_NEXT])
+    bits[_FIRST:] = generator.random_raw(len(bits) - _FIRST)
+    bits[_COUNTER:_NEXT] = generator.state["state"]["counter"]
+
+
+@borrowing(plain=_turn_by_numpy)
 def _turn(bits: Words) -> None:
     """Fill the buffer with the next blocks; the counter is incremented first, as in NumPy."""
     key_0, key_1 = bits[_KEY], bits[_KEY + 1]

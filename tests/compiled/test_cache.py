@@ -19,7 +19,7 @@ PACKAGE = Path(nextapp.__file__).parent
 ASK = """
 from nextapp.compiled_bits import stream
 from nextapp.fleet.draws import inside
-print(inside(stream(7, 3, 0, 5)), sum(inside.stats.cache_hits.values()))
+print(inside(stream(7, 3, 0, 5)), sum(inside.machine.stats.cache_hits.values()))
 """
 
 ASK_WHEN_COMPILING = f"""

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nextapp.data import synthetic
 from nextapp.data.cutting import DAY_MS, Split, collapse_repeats, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import APP_USAGE, LSAPP, PRESETS, Parameters, make, parse, traits
@@ -399,3 +400,18 @@ def test_every_parameter_says_what_it_means_in_the_code_and_in_the_docs():
     table = page.read_text()
     for each in fields(Parameters):
         assert f"| `{each.name}` | {each.metadata['meaning']} |" in table
+
+
+@pytest.mark.parametrize(
+    "text", ["synthetic:phones=6", "synthetic:lsapp,phones=5,drift=0", "synthetic:phones=3,echo=0"]
+)
+def test_plain_python_makes_the_same_log(text):
+    "Small logs are made without compiling."
+    parameters = parse(text)
+    crowd, phones = synthetic._crowd(parameters, 5), synthetic.traits(parameters, 5)
+    arguments = (0, parameters.phones, np.uint64(5), crowd, phones, True)
+    with np.errstate(all="ignore"):
+        plain = synthetic._play.plain(*arguments)
+    for mine, other in zip(plain, synthetic._play.machine(*arguments), strict=True):
+        assert np.array_equal(mine, other)
+        assert mine.dtype == other.dtype

@@ -87,6 +87,24 @@ def test_a_long_stream_in_the_room_of_another_is_numpys_too(seed):
         assert np.array_equal(found, wanted)
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_plain_python_draws_the_same(seed):
+    "The loops as they run on small logs, where nothing is compiled."
+    keys = (np.uint64(seed), 7, 3, TOSSES)
+    bits, machine = stream.plain(*keys), stream(*keys)
+    bits[2] = machine[2] = np.uint64(2**64 - 3)  # the block number is about to run over
+    assert np.array_equal(_words.plain(bits, 37), _words(machine, 37))
+    for bound in (1, 3, 10**6, 2**63 - 1):
+        assert below.plain(bits, bound) == below(machine, bound)
+    for draw in (uniform, exponential, normal):
+        assert [draw.plain(bits) for _ in range(50)] == [draw(machine) for _ in range(50)]
+    long, machine = room_for_long_stream.plain(), room_for_long_stream()
+    found, expected = np.empty(400), np.empty(400)
+    _draw_by_turns.plain(long, seed, 9, TOSSES, found)
+    _draw_by_turns(machine, seed, 9, TOSSES, expected)
+    assert np.array_equal(found, expected)
+
+
 def test_uniform_numbers_are_those_of_numpys_generator(seed):
     bits, plain = _stream(seed, 1), KeyedBits(seed, 1).generator()
     assert [uniform(bits) for _ in range(100)] == plain.random(100).tolist()

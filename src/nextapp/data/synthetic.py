@@ -331,7 +331,7 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
     favourites = generator.permuted(np.tile(rank, (parameters.types + 1, 1)), axis=1)
     popularity = np.cumsum((rank + 1.0) ** -parameters.popularity)
     bins = np.empty(_BINS + 1, np.int64)
-    _write_bins(popularity, bins)
+    _write_bins_by_numpy(popularity, bins)
     followers = np.empty((n, 2), np.int64)
     wrong = np.ones((n, 2), bool)
     for _ in range(_TRIES):  # no app follows itself, none follows its follower
@@ -356,7 +356,7 @@ def _crowd(parameters: Parameters, seed: int) -> _Crowd:
         parameters.type_taste,
         parameters.brings,
         parameters.installs,
-        parameters.drift,
+        np.float64(parameters.drift),  # so that a division by 0 gives inf in every form
         parameters.returning,
         parameters.returning_depth,
         parameters.own_habit,
@@ -483,26 +483,47 @@ def chances(parameters: Parameters, seed: int, phones: Iterable[int]) -> Iterato
     """The exact probabilities from which `make` draws the launches of each of these phones."""
     crowd, key = _crowd(parameters, seed), np.uint64(seed)
     place = np.full(parameters.apps, -1, np.int64)
-    bits = room_for_long_stream()
     for phone in phones:
         _check_phones(parameters, phone, phone + 1)
         one = traits(parameters, seed, phone, phone + 1)
-        n_rows = _clock(bits, 0, key, crowd, one, np.empty(0, np.int64), np.empty(0, np.int8))
-        time, kind = np.empty(n_rows, np.int64), np.empty(n_rows, np.int8)
-        app, odds = np.empty(n_rows, np.int32), np.empty((n_rows, one.n_apps[0]))
-        _clock(bits, 0, key, crowd, one, time, kind)
-        room = _room_for_phone(one.n_apps[0])
-        played = _build_phone(bits, 0, key, crowd, one, place, room)
-        _launch(bits, crowd, played, time, kind, app, odds)
-        place[played.own] = np.arange(len(played.own))
-        launched = place[app]
-        place[played.own] = -1
-        yield Chances(
-            played.own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO
-        )
+        own, odds, launched, time, kind = _play_with_odds(key, crowd, one, place)
+        yield Chances(own, odds, launched, 1_000 * (time + _midnight(parameters)), kind == _ECHO)
 
 
-@compiled
+def _seconds_to_play_with_odds(key: Key, crowd: _Crowd, phone: Traits, _place: Whole) -> float:
+    return 5.0 * _seconds_to_play(0, 1, key, crowd, phone, True)
+
+
+@compiled(seconds=_seconds_to_play_with_odds)
+def _play_with_odds(
+    seed: Key, crowd: _Crowd, phone: Traits, place: Whole
+) -> tuple[Whole, Floats, Whole, Times, Kinds]:
+    """The apps of the only phone, and for each row the odds, the place of its app among them, its
+    time and its kind. `place` is -1 everywhere before and after."""
+    bits, n_apps = room_for_long_stream(), phone.n_apps[0]
+    n_rows = _clock(bits, 0, seed, crowd, phone, np.empty(0, np.int64), np.empty(0, np.int8))
+    time, kind = np.empty(n_rows, np.int64), np.empty(n_rows, np.int8)
+    app, odds = np.empty(n_rows, np.int32), np.empty((n_rows, n_apps))
+    _clock(bits, 0, seed, crowd, phone, time, kind)
+    built = _build_phone(bits, 0, seed, crowd, phone, place, _room_for_phone(n_apps))
+    _launch(bits, crowd, built, time, kind, app, odds)
+    place[built.own] = np.arange(n_apps)
+    launched = place[app]
+    place[built.own] = -1
+    return built.own, odds, launched, time, kind
+
+
+def _seconds_to_play(
+    first: int, stop: int, _seed: Key, crowd: _Crowd, phones: Traits, _timed: bool
+) -> float:
+    """How long `_play` takes in plain Python, about."""
+    days = (phones.last_day - phones.first_day + 1)[first:stop]
+    launches = math.exp(crowd.launches + crowd.launches_spread**2 / 2)
+    n_rows = float((days * phones.sessions[first:stop]).sum()) * launches
+    return 1e-3 * (stop - first) + 1e-5 * n_rows
+
+
+@compiled(seconds=_seconds_to_play)
 def _play(
     first: int, stop: int, seed: Key, crowd: _Crowd, phones: Traits, timed: bool
 ) -> tuple[Whole, Codes, Times]:
@@ -853,7 +874,13 @@ def _pick(cumulated: Floats, bins: Whole, u: float) -> int:
     return low  # type: ignore[no-any-return]
 
 
-@borrowing
+def _write_bins_by_numpy(cumulated: Floats, bins: Whole) -> None:
+    last, n = len(cumulated) - 1, len(bins) - 1
+    masses = np.arange(n + 1) * (1.0 / n) * cumulated[last]
+    bins[:] = np.searchsorted(cumulated[:last], masses, side="right")
+
+
+@borrowing(plain=_write_bins_by_numpy)
 def _write_bins(cumulated: Floats, bins: Whole) -> None:
     """Where `_pick` ends for u = 0, 1/n, 2/n, …, 1. As rounding keeps the order, a u between two of
     them ends between theirs."""
