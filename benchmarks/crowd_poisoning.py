@@ -36,7 +36,7 @@ from nextapp.data import synthetic
 from nextapp.learners import CrowdLearner
 from nextapp.learners.jumps import jump_of_transitions
 from nextapp.phone.core import PhoneCore
-from nextapp.predictors import online_scores
+from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.mechanism import Mechanism
 from nextapp.server.settings import settings_of

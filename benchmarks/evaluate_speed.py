@@ -25,7 +25,9 @@ from rich.table import Table
 
 from nextapp.data import Split, read
 from nextapp.evaluation import Exam, exam, find_preset, mark
-from nextapp.predictors import MFU, MRU, SR, Predictor, Question, SeqMF, Training, frozen
+from nextapp.predictors import MFU, MRU, SR, Predictor, Question
+from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.training import Training, frozen
 
 RUNS = 5
 PEER_PREDICTIONS = 20_000

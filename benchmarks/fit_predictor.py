@@ -34,7 +34,7 @@ from nextapp import predictor
 from nextapp.data import LaunchLog, Split, collapse_repeats, read
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.revealing import ranks
-from nextapp.predictor import DEFAULT, Weights
+from nextapp.predictor import DEFAULT, Habits, Weights
 
 ROUNDS = 3
 SETS = ("within", "opening")
@@ -59,13 +59,14 @@ class Log:
     """The last quarter of a training part as an exam, ready to be taken many times."""
 
     def __init__(self, source: str) -> None:
-        from nextapp.predictors import NextApp, pool_phones
-        from nextapp.predictors.nextapp import crowd_cells, launch_streams
+        from nextapp.predictors.nextapp import NextApp, crowd_cells, launch_streams
+        from nextapp.predictors.pooled import pool_phones
 
         split = Split.parse("fraction:0.75,0,0.25")
         self.test: Exam = exam(training_part(source), split, find_preset("paper"))
         model = NextApp(crowd=pool_phones)
         model.fit(self.test.history)
+        self.crowd = model.crowd
         self.parts = []
         for chunk in self.test.chunks:
             q = chunk.questions
@@ -76,13 +77,14 @@ class Log:
             self.parts.append((chunk, launch_streams(self.test.history, q), cells))
 
     def hit_rates(self, weights: Weights, *, alone: bool) -> tuple[float, float]:
-        from nextapp.predictors.predictor_loop import answers
+        from nextapp.predictors.predictor_loop import answers, loop_for
 
         hits = []
         for chunk, streams, cells in self.parts:
             q = chunk.questions
             n_cells = int(q.cell_starts[-1])
-            scores, _ = answers(streams, q.candidate_starts, n_cells, weights, cells[alone])
+            loop = loop_for(len(self.test.whole))
+            scores = answers(streams, q.candidate_starts, n_cells, weights, cells[alone], loop)
             above, level, _ = ranks(chunk, scores, self.test.preset)
             each = np.stack([np.clip((k - above) / level, 0.0, 1.0) for k in (1, 5)])
             session = np.repeat(np.arange(len(q.session_user)), np.diff(q.session_starts) - 1)
@@ -95,14 +97,16 @@ class Log:
 
     def learnt(self, weights: Weights) -> tuple[np.ndarray, np.ndarray]:
         """The means over phones of the weights and gates that they end with."""
-        from nextapp.predictors.predictor_loop import answers
-
-        ends = [
-            answers(streams, chunk.questions.candidate_starts,
-                    int(chunk.questions.cell_starts[-1]), weights, cells[0])[1]
-            for chunk, streams, cells in self.parts
-        ]  # fmt: skip
-        return tuple(np.concatenate(each).mean(axis=0) for each in zip(*ends, strict=True))
+        log, ends = self.test.whole, []
+        for user in self.test.users.tolist():
+            phone = Habits(weights)
+            phone.crowd = self.crowd.others(user)
+            own = slice(*log.starts[user : user + 2])
+            for app, when in zip(log.app[own].tolist(), log.time[own].tolist(), strict=True):
+                phone.observe(app, when / 1000)
+            mix = [list(phone.mix(number).values()) for number in range(predictor.ADDED)]
+            ends.append((mix, phone._state.gate[0]))
+        return tuple(np.mean(each, axis=0) for each in zip(*ends, strict=True))
 
 
 def goal(logs: list[Log], weights: Weights) -> float:

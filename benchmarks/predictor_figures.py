@@ -44,6 +44,10 @@ GOALS = {  # HR@1, HR@5, set before the predictor was written
     "epm": (0.435, 0.890), "schonlau": (0.820, 0.940), "reality-a": (0.550, 0.922),
     "android-a": (0.428, 0.795),
 }  # fmt: skip
+OF_FILES = {
+    "appusage2vec": f"{ROOT}/benchmarks/rivals/appusage2vec.py:AppUsage2Vec",
+    "ranker": f"{ROOT}/benchmarks/rivals/ranker.py:Ranker",
+}
 OURS = ("nextapp", "nextapp-alone")
 RIVALS = (
     "mru", "mru-online", "mfu", "mfu-online", "sr", "sr-online", "sr-od", "sr-od-online", "ppm",
@@ -78,7 +82,8 @@ Triple = list[float]  # mean, and the ends of its 95 % interval over users
 def measure(source: str, preset: str, models: list[str]) -> dict[str, Any]:
     """The figures of each model, and its paired difference to `nextapp`."""
     asked = exam(read(source, seed=0), Split.parse(SPLIT), find_preset(preset))
-    experiment = Experiment(source, models=tuple(models), split=SPLIT, preset=preset)
+    named = tuple(OF_FILES.get(name, name) for name in models)
+    experiment = Experiment(source, models=named, split=SPLIT, preset=preset)
     found = evaluate(asked, experiment.predictors(), seed=0)
     return {name: to_keep(found, name, row) for name, row in found.summary()["models"].items()}
 

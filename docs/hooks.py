@@ -113,7 +113,7 @@ def api_page() -> str:
 def settings_page() -> str:
     """The keys of every settings file, with types and defaults, from the dataclasses."""
     from nextapp.phone import Limits
-    from nextapp.predictors import Training
+    from nextapp.predictors.training import Training
     from nextapp.server.settings import FederationSettings
     from nextapp.studies.dynamic import DynamicExperiment
     from nextapp.studies.new_phones import NewPhoneStudy

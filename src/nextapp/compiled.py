@@ -173,6 +173,11 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
+def form_for(function: Function, seconds: float) -> Function:
+    """`Loop.form` of a loop: for work that would take plain Python this many seconds."""
+    return cast(Function, cast(Loop, function).form(seconds))
+
+
 class Native(Loop):
     """A function of `nextapp.machine_code` with this name, for use in loops."""
 

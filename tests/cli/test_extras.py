@@ -63,7 +63,7 @@ def libraries(extra: str) -> set[str]:
 
 
 def test_the_extra_that_is_named_is_the_smallest_that_has_the_library():
-    extras = ("cli", "lab", "ranker", "ray", "serve", "flower")
+    extras = ("cli", "lab", "ray", "serve", "flower")
     sizes = {extra: libraries(extra) for extra in extras}
     assert set(EXTRAS) == set().union(*sizes.values())
     for library, extra in EXTRAS.items():

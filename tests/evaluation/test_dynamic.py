@@ -24,7 +24,8 @@ from nextapp.evaluation.dynamic import (
 )
 from nextapp.learners import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
-from nextapp.predictors import SROnDevice, Training
+from nextapp.predictors import SROnDevice
+from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.studies.rounds import LabSeqMF

@@ -1,24 +1,23 @@
-"""The neural rival: its slopes by finite differences, and that it learns what there is to learn."""
+"""The neural rival: its gradients by finite differences, and that it learns."""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.predictors import MFU, AppUsage2Vec
-from nextapp.predictors.appusage2vec import (
-    NetworkTraining,
-    RecentLaunches,
-    forward,
-    loss_and_gradient,
-    starting_parameters,
-)
+from nextapp.predictors import MFU, registry
+
+FILE = Path(__file__).parents[2] / "benchmarks/rivals/appusage2vec.py"
+rival = sys.modules[type(registry.build(f"{FILE}:AppUsage2Vec")).__module__]
 
 
-def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> RecentLaunches:
-    return RecentLaunches(
+def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> rival.RecentLaunches:
+    return rival.RecentLaunches(
         rng.integers(0, n_users, n),
         rng.integers(0, n_apps + 1, (n, n_recent)),  # n_apps: no launch there
         rng.random((n, n_recent)),
@@ -26,34 +25,34 @@ def batch(rng, n=9, n_users=4, n_apps=6, n_recent=3) -> RecentLaunches:
     )
 
 
-def test_slopes_are_those_of_the_loss(rng):
-    training = NetworkTraining(dim=5, n_recent=3)
-    parameters = starting_parameters(4, 6, training, rng, np.float64)
+def test_gradients_are_those_of_the_loss(rng):
+    training = rival.NetworkTraining(dim=5, n_recent=3)
+    parameters = rival.starting_parameters(4, 6, training, rng, np.float64)
     for name in parameters:
         parameters[name] += rng.normal(0.0, 0.3, parameters[name].shape)
     parameters["apps"][-1] = 0.0
     known, target = batch(rng), rng.integers(0, 6, 9)
-    _, slopes = loss_and_gradient(parameters, known, target)
-    assert sorted(slopes) == sorted(parameters)
+    _, gradients = rival.loss_and_gradient(parameters, known, target)
+    assert sorted(gradients) == sorted(parameters)
     for name, value in parameters.items():
         movable = value[:-1] if name == "apps" else value
         way = rng.normal(0.0, 1.0, movable.shape)
         losses = []
         for step in (1e-5, -2e-5):
             movable += step * way
-            losses.append(loss_and_gradient(parameters, known, target)[0])
+            losses.append(rival.loss_and_gradient(parameters, known, target)[0])
         movable += 1e-5 * way
         expected = (losses[0] - losses[1]) / 2e-5
-        told = slopes[name][:-1] if name == "apps" else slopes[name]
+        told = gradients[name][:-1] if name == "apps" else gradients[name]
         assert float((told * way).sum()) == pytest.approx(expected, rel=1e-5, abs=1e-9), name
 
 
 def test_forward_is_the_papers_formula_for_one_row(rng):
-    training = NetworkTraining(dim=4, n_recent=3)
-    p = starting_parameters(4, 6, training, rng, np.float64)
+    training = rival.NetworkTraining(dim=4, n_recent=3)
+    p = rival.starting_parameters(4, 6, training, rng, np.float64)
     p["C_z"] += rng.normal(0.0, 1.0, p["C_z"].shape)
     known = batch(rng, n=1)
-    logits, _ = forward(p, known)
+    logits, _ = rival.forward(p, known)
     vectors = [p["apps"][app] for app in known.apps[0]]
     x = np.concatenate([[*v, age] for v, age in zip(vectors, known.ages[0], strict=True)])
     weight = np.exp(np.tanh(x @ p["A"] + p["b_A"]))
@@ -77,7 +76,7 @@ def test_it_learns_a_circle_and_its_chances_sum_to_one(rng):
         [f"u{k}" for k in range(n_users)], [f"a{k}" for k in range(n_apps)],
     )  # fmt: skip
     test = exam(log, Split.parse("fraction:0.7,0,0.3"), find_preset("paper"))
-    model = AppUsage2Vec(0, NetworkTraining(dim=16, epochs=30, batch=64, rate=0.01))
+    model = rival.AppUsage2Vec(0, rival.NetworkTraining(dim=16, epochs=30, batch=64, rate=0.01))
     found = evaluate(test, [model, MFU()], 0).summary()["models"]
     assert found["appusage2vec"]["HR@1"] > 0.6 > found["mfu"]["HR@1"] + 0.3
     scores = model.score(test.chunks[0].questions)

@@ -9,7 +9,8 @@ from nextapp.data import LaunchLog, Split, synthetic
 from nextapp.data.synthetic import chances, make, parse
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.static import score_predictions
-from nextapp.predictors import MFU, MRU, SR, Ceiling, Questions, SROnDevice
+from nextapp.predictors import MFU, MRU, SR, Questions, SROnDevice
+from nextapp.predictors.ceiling import Ceiling
 
 WORLD = parse("synthetic:phones=40,apps=60,days=20")
 

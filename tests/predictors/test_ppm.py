@@ -9,7 +9,7 @@ import numpy as np
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import exam, find_preset
 from nextapp.predictors import PPM
-from nextapp.predictors.ppm import CONTEXT_FADE, FADE, LONGEST
+from nextapp.predictors.rivals import CONTEXT_FADE, FADE, LONGEST
 
 
 def expected(before: list[int], candidates: list[int]) -> list[float]:

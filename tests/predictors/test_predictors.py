@@ -6,9 +6,11 @@ import pytest
 from nextapp import model
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import exam, find_preset, mark
-from nextapp.predictors import SR, Random, SeqMF, Training, frozen, without_sequence
-from nextapp.predictors.factorised import phones_of_log, train
+from nextapp.learners import OPTIMISERS
+from nextapp.predictors import SR, Random, registry
+from nextapp.predictors.factorised import SeqMF, phones_of_log, train
 from nextapp.predictors.scoring import Counts, table_pairs
+from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence
 from nextapp.wire import ModelSettings
 
 
@@ -178,3 +180,28 @@ def test_sr_does_not_run_across_users():
     rules = SR()
     rules.fit(log)
     assert sorted(rules.rules.keys.tolist()) == [1 * 3 + 2, 2 * 3 + 0]
+
+
+def test_a_class_in_a_file_is_a_model(tmp_path):
+    own = tmp_path / "own.py"
+    own.write_text(
+        "class Mine:\n    name, in_expectation = 'mine', False\n"
+        "    def __init__(self, seed):\n        self.seed = seed\n"
+    )
+    assert registry.build(f"{own}:Mine", seed=5).seed == 5
+    for wrong, said in (
+        (f"{own}:Min", "did you mean 'Mine'"),
+        (f"{tmp_path}/none.py:Mine", "there is no file"),
+        ("mruu", "did you mean 'mru'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            registry.build(wrong)
+
+
+def test_every_known_model_is_built_by_its_name():
+    for name in set(registry.KNOWN) - set(registry.FEDERATED):
+        assert registry.build(name, source="synthetic:phones=2").name == name
+
+
+def test_the_names_of_optimisers_are_those_of_the_learners():
+    assert tuple(OPTIMISERS) == OPTIMISER_NAMES

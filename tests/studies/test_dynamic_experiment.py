@@ -9,7 +9,7 @@ import pytest
 
 from nextapp.data import Cycling, read
 from nextapp.data.cutting import collapse_repeats
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
 from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run

@@ -8,7 +8,7 @@ import pytest
 from nextapp.data import LaunchLog, Split, read
 from nextapp.data.cutting import DAY_MS, launches_in_window
 from nextapp.evaluation import METRICS, exam, find_preset, mark
-from nextapp.predictors import frozen
+from nextapp.predictors.training import frozen
 from nextapp.studies import cost, one_round, windows
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.rounds import LabSeqMF

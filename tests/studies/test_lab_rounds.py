@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nextapp.data import LaunchLog
-from nextapp.predictors import SeqMF, Training
+from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.training import Training
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from nextapp.fleet.sharding import recipes
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.studies import simulation
 from nextapp.studies.phones_needed import (
     PhonesNeeded,

@@ -13,7 +13,7 @@ from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import mean_vector
 from nextapp.learners import CrowdLearner
-from nextapp.predictors import online_scores
+from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import requested_mechanism
 from nextapp.server.settings import settings_of
 from nextapp.studies.new_phones import HEADLINE, synthetic_phones

@@ -15,7 +15,7 @@ import pytest
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Participation
 from nextapp.fleet.sharding import read_shard, recipes, recipes_in, write_shard
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.studies.simulation import LocalWorld, Settings, run
 from nextapp.wire import ModelSettings
 

@@ -14,8 +14,8 @@ from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic import REGIMES
+from nextapp.predictors.registry import MODELS
 from nextapp.studies import dynamic as experiments
-from nextapp.studies.settings import MODELS
 from nextapp.table import Column, Measured, Table, measured_from
 
 

@@ -22,7 +22,6 @@ EXTRAS = {
     "optuna": "lab",
     "dp_accounting": "lab",
     "ray": "ray",
-    "lightgbm": "ranker",
     "starlette": "serve",
     "uvicorn": "serve",
     "httptools": "serve",

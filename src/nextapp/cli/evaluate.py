@@ -10,8 +10,9 @@ import typer
 from nextapp.cli import options, screen, tables
 from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
+from nextapp.predictors.registry import MODELS, ONLINE
 from nextapp.studies import static
-from nextapp.studies.settings import MODELS, ONLINE, TRAINED, Experiment
+from nextapp.studies.settings import Experiment
 
 
 @expand_options
@@ -23,8 +24,8 @@ def evaluate(
         typer.Option(
             metavar="NAMES",
             help=f"Models, separated by commas. Default: {', '.join(MODELS)}. Others: "
-            f"{', '.join(ONLINE)} (learn through the test part), {', '.join(TRAINED)} (trained on "
-            "the log), ceiling (upper bound for synthetic data).",
+            f"{', '.join(ONLINE)} (learn through the test part), ceiling (upper bound for "
+            "synthetic data), or a class of your own as FILE.py:CLASS.",
             show_default=False,
         ),
     ] = None,

@@ -16,7 +16,7 @@ from nextapp.cli.train import history_text
 from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.names import unknown
 from nextapp.predictor import CrowdView, Habits, Reason
-from nextapp.predictors import pool_phones
+from nextapp.predictors.pooled import pool_phones
 from nextapp.studies.model_file import has_times, launches_in
 from nextapp.studies.reasons import words
 from nextapp.table import Marked, Table

@@ -15,7 +15,7 @@ from nextapp.cli.errors import clear_errors
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.fleet.sharding import Recipe, recipes, recipes_in, write_shard
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table
 from nextapp.wire import ModelSettings

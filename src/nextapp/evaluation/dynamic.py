@@ -26,7 +26,9 @@ from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import DRAWS, interval, resample
 from nextapp.learners import Optimiser, SeqMFLearner
-from nextapp.predictors import Predictor, SeqMF, Training
+from nextapp.predictors import Predictor
+from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits

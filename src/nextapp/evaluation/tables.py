@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nextapp.evaluation.metrics import METRICS
-from nextapp.predictors import Ceiling
+from nextapp.predictors.registry import CEILING
 from nextapp.table import Column, Kind, Measured, Table, measured_from
 
 SHOWN = (1, 2, 3, 5, 10)  # numbers of apps that a rival without probabilities prewarms
-NOT_RANKED = (Ceiling.name, "seqmf-frozen")  # no rivals: an upper bound and a control
+NOT_RANKED = (CEILING, "seqmf-frozen")  # no rivals: an upper bound and a control
 
 
 def figures_table(

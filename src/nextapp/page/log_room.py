@@ -20,7 +20,8 @@ from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import icon_for, short_name
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import SESSION_GAP, Habits
-from nextapp.predictors import Training, factorised
+from nextapp.predictors import factorised
+from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 

@@ -27,7 +27,8 @@ from nextapp.page.catalogue import N_APPS, NAMES, icon_for, short_name
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.store import Store, TooSoon
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors import Training, factorised
+from nextapp.predictors import factorised
+from nextapp.predictors.training import Training
 from nextapp.privacy import FrequencyMechanism
 from nextapp.privacy.ledger import BudgetSpent, ClockError
 from nextapp.studies.reasons import words

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from nextapp.data.log import LaunchLog
@@ -11,47 +9,23 @@ from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
+from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, Floats, ModelSettings
+from nextapp.wire import Broadcast, Floats
 
 ROUND = "federated round"
 
 
-@dataclass(frozen=True)
-class Training:
-    """How the app vectors are trained.
-
-    ``rounds`` steps on Q, each from the reports of all phones; every ``solve_every`` rounds the
-    phones solve their user vectors first. Q starts at N(0, ``scale``²). When training is over, all
-    phones solve their user vectors against the final Q (PAPER.md, R16).
-    """
-
-    model: ModelSettings = ModelSettings()
-    dim: int = 64
-    scale: float = 0.1
-    optimiser: str = "adam"
-    rate: float = 0.001
-    rounds: int = 20
-    solve_every: int = 1
-
-    def __post_init__(self) -> None:
-        if self.optimiser not in OPTIMISERS:
-            raise ValueError(
-                f"optimiser must be one of {', '.join(OPTIMISERS)}, got {self.optimiser!r}."
-            )
-        if self.dim < 1 or self.rounds < 0 or self.solve_every < 1:
-            raise ValueError(
-                f"dim and solve_every must be 1 or more and rounds 0 or more, got "
-                f"{self.dim!r}, {self.solve_every!r} and {self.rounds!r}."
-            )
-
-    def build_learner(self, n_apps: int, seed: int, apps: tuple[str, ...] = ()) -> SeqMFLearner:
-        """The server before the first round; phones report their gradients without privacy."""
-        start = starting_vectors(n_apps, self.dim, self.scale, seed)
-        plain = mechanism("identity", n_apps=n_apps, d=self.dim)
-        return SeqMFLearner(start, self.model, OPTIMISERS[self.optimiser](self.rate), plain, apps)
+def build_learner(
+    training: Training, n_apps: int, seed: int, apps: tuple[str, ...] = ()
+) -> SeqMFLearner:
+    """The server before the first round; phones report their gradients without privacy."""
+    start = starting_vectors(n_apps, training.dim, training.scale, seed)
+    plain = mechanism("identity", n_apps=n_apps, d=training.dim)
+    optimiser = OPTIMISERS[training.optimiser](training.rate)
+    return SeqMFLearner(start, training.model, optimiser, plain, apps)
 
 
 def phones_of_log(history: LaunchLog) -> list[PhoneCore]:
@@ -77,8 +51,8 @@ def train(
     apps: tuple[str, ...] = (),
     progress: Progress = silent,
 ) -> Broadcast:
-    """Federated rounds over these phones; the last broadcast. Every phone ends with it in hand."""
-    server = training.build_learner(n_apps, seed, apps)
+    """Federated rounds over these phones; the last broadcast, which every phone then has."""
+    server = build_learner(training, n_apps, seed, apps)
     for done in range(training.rounds):
         broadcast = server.broadcast
         for number, phone in enumerate(phones):
@@ -127,13 +101,3 @@ class SeqMF:
             np.zeros(0) if inference == "none" else similarity_tables(questions, self.app_vectors)
         )
         return session_scores(questions, taste, tables, inference)
-
-
-def frozen(training: Training) -> Training:
-    """The control: Q left at its random start, user vectors solved against it."""
-    return replace(training, rounds=0)
-
-
-def without_sequence(training: Training) -> Training:
-    """MF: no transitions in the loss, no session at inference."""
-    return replace(training, model=replace(training.model, reading="none", inference="none"))

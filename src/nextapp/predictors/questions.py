@@ -88,3 +88,64 @@ class Predictor(Protocol):
     def score(self, questions: Questions) -> Floats:
         """One flat array of scores, a cell for every candidate of every prediction."""
         ...
+
+
+class Streams(NamedTuple):
+    """What the phones of a chunk of questions saw, in the order they saw it.
+
+    Phone v saw the launches ``starts[v]:starts[v + 1]``. Where ``asked`` holds, the scores before
+    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; as of the
+    launch before it, or ``timed`` as of the moment of the launch itself: a phone knows its clock.
+    """
+
+    starts: Indices
+    launches: Indices
+    seconds: Floats
+    asked: npt.NDArray[np.bool_]
+    cell: Indices
+    timed: bool = False
+
+
+def launch_streams(history: LaunchLog, questions: Questions) -> Streams:
+    """History, then the sessions and what passed between them, phone by phone."""
+    starts = questions.candidate_starts
+    begin, end = history.starts[questions.users], history.starts[questions.users + 1]
+    n_old = end - begin
+    old_phone = np.repeat(np.arange(len(questions.users)), n_old)
+    first = np.repeat(np.cumsum(n_old) - n_old, n_old)
+    old_rows = np.repeat(begin, n_old) + np.arange(len(old_phone)) - first
+    keys = np.repeat(np.arange(len(starts) - 1), np.diff(starts)) * history.n_apps
+    places = np.searchsorted(
+        keys + questions.candidates, old_phone * history.n_apps + history.app[old_rows]
+    )
+
+    n_passed, n_asked = np.diff(questions.passed_starts), np.diff(questions.session_starts)
+    asked = np.ones(len(questions.launches), bool)
+    asked[questions.session_starts[:-1]] = False
+    phone = np.concatenate(
+        [
+            old_phone,
+            np.repeat(questions.session_user, n_passed),
+            np.repeat(questions.session_user, n_asked),
+        ]
+    )
+    session = np.arange(len(n_asked))
+    turn = np.concatenate(
+        [
+            np.full(len(old_phone), -1),
+            np.repeat(2 * session, n_passed),
+            np.repeat(2 * session + 1, n_asked),
+        ]
+    )
+    order = np.lexsort((turn, phone))
+    launches = np.concatenate([places - starts[old_phone], questions.passed, questions.launches])
+    times = np.concatenate([history.time[old_rows], questions.passed_times, questions.times])
+    unasked = np.zeros(len(old_phone) + len(questions.passed), bool)
+    first_session = np.searchsorted(questions.session_user, np.arange(len(questions.users)))
+    return Streams(
+        starts=np.searchsorted(phone[order], np.arange(len(questions.users) + 1)),
+        launches=launches[order],
+        seconds=times[order] / 1000.0,
+        asked=np.concatenate([unasked, asked])[order],
+        cell=questions.cell_starts[first_session],
+    )

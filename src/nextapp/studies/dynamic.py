@@ -31,14 +31,14 @@ from nextapp.evaluation.dynamic import (
 )
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners import sgd, starting_vectors
-from nextapp.predictors import Training, without_sequence
+from nextapp.predictors import registry
+from nextapp.predictors.training import Training, without_sequence
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import (
-    KNOWN,
     MF,
     Experiment,
     check_ceiling,
@@ -52,7 +52,7 @@ from nextapp.wire import Broadcast, Floats
 
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(FORMS)
-SEEDED = ("mf", "seqmf", "seqmf-frozen", "nextapp-taste")
+SEEDED = ("mf", "seqmf", "seqmf-frozen")
 """Models whose results depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
@@ -139,7 +139,7 @@ class DynamicExperiment:
         if not named and "full" not in self.regimes:  # the reference of all other series
             object.__setattr__(self, "regimes", ("full", *self.regimes))
         check_names("regime", self.regimes, REGIMES)
-        check_names("model", self.models, KNOWN)
+        check_names("model", self.models, registry.known_and_own(self.models))
         check_names("mechanism", self.mechanisms, PRIVATE)
         check_names("metric", self.metrics, METRICS)
         check_names("pretraining", (self.pretraining,), PRETRAINING)

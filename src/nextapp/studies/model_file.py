@@ -24,8 +24,8 @@ from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits, Reason
-from nextapp.predictors import factorised, pool_phones
-from nextapp.predictors.pooled import OtherPhones
+from nextapp.predictors import factorised
+from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
 from nextapp.studies.settings import Experiment, training_values, versions

@@ -28,7 +28,7 @@ from nextapp.fleet.transition_vectors import draw_copies, draw_launches
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown
-from nextapp.predictors import online_scores
+from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent

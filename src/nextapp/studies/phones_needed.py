@@ -27,7 +27,7 @@ from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
 from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.names import unknown
-from nextapp.predictors import Training
+from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent

@@ -13,8 +13,8 @@ from nextapp.data.cutting import launches_in_window
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import play_round, training_phones
 from nextapp.fleet.stepping import solve_user_vectors
-from nextapp.predictors import SeqMF, Training
-from nextapp.predictors.factorised import ROUND
+from nextapp.predictors.factorised import ROUND, SeqMF, build_learner
+from nextapp.predictors.training import Training
 from nextapp.progress import Progress, silent
 from nextapp.wire import Broadcast, Floats
 
@@ -28,7 +28,7 @@ class Rounds:
         self.training = training
         self.fleet = Fleet.of_log(history)
         self._phones = training_phones(self.fleet, training.dim, training.solve_every)
-        self._server = training.build_learner(history.n_apps, seed, apps)
+        self._server = build_learner(training, history.n_apps, seed, apps)
 
     @property
     def broadcast(self) -> Broadcast:

@@ -4,64 +4,23 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from nextapp.data import Split, synthetic
-from nextapp.evaluation import find_preset
-from nextapp.names import unknown
-from nextapp.predictor import ABLATIONS, DEFAULT, without
-from nextapp.predictors import (
-    MFU,
-    MRU,
-    PPM,
-    SR,
-    AppUsage2Vec,
-    Ceiling,
-    NextApp,
-    OnlineMFU,
-    OnlineMRU,
-    OnlineSR,
-    OnlineSROnDevice,
-    Predictor,
-    Random,
-    Ranker,
-    SROnDevice,
-    SROnDeviceByS,
-    Training,
-    frozen,
-    pool_phones,
-    pool_phones_without_pairs,
-    without_sequence,
-)
+from nextapp.data import Split
+from nextapp.evaluation.presets import find_preset
+from nextapp.predictors import Predictor, registry
+from nextapp.predictors.registry import CEILING, FEDERATED, MODELS
+from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.settings import check_keys, check_type, settings_from
-from nextapp.studies.rounds import LabSeqMF
 from nextapp.wire import ModelSettings
 
 T = TypeVar("T")
 
-MODELS = ("random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp")
-# Measured only if named: rivals that keep learning in the test part, rivals trained on the given
-# log, and variants of nextapp: without the crowd, with SeqMF's score, and with each ingredient
-# switched off.
-ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online", "ppm")
-TRAINED = ("ranker", "appusage2vec")
-VARIANTS = (
-    "sr-od-su",
-    *ONLINE,
-    *TRAINED,
-    "nextapp-alone",
-    "nextapp-taste",
-    "nextapp-no-pairs",
-    *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
-)
-CEILING = "ceiling"  # measured only if named: the best possible predictor of synthetic data
-KNOWN = (*MODELS, *VARIANTS, CEILING)
-TASTE = 0.3  # weight of SeqMF's score in nextapp-taste, in standard deviations
 _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
 
@@ -98,7 +57,7 @@ class Experiment:
         find_preset(self.preset)
         if not self.models:
             raise ValueError(f"models must name at least one of {', '.join(MODELS)}.")
-        check_names("model", self.models, KNOWN)
+        check_names("model", self.models, registry.known_and_own(self.models))
         check_ceiling(self.models, self.data)
         if not 0 <= self.seed < 1 << 64:
             raise ValueError(f"seed must be a whole number from 0 to 2^64 - 1, got {self.seed!r}.")
@@ -124,43 +83,15 @@ class Experiment:
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """New predictors for all models of the experiment, not fitted yet."""
 
-        def lab_model(training: Training, name: str) -> LabSeqMF:
-            return LabSeqMF(training, self.seed, name, progress, window=self.window)
+        return [self._predictor(name, progress) for name in self.models]
 
-        makers: dict[str, Callable[[], Predictor]] = {
-            "random": Random,
-            "mru": MRU,
-            "mfu": MFU,
-            "sr": SR,
-            "sr-od": SROnDevice,
-            "sr-od-su": SROnDeviceByS,
-            "mru-online": OnlineMRU,
-            "mfu-online": OnlineMFU,
-            "sr-online": OnlineSR,
-            "sr-od-online": OnlineSROnDevice,
-            "ppm": PPM,
-            "ranker": lambda: Ranker(self.seed),
-            "appusage2vec": lambda: AppUsage2Vec(self.seed),
-            "mf": lambda: lab_model(self.mf, "mf"),
-            "seqmf": lambda: lab_model(self.seqmf, "seqmf"),
-            "seqmf-frozen": lambda: lab_model(frozen(self.seqmf), "seqmf-frozen"),
-            CEILING: lambda: Ceiling(synthetic.parse(self.data), self.seed),
-            "nextapp": lambda: NextApp(crowd=pool_phones),
-            "nextapp-alone": lambda: NextApp(name="nextapp-alone"),
-            "nextapp-no-pairs": lambda: NextApp(
-                name="nextapp-no-pairs", crowd=pool_phones_without_pairs
-            ),
-            "nextapp-taste": lambda: NextApp(
-                replace(DEFAULT, taste=TASTE),
-                "nextapp-taste",
-                LabSeqMF(self.seqmf, self.seed, "seqmf", progress),
-                pool_phones,
-            ),
-        }
-        for ingredient in ABLATIONS:
-            name = f"nextapp-no-{ingredient}"
-            makers[name] = partial(NextApp, without(ingredient), name, crowd=pool_phones)
-        return [makers[name]() for name in self.models]
+    def _predictor(self, name: str, progress: Progress) -> Predictor:
+        if name not in FEDERATED:
+            return registry.build(name, self.seed, self.data)
+        from nextapp.studies.rounds import LabSeqMF
+
+        trainings = {"mf": self.mf, "seqmf": self.seqmf, "seqmf-frozen": frozen(self.seqmf)}
+        return LabSeqMF(trainings[name], self.seed, name, progress, window=self.window)
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -32,7 +32,8 @@ from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, read_checkpoint, starting_vectors
 from nextapp.names import unknown
-from nextapp.predictors import SeqMF, Training
+from nextapp.predictors.factorised import SeqMF
+from nextapp.predictors.training import Training
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism
 from nextapp.storage import write_atomically
 from nextapp.studies.mechanisms import mechanism_for_simulation

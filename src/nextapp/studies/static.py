@@ -8,8 +8,9 @@ from typing import Any
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
+from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
-from nextapp.studies.settings import CEILING, Experiment, versions
+from nextapp.studies.settings import Experiment, versions
 from nextapp.studies.tuning import TUNED, choose_settings
 
 

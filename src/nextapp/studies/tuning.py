@@ -34,7 +34,7 @@ from nextapp.data.cutting import launches_in_window
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic import Courses
 from nextapp.names import unknown
-from nextapp.predictors import Training, frozen, without_sequence
+from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.studies.rounds import LabSeqMF, Rounds

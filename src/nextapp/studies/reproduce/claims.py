@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextapp.evaluation import METRICS
+from nextapp.predictors.registry import CEILING
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
-from nextapp.studies.settings import CEILING
 from nextapp.studies.windows import ALL
 from nextapp.table import number
 

@@ -12,7 +12,8 @@ from nextapp.data.cycles import Cycling
 from nextapp.data.describing import description
 from nextapp.evaluation.dynamic import FROZEN
 from nextapp.names import unknown
-from nextapp.predictors import Training
+from nextapp.predictors.registry import CEILING
+from nextapp.predictors.training import Training
 from nextapp.progress import Progress
 from nextapp.studies import cost as cost_study
 from nextapp.studies import dynamic, phones_needed
@@ -27,7 +28,6 @@ from nextapp.studies.one_round import OneRound
 from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.reproduce.plan import Part
 from nextapp.studies.settings import (
-    CEILING,
     Experiment,
     experiment_from,
     training_from,

@@ -1,5 +1,7 @@
 """`AppUsage2Vec`: a published neural rival, written again small (Zhao et al., ICDE 2019).
 
+    nextapp evaluate LOG --models nextapp,benchmarks/rivals/appusage2vec.py:AppUsage2Vec
+
 Vectors of apps and users are learnt over all phones. From the last r launches, apps a₁ … a_r (the
 latest last) with their ages t₁ … t_r, of user u, at a time of day and weekday z (one-hot):
 
@@ -23,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import LaunchLog
-from nextapp.predictors.nextapp import launch_streams
-from nextapp.predictors.questions import Questions
+from nextapp.predictors.questions import Questions, launch_streams
 from nextapp.wire import Floats
 
 Single = npt.NDArray[np.float32] | Floats
@@ -201,7 +202,7 @@ def forward(
 def loss_and_gradient(
     parameters: NetworkParameters, known: RecentLaunches, target: Whole
 ) -> tuple[float, NetworkParameters]:
-    """Mean −log P(target), and its slopes."""
+    """Mean −log P(target), and its gradients."""
     n = len(target)
     logits, kept = forward(parameters, known)
     chances = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -210,7 +211,7 @@ def loss_and_gradient(
     error = chances
     error[np.arange(n), target] -= 1.0
     error /= n
-    slopes: NetworkParameters = {
+    gradients: NetworkParameters = {
         "C": (kept["f2"] * kept["g2"]).T @ error,
         "b_C": error.sum(axis=0),
         "C_z": np.zeros_like(parameters["C_z"]),
@@ -218,29 +219,29 @@ def loss_and_gradient(
         "users": np.zeros_like(parameters["users"]),
     }
     for column in known.times.T:
-        np.add.at(slopes["C_z"], column, error)
+        np.add.at(gradients["C_z"], column, error)
     joint = error @ parameters["C"].T
     ends: NetworkParameters = {}
     for network, other in (("f", "g"), ("g", "f")):
-        slope = joint * kept[other + "2"]
+        gradient = joint * kept[other + "2"]
         for before, layer in (("1", "2"), ("0", "1")):
             name = network + layer
-            slope = slope * (1.0 - kept[name] ** 2)
-            slopes[name] = kept[network + before].T @ slope
-            slopes["b_" + name] = slope.sum(axis=0)
-            slope = slope @ parameters[name].T
-        ends[network] = slope
-    np.add.at(slopes["users"], known.user, ends["g"])
+            gradient = gradient * (1.0 - kept[name] ** 2)
+            gradients[name] = kept[network + before].T @ gradient
+            gradients["b_" + name] = gradient.sum(axis=0)
+            gradient = gradient @ parameters[name].T
+        ends[network] = gradient
+    np.add.at(gradients["users"], known.user, ends["g"])
     vectors, alpha = kept["vectors"], kept["alpha"]
     by_weight = np.einsum("nd,nrd->nr", ends["f"], vectors)
     by_weight = alpha * (by_weight - (alpha * by_weight).sum(axis=1, keepdims=True))
     by_weight *= 1.0 - kept["bent"] ** 2
-    slopes["A"], slopes["b_A"] = kept["x"].T @ by_weight, by_weight.sum(axis=0)
+    gradients["A"], gradients["b_A"] = kept["x"].T @ by_weight, by_weight.sum(axis=0)
     by_vector = (by_weight @ parameters["A"].T).reshape(*vectors.shape[:2], -1)[:, :, :-1]
     by_vector = by_vector + alpha[:, :, None] * ends["f"][:, None, :]
-    np.add.at(slopes["apps"], known.apps, by_vector)
-    slopes["apps"][-1] = 0.0
-    return loss, slopes
+    np.add.at(gradients["apps"], known.apps, by_vector)
+    gradients["apps"][-1] = 0.0
+    return loss, gradients
 
 
 def train_network(
@@ -259,11 +260,11 @@ def train_network(
         order = rng.permutation(n)
         for begin in range(0, n, training.batch):
             rows = order[begin : begin + training.batch]
-            _, slopes = loss_and_gradient(parameters, known.at(rows), target[rows])
+            _, gradients = loss_and_gradient(parameters, known.at(rows), target[rows])
             step += 1
             rate = training.rate * 0.1 ** (step / n_steps)
             rate *= np.sqrt(1.0 - 0.999**step) / (1.0 - 0.9**step)
-            for name, slope in slopes.items():
-                first[name] += 0.1 * (slope - first[name])
-                second[name] += 0.001 * (slope * slope - second[name])
+            for name, gradient in gradients.items():
+                first[name] += 0.1 * (gradient - first[name])
+                second[name] += 0.001 * (gradient * gradient - second[name])
                 parameters[name] -= rate * first[name] / (np.sqrt(second[name]) + 1e-8)
