@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from nextapp.data import Split
 from nextapp.evaluation.presets import find_preset
+from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry
 from nextapp.predictors.registry import CEILING, FEDERATED, MODELS
 from nextapp.predictors.training import Training, frozen, without_sequence
