@@ -27,7 +27,7 @@ import numpy as np
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.server.single_process import check_vault
+from nextapp.server.federation import check_vault
 from nextapp.server.vault import RoundRules, Submission, Vault
 
 N_DEVICES = 400

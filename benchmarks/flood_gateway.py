@@ -35,7 +35,8 @@ from server_load import enrol
 
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import certificates, listening, single_process
+from nextapp.server import certificates, listening
+from nextapp.server.federation import 
 from nextapp.server.gateway import Gateway
 from nextapp.server.operator import Operator, start_log
 from nextapp.server.vault import Vault
@@ -51,7 +52,7 @@ APPS = tuple(f"app-{number:04d}" for number in range(500))
 
 def serve(folder: Path, ports: Any) -> None:
     start_log()
-    federation, _ = single_process.open_federation(folder, SETTINGS, APPS, now=time.time())
+    federation, _ = open_federation(folder, SETTINGS, APPS, now=time.time())
     _, cert, key = certificates.development(folder / "tls")
     opened, operator = listening.open_socket("0.0.0.0", 0), listening.open_socket(HOSTILE, 0)
     gateway = Gateway(federation.vault)

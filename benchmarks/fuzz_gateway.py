@@ -33,7 +33,8 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server import listening, single_process
+from nextapp.server import listening
+from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import ServerLimits
 
@@ -49,7 +50,7 @@ HEALTHY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_t
 
 def serve(folder: Path) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
-    federation, _ = single_process.open_federation(folder, SETTINGS, apps, now=time.time())
+    federation, _ = open_federation(folder, SETTINGS, apps, now=time.time())
     opened = listening.open_socket("127.0.0.1", 0)
     print(
         opened.getsockname()[1],

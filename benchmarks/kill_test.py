@@ -27,7 +27,8 @@ import numpy as np
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import ServerError
 from nextapp.privacy import mechanism
-from nextapp.server import listening, single_process
+from nextapp.server import listening
+from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import ServerLimits
 from nextapp.server.vault import Vault
@@ -50,10 +51,8 @@ PHONE = {
 def serve(folder: Path, port: int) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     new = not (folder / "settings.json").exists()
-    with single_process.lock_folder(folder):
-        federation, _ = single_process.open_federation(
-            folder, SETTINGS, apps if new else None, now=time.time()
-        )
+    with lock_folder(folder):
+        federation, _ = open_federation(folder, SETTINGS, apps if new else None, now=time.time())
         opened = listening.open_socket("127.0.0.1", port)
         print(opened.getsockname()[1], flush=True)
         listening.serve(federation, Gateway(federation.vault, LIMITS), opened)

@@ -56,12 +56,12 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from nextapp.randomness import DeviceCoins
-from nextapp.server import listening, single_process
+from nextapp.server import listening
 from nextapp.server.devices import TOKEN_LETTERS, new_token, token_hash
-from nextapp.server.flower.launching import free_port
-from nextapp.server.flower.loopback import Loopback
-from nextapp.server.flower.processes import members
-from nextapp.server.flower.round_driver import Pace
+from nextapp.server.federation import create_or_resume, open_federation
+from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.launching import free_port, members
+from nextapp.server.flower.watching import Loopback
 from nextapp.server.gateway import Gateway
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
@@ -230,7 +230,7 @@ def figures(loads: Sequence[Load], seconds: float) -> dict:
 
 
 def run_server(folder: str, given: dict, opened: socket.socket) -> None:
-    federation, _ = single_process.open_federation(Path(folder), given, None, now=time.time())
+    federation, _ = open_federation(Path(folder), given, None, now=time.time())
     listening.serve(federation, Gateway(federation.vault), opened)
 
 
@@ -274,9 +274,7 @@ def measure_gateway(given: argparse.Namespace) -> dict:
     phones = Phones(n_open + n_closed)
     acknowledged = 0
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        federation, _ = single_process.open_federation(
-            Path(folder), learning, app_names(500), now=time.time()
-        )
+        federation, _ = open_federation(Path(folder), learning, app_names(500), now=time.time())
         enrol(federation.vault, phones.tokens)
         federation.vault.close()
         servers = {"gateway": (run_server, folder, learning), "bare": (run_bare,)}
@@ -310,7 +308,7 @@ def round_at(port: int) -> int:
 def parts_of(n_apps: int, n_reports: int, folder: Path) -> dict[str, float]:
     """Seconds of processor time of each step after the last report, in this process."""
     given = settings(n_apps, n_reports)
-    federation, _ = single_process.open_federation(folder, given, app_names(n_apps), now=0.0)
+    federation, _ = open_federation(folder, given, app_names(n_apps), now=0.0)
     learner, took = federation.coordinator.learner, {}
     reports = [Report("walsh", 0, secrets.token_bytes(8) + b"\0") for _ in range(n_reports)]
 
@@ -334,7 +332,7 @@ def measure_crowd(given: argparse.Namespace) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         result = {"parts, s": parts_of(given.apps, given.reports, Path(folder) / "parts")}
         data = Path(folder) / "served"
-        federation, _ = single_process.open_federation(data, wanted, app_names(given.apps), now=0.0)
+        federation, _ = open_federation(data, wanted, app_names(given.apps), now=0.0)
         enrol(federation.vault, phones.tokens)
         federation.vault.close()
         with in_a_process(run_server, str(data), wanted) as port:
@@ -475,7 +473,7 @@ def in_one_process(folder: Path, phones: Phones, n_fast: int, rate: float) -> tu
 def federation(folder: Path, phones: Phones, n_gateways: int) -> Iterator[Loopback]:
     """Gateways joined by Flower, with round 0 open at all of them and their phones enrolled."""
     (folder / "coordinator").mkdir(parents=True)
-    single_process.create_or_resume(
+    create_or_resume(
         folder / "coordinator",
         settings(N_APPS, len(phones.tokens)),
         app_names(N_APPS),

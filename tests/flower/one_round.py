@@ -12,11 +12,11 @@ from pathlib import Path
 
 from regions import APPS, SETTINGS, Region
 
+from nextapp.server.federation import create_or_resume
 from nextapp.server.flower import launching
-from nextapp.server.flower.identity import node_key
-from nextapp.server.flower.loopback import Loopback
-from nextapp.server.flower.round_driver import Pace
-from nextapp.server.single_process import create_or_resume
+from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.messages import node_key
+from nextapp.server.flower.watching import Loopback
 
 
 def main() -> None:

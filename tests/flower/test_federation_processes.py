@@ -14,11 +14,11 @@ import pytest
 from regions import APPS, Region
 from regions import SETTINGS as OF_HARMONY
 
-from nextapp.server import single_process
 from nextapp.server.coordinator import checkpoints
-from nextapp.server.flower.loopback import Loopback
-from nextapp.server.flower.processes import members
-from nextapp.server.flower.round_driver import Pace
+from nextapp.server.federation import create_or_resume
+from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.launching import members
+from nextapp.server.flower.watching import Loopback
 from nextapp.wire import unpack
 
 # Reports of duchi have no public part, so that they are the same whatever token a phone was given.
@@ -88,7 +88,7 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
     twice, and Q equals that of one embedded server to the last bit."""
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
-    single_process.create_or_resume(data / "coordinator", SETTINGS, APPS)
+    create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=1.0)
     with Loopback(data, n_gateways=2, rounds=2, pace=pace, say=said.append) as federation:
         regions = [

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from nextapp.cli.commands import app
 from nextapp.server.certificates import development
 from nextapp.server.flower import launching
-from nextapp.server.flower.identity import node_key
-from nextapp.server.flower.processes import Processes, end_members, members
+from nextapp.server.flower.launching import Processes, end_members, members
+from nextapp.server.flower.messages import node_key
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

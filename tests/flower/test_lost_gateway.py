@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 from regions import APPS, Region
 
-from nextapp.server import single_process
 from nextapp.server.coordinator import checkpoints
-from nextapp.server.flower.identity import node_number
-from nextapp.server.flower.loopback import Loopback
-from nextapp.server.flower.processes import members
-from nextapp.server.flower.round_driver import Pace
-from nextapp.server.flower.running import SAID
+from nextapp.server.federation import create_or_resume
+from nextapp.server.flower.gateway_rounds import Pace
+from nextapp.server.flower.launching import members
+from nextapp.server.flower.messages import node_number
+from nextapp.server.flower.watching import SAID, Loopback
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast, History, unpack
@@ -64,7 +63,7 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
     one learner which is given these reports."""
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
-    single_process.create_or_resume(data / "coordinator", SETTINGS, APPS)
+    create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=20.0, patience=30.0)
     federation = Loopback(data, n_gateways=2, tls=True, rounds=2, pace=pace, say=said.append)
     with federation:

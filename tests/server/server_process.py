@@ -13,8 +13,9 @@ import sys
 import time
 from pathlib import Path
 
-from nextapp.server import listening, single_process
+from nextapp.server import listening
 from nextapp.server.certificates import ServedCertificate
+from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import ServerLimits
 from nextapp.server.operator import Operator, start_log
@@ -26,8 +27,8 @@ def main() -> None:
     given = json.loads(settings)
     listed = given.pop("listed", True) and not (folder / "settings.json").exists()
     apps = tuple(f"app-{number:04d}" for number in range(12)) if listed else None
-    with single_process.lock_folder(folder):
-        federation, _ = single_process.open_federation(folder, given, apps, now=time.time())
+    with lock_folder(folder):
+        federation, _ = open_federation(folder, given, apps, now=time.time())
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)

@@ -14,9 +14,10 @@ from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, toke
 from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
-from nextapp.server import administration, single_process
+from nextapp.server import administration
 from nextapp.server.database import VaultDamaged, VaultError
 from nextapp.server.devices import device_name
+from nextapp.server.federation import check_vault, open_federation
 from nextapp.server.vault import RoundRules, Submission, Vault
 from nextapp.server.write_ahead_log import lost_commits
 from nextapp.wire import Report
@@ -80,7 +81,7 @@ def test_a_flipped_bit_that_changes_what_is_learnt_is_found(tmp_path):
         path = tmp_path / f"{trial}.sqlite"
         path.write_bytes(bad)
         try:
-            single_process.check_vault(path)
+            check_vault(path)
         except (VaultDamaged, VaultError, ValueError):
             noticed += 1
         else:
@@ -137,14 +138,14 @@ def test_a_vault_that_is_gone_is_not_replaced_in_silence(tmp_path):
 
 
 def opened(folder, *, given=SETTINGS, apps=APPS, **options):
-    federation, _ = single_process.open_federation(folder, given, apps, now=1.0, **options)
+    federation, _ = open_federation(folder, given, apps, now=1.0, **options)
     federation.vault.close()
     return federation
 
 
 def play_round(folder) -> None:
     """A round with two reports, closed."""
-    federation, _ = single_process.open_federation(folder, SETTINGS, APPS, now=1.0)
+    federation, _ = open_federation(folder, SETTINGS, APPS, now=1.0)
     vault, number = federation.vault, federation.coordinator.round
     code = vault.devices.issue_code(uses=2, expires=1e12)
     for device in range(2):
@@ -199,8 +200,8 @@ def test_a_count_that_is_not_that_of_the_reports_is_said_at_the_start(tmp_path):
         other.execute("UPDATE rounds SET n_reports = 41")
         other.commit()
     with pytest.raises(VaultDamaged, match="has counted 41 reports and holds 40"):
-        single_process.check_vault(path)
-    single_process.check_vault(path, leave_damaged=True)
+        check_vault(path)
+    check_vault(path, leave_damaged=True)
     vault = Vault(path)
     vault.close_round(1)
     assert vault.reduce(1, MECHANISM).n_reports == 40
@@ -389,7 +390,7 @@ def test_phones_go_on_with_a_backup_on_another_machine(tmp_path):
 
 
 def test_a_damaged_backup_is_not_restored(tmp_path):
-    federation, _ = single_process.open_federation(tmp_path / "a", SETTINGS, APPS, now=1.0)
+    federation, _ = open_federation(tmp_path / "a", SETTINGS, APPS, now=1.0)
     federation.vault.close()
     administration.back_up(tmp_path / "a", tmp_path / "backup")
     (checkpoint,) = (tmp_path / "backup" / "checkpoints").iterdir()

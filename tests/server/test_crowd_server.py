@@ -15,8 +15,8 @@ from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import administration
 from nextapp.server.coordinator import Closed
+from nextapp.server.federation import open_federation, settings_for
 from nextapp.server.settings import settings_of
-from nextapp.server.single_process import open_federation, settings_for
 from nextapp.server.vault import Outcome, Submission
 from nextapp.wire import Broadcast
 

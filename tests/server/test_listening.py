@@ -23,7 +23,8 @@ from typer.testing import CliRunner
 from nextapp.cli import server_options
 from nextapp.cli.commands import app
 from nextapp.cli.server_options import ListenOptions
-from nextapp.server import certificates, single_process
+from nextapp.server import certificates
+from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import ServerLimits, network_of
 from nextapp.server.listening import Acceptor, Seat
@@ -142,7 +143,7 @@ def test_clients_that_do_not_read_cost_little_memory(tmp_path):
     """A broadcast lay in memory once for each of them: 3 MB a connection over TLS."""
     apps = tuple(f"app-{number:05d}" for number in range(20_000))
     settings = {**SETTINGS, "dim": 16}
-    federation, _ = single_process.open_federation(tmp_path, settings, apps, now=time.time())
+    federation, _ = open_federation(tmp_path, settings, apps, now=time.time())
     n_bytes = len(federation.coordinator.published())
     federation.vault.close()
     authority, cert, key = certificates.development(tmp_path / "tls")
@@ -211,7 +212,7 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
     with ServerProcess(tmp_path) as server:
         operator = server.operator()
         text = operator.request("GET", "/metrics")[2].decode()
-        assert 'nextapp_build_info{version="' in text
+        assert 'nextapp_build_info{python="' in text
         assert server.metric("process_resident_memory_bytes") > 1e7
         assert server.metric("nextapp_disk_free_bytes") > 0
         assert server.metric("process_max_fds") == resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -17,9 +17,9 @@ from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server import administration
 from nextapp.server.coordinator import Closed
+from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import _ticking
-from nextapp.server.single_process import lock_folder, open_federation
 from nextapp.server.vault import Outcome, Submission
 
 NAMES = tuple(f"app-{row}" for row in range(6))

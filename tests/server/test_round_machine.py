@@ -15,7 +15,7 @@ from servers import MECHANISM, N_APPS, payload, report_of
 
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.single_process import SingleProcess
+from nextapp.server.federation import Federation
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import ModelSettings, Report, ReportRequest
 
@@ -50,9 +50,7 @@ class Rounds(RuleBasedStateMachine):
 
     def _connect(self):
         self.vault = Vault(self.folder / "vault.sqlite")
-        self.embedded = SingleProcess(
-            self.coordinator, self.vault, RoundRules(GOAL, MINIMUM, SECONDS)
-        )
+        self.embedded = Federation(self.coordinator, self.vault, RoundRules(GOAL, MINIMUM, SECONDS))
         self.embedded.resume(self.now)
 
     def _restart(self):

@@ -295,10 +295,11 @@ def restore(
 def check(data: Folder) -> None:
     """Read the whole vault and check it against its checksums."""
     with clear_errors():
-        from nextapp.server import administration, single_process
+        from nextapp.server import administration
+        from nextapp.server.federation import check_vault
 
         with closing(administration.open_vault(data)) as vault:
-            single_process.check_vault(vault.path)
+            check_vault(vault.path)
         screen.out.print("the vault is undamaged")
 
 

@@ -79,8 +79,8 @@ def up(
     """
     stopping.end_by_itself()
     with clear_errors("flower"), _stopping():
-        from nextapp.server.flower.loopback import Loopback
-        from nextapp.server.single_process import create_or_resume
+        from nextapp.server.federation import create_or_resume
+        from nextapp.server.flower.watching import Loopback
 
         coordinator = data / "coordinator"
         _, made = create_or_resume(
@@ -166,10 +166,10 @@ def gateway(
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
     with clear_errors("flower"):
-        from nextapp.server import listening, single_process
-        from nextapp.server.flower.identity import keep_letter, open_gateway_vault
-        from nextapp.server.flower.launching import Link, free_port
-        from nextapp.server.flower.supernode import supernode
+        from nextapp.server import listening
+        from nextapp.server.federation import lock_folder
+        from nextapp.server.flower.launching import Link, free_port, supernode
+        from nextapp.server.flower.messages import keep_letter, open_gateway_vault
         from nextapp.server.gateway import Gateway
         from nextapp.server.limits import ServerLimits
         from nextapp.server.operator import start_log
@@ -183,7 +183,7 @@ def gateway(
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
         start_log(listen.log)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        with single_process.lock_folder(data):
+        with lock_folder(data):
             vault = open_gateway_vault(
                 data,
                 keep_letter(data, token_letter),
@@ -222,11 +222,10 @@ def run(
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     stopping.end_by_itself()
     with clear_errors("flower"), _stopping():
-        from nextapp.server.flower.launching import Link
-        from nextapp.server.flower.processes import Processes, end_members
-        from nextapp.server.flower.round_driver import Pace
-        from nextapp.server.flower.running import Run
-        from nextapp.server.single_process import create_or_resume
+        from nextapp.server.federation import create_or_resume
+        from nextapp.server.flower.gateway_rounds import Pace
+        from nextapp.server.flower.launching import Link, Processes, end_members
+        from nextapp.server.flower.watching import Run
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
@@ -249,7 +248,7 @@ def node_key_files(
 ) -> None:
     """Make the key pair of a node; register the .pub file."""
     with clear_errors("flower"):
-        from nextapp.server.flower.identity import node_key
+        from nextapp.server.flower.messages import node_key
 
         private, public = node_key(path)
         _say(f"{private} stays on the node; register {public}")

@@ -28,8 +28,8 @@ _FEW = 200  # phones that are soon played
 
 if TYPE_CHECKING:
     from nextapp.phone.limits import Limits
+    from nextapp.server.federation import Federation
     from nextapp.server.settings import FederationSettings
-    from nextapp.server.single_process import SingleProcess
 
 
 @expand_options
@@ -71,7 +71,8 @@ def serve(
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
     with clear_errors():
-        from nextapp.server import listening, single_process
+        from nextapp.server import listening
+        from nextapp.server.federation import lock_folder, open_federation, settings_for
         from nextapp.server.gateway import Gateway
         from nextapp.server.limits import ServerLimits
         from nextapp.server.operator import start_log
@@ -82,11 +83,11 @@ def serve(
         listen.certificate()
         given, catalogue = server.resolve(data)
         categories = server.read_categories()
-        single_process.settings_for(data, given, catalogue, categories)
+        settings_for(data, given, catalogue, categories)
         opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with single_process.lock_folder(data):
-            federation, made = single_process.open_federation(
+        with lock_folder(data):
+            federation, made = open_federation(
                 data,
                 given,
                 catalogue,
@@ -152,7 +153,7 @@ def enrol_code(
 def _welcome(
     address: str,
     data: Path,
-    federation: SingleProcess,
+    federation: Federation,
     made: FederationSettings,
     authority: Path | None,
 ) -> None:
@@ -173,7 +174,7 @@ def _welcome(
     )
 
 
-def _what_is_learnt(federation: SingleProcess, made: FederationSettings) -> str:
+def _what_is_learnt(federation: Federation, made: FederationSettings) -> str:
     broadcast = federation.coordinator.learner.broadcast
     if made.learn == "seqmf":
         return f"app vectors of {broadcast.n_apps:,} apps, d = {broadcast.dim} (seqmf)"

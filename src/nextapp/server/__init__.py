@@ -2,5 +2,5 @@
 
 `gateway` takes reports over HTTP, `vault` keeps them durably until the round closes and reduces
 them to one tally, `coordinator` owns the learner, the clock of the rounds and the checkpoints,
-`single_process` runs all of it in one process.
+`federation` runs all of it in one process.
 """

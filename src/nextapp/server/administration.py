@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.server.coordinator import Coordinator, checkpoints
+from nextapp.server.federation import check_vault, lock_folder
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
-from nextapp.server.single_process import check_vault, lock_folder
 from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Vault
 from nextapp.storage import write_atomically
 

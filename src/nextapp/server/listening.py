@@ -27,10 +27,10 @@ import uvicorn
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.coordinator import Closed
 from nextapp.server.database import VaultError
+from nextapp.server.federation import Federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.limits import ServerLimits, limited_protocol, network_of, site_of
 from nextapp.server.operator import Metrics
-from nextapp.server.single_process import SingleProcess
 from nextapp.server.vault import Verdict
 
 LOG = logging.getLogger("nextapp.gateway")
@@ -240,7 +240,7 @@ class _Beside(uvicorn.Server):
 
 
 def serve(
-    federation: SingleProcess | None,
+    federation: Federation | None,
     gateway: Gateway,
     opened: socket.socket,
     *,
@@ -350,7 +350,7 @@ async def _renewing(certificate: ServedCertificate | None) -> None:
             LOG.info("the certificate was renewed, it is valid until %s", certificate.expires)
 
 
-async def _ticking(federation: SingleProcess, gateway: Gateway) -> None:
+async def _ticking(federation: Federation, gateway: Gateway) -> None:
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:

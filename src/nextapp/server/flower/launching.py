@@ -1,21 +1,34 @@
-"""How Flower is started: its command lines, and an environment in which it calls nobody.
+"""Flower's processes: their command lines, started with a log each, found again, stopped.
 
 Flower as it ships reports telemetry, asks for updates and installs what an app names. Nothing here
 starts a process of Flower but with `environment`, in which all of that is off.
+
+Flower's processes start others in sessions of their own, some of which outlive a kill. So each
+carries the federation's folder in its environment, which all that it starts inherit, and `members`
+finds them by that, also those that a killed supervisor has left behind.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from nextapp import __version__
 from nextapp.randomness import SystemBits, below
+from nextapp.server.flower.messages import node_number
+
+LOG = logging.getLogger("nextapp.supernode")
 
 SWITCHES: Mapping[str, str] = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -26,6 +39,11 @@ SWITCHES: Mapping[str, str] = {
 }
 CONNECTION = "federation"
 _PORTS, _N_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range"), 4000
+_MARK = "NEXTAPP_FEDERATION"
+_PROC = Path("/proc")
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 5.0
+_DEACTIVATE_SECONDS = 10.0
 
 
 class ServerFiles(NamedTuple):
@@ -78,7 +96,9 @@ def superlink(host: str, port: int, database: Path, files: ServerFiles | None = 
     ]
 
 
-def supernode(link: Link, runtime_port: int, data: Path, key: Path | None = None) -> list[str]:
+def supernode_command(
+    link: Link, runtime_port: int, data: Path, key: Path | None = None
+) -> list[str]:
     """The command of the SuperNode beside the gateway that keeps its vault in `data`."""
     command = [
         _tool("flower-supernode"),
@@ -185,3 +205,149 @@ def _tool(name: str) -> str:
             name="flwr",
         )
     return str(path)
+
+
+class Processes:
+    """What runs for the federation in `folder`; leaving the ``with`` block stops all of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.logs = self.folder / "logs"
+        self.logs.mkdir(parents=True, exist_ok=True)
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start a process; what it says is appended to logs/NAME.log."""
+        if name in self._children and self._children[name].poll() is None:
+            raise ValueError(f"{name} is running already, as process {self._children[name].pid}.")
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._children[name] = subprocess.Popen(
+                command,
+                env={**environment, _MARK: str(self.folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops the rest
+            )
+
+    def pid(self, name: str) -> int:
+        return self._children[name].pid
+
+    def exit_code(self, name: str) -> int | None:
+        """None while it runs."""
+        return self._children[name].poll()
+
+    def said(self, name: str, n_lines: int = 15) -> str:
+        """The end of a log."""
+        text = (self.logs / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-n_lines:])
+
+    def kill(self, name: str) -> None:
+        """End one process at once, as a crash would."""
+        self._children[name].kill()
+        self._children[name].wait()
+
+    def stop(self, patience: float = 10.0) -> None:
+        """Ask all to end; after `patience` seconds end whatever is left, by process id."""
+        for child in self._children.values():
+            if child.poll() is None:
+                child.terminate()
+        give_up = time.monotonic() + patience
+        while time.monotonic() < give_up and self._alive():
+            time.sleep(0.1)
+        end_members(self.folder)
+        for child in self._children.values():
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+    def _alive(self) -> bool:
+        running = any(child.poll() is None for child in self._children.values())
+        return running or bool(members(self.folder))
+
+
+def members(folder: Path) -> list[int]:
+    """The ids of all processes of the federation in `folder`, or of a part of it in a folder below.
+
+    Found by /proc, so on Linux only; elsewhere none.
+    """
+    mark = f"{_MARK}={folder.resolve()}".encode()
+    found = []
+    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                words = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:  # it has ended, or belongs to someone else
+                continue
+            if any(word == mark or word.startswith(mark + b"/") for word in words):
+                found.append(int(entry.name))
+    return found
+
+
+def end_members(folder: Path) -> int:
+    """End all processes of the federation in `folder` at once; how many there were."""
+    ended: set[int] = set()
+    while left := [pid for pid in members(folder) if pid not in ended]:  # they may start others
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        ended.update(left)
+    return len(ended)
+
+
+@contextmanager
+def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> Iterator[Processes]:
+    """The SuperNode of the gateway in `data`, for as long as the block lasts."""
+    end_members(data)  # the SuperNode of a gateway that was killed
+    command = supernode_command(link, runtime_port, data, key)
+    variables = environment(data / "flower")
+    over = threading.Event()
+    with Processes(data) as processes:
+
+        def keep() -> None:  # phones are served meanwhile
+            while not over.is_set():
+                _deactivate(data, link, key)
+                processes.start("supernode", command, variables)
+                while (code := processes.exit_code("supernode")) is None:
+                    if over.wait(_LOOK_SECONDS):
+                        return
+                LOG.warning(
+                    "the SuperNode has ended (code %d), starting it again; it said:\n%s",
+                    code,
+                    processes.said("supernode", 5),
+                )
+                over.wait(_AGAIN_SECONDS)
+
+        keeper = threading.Thread(target=keep, daemon=True)
+        keeper.start()
+        try:
+            yield processes
+        finally:
+            over.set()
+            keeper.join()
+
+
+def _deactivate(data: Path, link: Link, key: Path | None) -> None:
+    """Let the SuperLink know that the node before has ended, which a killed one could not tell.
+
+    Where it did tell, or cannot be reached, this is refused, and nothing is lost.
+    """
+    number = node_number(data)
+    if number is None or key is None or link.authority is None:
+        return
+    with suppress(subprocess.TimeoutExpired):
+        subprocess.run(
+            deactivation(link, key, number),
+            env=environment(data / "flower"),
+            check=False,
+            capture_output=True,
+            timeout=_DEACTIVATE_SECONDS,
+        )

@@ -9,11 +9,11 @@ from pathlib import Path
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from nextapp.server.federation import create_or_resume, lock_folder
 from nextapp.server.flower.apps.parcels import answer_in, letter_message
+from nextapp.server.flower.gateway_rounds import Driver, Pace
 from nextapp.server.flower.messages import Answer, Letter
-from nextapp.server.flower.round_driver import Driver, Pace
-from nextapp.server.flower.running import SAID
-from nextapp.server.single_process import create_or_resume, lock_folder
+from nextapp.server.flower.watching import SAID
 
 
 class GridPost:

@@ -12,8 +12,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from nextapp.server.flower.apps.parcels import answer_message, letter_in
-from nextapp.server.flower.identity import note_node_number
-from nextapp.server.flower.messages import answer, gateway_identity
+from nextapp.server.flower.messages import answer, gateway_identity, note_node_number
 from nextapp.server.vault import Vault
 
 

@@ -15,9 +15,9 @@ from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
+from nextapp.server.federation import open_federation
 from nextapp.server.limits import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
-from nextapp.server.single_process import open_federation
 from nextapp.server.vault import Reduced, Submission, Verdict
 from nextapp.wire import Broadcast, ModelSettings, pack, unpack
 

@@ -18,7 +18,7 @@ from nextapp.server.vault import RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast
 
 
-class SingleProcess:
+class Federation:
     """A coordinator and the one vault it takes its reports from.
 
     Every step can be cut off by a crash and done again: a round is closed in the vault, reduced in
@@ -224,7 +224,7 @@ def open_federation(
     new_vault: bool = False,
     leave_damaged: bool = False,
     categories: Mapping[str, str] | None = None,
-) -> tuple[SingleProcess, FederationSettings]:
+) -> tuple[Federation, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
     A vault that is gone or damaged beside its checkpoints is refused: where it is gone
@@ -240,7 +240,7 @@ def open_federation(
     coordinator, settings = create_or_resume(
         folder, given, apps, skip_to=skip_to, categories=categories
     )
-    federation = SingleProcess(coordinator, Vault(path), settings.rules)
+    federation = Federation(coordinator, Vault(path), settings.rules)
     federation.resume(now)
     return federation, settings
 

@@ -14,6 +14,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.coordinator import Coordinator
+from nextapp.server.flower.gateway_rounds import Driver, Pace
 from nextapp.server.flower.messages import (
     Answer,
     Close,
@@ -23,7 +24,6 @@ from nextapp.server.flower.messages import (
     answer,
     gateway_identity,
 )
-from nextapp.server.flower.round_driver import Driver, Pace
 from nextapp.server.vault import Outcome, Round, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 
