@@ -18,8 +18,8 @@ target and are measured over their launches 10 to 50:
 named     how often the target is among the first five, of all predictions
 lift      that, less what it is with the crowd of honest phones alone
 HR@5      of these phones' predictions
-jump      in standard errors, as the server notes it (`nextapp.learners.jumps`), if the liars begin
-          in the last of ten rounds
+change    in standard errors, as the server notes it (`nextapp.learners.anomalies`), if the liars
+          begin in the last of ten rounds
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import numpy as np
 from nextapp.crowd import entry_variance
 from nextapp.data import synthetic
 from nextapp.learners import CrowdLearner
-from nextapp.learners.jumps import jump_of_transitions
+from nextapp.learners.anomalies import anomaly_of_transitions
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import requested_mechanism
@@ -106,7 +106,7 @@ def learnt(learner: CrowdLearner, mean: np.ndarray, made: Mechanism, seed: int) 
     return crowd
 
 
-def jump(
+def largest_change(
     learner: CrowdLearner,
     before: np.ndarray,
     mean: np.ndarray,
@@ -114,11 +114,11 @@ def jump(
     made: Mechanism,
     seed: int,
 ) -> float:
-    """The largest jump from nine rounds with one mean to a tenth with another."""
+    """The largest change from nine rounds with one mean to a tenth with another."""
     noise = np.random.default_rng([seed, 2]).normal(size=(2, *mean.shape))
     variance = entry_variance(made)
     n, n_before = N_PHONES / 10, 0.9 * N_PHONES
-    found = jump_of_transitions(
+    found = anomaly_of_transitions(
         n * mean + noise[0] * np.sqrt(variance * n),
         n,
         n_before * before + noise[1] * np.sqrt(variance * n_before),
@@ -151,7 +151,7 @@ def main() -> None:
     given = options.parse_args()
     asked, new = (1_000, 200) if given.quick else (N_ASKED, N_NEW)
     lines = [
-        "| ε, m | push | liars | direction | named | lift | HR@5 | jump |",
+        "| ε, m | push | liars | direction | named | lift | HR@5 | change |",
         "|---|---|---|---|---|---|---|---|",
     ]
     world: World | None = None
@@ -168,7 +168,7 @@ def main() -> None:
         honest = learnt(learner, world.mean, made, given.seed)
         usual = np.mean([named(world, target, honest) for target in targets], axis=0)
         case = f"| {epsilon:g}, {made.m} | {made.liar_weight:.1f}"
-        quiet = jump(learner, world.mean, world.mean, honest, made, given.seed)
+        quiet = largest_change(learner, world.mean, world.mean, honest, made, given.seed)
         lines.append(f"{case} | no crowd | | {alone[0]:.3f} | | {alone[1]:.3f} | |")
         lines.append(f"{case} | 0 | | {usual[0]:.3f} | | {usual[1]:.3f} | {quiet:.1f} |")
         for share in SHARES:
@@ -178,8 +178,8 @@ def main() -> None:
                     wanted = direction(kind, target, world.launched)
                     mean = (1 - share) * world.mean + share * made.liar_weight * wanted
                     crowd = learnt(learner, mean, made, given.seed)
-                    jumped = jump(learner, world.mean, mean, honest, made, given.seed)
-                    rows.append((*named(world, target, crowd), jumped))
+                    changed = largest_change(learner, world.mean, mean, honest, made, given.seed)
+                    rows.append((*named(world, target, crowd), changed))
                 one = np.mean(rows, axis=0)
                 lines.append(
                     f"{case} | {share:.0%} | {kind} | {one[0]:.3f} | "

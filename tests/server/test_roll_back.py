@@ -86,10 +86,10 @@ def test_a_round_in_which_phones_lie_is_counted_and_warned_of(tmp_path, caplog):
     with caplog.at_level(logging.INFO):
         for _ in range(2):
             asyncio.run(closed(None))
-        assert sample("nextapp_jumps_total") == 0
+        assert sample("nextapp_anomalies_total") == 0
         asyncio.run(closed(4))
     federation.vault.close()
-    assert sample("nextapp_jumps_total") == 1
+    assert sample("nextapp_anomalies_total") == 1
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "WARNING"]
 
 

@@ -155,7 +155,7 @@ def gateway(
         str,
         typer.Option(
             help="First letter of the tokens given out here, by which a proxy in front of several "
-            "gateways finds the one of a phone; docs/operating.md."
+            "gateways finds the one of a phone; docs/operate.md."
         ),
     ] = "",
     token_days: TokenDays = None,

@@ -17,7 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.crowd import Longs, category_numbers, crowd_from_reports, entry_variance
-from nextapp.learners.jumps import SUSPICIOUS, Jump, jump_of_launches, jump_of_transitions
+from nextapp.learners.anomalies import (
+    SUSPICIOUS,
+    Anomaly,
+    anomaly_of_launches,
+    anomaly_of_transitions,
+)
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.privacy import FrequencyMechanism, Mechanism, requested_mechanism
 from nextapp.shares import POPULARITY, check_popularity
@@ -125,7 +130,7 @@ class CrowdLearner(Learner):
         self.n_since = np.zeros(n_apps)
         self.launches = np.zeros(0 if self.buckets is None else self.buckets.n_buckets)
         self.n_launches = 0.0
-        self.jump: Jump | None = None  # of the round that was closed last
+        self.anomaly: Anomaly | None = None  # of the round that was closed last
         self._publish(0, None)
 
     @classmethod
@@ -154,7 +159,7 @@ class CrowdLearner(Learner):
     def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:
         """Close the round with a sum of estimates of `n_reports` reports to its question."""
         request = self.broadcast.request
-        self.jump = self._jump(total, n_reports)
+        self.anomaly = self._anomaly(total, n_reports)
         if request is not None and request.question == "launches":
             self.launches = self.launches + total[:, 0]
             self.n_launches += n_reports
@@ -168,11 +173,11 @@ class CrowdLearner(Learner):
 
     @property
     def note(self) -> str:
-        if self.jump is None or self.jump.errors < SUSPICIOUS:
+        if self.anomaly is None or self.anomaly.errors < SUSPICIOUS:
             return ""
-        return f"{self.jump}: many phones changed, or phones lie together (docs/operating.md)."
+        return f"{self.anomaly}: many phones changed, or phones lie together (docs/operate.md)."
 
-    def _jump(self, total: Floats, n_reports: int) -> Jump | None:
+    def _anomaly(self, total: Floats, n_reports: int) -> Anomaly | None:
         """How far the reports of the round at hand differ from all before."""
         made, request = self.mechanism, self.broadcast.request
         variance = (
@@ -181,12 +186,12 @@ class CrowdLearner(Learner):
             else entry_variance(made)
         )
         if request is not None and request.question == "launches":
-            return jump_of_launches(
+            return anomaly_of_launches(
                 total[:, 0], n_reports, self.launches, self.n_launches, variance
             )
         crowd = self.broadcast.crowd
         likes = np.ones(self.n_apps) if crowd is None else crowd.popularity
-        return jump_of_transitions(
+        return anomaly_of_transitions(
             total, n_reports, self.total, self._reports_of_cells(), variance, likes
         )
 
@@ -196,7 +201,7 @@ class CrowdLearner(Learner):
 
     def pass_over(self) -> Broadcast:
         """Close the round without any reports."""
-        self.jump = None
+        self.anomaly = None
         before = self.broadcast.crowd
         self._resize(max(self.n_apps, len(self._new_apps)))
         return self._publish(

@@ -57,7 +57,7 @@ def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
             return Vault(path, busy_seconds=10.0)
         raise ValueError(
             f"{folder} is that of one gateway of several: rounds and settings are the "
-            f"coordinator's; docs/operating.md, More than one process."
+            f"coordinator's; docs/operate.md, More than one process."
         )
     if not path.exists() or not (folder / _SETTINGS).exists():
         raise ValueError(f"{folder} holds no federation: start one by nextapp serve --data.")

@@ -37,14 +37,14 @@ class Accounting:
 class Closed:
     """What became of a round, in figures and in words.
 
-    ``jumped``: its reports differ from all before by more than chance; an operator must look.
+    ``anomaly``: its reports differ from all before by more than chance; an operator must look.
     """
 
     round: int
     n_reports: int
     stepped: bool
     words: str
-    jumped: bool = False
+    anomaly: bool = False
 
 
 class Coordinator:
@@ -161,13 +161,13 @@ class Coordinator:
             + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
         )
         words = words or f"round {number}: one step along {n_reports:,} reports."
-        jumped = stepped and bool(self.learner.note)
-        if jumped:
+        anomaly = stepped and bool(self.learner.note)
+        if anomaly:
             words += f" Look at this: {self.learner.note}"
         n_damaged = sum(part.n_damaged for part in parts)
         if n_damaged:
             words += f" {n_damaged:,} more were damaged on disk and are left out."
-        return Closed(number, n_reports, stepped, words, jumped)
+        return Closed(number, n_reports, stepped, words, anomaly)
 
     def _step(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
         """Take the step, or pass the round over and return why."""

@@ -280,7 +280,7 @@ def new_token(letter: str = "") -> bytes:
 def with_letter(token: bytes, letter: str) -> bytes:
     """The token with a base64url text that begins with `letter`; "" leaves it as it is.
 
-    By that letter a proxy in front of several gateways knows whose phone it is: docs/operating.md.
+    By that letter a proxy in front of several gateways knows whose phone it is: docs/operate.md.
     """
     if not letter:
         return token

@@ -370,8 +370,8 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
-            gateway.metrics.jumps.inc(ended.jumped)
-            ROUNDS_LOG.log(logging.WARNING if ended.jumped else logging.INFO, ended.words)
+            gateway.metrics.anomalies.inc(ended.anomaly)
+            ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.words)
         elif ended is Verdict.EXTEND:
             gateway.metrics.rounds.labels("extended").inc()
             ROUNDS_LOG.warning(

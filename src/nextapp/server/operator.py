@@ -82,8 +82,8 @@ class Metrics:
             "nextapp_rounds_total", "Rounds by how they ended.", "ending",
             ["stepped", "passed_over", "extended", "stuck"],
         )  # fmt: skip
-        self.jumps = Counter(
-            "nextapp_jumps_total", "Rounds whose reports differ from all before by far.",
+        self.anomalies = Counter(
+            "nextapp_anomalies_total", "Rounds whose reports differ from all before by far.",
             registry=self.registry,
         )  # fmt: skip
         self.dropped = self._counter(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nextapp.learners import CrowdLearner
-from nextapp.learners.jumps import SUSPICIOUS, jump_of_launches, jump_of_transitions
+from nextapp.learners.anomalies import SUSPICIOUS, anomaly_of_launches, anomaly_of_transitions
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
@@ -17,11 +17,11 @@ from nextapp.server.settings import settings_of
 NAMES = tuple(f"app-{row}" for row in range(8))
 
 
-def test_the_largest_jump_is_the_one_by_hand():
+def test_the_largest_anomaly_is_the_one_by_hand():
     """Two apps, one report a round: z = Σ_j w_j d_j / √(Σ w² σ²), worked out for both weights."""
     before = np.array([[4.0, 0.0, 0.0], [0.0, 4.0, 0.0]])
     round_ = np.array([[1.0, 3.0, 0.0], [0.0, 1.0, 0.0]])
-    found = jump_of_transitions(
+    found = anomaly_of_transitions(
         round_, 1.0, before, np.full((2, 3), 4.0), 0.8, np.array([0.9, 0.1])
     )
     # d = [[0, 3], [0, 0]], σ² = .8 (1 + 1/4) = 1 in each cell
@@ -34,15 +34,15 @@ def test_cells_without_reports_before_say_nothing():
     """A slot given in the last round: its cells are compared with nothing."""
     before, n_before = np.ones((2, 3)), np.array([[9.0, 0.0, 9.0], [0.0, 0.0, 0.0]])
     round_ = np.array([[1.0, 50.0, 0.0], [50.0, 50.0, 50.0]])
-    found = jump_of_transitions(round_, 9.0, before, n_before, 1.0, np.array([0.5, 0.5]))
+    found = anomaly_of_transitions(round_, 9.0, before, n_before, 1.0, np.array([0.5, 0.5]))
     assert (found.row, found.errors) == (0, 0.0)
-    assert jump_of_transitions(round_, 9.0, before, 0 * n_before, 1.0, np.ones(2)) is None
-    assert jump_of_launches(np.ones(4), 3.0, np.zeros(4), 0.0, 1.0) is None
+    assert anomaly_of_transitions(round_, 9.0, before, 0 * n_before, 1.0, np.ones(2)) is None
+    assert anomaly_of_launches(np.ones(4), 3.0, np.zeros(4), 0.0, 1.0) is None
 
 
-def test_launches_jump_by_bucket():
+def test_launches_change_by_bucket():
     round_, before = np.array([1.0, 8.0, 2.0]), np.array([4.0, 4.0, 8.0])
-    found = jump_of_launches(round_, 4.0, before, 16.0, 0.2)
+    found = anomaly_of_launches(round_, 4.0, before, 16.0, 0.2)
     assert found.row == 1
     assert found.errors == pytest.approx((8 / 4 - 4 / 16) / math.sqrt(0.2 * (1 / 4 + 1 / 16)))
 
@@ -52,7 +52,7 @@ def test_noise_alone_is_not_suspicious(rng):
     worst = 0.0
     for _ in range(300):
         round_, before = rng.normal(size=(60, 61)) * 10, rng.normal(size=(60, 61)) * 30
-        found = jump_of_transitions(
+        found = anomaly_of_transitions(
             round_, 100.0, before, np.full((60, 61), 900.0), 1.0, rng.dirichlet(np.ones(60))
         )
         worst = max(worst, found.errors)
@@ -92,8 +92,8 @@ def test_phones_that_lie_together_show_in_the_round_in_which_they_begin():
     lying = answers(learner, range(200), 5)
     reports = [*lying, *answers(learner, range(9_000, 10_800), None)]
     learner.apply_sum(len(reports) * made.decode(reports), len(reports))
-    assert learner.jump.row == 5
-    assert learner.jump.errors > SUSPICIOUS
-    assert "row 5 of the catalogue jumped" in learner.note
+    assert learner.anomaly.row == 5
+    assert learner.anomaly.errors > SUSPICIOUS
+    assert "row 5 of the catalogue changed" in learner.note
     learner.pass_over()
     assert learner.note == ""

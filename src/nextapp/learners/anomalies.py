@@ -3,7 +3,7 @@
 Phones that lie together must point their reports in one direction, or they cancel. Whoever wants an
 app suggested points at the transitions to it, most of all from apps in wide use; so the mean of
 these cells rises from one round to the next by more than noise explains. An app that is suddenly in
-wide use does the same: a jump is a reason to look, not a proof.
+wide use does the same: an anomaly is a reason to look, not a proof.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 from nextapp.wire import Floats
 
 SUSPICIOUS = 6.0
-"""Standard errors. Where nothing changes, one of 1,023 apps jumps so far in a quarter of a million
+"""Standard errors. By chance alone one of 1,023 apps changes so much in a quarter of a million
 rounds, and one of 65,536 buckets in 7,000."""
 
 
-class Jump(NamedTuple):
+class Anomaly(NamedTuple):
     """The app, by its row of the catalogue, or the bucket that changed most, in standard errors."""
 
     question: str
@@ -30,14 +30,14 @@ class Jump(NamedTuple):
     def __str__(self) -> str:
         what = "bucket" if self.question == "launches" else "row"
         return (
-            f"{what} {self.row} of the catalogue jumped by {self.errors:.1f} standard errors "
+            f"{what} {self.row} of the catalogue changed by {self.errors:.1f} standard errors "
             f"({self.question})"
         )
 
 
-def jump_of_transitions(
+def anomaly_of_transitions(
     round: Floats, n_round: float, before: Floats, n_before: Floats, variance: float, likes: Floats
-) -> Jump | None:
+) -> Anomaly | None:
     """The app to which transitions have changed most against all rounds before.
 
         z(i) = Σ_j w(j) d(j, i) / √(Σ_j w(j)² σ²(j, i))
@@ -66,15 +66,15 @@ def jump_of_transitions(
         ]
     )[:, :-1]
     row = int(np.abs(z).max(axis=0).argmax())
-    return Jump("transitions", row, float(np.abs(z[:, row]).max()))
+    return Anomaly("transitions", row, float(np.abs(z[:, row]).max()))
 
 
-def jump_of_launches(
+def anomaly_of_launches(
     round: Floats, n_round: float, before: Floats, n_before: float, variance: float
-) -> Jump | None:
+) -> Anomaly | None:
     """The bucket whose share of launches has changed most; None where there is nothing before."""
     if n_before == 0 or not len(round):
         return None
     error = math.sqrt(variance * (1.0 / n_round + 1.0 / n_before))
     z = np.abs(round / n_round - before / n_before) / error
-    return Jump("launches", int(z.argmax()), float(z.max()))
+    return Anomaly("launches", int(z.argmax()), float(z.max()))
