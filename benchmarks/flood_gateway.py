@@ -36,7 +36,7 @@ from server_load import enrol
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import certificates, listening
-from nextapp.server.federation import 
+from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.operator import Operator, start_log
 from nextapp.server.vault import Vault
