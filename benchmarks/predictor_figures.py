@@ -2,22 +2,20 @@
 
     python benchmarks/predictor_figures.py FOLDER           # android-a, epm, reality-a, schonlau
     python benchmarks/predictor_figures.py FOLDER --logs epm --models ppm,ranker
-    python benchmarks/predictor_figures.py --write          # tables and picture once more
+    python benchmarks/predictor_figures.py --write          # the picture once more
 
 It measures models on the test part of each log (split fraction:0.8,0,0.2), keeps the figures in
-docs/results/predictor.json, and writes the tables of docs/results/predictor.md and the picture
-docs/images/predictor-parts.svg from that file. A model that is not named keeps its old figures. All
-models take about 20 minutes on two idle cores, most of it for `appusage2vec` and `ranker`.
+docs/results/predictor.json, and draws docs/images/predictor-parts.svg from that file;
+docs/make_results.py makes the tables. A model that is not named keeps its old figures. All models
+take about 20 minutes on two idle cores, most of it for `appusage2vec` and `ranker`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +30,12 @@ from nextapp.studies.settings import Experiment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path("docs/results/predictor.json")
-PAGE = Path("docs/results/predictor.md")
 PICTURE = Path("docs/images/predictor-parts.svg")
 
 SPLIT = "fraction:0.8,0,0.2"
 LOGS = {
     "epm": "EPM", "schonlau": "Schonlau", "reality-a": "reality-a (42 phones)",
     "android-a": "android-a (3 phones)",
-}  # fmt: skip
-GOALS = {  # HR@1, HR@5, set before the predictor was written
-    "epm": (0.435, 0.890), "schonlau": (0.820, 0.940), "reality-a": (0.550, 0.922),
-    "android-a": (0.428, 0.795),
 }  # fmt: skip
 OF_FILES = {
     "appusage2vec": f"{ROOT}/benchmarks/rivals/appusage2vec.py:AppUsage2Vec",
@@ -64,11 +57,7 @@ PARTS = {
 HONEST = (*OURS, "sr-od-online", "mru-online")
 PRESETS = {"paper": tuple(dict.fromkeys((*OURS, *RIVALS, *PARTS))), "honest": HONEST}
 METRICS = ("HR@1", "HR@3", "HR@5")
-ENDS = ("HR@1", "HR@5")
 CALIBRATED = ("nextapp", "ppm", "appusage2vec")
-SAID = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-THRESHOLDS = (0.05, 0.1, 0.2, 0.5)
-TOPS = (1, 2, 3, 5)
 FARTHEST = -3.4  # left end of a panel of the picture
 MARKERS = {"HR@1": (-0.17, plots.ACCENT), "HR@5": (0.17, plots.PALETTE[1])}
 
@@ -121,167 +110,7 @@ def rounded(values: list[float]) -> list[float]:
     return [round(float(value), 5) for value in values]
 
 
-# Tables
-
-
-def short(value: float, sign: str = "") -> str:
-    """Three digits, without the 0 before the point."""
-    text = f"{value:{sign}.3f}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:{sign}.3f}"
-    return ("±.000" if sign and float(f"{value:.3f}") == 0 else text).replace("-", "−")
-
-
-def with_ends(triple: Triple, sign: str = "") -> str:
-    mean, low, high = (short(each, sign) for each in triple)
-    return f"{mean} ({low} to {high})"
-
-
-def three(row: dict[str, Any]) -> str:
-    return " / ".join(short(row["HR"][each][0]) for each in METRICS)
-
-
-def table(heads: list[str], rows: list[list[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def goals_table(found: Results) -> str:
-    rows = []
-    for log, name in LOGS.items():
-        models = found[log]["paper"]
-        ends = (with_ends(models["nextapp"]["HR"][each]) for each in METRICS)
-        rows.append([name, *ends, three(models["nextapp-alone"]),
-                     " / ".join(short(each) for each in GOALS[log])])  # fmt: skip
-    return table(["nextapp", *METRICS, "nextapp-alone", "goal, HR@1 / HR@5"], rows)
-
-
-def crowd_table(found: Results) -> str:
-    rows = []
-    for log, name in LOGS.items():
-        less = found[log]["paper"]["nextapp-alone"]["less nextapp"]
-        gains = ([-less[each][0], -less[each][2], -less[each][1]] for each in METRICS)
-        rows.append([name, *(with_ends(each, "+") for each in gains)])
-    return table(["nextapp − nextapp-alone", *METRICS], rows)
-
-
-def honest_table(found: Results) -> str:
-    rows = [
-        [name, *(three(found[log]["honest"][model]) for model in HONEST)]
-        for log, name in LOGS.items()
-    ]
-    return table(["preset `honest`", *HONEST], rows)
-
-
-def rivals_table(found: Results) -> str:
-    rows = []
-    for model in RIVALS:
-        cells = [model]
-        for log in LOGS:
-            row = found[log]["paper"][model]
-            ends = ", ".join(
-                "–".join(short(end) for end in row["HR"][each][1:]) for each in ENDS
-            )  # fmt: skip
-            cells.append(f"{three(row)}<br>{ends}")
-        rows.append(cells)
-    return table(["HR@1 / HR@3 / HR@5", *LOGS.values()], rows)
-
-
-def lead_table(found: Results) -> str:
-    """How far nextapp is ahead of the best rival of each kind."""
-    kinds = {
-        "best that stops learning": [each for each in RIVALS[:8] if not each.endswith("online")],
-        "best that learns on": [each for each in RIVALS[:9] if each.endswith("online")] + ["ppm"],
-        "ranker, trained on the log": ["ranker"],
-    }
-    rows = []
-    for log, name in LOGS.items():
-        models = found[log]["paper"]
-        for kind, rivals in kinds.items():
-            cells = [name, kind]
-            for each in ENDS:
-                best = max(rivals, key=lambda rival: models[rival]["HR"][each][0])
-                mean, low, high = models[best]["less nextapp"][each]
-                cells.append(f"{with_ends([-mean, -high, -low], '+')}, {best}")
-            rows.append(cells)
-    return table(["", "nextapp − rival, paired", *ENDS], rows)
-
-
-def parts_table(found: Results) -> str:
-    heads = [
-        "without",
-        *(f"{name.split(' ')[0]} {each}" for name in LOGS.values() for each in ENDS),
-    ]
-    rows = [
-        [words, *(with_ends(found[log]["paper"][model]["less nextapp"][each], "+")
-                  for log in LOGS for each in ENDS)]
-        for model, words in PARTS.items()
-    ]  # fmt: skip
-    return table(heads, rows)
-
-
-def calibration_table(found: Results) -> str:
-    rows = []
-    for log, name in LOGS.items():
-        models = found[log]["paper"]
-        errors = models["nextapp"]["calibration"]
-        rivals = (models[each]["calibration"]["ece"] for each in CALIBRATED[1:])
-        rows.append([name, *(with_ends(each) for each in (*errors.values(), *rivals))])
-    heads = [
-        "ECE",
-        "all apps",
-        "first suggestion",
-        *(f"`{each}`, all apps" for each in CALIBRATED[1:]),
-    ]
-    return table(heads, rows)
-
-
-def reliability_table(found: Results) -> str:
-    edges = [f"{edge:g}" for edge in SAID]
-    heads = ["said, came", *(f"{edge} and more" for edge in edges)]
-    rows = []
-    for log, name in LOGS.items():
-        said = found[log]["paper"]["nextapp"]["reliability"]
-        cells = (", ".join(map(short, said[edge])) if edge in said else "–" for edge in edges)
-        rows.append([name, *cells])
-    return table(heads, rows)
-
-
-def prewarm_table(found: Results) -> str:
-    heads = ["prewarms, hits per launch", *(f"P ≥ {each:g}" for each in THRESHOLDS)]
-    heads += [f"MRU, first {each}" for each in TOPS]
-    rows = []
-    for log, name in LOGS.items():
-        above = found[log]["paper"]["nextapp"]["prewarm"]
-        cells = [name]
-        for each in THRESHOLDS:
-            prewarms, hits, *ends = above[f"{each:g}"]
-            low, high = map(short, ends)
-            cells.append(f"{prewarms:.1f}, {short(hits)} ({low}–{high})")
-        first = found[log]["paper"]["mru-online"]["prewarm"]
-        rows.append([*cells, *(short(first[str(each)]) for each in TOPS)])
-    return table(heads, rows)
-
-
-TABLES: dict[str, Callable[[Results], str]] = {
-    "goals": goals_table,
-    "crowd": crowd_table,
-    "honest": honest_table,
-    "rivals": rivals_table,
-    "lead": lead_table,
-    "parts": parts_table,
-    "calibration": calibration_table,
-    "reliability": reliability_table,
-    "prewarm": prewarm_table,
-}
-
-
-def with_tables(page: str, found: Results) -> str:
-    """The page with each table between its comments made anew."""
-
-    def block(match: re.Match[str]) -> str:
-        return f"{match[1]}\n{TABLES[match['name']](found)}\n{match[3]}"
-
-    pattern = r"(<!-- figures: (?P<name>\w+) -->\n).*?(<!-- end of figures -->)"
-    return re.sub(pattern, block, page, flags=re.DOTALL)
+# The picture
 
 
 def parts_picture(found: Results) -> Figure:
@@ -341,9 +170,7 @@ def write(root: Path) -> None:
         if model not in found.get(log, {}).get(preset, {})
     ]
     if missing:
-        sys.exit(f"the page stays as it is; not measured yet: {'; '.join(missing)}")
-    page = root / PAGE
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        sys.exit(f"the picture stays as it is; not measured yet: {'; '.join(missing)}")
     words = "What each part of the predictor is worth: change of hit rates without it, on four logs"
     plots.save(parts_picture(found), root / PICTURE, words)
     (root / PICTURE).with_suffix(".png").unlink()  # pages show the SVG
@@ -354,7 +181,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="of the logs, as .csv or .csv.gz")
     parser.add_argument("--logs", default=",".join(LOGS), help="names of logs")
     parser.add_argument("--models", default="", help="these only; the others keep their figures")
-    parser.add_argument("--write", action="store_true", help="measure nothing, write the page")
+    parser.add_argument("--write", action="store_true", help="measure nothing, draw the picture")
     given = parser.parse_args()
     if not given.write:
         if given.folder is None:

@@ -32,7 +32,7 @@ def test_a_quick_part_with_a_smaller_model_says_so():
 
 
 def test_a_difference_has_digits_enough_and_zero_has_no_sign():
-    column = report._column("HR@5 − rare", "", is_ranked=False)
+    column = report.column_of("HR@5 − rare")
     cell = column.html(Measured(-0.00001, -0.0012, 0.0011), "")
     assert "0.0000<small>-0.0012 to +0.0011<" in cell
     assert "-0.0000" not in cell

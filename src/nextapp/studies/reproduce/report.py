@@ -150,11 +150,17 @@ class _Difference(Column):
     """A column of differences, each with as many digits as its interval needs to be judged."""
 
     def html(self, value: Any, mark: Mark) -> str:
+        return self._for(value).html(value, mark)
+
+    def text(self, value: Any) -> str:
+        return self._for(value).text(value)
+
+    def _for(self, value: Any) -> Column:
         found = as_measured(value)
         digits = 3
         if found.low is not None and found.high is not None:
             digits = digits_to_judge(found.low, found.high)
-        return Column(self.heading, "interval", digits, "signed").html(value, mark)
+        return Column(self.heading, "interval", digits, "signed")
 
 
 def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
@@ -170,7 +176,7 @@ def _pivot(rows: Sequence[Row]) -> Table:
     return Table(
         [
             Column("", "name"),
-            *(_column(figure, at, is_ranked=is_ranked) for figure, at in columns),
+            *(column_of(figure, at, is_ranked=is_ranked) for figure, at in columns),
         ],
         [
             [label(series), *(cells.get((series, *column)) for column in columns)]
@@ -187,8 +193,8 @@ def _cell(row: Row) -> Any:
     return Measured(row.mean, row.low, row.high, printed)
 
 
-def _column(figure: str, at: str | int, *, is_ranked: bool) -> Column:
-    """The column of a figure; its name says what it is: a difference, a budget, a count …"""
+def column_of(figure: str, at: str | int = "", *, is_ranked: bool = False) -> Column:
+    """The column of a figure, whose name says what it is: a difference, a budget, a count …"""
     heading = f"{at:,}" if isinstance(at, int) else figure
     if " − " in figure or figure.startswith("gain"):
         return _Difference(heading)

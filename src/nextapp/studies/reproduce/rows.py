@@ -62,23 +62,31 @@ def _static(base: str, result: Result) -> Iterator[Row]:
             for metric in METRICS:
                 (low, high), paper = row["ci95"][metric], (printed or {}).get(metric)
                 yield Row(table, name, metric, row[metric], low, high, n_users, paper)
-        variants = {
-            name: other["presets"][preset]
-            for name, other in result["variants"].items()
-            if preset in other["presets"]
-        }
-        trials = found["tuning"]["seqmf"]
-        main = f"{trials['trials']} trials, {len(trials['tunings'])} tunings"
-        table = f"SeqMF by tuning, preset {preset}"
-        for name, other in {main: found, **variants}.items():
-            seqmf, differences = other["models"]["seqmf"], other["differences"]["seqmf"]
-            low, high = seqmf["ci95"]["HR@5"]
-            yield Row(table, name, "HR@5", seqmf["HR@5"], low, high, n_users)
-            for rival in BESIDE_SEQMF:
-                if rival in differences:
-                    gap = differences[rival]["HR@5"]
-                    ends = gap["difference"], gap["low"], gap["high"]
-                    yield Row(table, name, f"HR@5 − {rival}", *ends, n_users)
+        for first in ("seqmf", "nextapp"):
+            for second, gaps in found["differences"].get(first, {}).items():
+                gap = gaps["HR@5"]
+                ends = gap["difference"], gap["low"], gap["high"]
+                table = f"differences, preset {preset}"
+                yield Row(table, first, f"HR@5 − {second}", *ends, n_users)
+        yield from _by_tuning(preset, found, result["variants"])
+
+
+def _by_tuning(preset: str, found: Result, variants: Mapping[str, Result]) -> Iterator[Row]:
+    """SeqMF with fewer trials, and with each tuning alone."""
+    tuning = found["tuning"]["seqmf"]
+    main = f"{tuning['trials']} trials, {len(tuning['tunings'])} tunings"
+    others = {name: other["presets"].get(preset) for name, other in variants.items()}
+    for name, other in {main: found, **others}.items():
+        if other is None:
+            continue
+        table, seqmf = f"SeqMF by tuning, preset {preset}", other["models"]["seqmf"]
+        low, high = seqmf["ci95"]["HR@5"]
+        yield Row(table, name, "HR@5", seqmf["HR@5"], low, high, found["n_users"])
+        for rival in BESIDE_SEQMF:
+            if rival in other["differences"]["seqmf"]:
+                gap = other["differences"]["seqmf"][rival]["HR@5"]
+                ends = gap["difference"], gap["low"], gap["high"]
+                yield Row(table, name, f"HR@5 − {rival}", *ends, found["n_users"])
 
 
 def _activity(base: str, result: Result) -> Iterator[Row]:
