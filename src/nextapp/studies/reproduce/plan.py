@@ -1,7 +1,7 @@
 """The parts of the report, their settings files, and the fingerprint of a finished result.
 
 A part is one table, figure or study. To add one, write a settings file in ``experiments/``, add a
-line to `PARTS`, and add functions to `players` (run it) and `showing` (present it). A settings file
+line to `PARTS`, and add functions to `players` (run it) and `rows` (its figures). A settings file
 with a table ``[log]`` is also run on logs given by ``--log``, with the changes of that table; such
 a part is called for example table1@NAME.
 """
@@ -38,6 +38,8 @@ PARTS: Mapping[str, str] = {
     "phones": "phones",
     "new-phones": "new-phones",
 }
+HONEST = "-honest"
+"""Ends the name of a part that is counted as a phone would see it, with preset honest."""
 _ABOUT_A_PART = ("title", "data", "twin", "quick", "log", "seconds")
 
 
@@ -45,7 +47,7 @@ _ABOUT_A_PART = ("title", "data", "twin", "quick", "log", "seconds")
 class Part:
     """One part with its final settings.
 
-    ``base`` is the name of the settings file, ``seconds`` the approximate time on an idle core.
+    ``base`` is its name without that of a log, ``seconds`` the approximate time on an idle core.
     """
 
     base: str
@@ -108,20 +110,21 @@ def part_on_log(
 
 
 def _values(name: str, folder: Path | None) -> dict[str, Any]:
-    path = (folder or settings_folder()) / f"{name}.toml"
+    path = (folder or settings_folder()) / f"{name.removesuffix(HONEST)}.toml"
     values = read_toml(path)
     for key in ("title", "data", "twin"):
         if not isinstance(values.get(key), str):
             raise ValueError(f"{path}: {key} must be given as a string.")
     if values["data"] not in NAMES:
         raise ValueError(f"{path}: {unknown('data', values['data'], NAMES)}")
-    return values
+    return values | {"preset": "honest"} if name.endswith(HONEST) else values
 
 
 def _part(name: str, values: Mapping[str, Any], data: Source, seed: int, *, quick: bool) -> Part:
+    counted = ", counted as a phone would see it" if name.endswith(HONEST) else ""
     return Part(
         name,
-        values["title"],
+        values["title"] + counted,
         data,
         {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
         seed,
