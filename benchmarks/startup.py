@@ -2,7 +2,7 @@
 
     python benchmarks/startup.py [--runs 5] [--check]
 
-The least of several runs, each in a process of its own; `import numpy` and `import typer` are the
+The least of several runs, each in a process of its own; `import numpy` and `import click` are the
 peers: a phone's command cannot take less than the one, no command less than the other. --check
 fails where a limit (0.3 s, 60 MB) is passed by --version, --help or a phone's command. Linux counts
 this script's own 18 MB at least.
@@ -22,7 +22,7 @@ from nextapp.cli.commands import COMMANDS
 SECONDS, MEGABYTES = 0.3, 60
 PEERS = {
     "python -c pass": ["-c", "pass"],
-    "import typer": ["-c", "import typer"],
+    "import click": ["-c", "import click"],
     "import numpy": ["-c", "import numpy"],
 }
 LIMITED = {

@@ -234,14 +234,12 @@ def _shown(data: Any) -> str:
 
 def commands_page() -> str:
     """Every command with its help, as the terminal shows it at 80 columns."""
-    os.environ.update(COLUMNS="80", TERM="dumb", NO_COLOR="1", _TYPER_FORCE_DISABLE_TERMINAL="1")
-    from typer.main import get_command
-    from typer.testing import CliRunner
+    os.environ.update(COLUMNS="80", TERM="dumb", NO_COLOR="1")
+    from click.testing import CliRunner
 
     from nextapp.cli.commands import COMMANDS, app
 
     runner, parts = CliRunner(), ["# Commands\n"]
-    group: Any = get_command(app)
 
     def section(words: list[str], level: int) -> None:
         found = runner.invoke(app, [*words, "--help"])
@@ -250,9 +248,6 @@ def commands_page() -> str:
 
     for name, row in COMMANDS.items():
         section([name], 2)
-        if row.attribute == "app":
-            context = group.make_context("nextapp", [name], resilient_parsing=True)
-            _, command, _ = group.resolve_command(context, [name])
-            for child in getattr(command, "commands", {}):
-                section([name, child], 3)
+        for child in getattr(row.load(), "commands", {}):
+            section([name, child], 3)
     return "\n".join(parts)

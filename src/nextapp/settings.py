@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import MISSING, field, fields
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -13,6 +13,24 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from nextapp.names import unknown
 
 T = TypeVar("T")
+
+
+def setting(
+    default: Any = MISSING,
+    text: str = "",
+    *,
+    metavar: str | None = None,
+    least: float | None = None,
+    heading: str | None = None,
+    option: str | None = None,
+) -> Any:
+    """A field of a settings class that is also an option of commands, with the help it shows.
+
+    ``least`` is the smallest value and ``heading`` what it stands under in the help. The ``option``
+    is named like the field if nothing else is said.
+    """
+    shown = {"metavar": metavar, "least": least, "heading": heading, "option": option}
+    return field(default=default, metadata={"help": text, **shown})
 
 
 def settings_from(
@@ -32,6 +50,9 @@ def settings_from(
             given[key] = tables[key](check_type(value, dict, key))
         else:
             given[key] = _convert(value, hints[key], key)
+    for each in fields(kind):  # type: ignore[arg-type]
+        if each.default is MISSING and each.default_factory is MISSING and each.name not in given:
+            raise ValueError(f"the settings name no {each.name}: give it by its option or file.")
     return kind(**given)
 
 

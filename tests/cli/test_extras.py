@@ -136,8 +136,8 @@ def test_what_flower_brings_is_asked_for_at_once(tmp_path):
                                 "pip install 'nextapp[flower]'\n")  # fmt: skip
 
 
-def test_without_typer_the_command_says_what_to_install(tmp_path):
-    done = run(["typer"], "--version", cwd=tmp_path)
+def test_without_click_the_command_says_what_to_install(tmp_path):
+    done = run(["click"], "--version", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert "pip install 'nextapp[serve]'" in done.stderr
@@ -148,7 +148,7 @@ def test_completion_stays_silent_where_a_library_is_missing(tmp_path):
     words = {"COMP_WORDS": "nextapp evaluate --se", "COMP_CWORD": "2"}
     done = subprocess.run(
         [sys.executable, "-c", code, '["polars"]'],
-        env=os.environ | {"_NEXTAPP_COMPLETE": "complete_bash"} | words,
+        env=os.environ | {"_NEXTAPP_COMPLETE": "bash_complete"} | words,
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.stdout.strip(), done.stderr) == ("", "")

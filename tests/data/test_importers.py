@@ -512,7 +512,7 @@ def test_a_phone_imports_without_the_lab(tmp_path):
     (tmp_path / "dump.txt").write_text(DUMPSYS)
     code = (
         "import sys\n"
-        "for name in ('polars', 'numba', 'scipy', 'typer'): sys.modules[name] = None\n"
+        "for name in ('polars', 'numba', 'scipy', 'click'): sys.modules[name] = None\n"
         "from nextapp.phone.commands import main\n"
         "assert main(['init']) == 0\n"
         f"sys.exit(main(['import', 'dump.txt', '--zone', '{BERLIN}']))\n"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.main import get_command
 
 from nextapp.cli.commands import app
 from nextapp.phone.commands import parser as phone_parser
@@ -81,7 +80,7 @@ def options_of(words: list[str]) -> set[str]:
         names = [word for word in words[1:2] if re.fullmatch(r"[a-z][a-z-]*", word)]
         parsers = [actions.choices[name] for name in names] or [phone_parser()]
         return {option for each in parsers for option in each._option_string_actions}
-    command: Any = get_command(app)
+    command: Any = app
     for word in words:
         if not hasattr(command, "resolve_command") or not re.fullmatch(r"[a-z][a-z-]*", word):
             break

@@ -462,7 +462,7 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     ],
 )
 def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):
-    testing = pytest.importorskip("typer.testing")
+    testing = pytest.importorskip("click.testing")
     monkeypatch.setitem(sys.modules, "cupy", None)
     first_card.cache_clear()
     app = importlib.import_module("nextapp.cli.commands").app

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 LAB = (
-    "polars", "numba", "scipy", "typer", "rich", "matplotlib", "optuna", "starlette", "uvicorn",
+    "polars", "numba", "scipy", "click", "rich", "matplotlib", "optuna", "starlette", "uvicorn",
     "ray", "flwr", "cryptography", "prometheus_client", "trustme",
 )  # fmt: skip
 PHONE = (

@@ -20,7 +20,7 @@ from nextapp.phone import Client, Phone, Store
 from nextapp.phone.commands import main
 
 pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("uvicorn", "starlette", "typer")),
+    any(importlib.util.find_spec(name) is None for name in ("uvicorn", "starlette", "click")),
     reason="the server is not installed here",
 )
 NOON = 1_790_000_000.0

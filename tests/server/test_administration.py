@@ -10,8 +10,8 @@ import time
 from contextlib import closing
 
 import pytest
+from click.testing import CliRunner
 from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, token_bytes, until
-from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
 from nextapp.server import administration

@@ -17,8 +17,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from servers import SETTINGS, ServerProcess, report_of, until
-from typer.testing import CliRunner
 
 from nextapp.cli import server_options
 from nextapp.cli.commands import app

@@ -8,9 +8,9 @@ import time
 from contextlib import closing
 
 import pytest
+from click.testing import CliRunner
 from nextapp.server.enrolment import token_text
 from servers import ServerProcess, report_of, token_bytes
-from typer.testing import CliRunner
 
 from nextapp.cli.commands import app
 from nextapp.phone import Client, Phone, Store

@@ -135,7 +135,7 @@ def test_an_unknown_round_and_a_running_server_are_refused(lied_to):
 
 
 def test_the_command_says_what_comes_next(lied_to):
-    from typer.testing import CliRunner
+    from click.testing import CliRunner
 
     folder, _ = lied_to
     result = CliRunner().invoke(command, ["admin", "roll-back", str(folder), "--to", "2"])

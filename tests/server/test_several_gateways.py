@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from servers import MECHANISM, N_APPS, Client, report_of, token_bytes
-from typer.testing import CliRunner
 
 from fixed_ports import fixed_port
 from nextapp import phone as phone_side

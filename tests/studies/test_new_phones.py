@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from nextapp.cli.commands import app as command
 from nextapp.data import LaunchLog
@@ -157,7 +157,7 @@ def test_the_command_on_synthetic_phones(tmp_path):
 def test_the_earlier_name_of_the_command_is_refused_with_the_present_one():
     out = CliRunner().invoke(command, ["coldstart", "synthetic:fleet"])
     assert out.exit_code == 2
-    assert "did you mean 'new-phones'?" in out.output
+    assert "Did you mean 'new-phones'?" in out.output
 
 
 def test_a_wrong_epsilon_is_one_clear_line():

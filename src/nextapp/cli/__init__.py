@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command; without Typer, say which pip line brings it."""
+    """Run the command; without Click, say which pip line brings it."""
     try:
         from nextapp.cli import stopping
 

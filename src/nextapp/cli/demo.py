@@ -5,49 +5,44 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from nextapp.cli import options, screen, tables
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
 from nextapp.studies import demo as demonstration
 
 
-def demo(
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder for tables, plots and settings.",
-            callback=options.check_output,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = Path("demo"),
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
-) -> None:
+@command("nextapp demo --out demo")
+@option(
+    "--out",
+    type=options.OUTPUT_FOLDER,
+    default=Path("demo"),
+    metavar="FOLDER",
+    help="Folder for tables, plots and settings.",
+    heading=options.OUTPUT,
+)
+@options.seed
+@options.json_file
+def demo(out: Path, seed: int, json: Path | None) -> None:
     """Measure all models on synthetic phones; write tables and plots.
 
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
-    with clear_errors():
-        start = time.perf_counter()
-        screen.say_how_long(20)
-        with screen.progress() as report:
-            result = demonstration.run(out, seed, report)
-        tables.show_result(result)
-        screen.out.print(f"\n{in_short(result)}", highlight=False)
-        screen.out.print(
-            f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
-            f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s).",
-            highlight=False,
-        )
-        screen.write_json(json, result)
-        screen.say_next(
-            "nextapp open                    (a phone that predicts, in a browser)",
-            "nextapp evaluate YOUR-LOG.csv   (the same table for your own log)",
-        )
+    start = time.perf_counter()
+    with screen.progress() as report:
+        result = demonstration.run(out, seed, report)
+    tables.show_result(result)
+    screen.out.print(f"\n{in_short(result)}", highlight=False)
+    screen.out.print(
+        f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
+        f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s).",
+        highlight=False,
+    )
+    screen.write_json(json, result)
+    screen.say_next(
+        "nextapp open                    (a phone that predicts, in a browser)",
+        "nextapp evaluate YOUR-LOG.csv   (the same table for your own log)",
+    )
 
 
 def in_short(result: Mapping[str, Any]) -> str:

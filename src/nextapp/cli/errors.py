@@ -9,11 +9,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import typer
+import click
 
 # Which extra of pyproject.toml installs a library, by the name under which it is imported.
 EXTRAS = {
-    "typer": "cli",
+    "click": "cli",
     "rich": "cli",
     "polars": "lab",
     "numba": "lab",
@@ -44,7 +44,7 @@ def clear_errors(extra: str | None = None) -> Iterator[None]:
             yield
     except (ValueError, OSError, FloatingPointError) as error:
         show_error(_in_words(error))
-        raise typer.Exit(1) from error
+        raise click.exceptions.Exit(1) from error
 
 
 @contextmanager
@@ -60,12 +60,12 @@ def missing_library(extra: str | None = None) -> Iterator[None]:
             f"this needs {library}, which is not installed: "
             f"pip install 'nextapp[{extra or EXTRAS[library]}]'"
         )
-        raise typer.Exit(1) from error
+        raise click.exceptions.Exit(1) from error
 
 
 def show_error(text: str) -> None:
-    word = "error:" if os.environ.get("NO_COLOR") else typer.style("error:", fg="red", bold=True)
-    typer.echo(f"{word} {text}", err=True)
+    word = "error:" if os.environ.get("NO_COLOR") else click.style("error:", fg="red", bold=True)
+    click.echo(f"{word} {text}", err=True)
 
 
 def _in_words(error: Exception) -> str:

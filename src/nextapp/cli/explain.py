@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-import typer
+import click
 
 from nextapp.cli import options, screen
-from nextapp.cli.dataclass_options import expand_options
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
 from nextapp.cli.train import history_text
 from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.names import unknown
@@ -25,64 +25,52 @@ _LEAST = 0.05  # of a score: less is not worth a row
 _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
-@expand_options
+@command("nextapp explain synthetic:lsapp --user phone-0007 -n 3")
+@click.argument(
+    "source",
+    required=False,
+    metavar="DATA",
+    help="A log file or a synthetic log, as for evaluate; or give --history.",
+)
+@option("--history", metavar="FILE", help="Launches of one phone instead of a log, as for predict.")
+@option("--user", metavar="NAME", help="User of the log. Default: the first.")
+@option(
+    "--launch",
+    type=int,
+    help="Explain the prediction of launch number N, and show what was launched. "
+    "Default: the one after the last.",
+)
+@option("--alone", is_flag=True, help="Without the crowd of the other phones (nextapp-alone).")
+@option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to explain.")
+@options.seed
+@options.json_file
+@options.log_options
 def explain(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="DATA",
-            help="A log file or a synthetic log, as for evaluate; or give --history.",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Launches of one phone instead of a log, as for predict.",
-            show_default=False,
-        ),
-    ] = None,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="User of the log. Default: the first.", show_default=False
-        ),
-    ] = None,
-    launch: Annotated[
-        int | None,
-        typer.Option(
-            help="Explain the prediction of launch number N, and show what was launched. "
-            "Default: the one after the last.",
-            show_default=False,
-        ),
-    ] = None,
-    alone: Annotated[
-        bool,
-        typer.Option("--alone", help="Without the crowd of the other phones (nextapp-alone)."),
-    ] = False,
-    n: Annotated[int, typer.Option("-n", min=1, help="Number of apps to explain.")] = 5,
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
+    source: str | None,
+    history: str | None,
+    user: str | None,
+    launch: int | None,
+    alone: bool,
+    n: int,
+    seed: int,
+    json: Path | None,
     log_options: options.LogOptions,
 ) -> None:
     """Explain one prediction: the reasons for each app.
 
     The model is nextapp. On a log its crowd is what the other phones launched before.
     """
-    with clear_errors():
-        if (source is None) == (history is None):
-            raise ValueError("give either a log (DATA) or --history FILE.")
-        if history is not None:
-            text = history_text(history)
-            asked = Asked("this phone", launches_in(text), timed=has_times(text))
-        else:
-            log = log_options.read(str(source), seed)
-            asked = _launches_of_user(log, user, alone=alone)
-        result = explain_prediction(asked, launch, n)
-        _show(asked.name, result)
-        screen.write_json(json, result)
+    if (source is None) == (history is None):
+        raise ValueError("give either a log (DATA) or --history FILE.")
+    if history is not None:
+        text = history_text(history)
+        asked = Asked("this phone", launches_in(text), timed=has_times(text))
+    else:
+        log = log_options.read(str(source), seed)
+        asked = _launches_of_user(log, user, alone=alone)
+    result = explain_prediction(asked, launch, n)
+    _show(asked.name, result)
+    screen.write_json(json, result)
 
 
 class Asked(NamedTuple):

@@ -9,69 +9,81 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
 from nextapp.cli import screen, stopping
-from nextapp.cli.dataclass_options import expand_options
 from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import Group, option
+from nextapp.cli.options import FILE, options_of
 from nextapp.cli.server_options import (
-    FederationOptions,
-    LeaveDamaged,
     ListenOptions,
-    NewVault,
-    TokenDays,
+    categories_of,
+    federation_options,
+    leave_damaged,
+    new_vault,
+    resolve,
+    token_days,
     token_seconds,
 )
 
-app = typer.Typer(
+app = Group(
+    "flower",
     epilog="nextapp flower up --data regions --gateways 2 --goal 200",
     help="Run gateways in several regions, joined by Flower.",
-    no_args_is_help=True,
 )
 
-Superlink = Annotated[str, typer.Option(metavar="HOST:PORT", help="The SuperLink.")]
-Authority = Annotated[
-    Path | None,
-    typer.Option(
-        "--ca",
-        help="CA certificate of the SuperLink, PEM.",
-        show_default=False,
-    ),
-]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Plain HTTP, for loopback and tests only.")
-]
-OperatorHome = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="Folder for Flower's own settings.")
-]
-Rounds = Annotated[
-    int, typer.Option(min=0, help="Rounds in all, from the very first; 0 for no end.")
-]
-SkipTo = Annotated[int, typer.Option(help="After a restore: skip the rounds before N.")]
+superlink_address = option("--superlink", required=True, metavar="HOST:PORT", help="The SuperLink.")
+authority = option("--ca", type=FILE, help="CA certificate of the SuperLink, PEM.")
+insecure = option("--insecure", is_flag=True, help="Plain HTTP, for loopback and tests only.")
+operator_home = option(
+    "--data",
+    type=FILE,
+    default=Path("operator"),
+    metavar="FOLDER",
+    help="Folder for Flower's own settings.",
+)
+rounds = option(
+    "--rounds",
+    type=click.IntRange(min=0),
+    default=0,
+    help="Rounds in all, from the very first; 0 for no end.",
+)
+skip_to = option(
+    "--skip-to", type=int, default=0, help="After a restore: skip the rounds before N."
+)
 
 
 @app.command(
     epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5"
 )
-@expand_options
+@option(
+    "--data",
+    type=FILE,
+    required=True,
+    metavar="FOLDER",
+    help="Folder for all files; created if it is not there.",
+)
+@option("--gateways", type=click.IntRange(min=1), default=2, help="Number of gateways.")
+@option("--tls", is_flag=True, help="TLS and node authentication, with keys made here.")
+@option(
+    "--port",
+    type=int,
+    default=8443,
+    help="Port of the first gateway; the others follow. 0: free ones.",
+)
+@rounds
+@federation_options
+@skip_to
 def up(
-    *,
-    data: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="Folder for all files; created if it is not there."),
-    ],
-    gateways: Annotated[int, typer.Option(min=1, help="Number of gateways.")] = 2,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="TLS and node authentication, with keys made here.")
-    ] = False,
-    port: Annotated[
-        int, typer.Option(help="Port of the first gateway; the others follow. 0: free ones.")
-    ] = 8443,
-    rounds: Rounds = 0,
-    federation: FederationOptions,
-    skip_to: SkipTo = 0,
+    data: Path,
+    gateways: int,
+    tls: bool,
+    port: int,
+    rounds: int,
+    given: dict[str, Any],
+    skip_to: int,
 ) -> None:
     """Start a SuperLink, gateways and a run on this machine, over loopback.
 
@@ -85,8 +97,8 @@ def up(
         coordinator = data / "coordinator"
         _, made = create_or_resume(
             coordinator,
-            *federation.resolve(coordinator),
-            categories=federation.read_categories(),
+            *resolve(given, coordinator),
+            categories=categories_of(given),
         )
         loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
@@ -110,16 +122,21 @@ def up(
 
 
 @app.command(epilog="nextapp flower superlink --data link --insecure")
+@option("--data", type=FILE, required=True, metavar="FOLDER", help="Folder for Flower's state.")
+@option("--host", default="127.0.0.1", help="Address to listen on.")
+@option("--port", type=int, default=9092, help="Port to listen on.")
+@authority
+@option("--cert", type=FILE, help="TLS certificate of the SuperLink, PEM.")
+@option("--key", type=FILE, help="Private key of the certificate, PEM.")
+@insecure
 def superlink(
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder for Flower's state.")],
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.")] = 9092,
-    ca: Authority = None,
-    cert: Annotated[
-        Path | None, typer.Option(help="TLS certificate of the SuperLink, PEM.")
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="Private key of the certificate, PEM.")] = None,
-    insecure: Insecure = False,
+    data: Path,
+    host: str,
+    port: int,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    insecure: bool,
 ) -> None:
     """Run a SuperLink that connects to nobody; with TLS, nodes authenticate by their keys.
 
@@ -140,28 +157,34 @@ def superlink(
 
 
 @app.command(epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure")
-@expand_options
+@option(
+    "--data", type=FILE, required=True, metavar="FOLDER", help="Folder of this gateway's vault."
+)
+@superlink_address
+@options_of(ListenOptions, "listen")
+@authority
+@option("--node-key", type=FILE, help="Private key that authenticates this node.")
+@option(
+    "--token-letter",
+    default="",
+    help="First letter of the tokens given out here, by which a proxy in front of several "
+    "gateways finds the one of a phone; docs/operate.md.",
+)
+@token_days
+@new_vault
+@leave_damaged
+@insecure
 def gateway(
-    *,
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of this gateway's vault.")],
-    superlink: Superlink,
+    data: Path,
+    superlink: str,
     listen: ListenOptions,
-    ca: Authority = None,
-    node_key: Annotated[
-        Path | None,
-        typer.Option(help="Private key that authenticates this node.", show_default=False),
-    ] = None,
-    token_letter: Annotated[
-        str,
-        typer.Option(
-            help="First letter of the tokens given out here, by which a proxy in front of several "
-            "gateways finds the one of a phone; docs/operate.md."
-        ),
-    ] = "",
-    token_days: TokenDays = None,
-    new_vault: NewVault = False,
-    leave_damaged: LeaveDamaged = False,
-    insecure: Insecure = False,
+    ca: Path | None,
+    node_key: Path | None,
+    token_letter: str,
+    token_days: float | None,
+    new_vault: bool,
+    leave_damaged: bool,
+    insecure: bool,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
@@ -199,25 +222,38 @@ def gateway(
 
 
 @app.command(epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure")
-@expand_options
+@option(
+    "--data",
+    type=FILE,
+    required=True,
+    metavar="FOLDER",
+    help="The coordinator; created if it is not there.",
+)
+@superlink_address
+@authority
+@insecure
+@option("--gateways", type=click.IntRange(min=1), default=1, help="Gateways that a round needs.")
+@option("--poll", type=float, default=30.0, help="Seconds between two questions to a gateway.")
+@option(
+    "--patience",
+    type=float,
+    default=120.0,
+    help="Seconds after which a round goes on without a silent gateway.",
+)
+@rounds
+@federation_options
+@skip_to
 def run(
-    *,
-    data: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="The coordinator; created if it is not there."),
-    ],
-    superlink: Superlink,
-    ca: Authority = None,
-    insecure: Insecure = False,
-    gateways: Annotated[int, typer.Option(min=1, help="Gateways that a round needs.")] = 1,
-    poll: Annotated[float, typer.Option(help="Seconds between two questions to a gateway.")] = 30.0,
-    patience: Annotated[
-        float,
-        typer.Option(help="Seconds after which a round goes on without a silent gateway."),
-    ] = 120.0,
-    rounds: Rounds = 0,
-    federation: FederationOptions,
-    skip_to: SkipTo = 0,
+    data: Path,
+    superlink: str,
+    ca: Path | None,
+    insecure: bool,
+    gateways: int,
+    poll: float,
+    patience: float,
+    rounds: int,
+    given: dict[str, Any],
+    skip_to: int,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     stopping.end_by_itself()
@@ -229,7 +265,7 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        create_or_resume(data, *federation.resolve(data), categories=federation.read_categories())
+        create_or_resume(data, *resolve(given, data), categories=categories_of(given))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(
@@ -242,10 +278,9 @@ def run(
         _say(f"{coordinator.round} rounds have been played.")
 
 
-@app.command(name="node-key", epilog="nextapp flower node-key node")
-def node_key_files(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The private key file to write.")],
-) -> None:
+@app.command("node-key", epilog="nextapp flower node-key node")
+@click.argument("path", type=FILE, metavar="FILE", help="The private key file to write.")
+def node_key_files(path: Path) -> None:
     """Make the key pair of a node; register the .pub file."""
     with clear_errors("flower"):
         from nextapp.server.flower.messages import node_key
@@ -257,15 +292,12 @@ def node_key_files(
 @app.command(
     epilog="nextapp flower register node.pub gateway-1 --superlink 127.0.0.1:9092 --ca ca.pem"
 )
-def register(
-    public_key: Annotated[
-        Path, typer.Argument(metavar="PUB", help="A node's .pub file.", show_default=False)
-    ],
-    name: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)],
-    superlink: Superlink,
-    ca: Authority = None,
-    data: OperatorHome = Path("operator"),
-) -> None:
+@click.argument("public_key", type=FILE, metavar="PUB", help="A node's .pub file.")
+@click.argument("name", help="Name of the node.")
+@superlink_address
+@authority
+@operator_home
+def register(public_key: Path, name: str, superlink: str, ca: Path | None, data: Path) -> None:
     """Register a node's public key at a SuperLink."""
     with clear_errors("flower"):
         from nextapp.server.flower import launching
@@ -280,12 +312,11 @@ def register(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     epilog="nextapp flower flwr --superlink 127.0.0.1:9092 --ca ca.pem supernode list",
 )
-def flwr(
-    context: typer.Context,
-    superlink: Superlink,
-    ca: Authority = None,
-    data: OperatorHome = Path("operator"),
-) -> None:
+@click.pass_context
+@superlink_address
+@authority
+@operator_home
+def flwr(context: click.Context, superlink: str, ca: Path | None, data: Path) -> None:
     """Run Flower's own command line against a SuperLink, without telemetry."""
     with clear_errors("flower"):
         from nextapp.server.flower import launching
@@ -297,15 +328,14 @@ def flwr(
 
 
 @app.command(epilog="nextapp flower certificate tls example.org")
-def certificate(
-    data: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder to write to.", show_default=False)
-    ],
-    names: Annotated[
-        list[str],
-        typer.Argument(help="Host names and addresses that the certificate is valid for."),
-    ],
-) -> None:
+@click.argument("data", type=FILE, metavar="FOLDER", help="Folder to write to.")
+@click.argument(
+    "names",
+    nargs=-1,
+    required=True,
+    help="Host names and addresses that the certificate is valid for.",
+)
+def certificate(data: Path, names: tuple[str, ...]) -> None:
     """Make a certificate and its own authority: ca.pem, cert.pem, key.pem."""
     with clear_errors("flower"):
         from nextapp.server.certificates import development

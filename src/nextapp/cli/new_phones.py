@@ -3,71 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
-
-import typer
+from typing import Any
 
 from nextapp.cli import options, screen
-from nextapp.cli.dataclass_options import expand_options
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
+from nextapp.cli.options import settings_of
+from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment
 from nextapp.studies import plots
+from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.table import Column, Table, measured_from
 
-DEFAULT = experiment.NewPhoneStudy("")
 _BAR = 16  # so that the table of all priors has 80 columns
-EPSILONS = ",".join(format(epsilon, "g") for epsilon in DEFAULT.epsilons)
 
 
-@dataclass(frozen=True)
-class CrowdOptions:
-    HEADING: ClassVar[str] = "How the crowd is learnt"
-
-    epsilon: Annotated[
-        str, typer.Option(metavar="NUMBERS", help="Total ε of a phone, one prior each.")
-    ] = EPSILONS
-    copies: Annotated[int, "Phones in a fleet of copies of the crowd; 0: the crowd itself."] = (
-        DEFAULT.copies
-    )
-    mode: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Reports: law (draws their sum) or exact (every phone's bits).",
-        ),
-    ] = DEFAULT.mode
-
-
-@expand_options
+@command("nextapp new-phones synthetic:fleet,phones=100000 --epsilon 1,4.5", "new-phones")
+@options.source
+@settings_of(
+    NewPhoneStudy,
+    "given",
+    *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies", "mode"),
+)
+@option(
+    "--plot",
+    type=options.OUTPUT_FOLDER,
+    help="Plot HR@5 against launches seen, as FILE.svg and FILE.png.",
+    heading=options.OUTPUT,
+)
+@options.json_file
+@options.log_options
 def new_phones(
-    source: options.Source,
-    *,
-    new: Annotated[
-        float, typer.Option(metavar="SHARE", help="Share of the users that are new phones.")
-    ] = DEFAULT.new,
-    draws: Annotated[
-        int, typer.Option(min=1, help="Random draws of new phones from a log.")
-    ] = DEFAULT.draws,
-    launches: Annotated[
-        int, typer.Option(min=1, help="Launches of a new phone that are measured.")
-    ] = DEFAULT.launches,
-    at_most: Annotated[
-        int, typer.Option(min=1, help="New phones in a draw, at most.")
-    ] = DEFAULT.at_most,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            help="Plot HR@5 against launches seen, as FILE.svg and FILE.png.",
-            callback=options.check_output,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = None,
-    device: options.Device = "cpu",
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
-    crowd: CrowdOptions,
+    source: str,
+    given: dict[str, Any],
+    plot: Path | None,
+    json: Path | None,
     log_options: options.LogOptions,
 ) -> None:
     """Measure new phones with and without what the crowd knows.
@@ -75,37 +45,22 @@ def new_phones(
     New phones are held out from a log, or are further phones of a synthetic fleet; each is measured
     from its first launch on.
     """
-    with clear_errors():
-        settings = experiment.NewPhoneStudy(
-            source,
-            new=new,
-            draws=draws,
-            epsilons=_numbers(crowd.epsilon),
-            launches=launches,
-            at_most=at_most,
-            copies=crowd.copies,
-            seed=seed,
-            device=device,
-            mode=crowd.mode,
-        )
-        if settings.synthetic:
-            screen.say_how_long(25)
-        with screen.progress() as report:
-            log = None
-            if not settings.synthetic:
-                report("reading", 0, 0)
-                log = log_options.read(source, seed)
-                screen.say_how_long(10 + draws * len(log) / 20_000)
-            result = experiment.run(settings, log, report)
-        show(result)
-        if plot is not None:
-            plot.parent.mkdir(parents=True, exist_ok=True)
-            plots.save(plots.new_phones(result), plot)
-            screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
-        screen.write_json(json, result)
-        screen.say_next(
-            "nextapp serve --data federation --dev-tls   (a server that learns a crowd)"
-        )
+    settings = settings_from(NewPhoneStudy, {**given, "data": source})
+    for epsilon in settings.epsilons:
+        options.check_epsilon(epsilon)
+    with screen.progress() as report:
+        log = None
+        if not settings.synthetic:
+            report("reading", 0, 0)
+            log = log_options.read(source, settings.seed)
+        result = experiment.run(settings, log, report)
+    show(result)
+    if plot is not None:
+        plot.parent.mkdir(parents=True, exist_ok=True)
+        plots.save(plots.new_phones(result), plot)
+        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
+    screen.write_json(json, result)
+    screen.say_next("nextapp serve --data federation --dev-tls   (a server that learns a crowd)")
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -3,58 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from nextapp.cli import screen, stopping
 from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
+from nextapp.cli.options import FILE
 
 
+@command("nextapp open --data usagestats.txt", "open")
+@option("--data", type=FILE, help="A log to begin with, such as an export of your phone.")
+@option("--user", metavar="NAME", help="Person whose launches to use, if the log has several.")
+@option("--zone", metavar="NAME", help="Time zone of local times. Default: this machine's.")
+@option(
+    "--server",
+    metavar="HOST:PORT",
+    help="Operator's address of a running nextapp serve to watch, such as 127.0.0.1:9464.",
+)
+@option(
+    "--federation", type=FILE, metavar="FOLDER", help="Folder of that server, for its accounting."
+)
+@option(
+    "--port",
+    type=click.IntRange(min=0, max=65535),
+    default=0,
+    help="Port on 127.0.0.1; 0 takes a free one.",
+)
+@option("--browser/--no-browser", default=True, help="Open the browser, or only print the address.")
 def open_page(
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="A log to begin with, such as an export of your phone.",
-            show_default=False,
-        ),
-    ] = None,
-    user: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Person whose launches to use, if the log has several.",
-            show_default=False,
-        ),
-    ] = None,
-    zone: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Time zone of local times. Default: this machine's.",
-            show_default=False,
-        ),
-    ] = None,
-    server: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Operator's address of a running nextapp serve to watch, such as 127.0.0.1:9464.",
-            show_default=False,
-        ),
-    ] = None,
-    federation: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Folder of that server, for its accounting.", show_default=False
-        ),
-    ] = None,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
-    browser: Annotated[
-        bool, typer.Option(help="Open the browser, or only print the address.")
-    ] = True,
+    data: Path | None,
+    user: str | None,
+    zone: str | None,
+    server: str | None,
+    federation: Path | None,
+    port: int,
+    browser: bool,
 ) -> None:
     """Show a phone, a crowd and your own log in a browser.
 

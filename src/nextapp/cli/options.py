@@ -1,4 +1,4 @@
-"""Options that several commands share.
+"""Options that several commands share, and options from the fields of settings classes.
 
 The phone's commands import this module too: what reads logs is imported when a log is read.
 """
@@ -6,38 +6,38 @@ The phone's commands import this module too: what reads logs is imported when a 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
 
-import typer
+import click
 
-from nextapp.cli.errors import clear_errors
-from nextapp.settings import read_toml
+from nextapp.cli.forms import option
+from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:
     from nextapp.data import LaunchLog
-    from nextapp.studies.settings import Experiment
 
 LARGEST_EPSILON = 100.0
 """Above this an ε is a typing error: it would promise nothing."""
 
 
-def check_output(path: Path | None) -> Path | None:
-    """Refuse a file or folder that cannot be written, before any work is done for it."""
-    with clear_errors():
-        if path is not None:
-            _check_writable(path)
-    return path
+class _Output(click.Path):
+    """What a command writes: refused before any work is done if it cannot be written."""
 
+    def __init__(self, *, is_file: bool) -> None:
+        super().__init__(path_type=Path)
+        self._is_file = is_file
 
-def check_output_file(path: Path | None) -> Path | None:
-    """`check_output` of a file: a folder is refused too."""
-    with clear_errors():
-        if path is not None and path.is_dir():
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        path = Path(value)
+        if self._is_file and path.is_dir():
             raise ValueError(f"cannot write {path}: it is a folder. Give the name of a file.")
-    return check_output(path)
+        _check_writable(path)
+        return path
 
 
 def _check_writable(path: Path) -> None:
@@ -56,48 +56,163 @@ def _check_writable(path: Path) -> None:
         raise ValueError(f"cannot write {path}: {reason}. Give another path.") from None
 
 
-def check_epsilon(epsilon: float | None) -> float | None:
+class _Epsilon(click.types.FloatParamType):
+    """A privacy budget."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        return check_epsilon(super().convert(value, param, ctx))
+
+
+def check_epsilon(epsilon: float) -> float:
     """Refuse what is no privacy budget."""
-    with clear_errors():
-        if epsilon is not None and not 0 < epsilon <= LARGEST_EPSILON:
-            raise ValueError(
-                f"--epsilon must be a number > 0 and at most {LARGEST_EPSILON:g}, got {epsilon:g}: "
-                f"an ε above 10 or so protects nobody. For no privacy at all name the mechanism "
-                f"identity, where a command takes it."
-            )
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise ValueError(
+            f"--epsilon must be a number > 0 and at most {LARGEST_EPSILON:g}, got {epsilon:g}: "
+            f"an ε above 10 or so protects nobody. For no privacy at all name the mechanism "
+            f"identity, where a command takes it."
+        )
     return epsilon
+
+
+class _Several(click.ParamType[Any]):
+    """Names or numbers separated by commas."""
+
+    def __init__(self, kind: type) -> None:
+        self._kind = kind
+        self.name = "names" if kind is str else "numbers"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return [self._kind(word.strip()) for word in value.split(",") if word.strip()]
+        except ValueError:
+            raise ValueError(
+                f"{param.opts[0]} takes numbers separated by commas, got {value!r}."
+            ) from None
+
+
+FILE = click.Path(path_type=Path)
+OUTPUT_FILE, OUTPUT_FOLDER = _Output(is_file=True), _Output(is_file=False)
+EPSILON = _Epsilon()
+NAMES, INTEGERS, NUMBERS = _Several(str), _Several(int), _Several(float)
+
+
+def options_of(kind: type, into: str) -> Callable[..., Callable[..., None]]:
+    """An option for every field of a settings class; the command gets them as one such object."""
+
+    def build(given: dict[str, Any]) -> Any:
+        return kind(**given)
+
+    return _gathered(_options(kind), into, build)
+
+
+def settings_of(
+    kind: type, into: str, *names: str, **more: Any
+) -> Callable[..., Callable[..., None]]:
+    """Options for these fields of a settings class, and --settings FILE for all of its fields.
+
+    The command gets a mapping: the values of the file, overridden by options that were given.
+    ``more`` are options for further keys of the file.
+    """
+    described = _options(kind)
+    made = more | {name: described[name] for name in names}
+    made["settings"] = option(
+        "--settings",
+        type=FILE,
+        help="TOML settings file; options override it.",
+        heading=_heading(kind),
+    )
+
+    def build(given: dict[str, Any]) -> dict[str, Any]:
+        file = given.pop("settings", None)
+        return (read_toml(file) if file else {}) | given
+
+    return _gathered(made, into, build)
+
+
+def _gathered(
+    made: Mapping[str, Any], into: str, build: Callable[[dict[str, Any]], Any]
+) -> Callable[..., Callable[..., None]]:
+    """A decorator: the options by name, and one argument built of those that were given."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def gathered(**given: Any) -> None:
+            values = {name: given.pop(name) for name in made}
+            given[into] = build({key: one for key, one in values.items() if one is not None})
+            command(**given)
+
+        for one in reversed(list(made.values())):
+            gathered = one(gathered)
+        return gathered
+
+    return decorate
+
+
+def _options(kind: type) -> dict[str, Any]:
+    """The options of a settings class, by field: of those with a help text (`setting`)."""
+    hints = get_type_hints(kind)
+    described = [each for each in fields(kind) if "help" in each.metadata]
+    return {each.name: _option_of(each, hints[each.name], _heading(kind)) for each in described}
+
+
+def _heading(kind: type) -> str:
+    return getattr(kind, "HEADING", "Options")
+
+
+def _option_of(each: Field[Any], hint: Any, heading: str) -> Any:
+    shown = each.metadata
+    base = next((part for part in get_args(hint) if part is not NoneType), hint)
+    least = shown["least"]
+    name = shown["option"] or f"--{each.name.replace('_', '-')}"
+    said = {
+        "help": shown["help"],
+        "metavar": shown["metavar"],
+        "heading": shown["heading"] or heading,
+        "default": None,
+    }
+    if base is bool:
+        return option(name, each.name, is_flag=True, **said)
+    if get_origin(hint) is tuple:
+        value_type: Any = {int: INTEGERS, float: NUMBERS}.get(base, NAMES)
+    elif each.name == "epsilon":
+        value_type = EPSILON
+    elif base is Path:
+        value_type = FILE
+    elif least is not None:
+        value_type = {int: click.IntRange, float: click.FloatRange}[base](min=least)
+    else:
+        value_type = base if base in (int, float) else str
+    return option(name, each.name, type=value_type, show_default=_in_help(each), **said)
+
+
+def _in_help(each: Field[Any]) -> Any:
+    """The default as the help shows it; nothing where its text says what happens without."""
+    if each.default in (MISSING, None, "") or "Default:" in each.metadata["help"]:
+        return False
+    if isinstance(each.default, tuple):
+        return ",".join(map(_plain, each.default)) or False
+    return _plain(each.default)
+
+
+def _plain(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 OUTPUT = "Output"  # a heading in the help of commands
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A log file (CSV, Parquet, a phone's export), or synthetic:lsapp, "
-        "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
-        show_default=False,
-    ),
-]
-JsonFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--json",
-        help="Also write the result as JSON.",
-        show_default=False,
-        callback=check_output_file,
-        rich_help_panel=OUTPUT,
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
-Device = Annotated[str, typer.Option(help="cpu, or gpu (needs pip install 'nextapp[gpu]').")]
-OverridingSeed = Annotated[
-    int | None, typer.Option(help="Random seed. Default: 0.", show_default=False)
-]  # where a settings file may name one
-SettingsFile = Annotated[
-    Path | None,
-    typer.Option("--settings", help="TOML settings file; options override it.", show_default=False),
-]
+source = click.argument(
+    "source",
+    metavar="DATA",
+    help="A log file (CSV, Parquet, a phone's export), or synthetic:lsapp, "
+    "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
+)
+json_file = option(
+    "--json", type=OUTPUT_FILE, help="Also write the result as JSON.", heading=OUTPUT
+)
+seed = option("--seed", type=int, default=0, help="Random seed.")
+device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
 
 
 @dataclass(frozen=True)
@@ -105,13 +220,13 @@ class LogOptions:
     """How a log file is read."""
 
     HEADING: ClassVar[str] = "Reading the log"
-    user_column: Annotated[str | None, "Name of the column of users."] = None
-    time_column: Annotated[str | None, "Name of the column of times."] = None
-    app_column: Annotated[str | None, "Name of the column of apps."] = None
-    time_unit: Annotated[str, "Unit of numeric times: s or ms."] = "s"
-    skip_bad_rows: Annotated[bool, "Skip bad rows and say how many there were."] = False
-    zone: Annotated[str | None, "Time zone of local times. Default: this machine's."] = None
-    leave_out: Annotated[Path | None, "What is not an app; see nextapp data left-out."] = None
+    user_column: str | None = setting(None, "Name of the column of users.")
+    time_column: str | None = setting(None, "Name of the column of times.")
+    app_column: str | None = setting(None, "Name of the column of apps.")
+    time_unit: str = setting("s", "Unit of numeric times: s or ms.")
+    skip_bad_rows: bool = setting(False, "Skip bad rows and say how many there were.")
+    zone: str | None = setting(None, "Time zone of local times. Default: this machine's.")
+    leave_out: Path | None = setting(None, "What is not an app; see nextapp data left-out.")
 
     def __post_init__(self) -> None:
         if self.time_unit not in ("s", "ms"):
@@ -131,37 +246,4 @@ class LogOptions:
         )
 
 
-@dataclass(frozen=True)
-class ExperimentOptions:
-    """Settings of an experiment that stand in a file or are given one by one."""
-
-    HEADING: ClassVar[str] = "Experiment"
-    split: Annotated[
-        str | None,
-        "Train, validation and test part, as days:222,7,14 or fraction:0.8,0,0.2. Default: the "
-        "first for synthetic:lsapp, the second for logs.",
-    ] = None
-    preset: Annotated[
-        str | None,
-        "How to count: honest (as a phone would see it; the default), paper (as its text says), "
-        "authors (as its tables), neural (as papers on neural networks).",
-    ] = None
-    settings: Annotated[Path | None, "TOML settings file; options override it."] = None
-    seed: Annotated[int | None, "Random seed. Default: 0."] = None
-
-    def experiment(self, **given: Any) -> Experiment:
-        given = {"split": self.split, "preset": self.preset, "seed": self.seed, **given}
-        return experiment(self.settings, **given)
-
-
-def experiment(settings: Path | None, **given: Any) -> Experiment:
-    """The settings of the file, overridden by the options that were given."""
-    from nextapp.studies.settings import experiment_from
-
-    return experiment_from(overridden(settings, given))
-
-
-def overridden(settings: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a TOML file, overridden by those options that are not None."""
-    values = read_toml(settings) if settings else {}
-    return values | {key: value for key, value in given.items() if value is not None}
+log_options = options_of(LogOptions, "log_options")

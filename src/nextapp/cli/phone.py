@@ -1,57 +1,68 @@
-"""`nextapp phone`: the commands of `nextapp.phone`, which has its own parser and few imports."""
+"""`nextapp phone`: the commands of `nextapp.phone`, whose own parser reads the arguments.
+
+Help and completion are made from the parser's arguments and options.
+"""
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from argparse import Action, ArgumentParser
+from typing import Any
 
-import typer
+import click
 
-if TYPE_CHECKING:
-    from argparse import ArgumentParser
+from nextapp.cli.forms import Command, Group, Option
+
+PROGRAM = "nextapp phone"
 
 
-def phone(context: typer.Context) -> None:
-    """Try a phone by hand: log launches, predict, take part in training."""
+class Phone(Group):
+    """The commands of a phone: arguments go to its parser as they are, but for --help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if ctx.resilient_parsing or not args or "--help" in args:
+            return super().parse_args(ctx, args)
+        ctx.obj = args
+        return []
+
+    def invoke(self, ctx: click.Context) -> None:
+        if ctx.obj is None:
+            super().invoke(ctx)
+        from nextapp.phone.commands import main
+
+        ctx.exit(main(ctx.obj, prog=PROGRAM))
+
+
+def _parameters(parser: ArgumentParser) -> list[click.Parameter]:
+    actions = [*parser._get_positional_actions(), *parser._get_optional_actions()]
+    return [_parameter(each) for each in actions if each.dest not in ("help", "action")]
+
+
+def _parameter(action: Action) -> click.Parameter:
+    shown: dict[str, Any] = {"metavar": action.metavar, "help": action.help}
+    if action.option_strings:
+        return Option(action.option_strings, is_flag=action.nargs == 0, **shown)
+    return click.Argument([action.dest], nargs=-1 if action.nargs == "+" else 1, **shown)
+
+
+def _examples(parser: ArgumentParser) -> str:
+    return "\n".join(line.strip() for line in (parser.epilog or "").split("\n")[1:])
+
+
+def _phone() -> Phone:
     if "numpy" not in sys.modules:  # threads take longer to start than a phone computes
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from nextapp.phone.commands import main
+    from nextapp.phone.commands import parser, subparsers
 
-    raise typer.Exit(main(context.args, prog="nextapp phone"))
-
-
-def commands_for_shell() -> typer.Typer:
-    """The phone's commands and options, as its own parser has them, for the shell to complete."""
-    from nextapp.phone.commands import subparsers
-
-    group = typer.Typer(add_completion=False)
-    for name, parser in subparsers("nextapp phone").items():
-        group.command(name, help=parser.description)(_with_options_of(parser))
+    whole = parser(PROGRAM)
+    words = (whole.description or "").replace("\n", "\n\n")
+    group = Phone("phone", help=words, params=_parameters(whole), epilog=_examples(whole))
+    for name, each in subparsers(PROGRAM).items():
+        group.add_command(
+            Command(name, help=each.description, params=_parameters(each), epilog=_examples(each))
+        )
     return group
 
 
-def _with_options_of(parser: ArgumentParser) -> Callable[..., None]:
-    """A function that does nothing and has the options of a parser."""
-
-    def nothing(**given: Any) -> None:
-        pass
-
-    options = [action for action in parser._get_optional_actions() if action.dest != "help"]
-    kinds = {
-        action.dest: Annotated[
-            bool if action.nargs == 0 else str,
-            typer.Option(*action.option_strings, help=action.help),
-        ]
-        for action in options
-    }
-    vars(nothing)["__signature__"] = inspect.Signature(
-        [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=kind)
-            for name, kind in kinds.items()
-        ]
-    )
-    nothing.__annotations__ = kinds
-    return nothing
+app = _phone()

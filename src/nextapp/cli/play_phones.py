@@ -6,61 +6,63 @@ import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
 from nextapp.cli import options, screen
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
+from nextapp.cli.options import FILE
 from nextapp.table import Table
 
 
+@command(
+    "nextapp play-phones --server https://127.0.0.1:8443 --ca federation/tls/ca.pem "
+    "--data federation --phones 200",
+    "play-phones",
+)
+@option("--server", required=True, metavar="URL", help="The server, https://host:port.")
+@option("--phones", type=click.IntRange(min=1), default=200, help="Number of phones.")
+@option("--rounds", type=click.IntRange(min=1), default=5, help="Number of rounds.")
+@option(
+    "--apps",
+    type=click.IntRange(min=2),
+    help="Number of apps, if the server has no list. Default: 200.",
+)
+@option("--ca", type=FILE, help="The only CA certificate to trust, PEM.")
+@option("--code", help="Enrolment code for so many phones.")
+@option(
+    "--data",
+    type=FILE,
+    metavar="FOLDER",
+    help="Folder of the server, if it is on this machine: codes are issued and rounds "
+    "closed there.",
+)
+@option(
+    "--stores",
+    type=options.OUTPUT_FOLDER,
+    metavar="FOLDER",
+    help="Keep the files of the phones here.",
+)
+@options.seed
+@options.json_file
 def play_phones(
-    server: Annotated[str, typer.Option(metavar="URL", help="The server, https://host:port.")],
-    phones: Annotated[int, typer.Option(min=1, help="Number of phones.")] = 200,
-    rounds: Annotated[int, typer.Option(min=1, help="Number of rounds.")] = 5,
-    apps: Annotated[
-        int | None,
-        typer.Option(
-            min=2,
-            help="Number of apps, if the server has no list. Default: 200.",
-            show_default=False,
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None, typer.Option(help="The only CA certificate to trust, PEM.", show_default=False)
-    ] = None,
-    code: Annotated[
-        str | None,
-        typer.Option(help="Enrolment code for so many phones.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the server, if it is on this machine: codes are issued and rounds "
-            "closed there.",
-            show_default=False,
-        ),
-    ] = None,
-    stores: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Keep the files of the phones here.",
-            show_default=False,
-            callback=options.check_output,
-        ),
-    ] = None,
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
+    server: str,
+    phones: int,
+    rounds: int,
+    apps: int | None,
+    ca: Path | None,
+    code: str | None,
+    data: Path | None,
+    stores: Path | None,
+    seed: int,
+    json: Path | None,
 ) -> None:
     """Play synthetic phones against a server.
 
     They enrol, fetch, learn and report, each with a file of its own. With --data a round is closed
     as soon as all of them have reported. What new phones gain is measured by another command.
     """
-    with clear_errors(), ExitStack() as stack:
+    with ExitStack() as stack:
         from nextapp.phone import ServerError
         from nextapp.server import administration
         from nextapp.server.simulated_phones import PlayedFleet, PlayedRound

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from nextapp.audit import accounting, attacks, verdict
 from nextapp.audit.attacks import synthetic_phones
@@ -15,129 +15,156 @@ from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, WANTED, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compared
 from nextapp.cli import options, screen
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import Group, option
 from nextapp.cli.phones import phones_needed
 from nextapp.names import unknown
 from nextapp.studies import plots
 from nextapp.studies.settings import versions
 from nextapp.table import Marked, Table, number
 
-app = typer.Typer(
+app = Group(
+    "privacy",
     epilog="nextapp privacy account --epsilon 1 --reports 30 --phones 1000",
     help="Compare, audit, add up and attack privacy mechanisms.",
-    no_args_is_help=True,
 )
 
-Epsilon = Annotated[
-    float,
-    typer.Option(
-        help="Privacy budget ε of one report.", show_default=False, callback=options.check_epsilon
-    ),
-]
-NumberOfApps = Annotated[int, typer.Option("--apps", min=2, help="Apps in the catalogue.")]
-Dim = Annotated[int, typer.Option(min=1, help="Length of an app vector.")]
-Twin = Annotated[
-    str, typer.Option(metavar="NAME", help="What synthetic phones imitate: lsapp or app-usage.")
-]
-Mechanisms = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAMES", help="Names, separated by commas. Default: all.", show_default=False
-    ),
-]
+epsilon = option(
+    "--epsilon",
+    type=options.EPSILON,
+    required=True,
+    help="Privacy budget ε of one report.",
+)
+number_of_apps = option(
+    "--apps", type=click.IntRange(min=2), default=87, help="Apps in the catalogue."
+)
+dim = option("--dim", type=click.IntRange(min=1), default=16, help="Length of an app vector.")
+twin = option(
+    "--twin",
+    default="lsapp",
+    metavar="NAME",
+    help="What synthetic phones imitate: lsapp or app-usage.",
+)
+mechanisms = option(
+    "--mechanisms", metavar="NAMES", help="Names, separated by commas. Default: all."
+)
 
 
 @app.command(epilog="nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5")
+@epsilon
+@number_of_apps
+@dim
+@option("--phones", type=click.IntRange(min=2), default=292, help="Synthetic phones that report.")
+@twin
+@mechanisms
+@option(
+    "--rounds", type=click.IntRange(min=1), default=5, help="Simulated rounds that are averaged."
+)
+@option(
+    "--seconds",
+    type=click.FloatRange(min=0),
+    default=2.0,
+    help="Seconds at most to simulate one point of the plot.",
+)
+@option(
+    "--out",
+    type=options.OUTPUT_FOLDER,
+    default=Path("privacy-compare"),
+    metavar="FOLDER",
+    help="Folder for the plot.",
+    heading=options.OUTPUT,
+)
+@options.seed
+@options.json_file
 def compare(
-    epsilon: Epsilon,
-    apps: NumberOfApps = 87,
-    dim: Dim = 16,
-    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that report.")] = 292,
-    twin: Twin = "lsapp",
-    mechanisms: Mechanisms = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Simulated rounds that are averaged.")] = 5,
-    seconds: Annotated[
-        float,
-        typer.Option(min=0, help="Seconds at most to simulate one point of the plot."),
-    ] = 2.0,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder for the plot.",
-            callback=options.check_output,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = Path("privacy-compare"),
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
+    epsilon: float,
+    apps: int,
+    dim: int,
+    phones: int,
+    twin: str,
+    mechanisms: str | None,
+    rounds: int,
+    seconds: float,
+    out: Path,
+    seed: int,
+    json: Path | None,
 ) -> None:
     """Compare mechanisms on the same SeqMF gradients of synthetic phones.
 
     Shows how well the mean report fits the mean gradient, what a report costs, and what leaks.
     """
-    with clear_errors():
-        names = _names(mechanisms, LABELS)
-        for name in names:
-            if name not in LABELS:
-                raise ValueError(unknown("mechanism", name, LABELS))
-        screen.say_how_long(20 + 5 * seconds * len(names))
-        with screen.progress() as report:
-            report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed, twin)
-            all_made = build_mechanisms(names, apps, dim, epsilon, seed, twin)
-            found = compared(
-                all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
-            )
-        title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
-        out.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.cosines(found, WANTED, title), out / "cosine")
-        screen.out.print(_comparison(found).terminal(tight=True))
-        _say_what_it_means(found)
-        screen.err.print(f"Wrote {out / 'cosine.svg'} and .png", highlight=False)
-        screen.write_json(
-            json,
-            {
-                "settings": {
-                    "apps": apps,
-                    "dim": dim,
-                    "phones": phones,
-                    "twin": twin,
-                    "epsilon": epsilon,
-                    "rounds": rounds,
-                    "seed": seed,
-                },
-                "data": "synthetic phones, not data of people",
-                "mechanisms": {each.name: each.as_json() for each in found},
-                "versions": versions(),
-            },
+    names = _names(mechanisms, LABELS)
+    for name in names:
+        if name not in LABELS:
+            raise ValueError(unknown("mechanism", name, LABELS))
+    with screen.progress() as report:
+        report("making synthetic phones", 0, 0)
+        fleet = synthetic_phones(phones, apps, dim, seed, twin)
+        all_made = build_mechanisms(names, apps, dim, epsilon, seed, twin)
+        found = compared(
+            all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
         )
+    title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
+    out.mkdir(parents=True, exist_ok=True)
+    plots.save(plots.cosines(found, WANTED, title), out / "cosine")
+    screen.out.print(_comparison(found).terminal(tight=True))
+    _say_what_it_means(found)
+    screen.err.print(f"Wrote {out / 'cosine.svg'} and .png", highlight=False)
+    screen.write_json(
+        json,
+        {
+            "settings": {
+                "apps": apps,
+                "dim": dim,
+                "phones": phones,
+                "twin": twin,
+                "epsilon": epsilon,
+                "rounds": rounds,
+                "seed": seed,
+            },
+            "data": "synthetic phones, not data of people",
+            "mechanisms": {each.name: each.as_json() for each in found},
+            "versions": versions(),
+        },
+    )
 
 
 @app.command(epilog="nextapp privacy audit harmony codebook --reports 200000")
+@click.argument(
+    "mechanisms",
+    nargs=-1,
+    required=False,
+    metavar="NAMES",
+    help="Mechanisms. Default: all that claim an ε.",
+)
+@option(
+    "--epsilon",
+    type=options.EPSILON,
+    default=4.5,
+    help="Privacy budget ε of a report.",
+)
+@option(
+    "--reports",
+    type=click.IntRange(min=1000),
+    default=20_000,
+    help="Reports drawn for each of two inputs.",
+)
+@option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Also qharmony-paper, which is not private and must fail.",
+)
+@option("--quick", is_flag=True, help="A fifth of the work, for a first look.")
+@options.seed
+@options.json_file
 def audit(
-    mechanisms: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAMES", help="Mechanisms. Default: all that claim an ε.", show_default=False
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float,
-        typer.Option(help="Privacy budget ε of a report.", callback=options.check_epsilon),
-    ] = 4.5,
-    reports: Annotated[
-        int, typer.Option(min=1000, help="Reports drawn for each of two inputs.")
-    ] = 20_000,
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Also qharmony-paper, which is not private and must fail."),
-    ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A fifth of the work, for a first look.")
-    ] = False,
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
+    mechanisms: tuple[str, ...],
+    epsilon: float,
+    reports: int,
+    everything: bool,
+    quick: bool,
+    seed: int,
+    json: Path | None,
 ) -> None:
     """Test whether a mechanism gives away more than its ε; exit code 1 if one does.
 
@@ -145,177 +172,182 @@ def audit(
     outside; tests the phone's random bits. That each mechanism of nextapp makes the stated report
     at the sizes of a deployment, word by word, is checked by the tests of the project only.
     """
-    with clear_errors():
-        names = list(mechanisms or [])
-        if not names:
-            names = [
-                name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
-            ]
-        cases = {name: verdict.find_case(name) for name in names}
-        n_reports = reports // 5 if quick else reports
-        screen.say_how_long((5 if quick else 20) * len(names))
-        bits = audit_bits(seed)
-        found = []
-        with screen.progress() as report:
-            for name, case in cases.items():
-                found.append(
-                    verdict.audit(
-                        case.mechanism(epsilon),
-                        max(1000, int(case.share * n_reports)),
-                        seed,
-                        name=name,
-                        progress=report,
-                    )
+    names = list(mechanisms or [])
+    if not names:
+        names = [
+            name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
+        ]
+    cases = {name: verdict.find_case(name) for name in names}
+    n_reports = reports // 5 if quick else reports
+    bits = audit_bits(seed)
+    found = []
+    with screen.progress() as report:
+        for name, case in cases.items():
+            found.append(
+                verdict.audit(
+                    case.mechanism(epsilon),
+                    max(1000, int(case.share * n_reports)),
+                    seed,
+                    name=name,
+                    progress=report,
                 )
-        screen.out.print(_audit_table(found).terminal(tight=True))
-        screen.out.print(
-            f"The phone's bits ({bits.source}, {bits.n_words:,} words): "
-            + ("hold." if bits.holds else "[bold red]fail[/]."),
-            highlight=False,
-        )
-        screen.out.print(
-            f"False-alarm rate: a mechanism that is right fails at most once in "
-            f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
-            f"{1 / bits.false_alarm:,.0f}; one of all these at most with probability "
-            f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}.",
-            highlight=False,
-        )
-        for fault in bits.faults:
-            screen.out.print(f"- {fault}", highlight=False, markup=False)
-        for each in found:
-            if not each.holds:
-                expected = each.mechanism in verdict.EXPECTED_TO_FAIL
-                screen.out.print(
-                    f"[bold red]{each.mechanism} fails[/] ({', '.join(each.caught_by)})"
-                    + (", as it must: it sends f_max(u) in the clear." if expected else "."),
-                    highlight=False,
-                )
-        screen.out.print(
-            "Not checked here: reports at the sizes of a deployment. The tests of nextapp do, for "
-            "its own mechanisms (tests/audit).",
-            style="dim",
-            highlight=False,
-        )
-        screen.write_json(
-            json,
-            {
-                "settings": {
-                    "epsilon": epsilon,
-                    "reports": n_reports,
-                    "quick": quick,
-                    "seed": seed,
-                },
-                "mechanisms": {each.mechanism: each.as_json() for each in found},
-                "bits": asdict(bits) | {"holds": bits.holds},
-                "versions": versions(),
+            )
+    screen.out.print(_audit_table(found).terminal(tight=True))
+    screen.out.print(
+        f"The phone's bits ({bits.source}, {bits.n_words:,} words): "
+        + ("hold." if bits.holds else "[bold red]fail[/]."),
+        highlight=False,
+    )
+    screen.out.print(
+        f"False-alarm rate: a mechanism that is right fails at most once in "
+        f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
+        f"{1 / bits.false_alarm:,.0f}; one of all these at most with probability "
+        f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}.",
+        highlight=False,
+    )
+    for fault in bits.faults:
+        screen.out.print(f"- {fault}", highlight=False, markup=False)
+    for each in found:
+        if not each.holds:
+            expected = each.mechanism in verdict.EXPECTED_TO_FAIL
+            screen.out.print(
+                f"[bold red]{each.mechanism} fails[/] ({', '.join(each.caught_by)})"
+                + (", as it must: it sends f_max(u) in the clear." if expected else "."),
+                highlight=False,
+            )
+    screen.out.print(
+        "Not checked here: reports at the sizes of a deployment. The tests of nextapp do, for "
+        "its own mechanisms (tests/audit).",
+        style="dim",
+        highlight=False,
+    )
+    screen.write_json(
+        json,
+        {
+            "settings": {
+                "epsilon": epsilon,
+                "reports": n_reports,
+                "quick": quick,
+                "seed": seed,
             },
-        )
-        if not (bits.holds and all(each.holds for each in found)):
-            raise typer.Exit(1)
+            "mechanisms": {each.mechanism: each.as_json() for each in found},
+            "bits": asdict(bits) | {"holds": bits.holds},
+            "versions": versions(),
+        },
+    )
+    if not (bits.holds and all(each.holds for each in found)):
+        raise click.exceptions.Exit(1)
 
 
 @app.command(epilog="nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
-def account(
-    epsilon: Epsilon,
-    reports: Annotated[int, typer.Option(min=1, help="Reports of one phone.", show_default=False)],
-    phones: Annotated[
-        int, typer.Option(min=1, help="Phones that report in every round.", show_default=False)
-    ],
-    delta: Annotated[
-        float, typer.Option(help="Probability δ that a total other than the sum fails.")
-    ] = 1e-6,
-    json: options.JsonFile = None,
-) -> None:
+@epsilon
+@option("--reports", type=click.IntRange(min=1), required=True, help="Reports of one phone.")
+@option(
+    "--phones", type=click.IntRange(min=1), required=True, help="Phones that report in every round."
+)
+@option(
+    "--delta", type=float, default=1e-6, help="Probability δ that a total other than the sum fails."
+)
+@options.json_file
+def account(epsilon: float, reports: int, phones: int, delta: float, json: Path | None) -> None:
     """Add up the ε of many reports of one phone, and with a shuffler."""
-    with clear_errors():
-        try:
-            with screen.progress() as report:
-                report("composing", 0, 0)
-                totals = accounting.total_loss(epsilon, reports, phones, delta)
-        except ModuleNotFoundError as error:
-            raise ValueError(str(error)) from error
-        but = f"but for {delta:g}"
-        table = Table.of_text(
-            ["", f"ε of {reports:,} reports", "holds"],
-            [
-                ["sum", f"{totals.total_by_sum:.4g}", "always"],
-                ["privacy loss distribution", f"{totals.total_by_pld:.4g}", but],
-                ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{but}, if"],
-                ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{but}, if"],
-            ],
-        )
-        screen.out.print(table.terminal(tight=True))
-        screen.out.print("if:", highlight=False)
-        for assumption in totals.assumptions:
-            screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
-        screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
+    try:
+        with screen.progress() as report:
+            report("composing", 0, 0)
+            totals = accounting.total_loss(epsilon, reports, phones, delta)
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+    but = f"but for {delta:g}"
+    table = Table.of_text(
+        ["", f"ε of {reports:,} reports", "holds"],
+        [
+            ["sum", f"{totals.total_by_sum:.4g}", "always"],
+            ["privacy loss distribution", f"{totals.total_by_pld:.4g}", but],
+            ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{but}, if"],
+            ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{but}, if"],
+        ],
+    )
+    screen.out.print(table.terminal(tight=True))
+    screen.out.print("if:", highlight=False)
+    for assumption in totals.assumptions:
+        screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
+    screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")
+@epsilon
+@number_of_apps
+@dim
+@option(
+    "--phones", type=click.IntRange(min=2), default=60, help="Synthetic phones that are attacked."
+)
+@option(
+    "--reports",
+    type=click.IntRange(min=1),
+    default=10,
+    help="Reports of each phone; one report is attacked too.",
+)
+@twin
+@mechanisms
+@options.seed
+@options.json_file
 def attack(
-    epsilon: Epsilon,
-    apps: NumberOfApps = 87,
-    dim: Dim = 16,
-    phones: Annotated[int, typer.Option(min=2, help="Synthetic phones that are attacked.")] = 60,
-    reports: Annotated[
-        int, typer.Option(min=1, help="Reports of each phone; one report is attacked too.")
-    ] = 10,
-    twin: Twin = "lsapp",
-    mechanisms: Mechanisms = None,
-    seed: options.Seed = 0,
-    json: options.JsonFile = None,
+    epsilon: float,
+    apps: int,
+    dim: int,
+    phones: int,
+    reports: int,
+    twin: str,
+    mechanisms: str | None,
+    seed: int,
+    json: Path | None,
 ) -> None:
     """Attack mechanisms: which apps a phone has, and which it uses most.
 
     An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
     answer. Figures are AUC: .5 is guessing, 1 is certainty.
     """
-    with clear_errors():
-        names = _names(mechanisms, LABELS)
-        found: dict[str, list[attacks.Leak]] = {}
-        with screen.progress() as report:
-            report("making synthetic phones", 0, 0)
-            fleet = synthetic_phones(phones, apps, dim, seed, twin)
-            for name, each in build_mechanisms(names, apps, dim, epsilon, seed, twin).items():
-                found[name] = [
-                    leak
-                    for n_reports in sorted({1, reports})
-                    for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
-                ]
-                found[name] += attacks.informed_attack(each, fleet, reports, seed, progress=report)
-        for n_reports in sorted({1, reports}):
-            screen.out.print(_leaks(found, n_reports).terminal(tight=True))
-            screen.out.print()
-        screen.out.print(
-            "± half of the 95 % interval over phones. hits: how often the app with the longest row "
-            "is the most used one.",
-            style="dim",
-            highlight=False,
-        )
-        screen.write_json(
-            json,
-            {
-                "settings": {
-                    "apps": apps,
-                    "dim": dim,
-                    "phones": phones,
-                    "twin": twin,
-                    "epsilon": epsilon,
-                    "reports": reports,
-                    "seed": seed,
-                },
-                "data": "synthetic phones, not data of people",
-                "mechanisms": {
-                    name: [asdict(leak) for leak in leaks] for name, leaks in found.items()
-                },
-                "versions": versions(),
+    names = _names(mechanisms, LABELS)
+    found: dict[str, list[attacks.Leak]] = {}
+    with screen.progress() as report:
+        report("making synthetic phones", 0, 0)
+        fleet = synthetic_phones(phones, apps, dim, seed, twin)
+        for name, each in build_mechanisms(names, apps, dim, epsilon, seed, twin).items():
+            found[name] = [
+                leak
+                for n_reports in sorted({1, reports})
+                for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
+            ]
+            found[name] += attacks.informed_attack(each, fleet, reports, seed, progress=report)
+    for n_reports in sorted({1, reports}):
+        screen.out.print(_leaks(found, n_reports).terminal(tight=True))
+        screen.out.print()
+    screen.out.print(
+        "± half of the 95 % interval over phones. hits: how often the app with the longest row "
+        "is the most used one.",
+        style="dim",
+        highlight=False,
+    )
+    screen.write_json(
+        json,
+        {
+            "settings": {
+                "apps": apps,
+                "dim": dim,
+                "phones": phones,
+                "twin": twin,
+                "epsilon": epsilon,
+                "reports": reports,
+                "seed": seed,
             },
-        )
+            "data": "synthetic phones, not data of people",
+            "mechanisms": {name: [asdict(leak) for leak in leaks] for name, leaks in found.items()},
+            "versions": versions(),
+        },
+    )
 
 
-app.command(
-    "phones-needed", epilog="nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
-)(phones_needed)
+app.add_command(phones_needed)
 
 
 def _names(given: str | None, known: Iterable[str]) -> list[str]:

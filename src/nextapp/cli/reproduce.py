@@ -7,9 +7,8 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 from rich.progress import (
     BarColumn,
     Progress,
@@ -20,114 +19,95 @@ from rich.progress import (
 from rich.table import Column
 
 from nextapp.cli import options, screen, stopping
-from nextapp.cli.errors import clear_errors
+from nextapp.cli.forms import command, option
+from nextapp.cli.options import FILE
 from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
 
 
+@command("nextapp reproduce table2 --quick --out reproduction")
+@click.argument(
+    "parts", nargs=-1, required=False, metavar="PARTS", help=f"all, or of {', '.join(plan.PARTS)}."
+)
+@option("--lsapp", type=FILE, help="LSApp as published. Without it: a synthetic twin.")
+@option("--app-usage", type=FILE, help="App_usage_trace.txt. Without it: a synthetic twin.")
+@option(
+    "--log",
+    type=FILE,
+    multiple=True,
+    help="Another launch log to run all parts on; may be given several times.",
+)
+@option("--quick", is_flag=True, help="Few trials and seeds: a first look, not figures to quote.")
+@option("--quick-logs", is_flag=True, help="The same for the logs of --log only.")
+@option(
+    "--out",
+    type=options.OUTPUT_FOLDER,
+    default=Path("reproduction"),
+    metavar="FOLDER",
+    help="Folder for the report and all numbers.",
+    heading=options.OUTPUT,
+)
+@options.seed
+@option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    help="Parts that run at the same time. Default: one per processor core.",
+)
+@option(
+    "--settings",
+    type=FILE,
+    metavar="FOLDER",
+    help="A settings file for each part, instead of the built-in ones.",
+)
 def reproduce(
-    parts: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PARTS", help=f"all, or of {', '.join(plan.PARTS)}.", show_default="all"
-        ),
-    ] = None,
-    lsapp: Annotated[
-        Path | None,
-        typer.Option(
-            help="LSApp as published. Without it: a synthetic twin.",
-            show_default=False,
-        ),
-    ] = None,
-    app_usage: Annotated[
-        Path | None,
-        typer.Option(
-            help="App_usage_trace.txt. Without it: a synthetic twin.",
-            show_default=False,
-        ),
-    ] = None,
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Another launch log to run all parts on; may be given several times.",
-            show_default=False,
-        ),
-    ] = None,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Few trials and seeds: a first look, not figures to quote."),
-    ] = False,
-    quick_logs: Annotated[
-        bool, typer.Option("--quick-logs", help="The same for the logs of --log only.")
-    ] = False,
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder for the report and all numbers.",
-            callback=options.check_output,
-            rich_help_panel=options.OUTPUT,
-        ),
-    ] = Path("reproduction"),
-    seed: options.Seed = 0,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Parts that run at the same time. Default: one per processor core.",
-            show_default=False,
-            min=1,
-        ),
-    ] = None,
-    settings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="A settings file for each part, instead of the built-in ones.",
-            show_default=False,
-        ),
-    ] = None,
+    parts: tuple[str, ...],
+    lsapp: Path | None,
+    app_usage: Path | None,
+    log: tuple[Path, ...],
+    quick: bool,
+    quick_logs: bool,
+    out: Path,
+    seed: int,
+    jobs: int | None,
+    settings: Path | None,
 ) -> None:
     """Reproduce the paper: tables, figures, a verdict on each claim.
 
     Writes one HTML report of all finished parts. A stopped run continues where it was: a part that
     is finished with the same settings, data and code is not run again.
     """
-    with clear_errors():
-        start = time.perf_counter()
-        files = {"lsapp": lsapp, "app-usage": app_usage}
-        every = plan.parts_of(
-            quick=quick,
-            seed=seed,
-            files=files,
-            folder=settings,
-            logs=tuple(log or ()),
-            quick_logs=quick_logs,
-        )
-        names = plan.parts_named(tuple(parts or ["all"]))
-        wanted = [part for part in every if part.base in names]
-        for said in dict.fromkeys(part.source.said for part in wanted):
-            screen.err.print(said, highlight=False, markup=False, soft_wrap=True)
-        plan.code_digest()  # of the code that runs, before anybody changes the files under it
-        n_jobs = jobs or os.cpu_count() or 1
-        stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
-        missing = [part for part in wanted if running.finished_record(out, part) is None]
-        for source in dict.fromkeys(part.source for part in missing if part.source.real):
-            source.check()
-        if missing:
-            seconds = [part.seconds for part in missing]
-            screen.say_how_long(max(*seconds, sum(seconds) / min(n_jobs, 2)))
-        with _OneLine(wanted, n_jobs) as heard:
-            running.play_missing(wanted, out, n_jobs, heard)
-        found = {part.name: running.finished_record(out, part) for part in every}
-        records = {name: record for name, record in found.items() if record is not None}
-        path = report.write(out, records)
-        judged = report.verdicts(records)
-        screen.out.print(_verdicts(judged).terminal(left=True))
-        screen.out.print(
-            f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser.",
-            highlight=False,
-        )
+    start = time.perf_counter()
+    files = {"lsapp": lsapp, "app-usage": app_usage}
+    every = plan.parts_of(
+        quick=quick,
+        seed=seed,
+        files=files,
+        folder=settings,
+        logs=tuple(log or ()),
+        quick_logs=quick_logs,
+    )
+    names = plan.parts_named(tuple(parts or ["all"]))
+    wanted = [part for part in every if part.base in names]
+    for said in dict.fromkeys(part.source.said for part in wanted):
+        screen.err.print(said, highlight=False, markup=False, soft_wrap=True)
+    plan.code_digest()  # of the code that runs, before anybody changes the files under it
+    n_jobs = jobs or os.cpu_count() or 1
+    stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
+    missing = [part for part in wanted if running.finished_record(out, part) is None]
+    for source in dict.fromkeys(part.source for part in missing if part.source.real):
+        source.check()
+    with _OneLine(wanted, n_jobs) as heard:
+        running.play_missing(wanted, out, n_jobs, heard)
+    found = {part.name: running.finished_record(out, part) for part in every}
+    records = {name: record for name, record in found.items() if record is not None}
+    path = report.write(out, records)
+    judged = report.verdicts(records)
+    screen.out.print(_verdicts(judged).terminal(left=True))
+    screen.out.print(
+        f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser.",
+        highlight=False,
+    )
 
 
 _QUIET = 60.0  # seconds

@@ -80,16 +80,6 @@ def duration(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def say_how_long(seconds: float) -> None:
-    """At the start of a long command: about how long it takes on two idle cores.
-
-    The time to compile is not part of it. As soon as something is compiled, a line says so.
-    """
-    _announce_compiling()
-    if seconds > 5:
-        _dim(f"This takes about {duration(seconds)} on two idle cores. Ctrl-C stops it.")
-
-
 @cache
 def _announce_compiling() -> None:
     """Once in a process."""

@@ -6,21 +6,22 @@ import math
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from nextapp.cli import screen, stopping
-from nextapp.cli.dataclass_options import expand_options
-from nextapp.cli.errors import clear_errors
-from nextapp.cli.options import check_output
+from nextapp.cli import options, screen, stopping
+from nextapp.cli.forms import command, option
+from nextapp.cli.options import FILE, options_of
 from nextapp.cli.server_options import (
     CONTINUE,
-    LeaveDamaged,
     ListenOptions,
-    NewVault,
-    ServerOptions,
-    TokenDays,
+    categories_of,
+    federation_options,
+    leave_damaged,
+    new_vault,
+    resolve,
+    token_days,
     token_seconds,
 )
 
@@ -32,81 +33,76 @@ if TYPE_CHECKING:
     from nextapp.server.settings import FederationSettings
 
 
-@expand_options
+@command("nextapp serve --data federation --dev-tls")
+@option(
+    "--data",
+    type=options.OUTPUT_FOLDER,
+    required=True,
+    metavar="FOLDER",
+    help="Folder of the server; created if it is not there.",
+)
+@options_of(ListenOptions, "listen")
+@option(
+    "--dev-tls",
+    is_flag=True,
+    help="TLS with a certificate made here, for loopback.",
+    heading=ListenOptions.HEADING,
+)
+@federation_options
+@option("--skip-to", type=int, help="After a restore: skip the rounds before N.", heading=CONTINUE)
+@token_days
+@new_vault
+@leave_damaged
 def serve(
-    *,
-    data: Annotated[
-        Path,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the server; created if it is not there.",
-            show_default=False,
-            callback=check_output,
-        ),
-    ],
+    data: Path,
     listen: ListenOptions,
-    dev_tls: Annotated[
-        bool,
-        typer.Option(
-            "--dev-tls",
-            help="TLS with a certificate made here, for loopback.",
-            rich_help_panel=ListenOptions.HEADING,
-        ),
-    ] = False,
-    server: ServerOptions,
-    skip_to: Annotated[
-        int | None,
-        typer.Option(
-            help="After a restore: skip the rounds before N.",
-            show_default=False,
-            rich_help_panel=CONTINUE,
-        ),
-    ] = None,
-    token_days: TokenDays = None,
-    new_vault: NewVault = False,
-    leave_damaged: LeaveDamaged = False,
+    dev_tls: bool,
+    given: dict[str, Any],
+    skip_to: int | None,
+    token_days: float | None,
+    new_vault: bool,
+    leave_damaged: bool,
 ) -> None:
     """Run a server that learns from the reports of phones.
 
     The first start makes the folder; the next ones continue. Ctrl-C stops it.
     """
-    with clear_errors():
-        from nextapp.server import listening
-        from nextapp.server.federation import lock_folder, open_federation, settings_for
-        from nextapp.server.gateway import Gateway
-        from nextapp.server.limits import ServerLimits
-        from nextapp.server.operator import start_log
+    from nextapp.server import listening
+    from nextapp.server.federation import lock_folder, open_federation, settings_for
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.limits import ServerLimits
+    from nextapp.server.operator import start_log
 
-        stopping.end_by_itself()
-        limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
-        # All that can be refused is checked before a folder is made.
-        listen.certificate()
-        given, catalogue = server.resolve(data)
-        categories = server.read_categories()
-        settings_for(data, given, catalogue, categories)
-        opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with lock_folder(data):
-            federation, made = open_federation(
-                data,
-                given,
-                catalogue,
-                now=time.time(),
-                skip_to=skip_to,
-                new_vault=new_vault,
-                leave_damaged=leave_damaged,
-                categories=categories,
-            )
-            listen, authority = _with_tls(listen, data, dev_tls)
-            start_log(listen.log)
-            gateway = Gateway(federation.vault, limits)
-            serving = listen.server(gateway)
-            address = listen.url(opened.getsockname()[1])
-            _welcome(address, data, federation, made, authority)
-            listening.serve(federation, gateway, opened, **serving)
-            screen.out.print(
-                f"stopped at round {federation.coordinator.round}; start again to continue."
-            )
+    stopping.end_by_itself()
+    limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
+    # All that can be refused is checked before a folder is made.
+    listen.certificate()
+    values, catalogue = resolve(given, data)
+    categories = categories_of(given)
+    settings_for(data, values, catalogue, categories)
+    opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with lock_folder(data):
+        federation, made = open_federation(
+            data,
+            values,
+            catalogue,
+            now=time.time(),
+            skip_to=skip_to,
+            new_vault=new_vault,
+            leave_damaged=leave_damaged,
+            categories=categories,
+        )
+        listen, authority = _with_tls(listen, data, dev_tls)
+        start_log(listen.log)
+        gateway = Gateway(federation.vault, limits)
+        serving = listen.server(gateway)
+        address = listen.url(opened.getsockname()[1])
+        _welcome(address, data, federation, made, authority)
+        listening.serve(federation, gateway, opened, **serving)
+        screen.out.print(
+            f"stopped at round {federation.coordinator.round}; start again to continue."
+        )
 
 
 def _with_tls(
@@ -121,33 +117,28 @@ def _with_tls(
     return replace(listen, cert=cert, key=key), authority
 
 
-def enrol_code(
-    data: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder of the server.", show_default=False)
-    ],
-    uses: Annotated[int, typer.Option(min=1, help="Phones that may use it.")] = 1,
-    hours: Annotated[float, typer.Option(help="Hours for which it is valid.")] = 72.0,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the code, to revoke its devices later.")
-    ] = "",
-) -> None:
+@command("nextapp enrol-code federation --uses 10", "enrol-code")
+@click.argument("data", type=FILE, metavar="FOLDER", help="Folder of the server.")
+@option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
+@option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
+@option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")
+def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
     """Issue an enrolment code for phones.
 
     The server keeps only a hash of it. This works while the server runs.
     """
-    with clear_errors():
-        from nextapp.server.vault import Vault
+    from nextapp.server.vault import Vault
 
-        path = data / "vault.sqlite"
-        if not path.exists():
-            raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
-        if not hours > 0:
-            raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
-        vault = Vault(path, busy_seconds=10.0)
-        code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
-        vault.close()
-        screen.out.print(code, markup=False, highlight=False)
-        screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
+    path = data / "vault.sqlite"
+    if not path.exists():
+        raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
+    if not hours > 0:
+        raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
+    vault = Vault(path, busy_seconds=10.0)
+    code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
+    vault.close()
+    screen.out.print(code, markup=False, highlight=False)
+    screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 
 def _welcome(

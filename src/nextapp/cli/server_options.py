@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import socket
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import typer
-
-from nextapp.cli.options import check_epsilon, overridden
+from nextapp.cli.forms import option
+from nextapp.cli.options import settings_of
+from nextapp.server.settings import FederationSettings
+from nextapp.settings import read_categories, setting
 
 if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
@@ -20,30 +22,24 @@ if TYPE_CHECKING:
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
-TokenDays = Annotated[
-    float | None,
-    typer.Option(
-        metavar="DAYS",
-        help="Days for which a device token is valid. Default: all.",
-        show_default=False,
-    ),
-]
-NewVault = Annotated[
-    bool,
-    typer.Option(
-        "--new-vault",
-        help="The vault is lost: begin one without devices.",
-        rich_help_panel=CONTINUE,
-    ),
-]
-LeaveDamaged = Annotated[
-    bool,
-    typer.Option(
-        "--leave-damaged",
-        help="Go on without reports damaged on disk.",
-        rich_help_panel=CONTINUE,
-    ),
-]
+token_days = option(
+    "--token-days",
+    type=float,
+    metavar="DAYS",
+    help="Days for which a device token is valid. Default: all.",
+)
+new_vault = option(
+    "--new-vault",
+    is_flag=True,
+    help="The vault is lost: begin one without devices.",
+    heading=CONTINUE,
+)
+leave_damaged = option(
+    "--leave-damaged",
+    is_flag=True,
+    help="Go on without reports damaged on disk.",
+    heading=CONTINUE,
+)
 _OPERATOR_AT = "127.0.0.1:9464"
 
 
@@ -52,60 +48,44 @@ def token_seconds(days: float | None) -> float:
     return math.inf if days is None else 86_400 * days
 
 
-@dataclass(frozen=True)
-class FederationOptions:
-    """Settings of a federation that stand in a file or are given one by one."""
-
-    HEADING: ClassVar[str] = "What is learnt"
-    settings: Annotated[Path | None, "TOML settings file; options override it."] = None
-    apps: Annotated[
-        str | None,
-        "File of app names, one per line, or a number of apps. Default: none; apps are known by "
-        "a hash of their names.",
-    ] = None
-    categories: Annotated[str | None, "CSV file of public categories of apps."] = None
-    learn: Annotated[str | None, "crowd (default) or seqmf, the paper's app vectors."] = None
-    mechanism: Annotated[str | None, "Privacy mechanism. Default: walsh; none for seqmf."] = None
-    epsilon: Annotated[float | None, "ε of one report. Default: 1; none for seqmf."] = None
-    clip: Annotated[float | None, "Bound on the norm of a gradient, for seqmf."] = None
-    slots: Annotated[int | None, "Most apps that the crowd is asked about."] = None
-    launches_every: Annotated[int | None, "Ask for the apps in use every N rounds."] = None
-    goal: Annotated[int | None, "Reports at which a round closes."] = None
-    minimum: Annotated[int | None, "Reports that a round needs to count."] = None
-    deadline: Annotated[float | None, "Seconds after which a round closes."] = None
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-
-    def resolve(self, folder: Path) -> tuple[dict[str, Any], tuple[str, ...] | None]:
-        """The settings that were given, those of the file among them, and the catalogue if any.
-
-        ``folder`` is that of the federation: a new one has by default half its goal as minimum.
-        """
-        given = asdict(self)
-        values = overridden(given.pop("settings"), given)
-        catalogue = _catalogue(values.pop("apps", None))
-        values.pop("categories", None)
-        if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
-            values["minimum"] = max(1, values["goal"] // 2)
-        return values, catalogue
-
-    def read_categories(self) -> dict[str, str] | None:
-        """The categories of the file that was given, by app; None: as they were before."""
-        from nextapp.settings import read_categories
-
-        path = overridden(self.settings, {"categories": self.categories}).get("categories")
-        return None if path is None else read_categories(Path(str(path)))
+federation_options = settings_of(
+    FederationSettings,
+    "given",
+    *("learn", "mechanism", "epsilon", "clip", "slots", "goal", "minimum", "deadline"),
+    *("dim", "rate", "seed"),
+    apps=option(
+        "--apps",
+        help="File of app names, one per line, or a number of apps. Default: none; apps are known "
+        "by a hash of their names.",
+        heading=FederationSettings.HEADING,
+    ),
+    categories=option(
+        "--categories",
+        help="CSV file of public categories of apps.",
+        heading=FederationSettings.HEADING,
+    ),
+)
 
 
-@dataclass(frozen=True)
-class ServerOptions(FederationOptions):
-    """Those of a server in one process."""
+def resolve(
+    given: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    """The settings that were given, and the catalogue if any.
 
-    dim: Annotated[int | None, "Length of an app vector."] = None
-    optimiser: Annotated[str | None, "sgd, momentum or adam."] = None
-    rate: Annotated[float | None, "Learning rate of the optimiser."] = None
-    seed: Annotated[int | None, "Random seed of the first app vectors."] = None
+    ``folder`` is that of the federation: a new one has by default half its goal as minimum.
+    """
+    values = dict(given)
+    catalogue = _catalogue(values.pop("apps", None))
+    values.pop("categories", None)
+    if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
+        values["minimum"] = max(1, values["goal"] // 2)
+    return values, catalogue
+
+
+def categories_of(given: Mapping[str, Any]) -> dict[str, str] | None:
+    """The categories of the file that was given, by app; None: as they were before."""
+    path = given.get("categories")
+    return None if path is None else read_categories(Path(str(path)))
 
 
 @dataclass(frozen=True)
@@ -113,15 +93,15 @@ class ListenOptions:
     """Where phones reach a server."""
 
     HEADING: ClassVar[str] = "Listening"
-    host: Annotated[str, "Address to listen on for phones."] = "127.0.0.1"
-    port: Annotated[int, "Port for phones; 0 takes a free one."] = 8443
-    cert: Annotated[Path | None, "TLS certificate chain, PEM."] = None
-    key: Annotated[Path | None, "Private key of the certificate, PEM."] = None
-    trust_proxy: Annotated[str | None, "Proxies whose X-Forwarded-For is trusted."] = None
-    operator_at: Annotated[
-        str | None, "HOST:PORT for metrics and health, or off. Default: 127.0.0.1:9464."
-    ] = None
-    log: Annotated[Form, "Form of the log: plain or json."] = "plain"
+    host: str = setting("127.0.0.1", "Address to listen on for phones.")
+    port: int = setting(8443, "Port for phones; 0 takes a free one.")
+    cert: Path | None = setting(None, "TLS certificate chain, PEM.")
+    key: Path | None = setting(None, "Private key of the certificate, PEM.")
+    trust_proxy: str | None = setting(None, "Proxies whose X-Forwarded-For is trusted.")
+    operator_at: str | None = setting(
+        None, "HOST:PORT for metrics and health, or off. Default: 127.0.0.1:9464."
+    )
+    log: Form = setting("plain", "Form of the log: plain or json.")
 
     def __post_init__(self) -> None:
         if (self.cert is None) != (self.key is None):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, mechani
 from nextapp.privacy.codebook import Codebook, fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.server.vault import RoundRules
-from nextapp.settings import check_keys, settings_from
+from nextapp.settings import check_keys, setting, settings_from
 from nextapp.storage import write_atomically
 from nextapp.wire import Buckets, ModelSettings, ReportRequest
 from nextapp.wire import settings_from as model_settings_from
@@ -65,23 +65,27 @@ class FederationSettings:
     ``dim`` and all after it.
     """
 
-    mechanism: str
-    epsilon: float
-    learn: str = "crowd"
-    clip: float | None = None
+    HEADING: ClassVar[str] = "What is learnt"
+
+    mechanism: str = setting(text="Privacy mechanism. Default: walsh; none for seqmf.")
+    epsilon: float = setting(text="ε of one report. Default: 1; none for seqmf.")
+    learn: str = setting("crowd", "crowd or seqmf, the paper's app vectors.")
+    clip: float | None = setting(None, "Bound on the norm of a gradient, for seqmf.")
     options: Mapping[str, int | float | str] = field(default_factory=dict)
-    goal: int = 1000
-    minimum: int = 100
-    deadline: float = 86_400.0
+    goal: int = setting(1000, "Reports at which a round closes. Default: 10,000; 1,000 for seqmf.")
+    minimum: int = setting(
+        100, "Reports that a round needs to count. Default: half of --goal if given, else 100."
+    )
+    deadline: float = setting(86_400.0, "Seconds after which a round closes.")
     buckets: int = 1 << 16
     salt: str = ""
-    slots: int = 1023
+    slots: int = setting(1023, "Apps that the crowd is asked about. Default: 1023; 400 by hash.")
     launches_every: int = 5
-    dim: int = 16
+    dim: int = setting(16, "Length of an app vector.")
     scale: float = 0.1
-    seed: int = 0
+    seed: int = setting(0, "Random seed of the first app vectors.")
     optimiser: str = "adam"
-    rate: float = 0.01
+    rate: float = setting(0.01, "Learning rate of the optimiser.")
     model: ModelSettings = ModelSettings()
 
     def __post_init__(self) -> None:

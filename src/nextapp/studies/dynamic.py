@@ -36,6 +36,7 @@ from nextapp.predictors.training import Training, without_sequence
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import (
@@ -60,6 +61,10 @@ STARTS = ("random", "zero")
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 _PUBLIC_PHONES = 300
+
+
+_COMPARED = "What is compared"  # headings of options
+_UPDATES = "Updates of the app vectors Q"
 
 
 @dataclass(frozen=True)
@@ -102,22 +107,59 @@ class DynamicExperiment:
     """
 
     data: str
-    cycles: str = ""
-    q_every: int = 0
-    preset: str = "honest"
-    regimes: tuple[Regime, ...] = REGIMES
-    models: tuple[str, ...] = ("sr-od",)
-    mechanisms: tuple[str, ...] = ()
-    epsilon: float = 0.0
-    clip: str = "public"
-    pretraining: str = "first"
-    start: str = "random"
+    cycles: str = setting(
+        "",
+        "N cycles of equally many users, cycles:N of equally many sessions, switches:N or days. "
+        "Default: 34; 8 for App Usage.",
+        metavar="HOW",
+    )
+    q_every: int = setting(
+        0,
+        "Cycles between updates. Default: 10; 2 for App Usage and days.",
+        least=1,
+        heading=_UPDATES,
+    )
+    preset: str = setting("honest", "How to count: authors, paper or honest.", metavar="NAME")
+    regimes: tuple[Regime, ...] = setting(
+        REGIMES,
+        "Of full, rare and global; '' for none. Default: all.",
+        metavar="NAMES",
+        heading=_COMPARED,
+    )
+    models: tuple[str, ...] = setting(
+        ("sr-od",), "Models, as in evaluate.", metavar="NAMES", heading=_COMPARED
+    )
+    mechanisms: tuple[str, ...] = setting(
+        (),
+        "Such as harmony,codebook,walsh, or all. Default: none.",
+        metavar="NAMES",
+        heading=_COMPARED,
+    )
+    epsilon: float = setting(
+        0.0, "ε of one report. Default: 4.5; 1.1 for App Usage.", heading=_UPDATES
+    )
+    clip: str = setting("public", "public or a number.", metavar="HOW", heading=_UPDATES)
+    pretraining: str = setting(
+        "first",
+        "Q is trained before on first (cycle), all (as the authors did) or none.",
+        metavar="ON",
+    )
+    start: str = setting("random", "First user vectors: random or zero.", metavar="HOW")
     update_rate: float = 0.003
-    rates: tuple[float, ...] = ()
-    window: float = 0.0
-    seeds: int = 1
-    seed: int = 0
-    metrics: tuple[str, ...] = ("HR@5",)
+    rates: tuple[float, ...] = setting(
+        (),
+        "Several: each mechanism takes its best. Default: 0.003.",
+        metavar="RATES",
+        heading=_UPDATES,
+    )
+    window: float = setting(
+        0.0, "Learn from the last DAYS of a phone. Default: all.", metavar="DAYS"
+    )
+    seeds: int = setting(1, "Number of seeds, from --seed on.", least=1)
+    seed: int = setting(0, "Random seed.")
+    metrics: tuple[str, ...] = setting(
+        ("HR@5",), "Such as HR@1,NDCG@5, or all.", metavar="NAMES", heading=_COMPARED
+    )
     seqmf: Training = Training()
     mf: Training = MF
 

@@ -33,6 +33,7 @@ from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
+from nextapp.settings import setting
 from nextapp.studies.settings import versions
 from nextapp.wire import Crowd, Floats
 
@@ -50,6 +51,9 @@ ASKED = SLOTS_BY_BUCKET
 _AT_ONCE = 20_000  # synthetic phones generated at a time
 
 
+_CROWD = "How the crowd is learnt"  # a heading of options
+
+
 @dataclass(frozen=True)
 class NewPhoneStudy:
     """What to measure.
@@ -62,15 +66,28 @@ class NewPhoneStudy:
     """
 
     data: str
-    new: float = 0.3
-    draws: int = 5
-    epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.5)
-    launches: int = 1_000
-    at_most: int = 500
-    copies: int = 0
-    seed: int = 0
-    device: str = "cpu"
-    mode: str = "law"
+    new: float = setting(0.3, "Share of the users that are new phones.", metavar="SHARE")
+    draws: int = setting(5, "Random draws of new phones from a log.", least=1)
+    epsilons: tuple[float, ...] = setting(
+        (0.5, 1.0, 2.0, 4.5),
+        "Total ε of a phone, one prior each.",
+        metavar="NUMBERS",
+        option="--epsilon",
+        heading=_CROWD,
+    )
+    launches: int = setting(1_000, "Launches of a new phone that are measured.", least=1)
+    at_most: int = setting(500, "New phones in a draw, at most.", least=1)
+    copies: int = setting(
+        0, "Phones in a fleet of copies of the crowd; 0: the crowd itself.", heading=_CROWD
+    )
+    seed: int = setting(0, "Random seed.")
+    device: str = setting("cpu", "cpu, or gpu (needs pip install 'nextapp[gpu]').")
+    mode: str = setting(
+        "law",
+        "Reports: law (draws their sum) or exact (every phone's bits).",
+        metavar="NAME",
+        heading=_CROWD,
+    )
 
     def __post_init__(self) -> None:
         check_device(self.device)

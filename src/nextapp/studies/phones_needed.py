@@ -31,6 +31,7 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
+from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
 from nextapp.studies.simulation import HeldOutPhones
@@ -58,19 +59,29 @@ class PhonesNeeded:
     are run with at most ``exact_up_to`` phones.
     """
 
-    epsilon: float
-    phones: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 100_000)
-    mechanisms: tuple[str, ...] = MECHANISMS
-    apps: int = 87
-    rounds: int = 10
-    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
-    seeds: int = 5
-    seed: int = 0
-    sample: int = 500
+    epsilon: float = setting(text="Privacy budget ε of one report.")
+    phones: tuple[int, ...] = setting(
+        (300, 1_000, 3_000, 10_000, 100_000),
+        "Phones that train, in increasing order.",
+        metavar="NUMBERS",
+    )
+    mechanisms: tuple[str, ...] = setting(
+        MECHANISMS, "Mechanisms; none is always included.", metavar="NAMES"
+    )
+    apps: int = setting(87, "Apps in the catalogue.")
+    rounds: int = setting(10, "Steps on Q, each with a report of every phone.")
+    rates: tuple[float, ...] = setting(
+        (0.003, 0.01, 0.03),
+        "Learning rates of Adam; the best is chosen on another population.",
+        metavar="NUMBERS",
+    )
+    seeds: int = setting(5, "Synthetic populations to measure on.")
+    seed: int = setting(0, "Random seed.")
+    sample: int = setting(500, "Phones in each that do not train and are measured.")
     validation: int = 1_000
     days: int = 3
-    tune_up_to: int = 10_000
-    exact_up_to: int = 3_000
+    tune_up_to: int = setting(10_000, "Most phones to tune at; larger fleets take that rate.")
+    exact_up_to: int = setting(3_000, "Most phones for mechanisms simulated phone by phone.")
     training: Training = Training(ModelSettings(alpha=0.0), dim=16)
 
     def __post_init__(self) -> None:

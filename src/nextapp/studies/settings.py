@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from nextapp.data import Split
 from nextapp.evaluation.presets import find_preset
 from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry
-from nextapp.predictors.registry import CEILING, FEDERATED, MODELS
+from nextapp.predictors.registry import CEILING, FEDERATED, MODELS, ONLINE
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
-from nextapp.settings import check_keys, check_type, settings_from
+from nextapp.settings import check_keys, check_type, setting, settings_from
 from nextapp.wire import ModelSettings
 
 T = TypeVar("T")
@@ -40,13 +40,38 @@ class Experiment:
     0: from all history.
     """
 
+    HEADING: ClassVar[str] = "Experiment"
+
     data: str
-    split: str = ""
-    preset: str = "honest"
-    models: tuple[str, ...] = MODELS
-    seed: int = 0
-    tune: int = 0
-    window: float = 0.0
+    split: str = setting(
+        "",
+        "Train, validation and test part, as days:222,7,14 or fraction:0.8,0,0.2. Default: the "
+        "first for synthetic:lsapp, the second for logs.",
+    )
+    preset: str = setting(
+        "honest",
+        "How to count: honest (as a phone would see it), paper (as its text says), authors (as "
+        "its tables), neural (as papers on neural networks).",
+    )
+    models: tuple[str, ...] = setting(
+        MODELS,
+        f"Models, separated by commas. Default: {', '.join(MODELS)}. Others: {', '.join(ONLINE)} "
+        f"(learn through the test part), ceiling (upper bound for synthetic data), or a class of "
+        f"your own as FILE.py:CLASS.",
+        metavar="NAMES",
+    )
+    seed: int = setting(0, "Random seed.")
+    tune: int = setting(
+        0,
+        "First choose the settings of mf and seqmf by N trials each, without the test part. "
+        "Default: no trials.",
+        least=1,
+    )
+    window: float = setting(
+        0.0,
+        "mf and seqmf learn from the last DAYS of a phone only. Default: from all.",
+        metavar="DAYS",
+    )
     seqmf: Training = Training()
     mf: Training = MF
 

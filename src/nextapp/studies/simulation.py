@@ -35,10 +35,11 @@ from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism
+from nextapp.settings import setting
 from nextapp.storage import write_atomically
 from nextapp.studies.mechanisms import mechanism_for_simulation
 from nextapp.studies.settings import training_values, versions
-from nextapp.wire import Broadcast, Floats, pack, unpack
+from nextapp.wire import Broadcast, Floats, ModelSettings, pack, unpack
 
 PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip
 REPORT_GRADIENTS = tuple(name for name in MECHANISMS if name not in FREQUENCY_MECHANISMS)
@@ -56,21 +57,25 @@ class Settings:
     control in which every phone reports a gradient of zero.
     """
 
-    phones: int
-    apps: int
-    dim: int
-    rounds: int
-    mechanism: str
-    seed: int
-    epsilon: float | None = None
-    clip: float | None = None
-    mode: str = "auto"
-    days: int = 3
-    sample: int = 1_000
-    shards: int = 1
+    phones: int = setting(text="Number of phones.", least=1)
+    apps: int = setting(2_000, "Apps in the catalogue.", least=2)
+    dim: int = setting(16, "Length of an app vector.", least=1)
+    rounds: int = setting(10, "Steps on the app vectors.", least=1)
+    mechanism: str = setting("identity", "identity, harmony, codebook, …", metavar="NAME")
+    seed: int = setting(0, "Random seed.")
+    epsilon: float | None = setting(None, "Privacy budget ε of one report.")
+    clip: float | None = setting(
+        None, "Bound on a gradient. Default: from public synthetic phones."
+    )
+    mode: str = setting(
+        "auto", "exact (every phone's bits), law (draws the sum) or auto.", metavar="NAME"
+    )
+    days: int = setting(3, "Days of history on a phone.", least=1)
+    sample: int = setting(1_000, "Further phones, on which HR@5 is measured.", least=2)
+    shards: int = setting(1, "Parts in which the fleet is made.", least=1)
     keep_shards: bool = True
     zero_gradients: bool = False
-    training: Training = Training(dim=16)
+    training: Training = Training(ModelSettings(alpha=0.0), dim=16, rate=0.01)
     participation: Participation = Participation()
 
     def __post_init__(self) -> None:

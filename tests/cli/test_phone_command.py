@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from nextapp.cli.commands import app
 
@@ -40,7 +40,7 @@ def test_one_persons_launches_are_imported_from_any_log(phone, tmp_path):
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
     several = phone("import", "log.csv")
     assert several.exit_code == 1
-    assert "--user ann" in several.output
+    assert "choose one by --user, of ann, bob" in several.output
     assert "2 launches imported" in phone("import", "log.csv", "--user", "ann").output
     assert phone("import", "log.csv", "--user", "nobody").exit_code == 1
     assert sorted(line[3:] for line in phone("predict").output.splitlines()) == ["chat", "maps"]
