@@ -120,7 +120,7 @@ def learners(**more):
 
 def fed(learner: CrowdLearner, rng) -> CrowdLearner:
     """With the sum of ten million reports, of which a cell has its noise."""
-    n, made = 1e7, learner._mechanism_of_transitions()
+    n, made = 1e7, learner.mechanism_for(learner.requests.transitions)
     noise = np.sqrt(entry_variance(made) / n) * rng.normal(size=(N_APPS, N_APPS + 1))
     learner.total = n * (world(rng) + noise)
     learner.n_since = np.full(N_APPS, n)

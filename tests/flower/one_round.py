@@ -26,7 +26,7 @@ def main() -> None:
     pace = Pace(gateways=2, poll=1.0)
     with Loopback(data, n_gateways=2, tls=True, rounds=1, pace=pace) as federation:
         stranger = subprocess.Popen(
-            launching.supernode(
+            launching.supernode_command(
                 federation.link, launching.free_port(), data, node_key(data / "stranger")[0]
             ),
             env=launching.environment(data / "stranger-home"),

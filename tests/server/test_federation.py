@@ -267,7 +267,7 @@ def test_gateways_tallies_below_the_minimum_change_nothing_and_it_says_so(tmp_pa
     assert one.round == 1
     assert np.array_equal(one.learner.broadcast.app_vectors, before)
     assert one.absorb([]).words.startswith("round 1: 0 reports")
-    with pytest.raises(ValueError, match="round at hand is 2"):
+    with pytest.raises(ValueError, match="current round is 2"):
         one.absorb([Reduced(0, 5, tally)])
 
 

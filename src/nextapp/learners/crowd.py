@@ -131,6 +131,7 @@ class CrowdLearner(Learner):
         self.launches = np.zeros(0 if self.buckets is None else self.buckets.n_buckets)
         self.n_launches = 0.0
         self.anomaly: Anomaly | None = None  # of the round that was closed last
+        self._mechanisms: dict[tuple[str, int], Mechanism] = {}
         self._publish(0, None)
 
     @classmethod
@@ -178,7 +179,7 @@ class CrowdLearner(Learner):
         return f"{self.anomaly}: many phones changed, or phones lie together (docs/operate.md)."
 
     def _anomaly(self, total: Floats, n_reports: int) -> Anomaly | None:
-        """How far the reports of the round at hand differ from all before."""
+        """How far the reports of the current round differ from all before."""
         made, request = self.mechanism, self.broadcast.request
         variance = (
             made.cell_variance(1.0 / made.D)
@@ -209,7 +210,7 @@ class CrowdLearner(Learner):
         )
 
     def grow(self, apps: Sequence[str]) -> None:
-        """Go on with further names after those there are, from the next round on.
+        """Add names after those there are, from the next round on.
 
         Where apps are known by bucket, those of the list may have slots from now on, and no others.
         """
@@ -219,8 +220,8 @@ class CrowdLearner(Learner):
         n_known = len(self._new_apps)
         if tuple(apps[:n_known]) != self._new_apps:
             raise ValueError(
-                f"a catalogue that goes on must begin with the {n_known:,} apps there are, in "
-                f"their order; new ones come after them."
+                f"a list of apps that is given again must begin with the {n_known:,} apps there "
+                f"are, in their order; new ones come after them."
             )
         self._check_slots(len(apps))
         self._new_apps = tuple(apps)
@@ -252,7 +253,7 @@ class CrowdLearner(Learner):
         if n_all == 0:
             return None
         estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
-        made = self._mechanism_of_transitions()
+        made = self.mechanism_for(self.requests.transitions)
         learnt = crowd_from_reports(made, estimate, n_all, self.popularity, self._groups())
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
@@ -272,18 +273,17 @@ class CrowdLearner(Learner):
             crowd,
             buckets=self.buckets,
         )
-        self.mechanism = requested_mechanism(self.broadcast)
+        self.mechanism = self.mechanism_for(asked)
         return self.broadcast
 
-    def _mechanism_of_transitions(self) -> Mechanism:
-        return requested_mechanism(
-            replace(self.broadcast_of_rows(), request=self.requests.transitions)
-        )
-
-    def broadcast_of_rows(self) -> Broadcast:
-        """A broadcast of the catalogue as it is now, which may be ahead of that of the round."""
-        vectors = np.zeros((self.n_apps, 0))
-        return Broadcast(0, vectors, self.settings, self._new_apps, buckets=self.buckets)
+    def mechanism_for(self, request: ReportRequest) -> Mechanism:
+        """The mechanism of a request for the catalogue as it is now, built once for its size."""
+        key = request.question, self.n_apps
+        if key not in self._mechanisms:
+            rows = np.zeros((self.n_apps, 0))
+            asked = Broadcast(0, rows, self.settings, self._new_apps, request, buckets=self.buckets)
+            self._mechanisms[key] = requested_mechanism(asked)
+        return self._mechanisms[key]
 
     # --- rows of the catalogue -----------------------------------------------------------------
 
@@ -307,8 +307,8 @@ class CrowdLearner(Learner):
         """(n_buckets,): the launches told of each bucket, in standard errors above 0."""
         if self.buckets is None or self.n_launches == 0:
             return np.zeros(len(self.launches))
-        asked = replace(self.broadcast_of_rows(), request=self.requests.launches)
-        error = math.sqrt(entry_variance(requested_mechanism(asked)) * self.n_launches)
+        made = self.mechanism_for(self.requests.launches)
+        error = math.sqrt(entry_variance(made) * self.n_launches)
         return np.asarray(self.launches / error)
 
     def _can_ask_transitions(self) -> bool:

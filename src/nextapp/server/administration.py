@@ -1,7 +1,7 @@
 """What an operator does to a federation's folder, while its server runs or not.
 
 Everything goes through the vault and the settings, which a running server follows: other rules hold
-at once for the round at hand and for all that come.
+at once for the current round and for all that come.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def close_round(folder: Path, now: float, number: int | None = None) -> None:
 def roll_back(folder: Path, number: int) -> int:
     """Forget what was learnt from round `number` on; the round that phones see next.
 
-    The server must be stopped. Reports of the round at hand are forgotten as well.
+    The server must be stopped. Reports of the current round are forgotten as well.
     """
     vault = open_vault(folder, of_gateway=False)
     try:
@@ -186,7 +186,7 @@ def _copy_federation(folder: Path, out: Path) -> None:
 
 
 def restore(backup: Path, folder: Path) -> None:
-    """Put a backup in place of a federation that is gone; the next start goes on from there."""
+    """Put a backup in place of a federation that is gone; the next start continues from it."""
     try:
         files = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError) as error:

@@ -82,7 +82,7 @@ class GroupCommit:
         result: list[Outcome] | Exception
         try:
             result = self._vault.admit([submission for submission, _ in batch])
-        except Exception as error:  # whatever it is, those who wait must hear of it
+        except Exception as error:  # of any kind: those who wait need an answer
             result = error if isinstance(error, VaultError) else VaultError(repr(error))
         seconds = time.perf_counter() - start
         self._loop.call_soon_threadsafe(self._answer, batch, result, seconds)

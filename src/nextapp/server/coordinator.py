@@ -17,7 +17,7 @@ from nextapp.server.vault import Reduced
 from nextapp.wire import History, WireError, history_from
 
 CHECKPOINTS_KEPT = 10
-"""As far as an operator can roll back, in rounds."""
+"""How many rounds an operator can roll back."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Closed:
 
 
 class Coordinator:
-    """Steps the learner along the sum of a round. A round is absorbed once, whatever happens.
+    """Steps the learner along the sum of a round. A round is absorbed once, also after a crash.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Coordinator:
         return self.learner.broadcast.round
 
     def published(self) -> bytes:
-        """The broadcast of the round at hand as phones get it: the same bytes after a restart.
+        """The broadcast of the current round as phones get it: the same bytes after a restart.
 
         They are kept in the checkpoint, since another machine, NumPy or version of this program
         might write others, and phones would take the next broadcast for that of a fork.
@@ -97,7 +97,7 @@ class Coordinator:
         return self._published[1]
 
     def next_history(self) -> History:
-        """The history of the broadcast after the one at hand."""
+        """The history of the broadcast after the current one."""
         return self.history.after(self.round, self.published())
 
     @classmethod
@@ -134,18 +134,18 @@ class Coordinator:
         )
 
     def absorb(self, parts: Sequence[Reduced]) -> Closed:
-        """Close the round at hand with the tallies of its gateways, and write its checkpoint."""
+        """Close the current round with the tallies of its gateways, and write its checkpoint."""
         closed = self.absorb_in_memory(parts)
         self.save()
         return closed
 
     def absorb_in_memory(self, parts: Sequence[Reduced]) -> Closed:
-        """`absorb` in memory only; tallies of another round than the one at hand are refused."""
+        """`absorb` in memory only; tallies of another round than the current one are refused."""
         number = self.round
         for part in parts:
             if part.round != number:
                 raise ValueError(
-                    f"the tally is of round {part.round}, the round at hand is {number}."
+                    f"the tally is of round {part.round}, the current round is {number}."
                 )
         n_reports = sum(part.n_reports for part in parts)
         history = self.next_history()
@@ -166,7 +166,7 @@ class Coordinator:
             words += f" Look at this: {self.learner.note}"
         n_damaged = sum(part.n_damaged for part in parts)
         if n_damaged:
-            words += f" {n_damaged:,} more were damaged on disk and are left out."
+            words += f" {n_damaged:,} more were damaged on disk and do not count."
         return Closed(number, n_reports, stepped, words, anomaly)
 
     def _step(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
@@ -209,11 +209,11 @@ class Coordinator:
     def roll_back(
         self, number: int, restore: Callable[[State], Learner], n_reports: int = 0
     ) -> None:
-        """Go on with what was learnt before round `number`; all that came after is forgotten.
+        """Continue with what was learnt before round `number`; all that came after is forgotten.
 
-        Rounds, history and accounts go on, so that phones take the next broadcast, and what they
-        spent stays spent. `n_reports` are those of the round at hand, which is closed without a
-        step; `restore` makes the learner of the checkpoint.
+        Round numbers, history and accounts continue, so that phones take the next broadcast, and
+        what they spent stays spent. `n_reports` are those of the current round, which is closed
+        without a step; `restore` makes the learner of the checkpoint.
         """
         path = self.folder / _name(number)
         if not path.exists():
@@ -236,7 +236,7 @@ class Coordinator:
         self.save()
 
     def save(self) -> None:
-        """The checkpoint of the round at hand; older ones but a few are dropped."""
+        """The checkpoint of the current round; older ones but a few are dropped."""
         path = self.folder / _name(self.round)
         state = self.learner.state()
         state.words["accounting"] = json.dumps(asdict(self.accounting))

@@ -75,8 +75,8 @@ class Database:
             raise VaultDamaged(
                 f"the log {self.path}-wal is not what was written there: {n_lost:,} commits behind "
                 f"the damage cannot be read, and reports that were acknowledged are among them. "
-                f"Restore the vault from a backup, or start with --leave-damaged to go on without "
-                f"them."
+                f"Restore the vault from a backup, or start with --leave-damaged to continue "
+                f"without them."
             )
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Database:
                 raise
 
     def copy_to(self, path: Path) -> None:
-        """A copy of the file as it is at one moment, while it is in use."""
+        """A consistent copy of the file, also while it is in use."""
         with _storage_errors(), closing(sqlite3.connect(self.path)) as source:
             create_private(path)
             with closing(sqlite3.connect(path)) as copy:

@@ -22,8 +22,8 @@ class Federation:
     """A coordinator and the one vault it takes its reports from.
 
     Every step can be cut off by a crash and done again: a round is closed in the vault, reduced in
-    the vault, absorbed with a checkpoint, and only then the next one is published. `resume` goes on
-    from whichever of these was the last.
+    the vault, absorbed with a checkpoint, and only then the next one is published. `resume`
+    continues from the last of these steps that was done.
     """
 
     def __init__(self, coordinator: Coordinator, vault: Vault, rules: RoundRules) -> None:
@@ -57,7 +57,7 @@ class Federation:
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say.
 
-        Where the disk refuses any of it, the next tick goes on from there.
+        Where the disk refuses any of it, the next tick continues from there.
         """
         if self._absorbed is None:
             verdict = self.vault.settle(now)
@@ -87,7 +87,7 @@ class Federation:
             raise ValueError(
                 f"the checkpoints end at round {number}, the vault is at round {vault_round} and "
                 f"no longer has the sums in between: restore checkpoints and vault from the same "
-                f"backup, or go on with what is learnt here by --skip-to {vault_round + 1}."
+                f"backup, or continue with what is learnt here by --skip-to {vault_round + 1}."
             )
         self.coordinator.absorb([reduced])
 
@@ -127,7 +127,7 @@ def create_or_resume(
     given
         Settings that were asked for this time; see `settings`.
     apps
-        The list of apps; a federation of the crowd needs none. One that goes on takes those that
+        The list of apps; a federation of the crowd needs none. An existing one takes those that
         were added at its end.
     skip_to
         Pass over rounds until this one, after a restore.
@@ -158,7 +158,7 @@ def create_or_resume(
 
 
 def goes_on(folder: Path) -> bool:
-    """Whether a folder has a federation, if only what is left of it."""
+    """Whether a folder has a federation, or what remains of one."""
     return (folder / "settings.json").exists() or bool(checkpoints(folder / "checkpoints"))
 
 
@@ -181,7 +181,7 @@ def settings_for(
     apps: tuple[str, ...] | None,
     categories: Mapping[str, str] | None = None,
 ) -> FederationSettings:
-    """The settings under which `create_or_resume` would go on or begin; it writes nothing."""
+    """The settings that `create_or_resume` would use; nothing is written."""
     settings = _settings_for(folder, given, apps)
     if categories is not None and settings.learn != "crowd":
         raise ValueError("categories of apps are for --learn crowd: leave them out.")
@@ -228,7 +228,7 @@ def open_federation(
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
     A vault that is gone or damaged beside its checkpoints is refused: where it is gone
-    ``new_vault`` begins one without devices, ``leave_damaged`` goes on without the reports that
+    ``new_vault`` begins one without devices, ``leave_damaged`` continues without the reports that
     were damaged.
     """
     path = folder / "vault.sqlite"
@@ -262,7 +262,7 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
         if vault.round() is None and len(checkpoints(path.parent / "checkpoints")) > 1 and not new:
             raise ValueError(
                 f"{path} has had no round, but checkpoints of several are there: it is not their "
-                f"vault. Restore that one from a backup (nextapp admin restore), or go on with "
+                f"vault. Restore that one from a backup (nextapp admin restore), or continue "
                 f"this one by --new-vault; then all phones must enrol again."
             )
     finally:

@@ -14,7 +14,6 @@ import json
 import logging
 import math
 import re
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -45,7 +44,6 @@ LOG = logging.getLogger("nextapp.gateway")
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _FOLLOW_SECONDS = 0.25
-_PROBE_SECONDS = 1.0
 _REFUSED_SECONDS = 10.0
 _MOST_DIGESTS = 10_000  # that are shown; under a megabyte
 _LARGEST_CODE = 4096  # bytes of a request to enrol
@@ -156,8 +154,6 @@ class Gateway:
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
         self._draining = False
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
-        self._probed: tuple[float, str | None] = (-math.inf, None)
-        self._probing = threading.Lock()
         self._enrolments = Allowance(self.limits.enrol_burst, self.limits.enrol_seconds)
         self._wrong_codes = Allowance(self.limits.address_burst, self.limits.address_seconds)
         self._routes = Starlette(
@@ -214,7 +210,7 @@ class Gateway:
                 await asyncio.to_thread(self.vault.database.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.labels("refresh").inc()
-                LOG.warning("the broadcast at hand is handed out further: %s", error)
+                LOG.warning("phones still get the broadcast of before: %s", error)
 
     # Reports, the hot path: no framework between the socket and the vault
 
@@ -223,7 +219,7 @@ class Gateway:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         extra: Mapping[str, str] = {}
         try:
-            outcome, due = await self._taken(headers, receive)
+            outcome, due = await self._take(headers, receive)
             reason, (status, body) = outcome.value, (_DUE_ANSWERS if due else _ANSWERS)[outcome]
         except Refusal as refusal:
             reason, status, body = refusal.code, refusal.status, refusal.body()
@@ -247,29 +243,27 @@ class Gateway:
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _taken(
-        self, headers: Mapping[bytes, bytes], receive: Receive
-    ) -> tuple[Outcome, bool]:
-        """What became of a report, and whether its device shall get another token."""
+    async def _take(self, headers: Mapping[bytes, bytes], receive: Receive) -> tuple[Outcome, bool]:
+        """Store a report: what became of it, and whether its device shall renew its token."""
         published, commits = self._published, self._commits
         if published is None or commits is None:
             raise _no_round()
         if self._draining:
-            raise _drained()
+            raise _draining()
         token = self._token_in(headers)
-        standing = self._standing(token)
-        if published.round < standing.first_round:
+        status = self._token_status(token)
+        if published.round < status.first_round:
             raise Refusal(
                 409, "new_token",
                 f"this token is new, and its device may have reported in round {published.round} "
-                f"already: it reports from round {standing.first_round} on.",
+                f"already: it reports from round {status.first_round} on.",
             )  # fmt: skip
         body = await read_body(headers, receive, published.report_bytes)
         try:
-            payload = self._checked(published, body, token)
+            payload = self._check_report(published, body, token)
         except Refusal as refusal:
             if refusal.status == 400:
-                self.suspects[standing.name] += 1
+                self.suspects[status.name] += 1
             raise
         try:
             outcome = await commits.submit(Submission(token, published.round, payload))
@@ -282,7 +276,7 @@ class Gateway:
             self._refused = (time.monotonic(), str(error))
             raise self._storage("report", error) from error
         self._refused = None
-        due = standing.renew or self._clock() > standing.expires - self.limits.renewal_seconds
+        due = status.renew or self._clock() > status.expires - self.limits.renewal_seconds
         return outcome, due
 
     def _token_in(self, headers: Mapping[bytes, bytes]) -> bytes:
@@ -291,8 +285,8 @@ class Gateway:
             raise _unknown_token()
         return base64.urlsafe_b64decode(match[1] + b"=")
 
-    def _standing(self, token: bytes) -> TokenStatus:
-        """Of a token that may report now, as often as a device may."""
+    def _token_status(self, token: bytes) -> TokenStatus:
+        """The status of a token that may report now; else a `Refusal`."""
         try:
             found = self.vault.devices.status(token)
         except VaultError as error:
@@ -316,8 +310,8 @@ class Gateway:
                 wait,
             )  # fmt: skip
 
-    def _checked(self, published: PublishedRound, body: bytes, token: bytes) -> bytes:
-        """The payload of a report for the round at hand, by the device of this token."""
+    def _check_report(self, published: PublishedRound, body: bytes, token: bytes) -> bytes:
+        """The payload of a report for the current round, by the device of this token."""
         try:
             report = Report.from_bytes(body)
         except WireError as error:
@@ -363,7 +357,7 @@ class Gateway:
     # Everything else
 
     async def _enrol(self, request: Request) -> Response:
-        """A code for a token, within limits on those who guess."""
+        """Trade a code for a token, within limits on those who guess."""
         now, seconds = self._clock(), self.limits.token_valid_seconds
         wait = self._enrolments.take("all", now)
         if wait:
@@ -435,7 +429,7 @@ class Gateway:
         return LongResponse(body, 200, headers, "application/octet-stream")
 
     async def _digest(self, request: Request) -> Response:
-        """What the broadcast in hand is known by: small, and never from a cache."""
+        """Round and digest of the current broadcast: small, and never from a cache."""
         published = self._published
         if published is None:
             raise _no_round()
@@ -458,27 +452,20 @@ class Gateway:
             )
 
     def why_not_ready(self) -> str | None:
-        """Why no report can be taken now, or None.
-
-        What became of the last report tells it; else the disk is tried, at most once a second.
-        """
+        """Why no report can be taken now, or None: shown by the last report, or by a probe."""
         if self._published is None:
             return "no round has been published here yet"
         if self._draining:
             return "the operator has asked for no more reports"
-        now, refused = time.monotonic(), self._refused
-        if refused is not None and now - refused[0] < _REFUSED_SECONDS:
+        refused = self._refused
+        if refused is not None and time.monotonic() - refused[0] < _REFUSED_SECONDS:
             return f"the disk takes no report: {refused[1]}"
-        if now - self._probed[0] >= _PROBE_SECONDS and self._probing.acquire(blocking=False):
-            try:
-                self.vault.probe()
-                self._probed = (time.monotonic(), None)
-            except VaultError as error:
-                self._storage("probe", error)
-                self._probed = (time.monotonic(), f"the disk takes no report: {error}")
-            finally:
-                self._probing.release()
-        return self._probed[1]
+        try:
+            self.vault.probe()
+        except VaultError as error:
+            self._storage("probe", error)
+            return f"the disk takes no report: {error}"
+        return None
 
     @property
     def n_waiting(self) -> int:
@@ -528,7 +515,7 @@ def _digests_text(digests: Sequence[tuple[int, str]]) -> bytes:
     return json.dumps({"digests": digests}).encode()
 
 
-def _drained() -> Refusal:
+def _draining() -> Refusal:
     return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
 
 
@@ -566,7 +553,7 @@ def _no_storage() -> Refusal:
 
 
 def _count_answers(requests: Counter, route: str, endpoint: Endpoint) -> Endpoint:
-    """The endpoint with refusals as answers, and its answers counted."""
+    """The endpoint, with refusals turned into answers and every answer counted."""
 
     async def answered(request: Request) -> Response:
         try:
@@ -589,7 +576,7 @@ def _asking_network(request: Request) -> str:
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
-    """The body of a request, of at most so many bytes."""
+    """The body of a request; refused where it has more than `most` bytes."""
     announced = headers.get(b"content-length", b"0")
     if announced.isdigit() and int(announced) > most:
         raise _too_large(most)

@@ -163,7 +163,7 @@ def limited_protocol(limits: ServerLimits, metrics: Metrics) -> type[HttpToolsPr
             self._seat.free()
 
         def shutdown(self) -> None:
-            """The server stops; a client that has just connected is heard first."""
+            """The server stops; a client that has just connected is served first."""
             if self.cycle is None:
                 self.loop.call_later(_FIRST_REQUEST_SECONDS, super().shutdown)
             else:

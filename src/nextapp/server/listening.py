@@ -70,7 +70,7 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 def room_for_connections(wanted: int) -> int:
-    """Connections that the limit on open files allows; that is raised first as far as it goes."""
+    """How many connections the limit on open files allows, after raising it if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < needed:
@@ -333,18 +333,18 @@ def _operator_config(app: Callable[..., Awaitable[None]]) -> uvicorn.Config:
 
 async def _renewing(certificate: ServedCertificate | None) -> None:
     """Show a certificate that was renewed to those who connect from then on."""
-    told = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, told.set)
+    hang_up = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     while True:
         with suppress(TimeoutError):
-            await asyncio.wait_for(told.wait(), _CERTIFICATE_SECONDS)
-        told.clear()
+            await asyncio.wait_for(hang_up.wait(), _CERTIFICATE_SECONDS)
+        hang_up.clear()
         if certificate is None:
             continue
         try:
             renewed = await asyncio.to_thread(certificate.renew)
         except (OSError, ValueError) as error:
-            LOG.warning("the certificate at hand is shown further: %s", error)
+            LOG.warning("the certificate of before is still shown: %s", error)
             continue
         if renewed:
             LOG.info("the certificate was renewed, it is valid until %s", certificate.expires)
@@ -358,13 +358,13 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
         except (VaultError, OSError) as error:
             gateway.metrics.storage.labels("tick").inc()
             ROUNDS_LOG.warning(
-                "the round cannot go on, next try in %g s: %s", _RETRY_SECONDS, error
+                "the round cannot be closed, next try in %g s: %s", _RETRY_SECONDS, error
             )
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         except Exception:  # reports are taken meanwhile; an operator must look
             gateway.metrics.rounds.labels("stuck").inc()
-            ROUNDS_LOG.exception("the round cannot go on, next try in %g s", _RETRY_SECONDS)
+            ROUNDS_LOG.exception("the round cannot be closed, next try in %g s", _RETRY_SECONDS)
             await asyncio.sleep(_RETRY_SECONDS)
             continue
         if isinstance(ended, Closed):

@@ -125,7 +125,7 @@ class Metrics:
 
 
 class _Readings(Collector):
-    """What is read at the moment it is asked for: the vault, the disk, the certificate."""
+    """Gauges that are read when they are asked for: the vault, the disk, the certificate."""
 
     def __init__(self, gateway: Gateway, certificate: ServedCertificate | None) -> None:
         self._gateway, self._certificate = gateway, certificate
@@ -216,9 +216,9 @@ def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
 
 
 class OnceInAWhile(logging.Filter):
-    """Lets a warning through once in `seconds`, whatever its arguments, and counts the others.
+    """Lets a warning through once in `seconds`, with any arguments, and counts the others.
 
-    What is told below the level of a warning, such as the end of a round, always comes through.
+    Records below the level of a warning, such as the end of a round, always pass.
     """
 
     def __init__(
@@ -262,8 +262,8 @@ class _Json(logging.Formatter):
 
 
 def _when(record: logging.LogRecord) -> str:
-    moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    created = datetime.fromtimestamp(record.created, UTC)
+    return created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:

@@ -211,7 +211,7 @@ def settings_of(values: Mapping[str, Any]) -> FederationSettings:
 
 
 def change_settings(before: FederationSettings, given: Mapping[str, Any]) -> FederationSettings:
-    """The settings of a federation that goes on, with those that may change as they are given."""
+    """The settings of an existing federation, with those given that may change."""
     wanted = settings_of({**asdict(before), **given})
     for key, old in asdict(before).items():
         new = asdict(wanted)[key]

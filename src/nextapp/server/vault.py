@@ -7,7 +7,7 @@ Reports lie in random order, a thousand or so among each other. Marks and report
 when the round is reduced.
 
 A report is on disk before `admit` returns. `reduce` replaces the reports of a closed round by their
-tally in one transaction; after a crash at any moment it either has happened or can be done again.
+tally in one transaction; after a crash it either has happened or can be done again.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ CREATE TABLE flags (name TEXT PRIMARY KEY) WITHOUT ROWID;
 
 
 class Verdict(Enum):
-    """What becomes of a round at this moment."""
+    """What to do with a round now."""
 
     WAIT = "wait"
     CLOSE = "close"  # enough reports: no more are taken, and the learner takes a step
@@ -289,7 +289,7 @@ class Vault:
     def admit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """Take reports, all in one transaction, which is on disk when this returns.
 
-        A handful of statements whatever the number of reports: each one hands the interpreter to
+        A handful of statements for any number of reports: each one hands the interpreter to
         other threads, and getting it back takes longer than the statement.
         """
         marks = [_mark(one) for one in submissions]
@@ -453,7 +453,7 @@ class Vault:
                 raise VaultDamaged(
                     f"round {number} in {self.path} has counted {n_counted:,} reports and holds "
                     f"{n_there:,}. Restore the vault from a backup, or start with --leave-damaged "
-                    f"to go on with those it holds."
+                    f"to continue with those it holds."
                 )
             with self.database.transaction() as write:
                 write.execute("UPDATE rounds SET n_reports = (SELECT count(*) FROM reports)")
@@ -462,7 +462,7 @@ class Vault:
             raise VaultDamaged(
                 f"{n_damaged:,} reports of the current round in {self.path} are not what was "
                 f"written there. Restore the vault from a backup, or start with --leave-damaged to "
-                f"go on without them."
+                f"continue without them."
             )
 
 

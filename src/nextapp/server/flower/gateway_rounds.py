@@ -1,7 +1,7 @@
 """Rounds over gateways far away: open, count, close, and one step along what they add up to.
 
 How letters travel is the affair of a `Post`; time is read from the clock that is given. No gateway
-is waited for longer than `Pace.patience`: one that is lost costs its reports of the round at hand.
+is waited for longer than `Pace.patience`: one that is lost costs its reports of the current round.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Pace:
 
 @dataclass
 class _Known:
-    """What a coordinator knows of the gateway at an address, in the round at hand."""
+    """What a coordinator knows of the gateway at an address, in the current round."""
 
     due: float = 0.0  # when the next letter may go off
     answered: Answer | None = None
@@ -81,7 +81,7 @@ class Driver:
         self._known: dict[int, _Known] = {}
 
     def play_round(self) -> Closed:
-        """Open the round at hand at all gateways, wait as its rules say, and absorb it."""
+        """Open the current round at all gateways, wait as its rules say, and absorb it."""
         self._known = {}
         self._await_gateways()
         round = self._collect(self.rules.open_round(self.coordinator.round, self._clock()))

@@ -254,7 +254,7 @@ class Processes:
         self._children[name].wait()
 
     def stop(self, patience: float = 10.0) -> None:
-        """Ask all to end; after `patience` seconds end whatever is left, by process id."""
+        """Ask all to end; after `patience` seconds end those that are left, by process id."""
         for child in self._children.values():
             if child.poll() is None:
                 child.terminate()

@@ -1,10 +1,10 @@
 """Watches what Flower does not: a run whose coordinator was killed, and all of one machine.
 
 Flower does not notice that a coordinator was killed: its run stays as it was. And where the
-SuperLink was killed, whoever follows a run is cut off, while the coordinator itself may go on with
-the next SuperLink. So the lock on the coordinator's folder is watched, which ends with its process;
-only then is the run started again, from the last checkpoint. What the coordinator says it appends
-to a file in its folder.
+SuperLink was killed, whoever follows a run is cut off, while the coordinator itself may continue
+with the next SuperLink. So the lock on the coordinator's folder is watched, which ends with its
+process; only then is the run started again, from the last checkpoint. What the coordinator says is
+appended to a file in its folder.
 
 A whole federation on one machine has a folder like this:
 
@@ -16,16 +16,14 @@ A whole federation on one machine has a folder like this:
 from __future__ import annotations
 
 import fcntl
+import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from ssl import create_default_context
 
 from nextapp.server import certificates
 from nextapp.server.coordinator import checkpoints
@@ -249,7 +247,7 @@ class Loopback:
         return self.run.tend()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Tend until all rounds have been played, or for so many seconds; whether they have."""
+        """Tend until all rounds have been played, for `seconds` at most; whether they have."""
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
             if self.tend():
@@ -265,7 +263,7 @@ class Loopback:
             launching.superlink(host, int(port), home / "state.db", self._files),
             launching.environment(home),
         )
-        self._await("superlink", self.link.address, "/health")
+        self._await("superlink", int(port))
 
     def _start_gateway(self, name: str) -> None:
         port = self.ports[name]
@@ -283,7 +281,7 @@ class Loopback:
             command += ["--node-key", str(node_key(self.data / "tls" / name)[0])]
             command += ["--cert", str(self._files.certificate), "--key", str(self._files.key)]
         self.processes.start(name, command, launching.environment(self.data / name / "flower"))
-        self._await(name, f"{HOST}:{port}", "/v1/digest")
+        self._await(name, port)
 
     def _register(self, name: str) -> None:
         """Make a gateway's key known, once in the life of the SuperLink's database."""
@@ -303,19 +301,12 @@ class Loopback:
     def _operator(self) -> Path:
         return self.data / "superlink" / "operator"
 
-    def _await(self, name: str, address: str, path: str) -> None:
-        """Until it answers over HTTP, whatever it answers."""
-        scheme = "http" if self.authority is None else "https"
-        trust = create_default_context(cafile=self.authority) if self.authority else None
-        open_url = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust)
-        ).open
+    def _await(self, name: str, port: int) -> None:
+        """Wait until it listens on its port."""
         give_up = time.monotonic() + _START_SECONDS
         while time.monotonic() < give_up and self.processes.exit_code(name) is None:
             try:
-                open_url(f"{scheme}://{address}{path}", timeout=5).close()
-            except urllib.error.HTTPError:
-                return
+                socket.create_connection((HOST, port), timeout=5).close()
             except OSError:
                 time.sleep(0.1)
             else:

@@ -13,7 +13,7 @@ KINDS: dict[type, str] = {Open: "train.open", Count: "query.count", Close: "trai
 
 
 def letter_message(letter: Letter, node: int, seconds: float) -> Message:
-    """A letter to the node with this number, which Flower drops after so many seconds."""
+    """A letter to the node with this number, which Flower drops after `seconds`."""
     round = letter.round
     words: dict[str, Any] = {
         "round": round.number,
