@@ -13,8 +13,8 @@ from typing import Any
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import sync_playwright
 
+from nextapp.page.application import ServedPage, open_page
 from nextapp.page.phone_room import synthetic_person
-from nextapp.page.serving import ServedPage, open_page
 
 IMAGES = Path(__file__).parent / "images"
 ARGUMENTS = [

@@ -13,9 +13,8 @@ from typing import Any
 
 from prometheus_client import Gauge, generate_latest
 
-from nextapp.page.application import Page
+from nextapp.page.application import Page, ServedPage, open_page
 from nextapp.page.crowd_room import CrowdRoom
-from nextapp.page.serving import ServedPage, open_page
 from nextapp.server.operator import Metrics
 
 DUMPSYS = "user=0\n  Last 24 hour events (timeRange=x)\n" + "".join(

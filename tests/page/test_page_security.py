@@ -8,7 +8,7 @@ import random
 import pytest
 from pages import DUMPSYS, Visitor, served
 
-from nextapp.page.serving import open_page
+from nextapp.page.application import open_page
 
 
 @pytest.fixture(scope="module")

@@ -45,14 +45,18 @@ def open_page(
     Only this machine can reach the page, and it loads nothing from elsewhere. Stop it with Ctrl-C.
     """
     with clear_errors("lab,serve"):
-        from nextapp.page import serving
-        from nextapp.page.application import Page
+        from nextapp.data.importers import Content
+        from nextapp.page import application, log_room
         from nextapp.page.server_room import ServerWatch
 
         watch = None if server is None else ServerWatch(server, federation)
-        log = None if data is None else serving.read_log_file(data, zone, user)
+        log = (
+            None
+            if data is None
+            else log_room.read_log(Content.of_file(data).data, data.name, zone, user)
+        )
         stopping.end_by_itself()
-        with serving.open_page(port, Page(log, server=watch)) as page:
+        with application.open_page(port, application.Page(log, server=watch)) as page:
             screen.out.print(
                 f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "
                 f"address. Stop it with Ctrl-C.",

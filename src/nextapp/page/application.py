@@ -1,16 +1,21 @@
-"""The page's web application: its static files and its API."""
+"""The page's web application: its static files, its API, and the server that shows it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import sys
+import webbrowser
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -22,11 +27,13 @@ from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
 from nextapp.page.phone_room import PhoneSession, person_of_log, synthetic_person
+from nextapp.page.security import Guard
 from nextapp.page.server_room import ServerWatch
 
 Value = TypeVar("Value")
 Handler = Callable[[Request], Awaitable[Response]]
 
+HOST = "127.0.0.1"
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
 MOST_PHONES = 6  # largest number of open phones; the least recently used one is closed
 _EXAMPLE = 4  # the synthetic person whose log is the example
@@ -248,7 +255,7 @@ class Page:
         return self._portrait
 
     async def _log_example(self, _: dict[str, Any]) -> dict[str, Any]:
-        """The log of a synthetic person, for those who have no export at hand."""
+        """The log of a synthetic person, for those who have no export."""
         return await self._in(self._reader, self._take_example)
 
     def _take_example(self) -> Any:
@@ -306,3 +313,59 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"a request must have {error}."
     return f"{error!s:.300}"
+
+
+# --- served on loopback
+
+
+class ServedPage:
+    """The page, bound to a port."""
+
+    def __init__(self, listening: socket.socket, page: Page) -> None:
+        self._listening = listening
+        self.port: int = listening.getsockname()[1]
+        self.guard = Guard(page.application(), self.port)
+        config = uvicorn.Config(
+            self.guard,
+            log_level="warning",
+            ws="none",
+            access_log=False,
+            server_header=False,
+            limit_concurrency=64,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=2,
+        )
+        self.server = uvicorn.Server(config)
+
+    @property
+    def address(self) -> str:
+        return f"http://{HOST}:{self.port}/?token={self.guard.token}"
+
+    def show(self) -> None:
+        """Open the browser, if there is a screen."""
+        has_screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+        if has_screen or sys.platform in ("darwin", "win32"):
+            webbrowser.open(self.address)
+
+    def run(self) -> None:
+        """Serve until Ctrl-C."""
+        self.server.run(sockets=[self._listening])
+
+
+@contextmanager
+def open_page(port: int = 0, page: Page | None = None) -> Iterator[ServedPage]:
+    """The page on a port of loopback; 0 means any free port."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((HOST, port))
+        except OSError as error:
+            raise ValueError(
+                f"port {port} of {HOST} cannot be used ({error.strerror}): choose another by "
+                f"--port; 0 takes a free one."
+            ) from None
+        listening.listen(64)  # a browser that connects before the server is ready waits
+        yield ServedPage(listening, page or Page())
+    finally:
+        listening.close()
