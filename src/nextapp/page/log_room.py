@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
+from nextapp.data import LaunchLog
 from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
 from nextapp.evaluation import metrics
 from nextapp.intervals import DRAWS, interval, resample
@@ -21,6 +22,8 @@ from nextapp.page.catalogue import icon_for, short_name
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
+from nextapp.predictors.questions import Questions
+from nextapp.predictors.rivals import OnlineMFU, OnlineMRU, OnlineSROnDevice
 from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
@@ -39,8 +42,6 @@ MODELS = {
     "sr-od": "the apps that most often followed the last app",
     "seqmf": "the paper's model, trained on this phone only",
 }
-
-Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -220,57 +221,67 @@ def _hits_of_all(
     probability that nextapp gave the app."""
     habits, seqmf = Habits(), PhoneCore()
     apps, times = codes.tolist(), seconds.tolist()
-    n = len(apps)
-    ranks = np.zeros((n, len(MODELS), 2), np.int64)  # better and equal
-    places, chances = np.zeros(n, np.int64), np.zeros(n)
-    last_use, launches = np.full(n_apps, -1.0), np.zeros(n_apps)
-    followers = np.zeros((n_apps, n_apps)) if n_apps <= 2_000 else None
-    after: dict[int, Floats] = {}
-    before, trained, solved = -1, False, -1.0
-    for i, (app, when) in enumerate(zip(apps, times, strict=True)):
-        if i >= n_learnt and not trained:
-            factorised.train([seqmf], n_apps, _TRAINING, 0)
-            trained = True
-        if trained and when // _DAY != solved:
-            solved = when // _DAY
-            seqmf.solve()
-        known = launches > 0
-        if i >= n_learnt and known[app]:
-            scores = habits.scores(seqmf.candidates, when)  # log P
-            own = scores[seqmf.candidates.index(app)]
-            place = int((scores > own).sum())
-            places[i], chances[i] = place + 1, math.exp(own)
-            rows = _following(followers, after, before, n_apps)
-            light = seqmf.predict(n_apps, when)
-            ranks[i] = [
-                _rank(scores, own),
-                _rank(last_use[known], last_use[app]),
-                _rank(launches[known], launches[app]),
-                _rank(rows[known], rows[app]),
-                (light.index(app), 1),
-            ]
+    for app, when in zip(apps[:n_learnt], times[:n_learnt], strict=True):
         habits.observe(app, when)
         seqmf.observe(app, when)
-        last_use[app] = i
-        launches[app] += 1
-        if before >= 0:
-            _following(followers, after, before, n_apps)[app] += 1
-        before = app
-    measured = ranks[n_learnt:].reshape(-1, 2)
+    factorised.train([seqmf], n_apps, _TRAINING, 0)
+    n = len(apps) - n_learnt
+    ranks = np.zeros((n, len(MODELS), 2), np.int64)  # better and equal
+    ranks[:, 1:4] = _ranks_of_rivals(codes, seconds, n_apps, n_learnt)
+    places, chances = np.zeros(n, np.int64), np.zeros(n)
+    solved = -1.0
+    for i, (app, when) in enumerate(zip(apps[n_learnt:], times[n_learnt:], strict=True)):
+        if when // _DAY != solved:
+            solved = when // _DAY
+            seqmf.solve()
+        if app in seqmf.candidates:
+            scores = habits.scores(seqmf.candidates, when)  # log P
+            own = scores[seqmf.candidates.index(app)]
+            better, equal = int((scores > own).sum()), int((scores == own).sum())
+            places[i], chances[i] = better + 1, math.exp(own)
+            ranks[i, 0] = better, equal
+            ranks[i, 4] = seqmf.predict(n_apps, when).index(app), 1
+        habits.observe(app, when)
+        seqmf.observe(app, when)
+    measured = ranks.reshape(-1, 2)
     wanted = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
     hits = metrics.values(measured[:, 0], measured[:, 1], "expected", wanted)
-    return hits.reshape(n - n_learnt, -1), places[n_learnt:], chances[n_learnt:]
+    return hits.reshape(n, -1), places, chances
 
 
-def _following(table: Floats | None, rows: dict[int, Floats], before: int, n_apps: int) -> Floats:
-    if table is not None:
-        row: Floats = table[before]
-        return row
-    return rows.setdefault(before, np.zeros(n_apps))
-
-
-def _rank(scores: Floats, own: float) -> tuple[int, int]:
-    return int((scores > own).sum()), int((scores == own).sum())
+def _ranks_of_rivals(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Any:
+    """(n, 3, 2): better and equal apps by mru, mfu and sr-od, all of which learn on; 0 for an app
+    that is new."""
+    first = n_learnt - 1  # the launch before the first prediction
+    times = (1000 * seconds).astype(np.int64)
+    nobody = np.zeros(first, np.int32)
+    names = tuple(map(str, range(n_apps)))
+    history = LaunchLog(nobody, codes[:first].astype(np.int32), times[:first], ("",), names)
+    questions = Questions(
+        users=np.zeros(1, np.intp),
+        candidates=np.arange(n_apps),
+        candidate_starts=np.array([0, n_apps]),
+        session_user=np.zeros(1, np.intp),
+        session_starts=np.array([0, len(codes) - first]),
+        launches=codes[first:],
+        times=times[first:],
+        passed=np.zeros(0, np.intp),
+        passed_starts=np.zeros(2, np.intp),
+        passed_times=np.zeros(0, np.int64),
+    )
+    scores = []
+    for rival in (OnlineMRU(), OnlineMFU(), OnlineSROnDevice()):
+        rival.fit(history)
+        scores.append(rival.score(questions).reshape(-1, n_apps))
+    launched = scores[1] > 0
+    row, app = np.arange(len(launched)), codes[n_learnt:]
+    ranks = np.zeros((len(row), len(scores), 2), np.int64)
+    for number, each in enumerate(scores):
+        own = each[row, app][:, None]
+        ranks[:, number, 0] = ((each > own) & launched).sum(axis=1)
+        ranks[:, number, 1] = ((each == own) & launched).sum(axis=1)
+    ranks[~launched[row, app]] = 0
+    return ranks
 
 
 def _by_days(hits: Floats, days: Any) -> Floats:
