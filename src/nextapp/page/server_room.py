@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from nextapp.server.administration import status
 
@@ -26,8 +29,6 @@ _TIMEOUT = 3.0
 _ACCOUNTED_EVERY = 10.0  # seconds
 _LATE, _LEAST_DISK, _LEAST_DAYS = 120.0, 1e9, 14  # as in deploy/alerts.yml
 _MOST_BYTES = 1 << 20
-_LINE = re.compile(r'^(\w+)(?:\{\w+="([^"]*)"\})? ([-+0-9.eEinfa]+)$', re.MULTILINE)
-_HISTOGRAM = re.compile(r'^nextapp_report_seconds_bucket\{le="([^"]+)"\} (\S+)$', re.MULTILINE)
 _TAKEN = ("accepted", "repeated")
 
 
@@ -100,15 +101,13 @@ def summary(text: str, now: float) -> dict[str, Any]:
     """The values that the page shows, from the text of `/metrics`."""
     values: dict[str, float] = {}
     labelled: dict[str, dict[str, float]] = {}
-    for name, label, number in _LINE.findall(text):
-        try:
-            value = float(number)
-        except ValueError:
-            continue
-        if label:
-            labelled.setdefault(name, {})[label] = value
-        else:
-            values[name] = value
+    with suppress(ValueError):  # no metrics
+        for family in text_string_to_metric_families(text):
+            for name, labels, value, *_ in family.samples:
+                if labels:
+                    labelled.setdefault(name, {})[next(iter(labels.values()))] = value
+                elif not math.isnan(value):
+                    values[name] = value
     if not any(name.startswith("nextapp_") for name in values):
         raise ValueError("its /metrics are not from nextapp serve.")
     outcomes = labelled.get("nextapp_reports_total", {})
@@ -127,7 +126,7 @@ def summary(text: str, now: float) -> dict[str, Any]:
         "devices": values.get("nextapp_devices"),
         "connections": values.get("nextapp_open_connections", 0),
         "waiting": values.get("nextapp_waiting_reports", 0),
-        "slow_seconds": _quantile(text, 0.95),
+        "slow_seconds": _quantile(labelled.get("nextapp_report_seconds_bucket", {}), 0.95),
         "round": _round(values, now),
     }
     found["alarms"] = [*_alarms(found), *_machine_alarms(values, now)]
@@ -144,14 +143,13 @@ def _round(values: Mapping[str, float], now: float) -> dict[str, float] | None:
     return {**found, "left": deadline - now, "long": deadline - opened}
 
 
-def _quantile(text: str, part: float) -> float | None:
-    """The upper bound of the histogram bucket with this quantile of the report times."""
-    buckets = [(float(bound), float(count)) for bound, count in _HISTOGRAM.findall(text)]
-    if not buckets or not buckets[-1][1]:
+def _quantile(counts: Mapping[str, float], part: float) -> float | None:
+    """The bound of the histogram bucket with this quantile; counts are cumulated, by bound."""
+    n_all = max(counts.values(), default=0.0)
+    if not n_all:
         return None
-    wanted = part * buckets[-1][1]
-    bound = next(bound for bound, count in buckets if count >= wanted)
-    return None if bound == float("inf") else bound
+    bound = next(float(bound) for bound, count in counts.items() if count >= part * n_all)
+    return None if math.isinf(bound) else bound
 
 
 def _alarms(found: Mapping[str, Any]) -> list[str]:
