@@ -12,7 +12,6 @@ transitions are held against it; `crowd_from` tells what is expected.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +55,6 @@ _PARTS = np.geomspace(0.005, 1.0, 25)
 _N_SIZES, _RARELY = 15, 0.01
 _BIN, _STEP = 0.2, 1.3  # transitions this much alike count as one: standard errors, popularity
 _LEAST = 1e-12
-_LEAST_LIFT = 0.1  # apps of two groups follow one another at least so often, by popularity
 
 
 def entry_variance(mechanism: Mechanism) -> float:
@@ -69,7 +67,6 @@ def crowd_from_reports(
     estimate: Floats,
     n_reports: float,
     popularity: float = POPULARITY,
-    categories: Longs | None = None,
 ) -> Crowd:
     """What a mechanism's estimate of π from this many reports tells.
 
@@ -81,12 +78,12 @@ def crowd_from_reports(
     n_apps = mechanism.n_apps
     if not isinstance(mechanism, FrequencyMechanism):
         error = math.sqrt(entry_variance(mechanism) / n_reports)
-        return crowd_from(estimate, error, 0.0, REPEATS, categories)
+        return crowd_from(estimate, error, 0.0, REPEATS)
     if n_reports * mechanism.n_favoured < LEAST_SUPPORT * mechanism.n_outputs:
         return _largest_shares(np.full(n_apps, 1.0 / n_apps), np.zeros((n_apps, n_apps)))
     variance = mechanism.cell_variance(1.0 / mechanism.D)  # that of a cell of average share
     error = math.sqrt(variance / n_reports)
-    return crowd_from(estimate, error, popularity, categories=categories)
+    return crowd_from(estimate, error, popularity)
 
 
 def crowd_from(
@@ -94,7 +91,6 @@ def crowd_from(
     error: float,
     popularity: float = POPULARITY,
     repeats: float = 1.0,
-    categories: Longs | None = None,
 ) -> Crowd:
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
@@ -114,7 +110,6 @@ def crowd_from(
     P(app) is first that of `expected_popularity`, then that of the transitions found with it, with
     which they are found again. With σ = 0 nothing is shrunk, and all is told. `popularity` is the
     part of π that is of launches; a repeat counts `repeats` times what another transition does.
-    `categories` as in `expected_transitions`.
     """
     check_popularity(popularity)
     if error == 0:
@@ -127,10 +122,10 @@ def crowd_from(
     if popularity == 1 or n_apps == 1:
         return _largest_shares(likes, np.zeros((n_apps, n_apps)))
     moves = 1.0 - popularity
-    found, _ = expected_transitions(estimate[:, :-1], error, likes, moves, categories)
+    found, _ = expected_transitions(estimate[:, :-1], error, likes, moves)
     likes = np.maximum(found.sum(axis=0) + found.sum(axis=1), _LEAST)
     likes /= likes.sum()
-    found, spread = expected_transitions(estimate[:, :-1], error, likes, moves, categories)
+    found, spread = expected_transitions(estimate[:, :-1], error, likes, moves)
     same = np.eye(n_apps, dtype=bool)
     others = np.where(same, 0.0, found)
     usual = np.where(same, 0.0, likes)
@@ -195,17 +190,13 @@ def expected_popularity(estimate: Floats, error: float, popularity: float = POPU
 
 
 def expected_transitions(
-    estimate: Floats, error: float, likes: Floats, total: float, categories: Longs | None = None
+    estimate: Floats, error: float, likes: Floats, total: float
 ) -> tuple[Floats, Floats]:
     """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app) and Σπ = `total`.
 
     A repeat (j, j) is a part of its row; another transition is a part of its row, or a multiple of
     what the popularity of its two apps gives it. Either can also be of any size that noise reaches
     in fewer than one of a hundred crowds: σ √(2 log(100 n)) and more, for n entries.
-
-    `categories` (n_apps,) are public numbers of groups of apps, if there are any: what popularity
-    gives a transition is then multiplied by how much more often apps of the one group follow those
-    of the other (`expected_lift`).
     """
     n_apps = len(estimate)
     steps = np.rint(np.log(likes) / math.log(_STEP)).astype(np.int64)
@@ -223,61 +214,19 @@ def expected_transitions(
 
     bins = np.rint(estimate[others] / (_BIN * error)).astype(np.int64)
     lowest, n_bins = bins.min(), np.ptp(bins) + 1
-    groups = np.zeros(n_apps, np.int64) if categories is None else categories
-    groups = np.unique(groups, return_inverse=True)[1]
-    lifts = np.rint(np.log(expected_lift(estimate, error, likes, groups)) / math.log(_STEP))
-    lift, lift_of_groups = np.unique(lifts, return_inverse=True)
     pairs = (kind[:, None] * len(level) + kind)[others]
-    pairs = pairs * len(lift) + lift_of_groups.reshape(lifts.shape)[groups[:, None], groups][others]
     alike, place, count = np.unique(
         pairs * n_bins + (bins - lowest), return_inverse=True, return_counts=True
     )
-    pair, of_lift = np.divmod(alike // n_bins, len(lift))
-    last, following = np.divmod(pair, len(level))
+    last, following = np.divmod(alike // n_bins, len(level))
     mean = max(total - float(found[repeats].sum()), 0.01 * total) / len(place)
-    expected = row[last] * level[following] * _STEP ** lift[of_lift]
+    expected = row[last] * level[following]
     expected *= mean * len(place) / (count @ expected)
     levels = _side_by_side(expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS, sizes)
     seen = (alike % n_bins + lowest) * (_BIN * error)
     each = shrink(seen, error, levels, count.astype(float), mean)
     found[others], spread[others] = each[0][place], each[1][place]
     return found, spread
-
-
-def category_numbers(names: Iterable[str], categories: Mapping[str, str]) -> Longs:
-    """A number for the category of each app; apps without one share a number."""
-    found = [categories.get(name, "") for name in names]
-    return np.unique(found, return_inverse=True)[1].astype(np.int64)
-
-
-def expected_lift(estimate: Floats, error: float, likes: Floats, groups: Longs) -> Floats:
-    """(n_groups, n_groups): how often apps of one group follow those of another, by popularity.
-
-    u(j, i) is what popularity gives a cell, i ≠ j, scaled to the sum of all cells; single cells are
-    multiples of it with a variance τ² that is read off all of them. For two groups with n cells
-
-        y = Σ π̂(j, i),   Var y = n σ² + τ² Σ u(j, i)²
-
-    where they are like any others. y is shrunk (`shrink`) towards Σ u with that error; the lift is
-    what is left, as a multiple of Σ u. So groups that say nothing of what follows have lifts of 1.
-    """
-    member = np.eye(int(groups.max()) + 1)[groups]  # (n_apps, n_groups)
-    if member.shape[1] == 1:
-        return np.ones((1, 1))
-    others = ~np.eye(len(likes), dtype=bool)
-    cells = np.where(others, estimate, 0.0)
-    u = np.where(others, np.multiply.outer(likes, likes), 0.0)
-    u *= max(float(cells.sum()), error * math.sqrt(others.sum())) / u.sum()
-    spread = max(0.0, float(((cells - u)[others] ** 2 - error**2).sum() / (u * u).sum()))
-    n, y, usual, squares = (
-        (member.T @ each @ member).ravel() for each in (others.astype(float), cells, u, u * u)
-    )
-    lift, some = np.ones(len(n)), n > 0
-    size = np.sqrt(n[some] + spread * squares[some] / error**2)  # in standard errors of a cell
-    levels = (usual[some] / size)[:, None] * _MULTIPLES
-    found, _ = shrink(y[some] / size, error, levels)
-    lift[some] = np.maximum(found * size / usual[some], _LEAST_LIFT)
-    return lift.reshape(member.shape[1], -1)
 
 
 def _side_by_side(*levels: Floats) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, field, fields
@@ -97,25 +96,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not a TOML file: {error}") from error
-
-
-def read_categories(path: Path) -> dict[str, str]:
-    """The categories of a CSV file with the columns ``app_name, category``, by app."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"categories must name a CSV file that can be read: {error}") from error
-    rows = [row for row in csv.reader(lines) if row]
-    if not rows or rows[0] != ["app_name", "category"]:
-        raise ValueError(f"{path} must begin with the line app_name,category")
-    found: dict[str, str] = {}
-    for number, row in enumerate(rows[1:], 2):
-        if len(row) != 2 or not all(row) or row[0] in found:
-            raise ValueError(
-                f"{path}, row {number}: an app and its category, each app once; got {row!r}."
-            )
-        found[row[0]] = row[1]
-    return found
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

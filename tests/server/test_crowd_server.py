@@ -128,28 +128,6 @@ def test_a_list_that_has_grown_at_its_end_is_taken_up_at_the_next_start(tmp_path
         open_federation(tmp_path / "f", SMALL, ("one", "other"), now=0.0)
 
 
-def test_categories_are_taken_at_any_start_and_kept(tmp_path):
-    """The bytes that phones have seen stay; the next round's crowd knows the categories."""
-    by_name = {name: f"group {number % 2}" for number, name in enumerate(NAMES)}
-    federation, _ = open_federation(tmp_path / "f", SMALL, tuple(NAMES), now=0.0)
-    reported(federation, 4)
-    assert isinstance(federation.tick(0.0), Closed)
-    seen = federation.vault.broadcast()
-    federation.vault.close()
-    again, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0, categories=by_name)
-    assert again.vault.broadcast() == seen
-    again.vault.close()
-    third, _ = open_federation(tmp_path / "f", SMALL, None, now=0.0)  # not given this time
-    assert third.vault.broadcast() == seen
-    reported(third, 4, start=100)
-    assert isinstance(third.tick(0.0), Closed)
-    assert third.coordinator.learner.categories == by_name
-    third.vault.close()
-    with pytest.raises(ValueError, match="for --learn crowd"):
-        open_federation(tmp_path / "q", SETTINGS, tuple(NAMES), now=0.0, categories=by_name)
-    assert not (tmp_path / "q").exists()
-
-
 def test_apps_appear_by_themselves_and_no_name_is_anywhere(tmp_path):
     """At an ε that leaves no noise: launches first, then transitions between what is in use."""
     given = {**SMALL, "epsilon": 40.0, "goal": 30, "launches_every": 3, "buckets": 1 << 10}

@@ -19,7 +19,6 @@ from nextapp.cli.forms import Group, option
 from nextapp.cli.options import FILE, options_of
 from nextapp.cli.server_options import (
     ListenOptions,
-    categories_of,
     federation_options,
     leave_damaged,
     new_vault,
@@ -98,7 +97,6 @@ def up(
         _, made = create_or_resume(
             coordinator,
             *resolve(given, coordinator),
-            categories=categories_of(given),
         )
         loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
@@ -265,7 +263,7 @@ def run(
 
         if insecure == (ca is not None):
             raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        create_or_resume(data, *resolve(given, data), categories=categories_of(given))
+        create_or_resume(data, *resolve(given, data))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(

@@ -16,7 +16,6 @@ from nextapp.cli.options import FILE, options_of
 from nextapp.cli.server_options import (
     CONTINUE,
     ListenOptions,
-    categories_of,
     federation_options,
     leave_damaged,
     new_vault,
@@ -78,8 +77,7 @@ def serve(
     # All that can be refused is checked before a folder is made.
     listen.certificate()
     values, catalogue = resolve(given, data)
-    categories = categories_of(given)
-    settings_for(data, values, catalogue, categories)
+    settings_for(data, values, catalogue)
     opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_folder(data):
@@ -91,7 +89,6 @@ def serve(
             skip_to=skip_to,
             new_vault=new_vault,
             leave_damaged=leave_damaged,
-            categories=categories,
         )
         listen, authority = _with_tls(listen, data, dev_tls)
         start_log(listen.log)

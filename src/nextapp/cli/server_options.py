@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from nextapp.cli.forms import option
 from nextapp.cli.options import settings_of
 from nextapp.server.settings import FederationSettings
-from nextapp.settings import read_categories, setting
+from nextapp.settings import setting
 
 if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
@@ -59,11 +59,6 @@ federation_options = settings_of(
         "by a hash of their names.",
         heading=FederationSettings.HEADING,
     ),
-    categories=option(
-        "--categories",
-        help="CSV file of public categories of apps.",
-        heading=FederationSettings.HEADING,
-    ),
 )
 
 
@@ -76,16 +71,9 @@ def resolve(
     """
     values = dict(given)
     catalogue = _catalogue(values.pop("apps", None))
-    values.pop("categories", None)
     if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
         values["minimum"] = max(1, values["goal"] // 2)
     return values, catalogue
-
-
-def categories_of(given: Mapping[str, Any]) -> dict[str, str] | None:
-    """The categories of the file that was given, by app; None: as they were before."""
-    path = given.get("categories")
-    return None if path is None else read_categories(Path(str(path)))
 
 
 @dataclass(frozen=True)

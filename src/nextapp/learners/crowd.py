@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.crowd import Longs, category_numbers, crowd_from_reports, entry_variance
+from nextapp.crowd import Longs, crowd_from_reports, entry_variance
 from nextapp.learners.anomalies import (
     SUSPICIOUS,
     Anomaly,
@@ -96,9 +96,6 @@ class CrowdLearner(Learner):
         Buckets that may have a slot; None for all.
     popularity
         How much of a phone's weight speaks of launches in a report of transitions.
-    categories
-        Public categories of apps by name, if there are any: apps of which little is told back off
-        to what is told of their category.
     """
 
     kind = "nextapp crowd checkpoint"
@@ -111,15 +108,12 @@ class CrowdLearner(Learner):
         candidates: Longs | None = None,
         settings: ModelSettings | None = None,
         popularity: float = POPULARITY,
-        categories: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__()
         check_popularity(popularity)
         self.requests = requests
         self.popularity = popularity
         self.candidates = candidates
-        self.categories = dict(categories or {})
-        self._new_categories = self.categories  # from the next round on
         self.settings = settings or ModelSettings()
         self.buckets = catalogue if isinstance(catalogue, Buckets) else None
         self.apps = () if isinstance(catalogue, Buckets) else tuple(catalogue)
@@ -169,7 +163,6 @@ class CrowdLearner(Learner):
             self.total = self.total + total
             self.n_since = self.n_since + n_reports
         self._resize(max(self.n_apps, len(self._new_apps)))
-        self.categories = self._new_categories
         return self._publish(self.broadcast.round + 1, self.crowd())
 
     @property
@@ -226,22 +219,6 @@ class CrowdLearner(Learner):
         self._check_slots(len(apps))
         self._new_apps = tuple(apps)
 
-    def categorise(self, categories: Mapping[str, str]) -> None:
-        """Go on with these categories of apps, from the next round on; none: without any."""
-        self._new_categories = dict(categories)
-
-    def _groups(self) -> Longs | None:
-        """The number of the category of each row; None without categories."""
-        if not self.categories:
-            return None
-        if self.buckets is None:
-            return category_numbers(self._new_apps[: self.n_apps], self.categories)
-        names: dict[int, str] = {}  # of two in one bucket, the first
-        for name in self.categories:
-            names.setdefault(self.buckets.bucket(name), name)
-        slots = (names.get(slot, "") for slot in self.buckets.slots.tolist())
-        return category_numbers(slots, self.categories)
-
     def crowd(self) -> Crowd | None:
         """What all reports so far tell; None before any of transitions.
 
@@ -254,7 +231,7 @@ class CrowdLearner(Learner):
             return None
         estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
         made = self.mechanism_for(self.requests.transitions)
-        learnt = crowd_from_reports(made, estimate, n_all, self.popularity, self._groups())
+        learnt = crowd_from_reports(made, estimate, n_all, self.popularity)
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
     def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:
@@ -362,8 +339,6 @@ class CrowdLearner(Learner):
             "popularity": repr(self.popularity),
             "n_launches": repr(self.n_launches),
             "new_apps": json.dumps(self._new_apps),
-            "categories": json.dumps(self.categories),
-            "new_categories": json.dumps(self._new_categories),
         }
         if self.buckets is not None:
             tensors["slots"] = self.buckets.slots
@@ -397,7 +372,6 @@ class CrowdLearner(Learner):
             candidates=None if candidates is None else np.array(candidates),
             settings=settings_from(json.loads(words["settings"])),
             popularity=float(words["popularity"]),
-            categories=json.loads(words.get("categories", "{}")),
         )
         learner.total = np.array(tensors["total"])
         learner.n_since = np.array(tensors["n_since"])
@@ -405,7 +379,6 @@ class CrowdLearner(Learner):
         learner.n_launches = float(words["n_launches"])
         learner._publish(int(words["round"]), learner.crowd())
         learner._new_apps = tuple(json.loads(words["new_apps"]))
-        learner.categorise(json.loads(words.get("new_categories", "{}")))
         return learner
 
 

@@ -118,7 +118,6 @@ def create_or_resume(
     apps: tuple[str, ...] | None,
     *,
     skip_to: int | None = None,
-    categories: Mapping[str, str] | None = None,
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
 
@@ -131,11 +130,9 @@ def create_or_resume(
         were added at its end.
     skip_to
         Pass over rounds until this one, after a restore.
-    categories
-        Public categories of apps, which hold from the next round on; None: as they were.
     """
     path = folder / "settings.json"
-    settings = settings_for(folder, given, apps, categories)
+    settings = settings_for(folder, given, apps)
     if goes_on(folder):
         coordinator = Coordinator.resume(
             folder / "checkpoints", settings.restored_learner, minimum=settings.minimum
@@ -149,9 +146,6 @@ def create_or_resume(
             settings.new_learner(apps), folder / "checkpoints", minimum=settings.minimum
         )
     settings.write(path)
-    if categories is not None and isinstance(coordinator.learner, CrowdLearner):
-        coordinator.learner.categorise(categories)
-        coordinator.save()
     if skip_to is not None:
         coordinator.skip_to(skip_to)
     return coordinator, settings
@@ -176,21 +170,9 @@ def _check_request(coordinator: Coordinator, settings: FederationSettings) -> No
 
 
 def settings_for(
-    folder: Path,
-    given: Mapping[str, Any],
-    apps: tuple[str, ...] | None,
-    categories: Mapping[str, str] | None = None,
-) -> FederationSettings:
-    """The settings that `create_or_resume` would use; nothing is written."""
-    settings = _settings_for(folder, given, apps)
-    if categories is not None and settings.learn != "crowd":
-        raise ValueError("categories of apps are for --learn crowd: leave them out.")
-    return settings
-
-
-def _settings_for(
     folder: Path, given: Mapping[str, Any], apps: tuple[str, ...] | None
 ) -> FederationSettings:
+    """The settings that `create_or_resume` would use; nothing is written."""
     path = folder / "settings.json"
     if path.exists():
         return change_settings(FederationSettings.read(path), given)
@@ -223,7 +205,6 @@ def open_federation(
     skip_to: int | None = None,
     new_vault: bool = False,
     leave_damaged: bool = False,
-    categories: Mapping[str, str] | None = None,
 ) -> tuple[Federation, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
@@ -234,12 +215,10 @@ def open_federation(
     path = folder / "vault.sqlite"
     if goes_on(folder):
         check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-    settings_for(folder, given, apps, categories)
+    settings_for(folder, given, apps)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
-    coordinator, settings = create_or_resume(
-        folder, given, apps, skip_to=skip_to, categories=categories
-    )
+    coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to)
     federation = Federation(coordinator, Vault(path), settings.rules)
     federation.resume(now)
     return federation, settings
