@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner, CrowdRequests, add_apps
 from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
-from nextapp.learners.optimisers import OPTIMISERS, Optimiser, adam, momentum, sgd
-from nextapp.learners.seqmf import SeqMFLearner, random_vectors, starting_vectors
+from nextapp.learners.seqmf import (
+    OPTIMISERS,
+    Optimiser,
+    SeqMFLearner,
+    adam,
+    momentum,
+    random_vectors,
+    sgd,
+    starting_vectors,
+)
 
 __all__ = [
     "OPTIMISERS",
