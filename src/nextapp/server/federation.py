@@ -133,7 +133,7 @@ def create_or_resume(
     """
     path = folder / "settings.json"
     settings = settings_for(folder, given, apps)
-    if goes_on(folder):
+    if has_federation(folder):
         coordinator = Coordinator.resume(
             folder / "checkpoints", settings.restored_learner, minimum=settings.minimum
         )
@@ -151,7 +151,7 @@ def create_or_resume(
     return coordinator, settings
 
 
-def goes_on(folder: Path) -> bool:
+def has_federation(folder: Path) -> bool:
     """Whether a folder has a federation, or what remains of one."""
     return (folder / "settings.json").exists() or bool(checkpoints(folder / "checkpoints"))
 
@@ -213,7 +213,7 @@ def open_federation(
     were damaged.
     """
     path = folder / "vault.sqlite"
-    if goes_on(folder):
+    if has_federation(folder):
         check_vault(path, leave_damaged=leave_damaged, new=new_vault)
     settings_for(folder, given, apps)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -242,7 +242,7 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
             raise ValueError(
                 f"{path} has had no round, but checkpoints of several are there: it is not their "
                 f"vault. Restore that one from a backup (nextapp admin restore), or continue "
-                f"this one by --new-vault; then all phones must enrol again."
+                f"with this one by --new-vault; then all phones must enrol again."
             )
     finally:
         vault.close()
