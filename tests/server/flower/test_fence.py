@@ -23,7 +23,7 @@ from nextapp.server.flower.messages import node_key
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
-CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-flower.conf"
+CONFIGURATION = Path(__file__).parents[3] / "deploy" / "nginx-flower.conf"
 NOBODY = 599  # what `status` says where nobody answers
 NEXTAPP = [sys.executable, "-m", "nextapp", "flower"]
 
