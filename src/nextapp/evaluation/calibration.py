@@ -64,64 +64,65 @@ class CalibrationCounts:
 
 
 def count_predictions(
-    chunk: Chunk, scores: Floats, better: Indices, equal: Indices, target_competes: bool
+    chunk: Chunk, scores: Floats | None, better: Indices, equal: Indices, target_competes: bool
 ) -> CalibrationCounts:
     """Count the predictions of one chunk, by user of its questions; only candidates that compete.
 
+    ``scores`` are log P; None where a predictor gives no probabilities.
     ``better`` and ``equal`` are the results of `nextapp.evaluation.revealing.ranks`.
     """
     found = CalibrationCounts.empty(len(chunk.questions.users))
-    _count(
-        chunk.predictions, chunk.seen_from, scores, target_competes, better, equal,
-        found.bins, found.above, found.first, found.launches, EDGES, THRESHOLDS,
-    )  # fmt: skip
+    predictions = chunk.predictions
+    if scores is not None:
+        _count(
+            predictions, chunk.seen_from, np.exp(scores), target_competes, found.bins, found.above,
+            EDGES, THRESHOLDS,
+        )  # fmt: skip
+    hits = np.clip(np.arange(1, N_FIRST + 1) - better[:, None], 0, equal[:, None])
+    np.add.at(found.first, predictions.user, hits / np.maximum(equal, 1)[:, None])
+    np.add.at(found.launches, predictions.user, 1.0)
     return found
 
 
-@compiled
+def _seconds_to_count(predictions: Predictions, *_: object) -> float:
+    return 3e-5 * len(predictions.user)
+
+
+@compiled(seconds=_seconds_to_count)
 def _count(
     predictions: Predictions,
     seen_from: Indices,
-    scores: Floats,
+    chances: Floats,
     target_competes: bool,
-    better: Indices,
-    equal: Indices,
     bins: Floats,
     above: Floats,
-    first: Floats,
-    n_launches: Floats,
     edges: Floats,
     thresholds: Floats,
 ) -> None:
+    n_bins, n_thresholds = len(edges), len(thresholds)
     for n in range(len(predictions.user)):
         seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
-        score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
-        user, target, row = predictions.user[n], predictions.target[n], predictions.row[n]
-        best, most = -1, -1.0
-        for i in range(len(seen)):
-            if not (seen[i] < row or (target_competes and i == target)):
-                continue
-            p, came = np.exp(score[i]), 1.0 if i == target else 0.0
-            if p > most:
-                best, most = i, p
-            each = bins[user, 0, np.searchsorted(edges, p, side="right") - 1]
-            each[0] += p
-            each[1] += came
-            each[2] += 1.0
-            for number in range(len(thresholds)):
-                if p < thresholds[number]:
-                    break
-                above[user, number, 0] += 1.0
-                above[user, number, 1] += came
-        if best >= 0:
-            each = bins[user, 1, np.searchsorted(edges, most, side="right") - 1]
-            each[0] += most
-            each[1] += 1.0 if best == target else 0.0
-            each[2] += 1.0
-        for k in range(first.shape[1]):
-            hit = min(max(k + 1 - better[n], 0), equal[n])
-            first[user, k] += hit / max(equal[n], 1)
-        n_launches[user] += 1.0
+        user, target = predictions.user[n], predictions.target[n]
+        competes = seen < predictions.row[n]
+        competes[target] |= target_competes
+        candidates = np.flatnonzero(competes)
+        if len(candidates) == 0:
+            continue
+        p = chances[predictions.cell[n] + candidates]
+        place = np.searchsorted(edges, p, side="right") - 1
+        of_all, of_best, over = bins[user, 0], bins[user, 1], above[user]
+        of_all[:, _P] += np.bincount(place, p, n_bins)
+        of_all[:, _N] += np.bincount(place, minlength=n_bins)
+        best = p.argmax()
+        of_best[place[best], _P] += p[best]
+        of_best[place[best], _CAME] += candidates[best] == target
+        of_best[place[best], _N] += 1.0
+        n_below = np.bincount(np.searchsorted(thresholds, p, side="right"), minlength=n_thresholds)
+        over[:, 0] += len(p) - np.cumsum(n_below)[:n_thresholds]
+        if competes[target]:
+            mine = chances[predictions.cell[n] + target]
+            of_all[np.searchsorted(edges, mine, side="right") - 1, _CAME] += 1.0
+            over[:, 1] += mine >= thresholds
 
 
 def summary(found: CalibrationCounts, seed: int, *, chances: bool) -> dict[str, Any]:

@@ -116,8 +116,8 @@ class Exam:
         last = np.searchsorted(self.history.user, self.users, side="right") - 1
         owner, time = self.history.user[last], self.history.time[last]  # [-1] is another user's
         there = (last >= 0) & (owner == self.users)
-        moments = self.whole.user.astype(np.int64) * span + self.whole.time - first
-        ends = np.searchsorted(moments, self.users * span + time - first, side="right")
+        by_user = self.whole.user.astype(np.int64) * span + self.whole.time - first
+        ends = np.searchsorted(by_user, self.users * span + time - first, side="right")
         return np.where(there, ends, self.whole.starts[self.users])
 
     @property
@@ -298,7 +298,11 @@ def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indice
     return _ranks(chunk.predictions, chunk.seen_from, scores, preset.candidates == "history+target")
 
 
-@compiled
+def _seconds_to_rank(predictions: Predictions, *_: object) -> float:
+    return 1.5e-5 * len(predictions.user)
+
+
+@compiled(seconds=_seconds_to_rank)
 def _ranks(
     predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
 ) -> tuple[Indices, Indices, bool]:
@@ -310,13 +314,12 @@ def _ranks(
         seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
         score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
         target, row = predictions.target[n], predictions.row[n]
-        above, level = 0, 0
-        for i in range(len(seen)):
-            if seen[i] < row or (target_competes and i == target):
-                finite &= np.isfinite(score[i])
-                above += score[i] > score[target]
-                level += score[i] == score[target]
-        if target_competes or seen[target] < row:
-            better[n] = above
-            equal[n] = level
+        competes = seen < row
+        competes[target] |= target_competes
+        score = score[competes]
+        finite &= bool(np.isfinite(score).all())
+        if competes[target]:
+            mine = scores[predictions.cell[n] + target]
+            better[n] = np.count_nonzero(score > mine)
+            equal[n] = np.count_nonzero(score == mine)
     return better, equal, finite

@@ -237,8 +237,9 @@ def score_predictions(
         if counts is not None:  # each user is in one chunk
             users = np.searchsorted(exam.users, chunk.questions.users)
             competes = exam.preset.candidates == "history+target"
+            log_chances = scores if getattr(predictor, "scores_are_log_chances", False) else None
             counts.set_users(
-                users, calibration.count_predictions(chunk, scores, better, equal, competes)
+                users, calibration.count_predictions(chunk, log_chances, better, equal, competes)
             )
         ties = "expected" if predictor.in_expectation else exam.preset.ties
         return metrics.values(better, equal, ties, wanted)

@@ -11,7 +11,6 @@ from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
 from nextapp.studies.settings import Experiment, versions
-from nextapp.studies.tuning import TUNED, choose_settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +56,8 @@ def run(
     """
     ready = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
     if experiment.tune:
+        from nextapp.studies.tuning import TUNED, choose_settings
+
         models = tuple(
             model for model in TUNED if any(name.startswith(model) for name in experiment.models)
         )
