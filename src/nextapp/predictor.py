@@ -127,7 +127,7 @@ N_RECENT = 4
 OF_TWO = 1 << N_RECENT * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
 OF_FOUR, OF_TWELVE = 2 << N_RECENT * BITS, 1 << 60
 
-VERSION = "6"  # of the state as bytes
+VERSION = "7"  # of the state as bytes
 _BY_SLOT = ("place", "launched", "counts", "lessons", "errors")  # a column for each slot
 
 
@@ -533,8 +533,7 @@ class Weights:
     app and after a repeat the weights start alike. A weight of exactly 0 switches its statistic off
     for good. ``gate`` are g, what the crowd is worth. ``rate`` is the step with which all of them
     move (0: they stay), ``added`` that of what is added to the weights after each app; ``lesson``
-    scales those of the corrections. ``taste`` is the weight of the SeqMF score, in standard
-    deviations over the candidates; it stays as it is.
+    scales those of the corrections.
     """
 
     within: tuple[float, ...]
@@ -543,7 +542,6 @@ class Weights:
     rate: float = 0.05
     added: float = 0.02
     lesson: float = 1.0
-    taste: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("within", "opening"):
@@ -555,7 +553,7 @@ class Weights:
         if len(self.gate) != 4:
             raise ValueError(f"gate must hold 4 weights, got {len(self.gate)}.")
         steps = (self.rate, self.lesson, self.added)
-        numbers = (*self.within, *self.opening, *self.gate, *steps, self.taste)
+        numbers = (*self.within, *self.opening, *self.gate, *steps)
         if not all(math.isfinite(number) for number in numbers) or min(steps) < 0:
             raise ValueError("weights must be finite, and rate, added and lesson >= 0.")
 
@@ -735,25 +733,18 @@ class Habits:
         self,
         candidates: Sequence[int] | npt.NDArray[np.integer],
         when: float | None = None,
-        taste: Floats | None = None,
     ) -> Floats:
         """How likely each candidate is next, log P; higher is better.
 
         Within a session the statistics are as of the last launch. With a ``when`` more than 15
-        minutes later they are as of then, and the launch would open a session. ``taste`` are the
-        SeqMF light scores of the candidates; with them the scores are log P but for a constant.
+        minutes later they are as of then, and the launch would open a session.
         """
-        apps = _numbers(candidates)
-        scores = _log(self._chances(apps, when, crowded=True))
-        if taste is not None and self.weights.taste and apps:
-            scores += self.weights.taste * _standardise(taste)
-        return scores
+        return _log(self._chances(_numbers(candidates), when, crowded=True))
 
     def chances(
         self,
         candidates: Sequence[int] | npt.NDArray[np.integer],
         when: float | None = None,
-        taste: Floats | None = None,
     ) -> Floats:
         """P that each candidate is the next launch; same arguments as `scores`.
 
@@ -762,13 +753,12 @@ class Habits:
         """
         known = all(app in self._slot for app in _numbers(candidates))
         new = float(chance_new(self._state, self._seen_from(when))) if known else 0.0
-        return (1.0 - new) * softmax(self.scores(candidates, when, taste))
+        return (1.0 - new) * softmax(self.scores(candidates, when))
 
     def explain(
         self,
         candidates: Sequence[int] | npt.NDArray[np.integer],
         when: float | None = None,
-        taste: Floats | None = None,
     ) -> list[Reason]:
         """What speaks for each candidate, best first; same arguments and scores as `scores`."""
         apps = _numbers(candidates)
@@ -788,9 +778,6 @@ class Habits:
         if self._crowd is not None:
             total = _log(self._chances(apps, when, crowded=True))
             columns["crowd"] = total - own
-        if taste is not None and self.weights.taste:
-            columns["taste"] = self.weights.taste * _standardise(taste)
-            total = total + columns["taste"]
         share = softmax(total)
         return [
             Reason(
@@ -858,7 +845,7 @@ class Habits:
     # Keeping
 
     def to_bytes(self) -> bytes:
-        """The whole state; `from_bytes` goes on as if nothing had happened."""
+        """The whole state; `from_bytes` continues from it."""
         n, state = len(self._apps), self._state
         tensors: dict[str, npt.NDArray[Any]] = {"apps": self._apps}
         for name, part in _parts_in_use(n).items():
@@ -958,9 +945,3 @@ def _numbers(candidates: Sequence[int] | npt.NDArray[np.integer]) -> list[int]:
 def _log(chances: Floats) -> Floats:
     scores: Floats = np.log(np.maximum(chances, LEAST_CHANCE))
     return scores
-
-
-def _standardise(taste: Floats) -> Floats:
-    spread = float(np.std(taste))
-    standard: Floats = (np.asarray(taste) - np.mean(taste)) / (spread if spread > 0 else 1.0)
-    return standard

@@ -69,7 +69,7 @@ class PhoneCore:
         Most launches that are kept. Older ones are deleted, even within the window.
     habits
         Learns from every launch, when next asked, and then predicts, with the crowd of the
-        broadcast and the light scores. None predicts by the light scores alone, eq. (8).
+        broadcast. None predicts by the light scores, eq. (8).
     """
 
     def __init__(
@@ -206,9 +206,10 @@ class PhoneCore:
             return self._above(threshold, n, when)
         candidates = self.candidates
         self.teach_habits()
-        scores = self._light_scores(candidates, when) if self._needs_light_scores else None
-        if self.habits is not None:
-            scores = self.habits.scores(candidates, when, scores)
+        if self.habits is None:
+            scores = self._light_scores(candidates, when)
+        else:
+            scores = self.habits.scores(candidates, when)
         if scores is None or not candidates:
             return candidates[:n]
         return [candidates[i] for i in model.top(scores, n)]
@@ -225,8 +226,7 @@ class PhoneCore:
         self.teach_habits()
         if not candidates:
             return []
-        taste = self._light_scores(candidates, when) if self._needs_light_scores else None
-        chances = self.habits.chances(candidates, when, taste)
+        chances = self.habits.chances(candidates, when)
         return [candidates[i] for i in model.top(chances, n) if chances[i] >= threshold]
 
     def explain(self, when: float | None = None) -> list[Reason] | list[LightReason]:
@@ -237,8 +237,7 @@ class PhoneCore:
         candidates = self.candidates
         self.teach_habits()
         if self.habits is not None:
-            taste = self._light_scores(candidates, when) if self._needs_light_scores else None
-            return self.habits.explain(candidates, when, taste)
+            return self.habits.explain(candidates, when)
         scores = self._light_scores(candidates, when)
         if scores is None:
             return [LightReason(app, 0.0, {}) for app in candidates]
@@ -252,10 +251,6 @@ class PhoneCore:
             )
             for i in (model.top(scores, len(candidates)) if candidates else ())
         ]
-
-    @property
-    def _needs_light_scores(self) -> bool:
-        return self.habits is None or self.habits.weights.taste != 0.0
 
     def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
         """Eq. (8) for the candidates, 0 for those of no catalogue; None without app vectors."""

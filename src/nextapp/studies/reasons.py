@@ -40,7 +40,6 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
         "lesson": "correction of earlier mistakes after these apps",
         "again": "how often the same app is launched again",
         "crowd": f"what other phones launch after {last}",
-        "taste": "the shared model's score",
     }.get(statistic, "")
 
 
