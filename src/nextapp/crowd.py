@@ -16,7 +16,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.privacy import Mechanism
 from nextapp.shares import POPULARITY, REPEATS, check_popularity
 from nextapp.wire import (
     Crowd,
@@ -30,9 +30,6 @@ MOST_FOLLOWERS = 64
 
 LEAST_SHARE = 1e-3
 """Followers with a smaller share of their row are left out."""
-
-LEAST_SUPPORT = 10
-"""Fewest reports expected to favour a cell by chance alone; with fewer, reports are not used."""
 
 EMPHASIS = 1.5
 """Factor on the shares of a row, as long as they sum to 1 or less.
@@ -66,24 +63,10 @@ def crowd_from_reports(
     mechanism: Mechanism,
     estimate: Floats,
     n_reports: float,
-    popularity: float = POPULARITY,
 ) -> Crowd:
-    """What a mechanism's estimate of π from this many reports tells.
-
-    π is the mean of shares where phones name one cell (`FrequencyMechanism`), `popularity` of them
-    being of launches; else that of transition vectors. Of cells nothing is told where one can
-    expect fewer than `LEAST_SUPPORT` reports in its favour by chance: the noise is then far from
-    normal, and would be taken for knowledge.
-    """
-    n_apps = mechanism.n_apps
-    if not isinstance(mechanism, FrequencyMechanism):
-        error = math.sqrt(entry_variance(mechanism) / n_reports)
-        return crowd_from(estimate, error, 0.0, REPEATS)
-    if n_reports * mechanism.n_favoured < LEAST_SUPPORT * mechanism.n_outputs:
-        return _largest_shares(np.full(n_apps, 1.0 / n_apps), np.zeros((n_apps, n_apps)))
-    variance = mechanism.cell_variance(1.0 / mechanism.D)  # that of a cell of average share
-    error = math.sqrt(variance / n_reports)
-    return crowd_from(estimate, error, popularity)
+    """The crowd from a mechanism's estimate of π, the mean of the transition vectors."""
+    error = math.sqrt(entry_variance(mechanism) / n_reports)
+    return crowd_from(estimate, error, 0.0, REPEATS)
 
 
 def crowd_from(

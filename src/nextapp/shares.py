@@ -3,9 +3,8 @@
     (j, i)        i was launched right after j
     (j, n_apps)   j was launched at all
 
-`transition_shares` sum to 1 or less: a phone samples one cell with these probabilities and reports
-it through `subset` or `hadamard`. A `transition_vector` has length 1: a phone reports the whole
-vector through `walsh` or `codebook`. Only nonzero cells are stored.
+A `transition_vector` has length 1: a phone reports the whole vector through `walsh`. Only nonzero
+cells are stored.
 """
 
 from __future__ import annotations
@@ -42,34 +41,6 @@ class Shares:
         matrix = np.zeros(self.shape)
         matrix.ravel()[self.cells] = self.share
         return matrix
-
-
-def transition_shares(
-    history: npt.NDArray[np.integer], n_apps: int, popularity: float = POPULARITY
-) -> Shares:
-    """The shares of one phone from its launches, oldest first; apps outside the catalogue are
-    ignored.
-
-        share(j, i)      = (1 − popularity) · n(j→i) / n(·→·)
-        share(j, n_apps) = popularity · n(j) / n(·)
-
-    So a cell sampled by its share is a uniformly random transition of the phone, or a random
-    launch. A phone with one launch has no transitions, and its shares sum to `popularity`.
-    """
-    check_popularity(popularity)
-    history = np.asarray(history, np.int64)
-    history = history[(history >= 0) & (history < n_apps)]
-    moves, times = np.unique(history[:-1] * (n_apps + 1) + history[1:], return_counts=True)
-    apps, launches = np.unique(history, return_counts=True)
-    cells = np.concatenate([moves, apps * (n_apps + 1) + n_apps])
-    share = np.concatenate(
-        [
-            (1.0 - popularity) * (times / max(1, len(history) - 1)),
-            popularity * (launches / max(1, len(history))),
-        ]
-    )
-    order = np.argsort(cells)
-    return Shares((n_apps, n_apps + 1), cells[order], share[order])
 
 
 def transition_vector(history: npt.NDArray[np.integer], n_apps: int) -> Shares:

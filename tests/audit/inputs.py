@@ -18,7 +18,7 @@ from nextapp.audit.bit_source import encode_call_of_phone
 from nextapp.model import Apps, PhoneGradient
 from nextapp.privacy.mechanism import Gradient
 from nextapp.shares import Shares
-from nextapp.wire import Broadcast, Floats
+from nextapp.wire import Broadcast, Floats, ReportRequest
 
 N_PHONES = 3
 """Number of synthetic phones; also one without launches, one with one launch, one with all apps."""
@@ -47,16 +47,16 @@ def world(n_apps: int, d: int, seed: int) -> tuple[tuple[Apps, ...], Broadcast]:
 
 
 @functools.lru_cache(maxsize=8)
-def inputs_of_a_deployment(n_apps: int, d: int, seed: int, simplex: bool) -> tuple[Input, ...]:
+def inputs_of_a_deployment(n_apps: int, d: int, seed: int, question: str) -> tuple[Input, ...]:
     """The inputs of phones in a deployment of this size, and the same content as arrays.
 
-    Gradients are scaled to any clip with `scale`. A frequency oracle has one column more than apps,
-    whatever d is.
+    Gradients are scaled to any clip with `scale`. For transitions d is n_apps + 1.
     """
-    histories, broadcast = world(n_apps, 4 if simplex else d, seed)
+    histories, broadcast = world(n_apps, 4 if question == "transitions" else d, seed)
+    broadcast = replace(broadcast, request=ReportRequest("walsh", 1.0, 1.0, question=question))
     found = []
     for number, history in enumerate(histories):
-        given = encode_call_of_phone(history, broadcast, simplex).given
+        given = encode_call_of_phone(history, broadcast).given
         found += [Input(f"phone {number}", given), Input(f"phone {number}, dense", dense(given))]
     return tuple(found)
 
@@ -82,7 +82,7 @@ def scale(given: Gradient, factor: float) -> Gradient:
     return np.asarray(factor * given)
 
 
-def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]:
+def extremes(n_apps: int, d: int, clip: float) -> Iterator[Input]:
     """Zero, corners, ends of axes, and numbers near the limits of floats."""
     shape = (n_apps, d)
     last = np.zeros(shape)
@@ -97,37 +97,30 @@ def extremes(n_apps: int, d: int, clip: float, simplex: bool) -> Iterator[Input]
     yield Input("huge", _HUGE * wave)
     yield Input("tiny", _TINY * np.sign(wave))
     yield Input("floats of 4 bytes, by columns", np.asfortranarray(clip * wave, np.float32))
-    if simplex:
-        nothing = np.zeros(0, np.int64)
-        yield Input("no cell", Shares(shape, nothing, np.zeros(0)))
-        ends = np.unique(np.array([0, n_apps * d - 1]))
-        for what, share in (("one half each", 0.5), ("too much", 3.0), ("huge", _HUGE)):
-            yield Input(f"cells, {what}", Shares(shape, ends, np.full(len(ends), share)))
-    else:
-        nobody = np.zeros(0, np.int64)
-        yield Input(
-            "phone without apps",
-            PhoneGradient(nobody, np.zeros((0, d)), 0.0, np.zeros(d), np.ones(shape)),
-        )
+    nothing = np.zeros(0, np.int64)
+    yield Input("no cell", Shares(shape, nothing, np.zeros(0)))
+    ends = np.unique(np.array([0, n_apps * d - 1]))
+    for what, share in (("one half each", 0.5), ("too much", 3.0), ("huge", _HUGE)):
+        yield Input(f"cells, {what}", Shares(shape, ends, np.full(len(ends), share)))
+    yield Input(
+        "phone without apps",
+        PhoneGradient(nothing, np.zeros((0, d)), 0.0, np.zeros(d), np.ones(shape)),
+    )
 
 
-def not_numbers(n_apps: int, d: int, simplex: bool) -> Iterator[Input]:
+def not_numbers(n_apps: int, d: int) -> Iterator[Input]:
     """Inputs with NaN or infinity, which must be rejected."""
     last = np.zeros((n_apps, d))
     last[-1, -1] = math.nan
     yield Input("one nan", last)
     for value in (math.nan, math.inf, -math.inf):
         yield Input(f"all {value}", np.full((n_apps, d), value))
-        if simplex:
-            yield Input(
-                f"share {value}", Shares((n_apps, d), np.zeros(1, np.int64), np.array([value]))
-            )
-        else:
-            apps = np.arange(n_apps, dtype=np.int64)
-            rows, nothing = np.full((n_apps, d), value), np.zeros(d)
-            yield Input(
-                f"phone of {value}", PhoneGradient(apps, rows, 0.0, nothing, np.ones((n_apps, d)))
-            )
+        yield Input(f"share {value}", Shares((n_apps, d), np.zeros(1, np.int64), np.array([value])))
+        apps = np.arange(n_apps, dtype=np.int64)
+        rows, nothing = np.full((n_apps, d), value), np.zeros(d)
+        yield Input(
+            f"phone of {value}", PhoneGradient(apps, rows, 0.0, nothing, np.ones((n_apps, d)))
+        )
 
 
 _LENGTHS = (1e-9, 0.01, 0.5, 1.0 - 1e-9, 1.0, 1.0 + 1e-9, 1.5, 3.0, 100.0, 1e9)
@@ -137,7 +130,7 @@ def random_input(rng: np.random.Generator, n_apps: int, d: int, clip: float, bal
     """An input of random type, number of apps and length relative to the clip."""
     found = _random(rng, n_apps, d, clip)
     now = length(found.given, ball)
-    if ball == "simplex" or now == 0.0 or rng.integers(3) == 0:
+    if now == 0.0 or rng.integers(3) == 0:
         return found
     times = float(rng.choice(_LENGTHS))
     return Input(f"{found.what} of {times:g} clips", scale(found.given, times * clip / now))

@@ -17,7 +17,7 @@ import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -32,10 +32,8 @@ from nextapp.shares import Shares
 from nextapp.wire import Floats
 
 WORD = 1 << 64
-_GRID = 1 << 52
 _NORMAL = statistics.NormalDist()
 _ROUNDING = 2.0**-44  # relative rounding error of a background entry summed in another order
-_MOST_CUTS = 12
 
 Cut = tuple[int, int]
 """A threshold T as (T, T), or (low, high) if it is only known to lie between the two."""
@@ -149,23 +147,18 @@ def _first_word_from(threshold: float) -> int:
 class Content:
     """The content of a gradient or of shares, independent of its type.
 
-    ``flat`` are the entries (D,); an entry is known within ±``slack``. For a frequency oracle only
-    ``cells`` and their ``share`` are used.
+    ``flat`` are the entries (D,); an entry is known within ±``slack``.
     """
 
     given: Gradient
     flat: Floats
     slack: Floats | float = 0.0
-    cells: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    share: Floats = field(default_factory=lambda: np.zeros(0))
 
 
-def content(given: Gradient, simplex: bool) -> Content:
+def content(given: Gradient) -> Content:
     """The content of a gradient or of shares."""
     flat: Floats
     if isinstance(given, Shares):
-        if simplex:
-            return Content(given, np.zeros(0), cells=given.cells, share=given.share)
         flat = np.zeros(given.shape[0] * given.shape[1])
         flat[given.cells] = given.share
         return Content(given, flat)
@@ -182,10 +175,7 @@ def content(given: Gradient, simplex: bool) -> Content:
         flat = entries.ravel()
     else:
         flat = np.array(given, np.float64).ravel()
-    if not simplex:
-        return Content(given, flat, slack)
-    cells = np.flatnonzero(flat > 0)
-    return Content(given, flat, slack, cells, flat[cells])
+    return Content(given, flat, slack)
 
 
 class Protocol(ABC):
@@ -369,94 +359,6 @@ class WalshProtocol(CodebookProtocol):
         return total
 
 
-class OracleProtocol(Protocol):
-    """A frequency oracle; `favoured_output` is the n-th output of a block that a cell favours."""
-
-    n_blocks: int
-    in_block: int
-    n_favoured: int
-
-    def __init__(self, mechanism: Any) -> None:
-        super().__init__(mechanism)
-        self.design()
-        self.n_outputs = self.n_blocks * self.in_block
-        self.threshold = keep_below(self.epsilon, self.n_favoured, self.n_outputs)
-        self.step = max(1, int((math.sqrt(5) - 1) / 2 * self.size))
-        while math.gcd(self.step, self.size) > 1:
-            self.step -= 1
-
-    @abstractmethod
-    def design(self) -> None: ...
-
-    @abstractmethod
-    def favoured_output(self, point: int, place: int) -> int: ...
-
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        share = np.where(data.share > 0, data.share, 0.0)
-        if len(share) and float(share.max()) > 1.0:
-            share = share / float(share.max())
-            share = share / share.sum()
-        elif len(share) and float(share.sum()) > 1.0 + 1e-9:
-            share = share / float(share.sum())
-        reach = np.minimum(np.floor(share * 2.0**52).astype(np.int64).cumsum(), _GRID)
-        cuts = reach[:: max(1, len(reach) // _MOST_CUTS)].tolist() + reach[-1:].tolist()
-        pick = private.word(*(((up << 12,) * 2) for up in cuts))
-        coin = private.word((self.threshold,) * 2)
-        place, output = private.below(self.n_favoured), private.below(self.n_outputs)
-        drawn = int((reach <= pick >> 12).sum())
-        if drawn < len(reach) and coin < self.threshold:
-            scattered = int(data.cells[drawn]) * self.step % self.size
-            block, point = scattered % self.n_blocks, scattered // self.n_blocks
-            output = block * self.in_block + self.favoured_output(point, place)
-        return fields([output], [(self.n_outputs - 1).bit_length()])
-
-
-class HadamardProtocol(OracleProtocol):
-    def design(self) -> None:
-        self.in_block = 1 << self.mechanism.b
-        self.n_blocks = -(-self.size // (self.in_block - 1))
-        self.n_favoured = self.in_block // 2
-
-    def favoured_output(self, point: int, place: int) -> int:
-        """Columns that share an even number of ones with the row; its top bit fixes the parity."""
-        row = point + 1
-        top = 1 << row.bit_length() - 1
-        column = place % top + place // top * 2 * top
-        return column + (top if (column & row).bit_count() % 2 else 0)
-
-
-class SubsetProtocol(OracleProtocol):
-    def design(self) -> None:
-        self.q: int = self.mechanism.q
-        self.t: int = self.mechanism.t
-        self.in_block = self._points(self.t)
-        self.n_blocks = -(-self.size // self.in_block)
-        self.n_favoured = self._points(self.t - 1)
-
-    def favoured_output(self, point: int, place: int) -> int:
-        """Points orthogonal to a point, solved for the position of its leading 1."""
-        line, rest = self._entries(point, self.t), self._entries(place, self.t - 1)
-        lead = next(number for number, entry in enumerate(line) if entry)
-        other = [*rest[:lead], 0, *rest[lead:]]
-        other[lead] = -sum(x * y for x, y in zip(line, other, strict=True)) % self.q
-        first = next(number for number, entry in enumerate(other) if entry)
-        factor = pow(other[first], self.q - 2, self.q)  # 1 over it, by Fermat
-        after = [entry * factor % self.q for entry in other[first + 1 :]]
-        rest_number = 0
-        for entry in after:
-            rest_number = rest_number * self.q + entry
-        return self._points(len(after)) + rest_number
-
-    def _points(self, t: int) -> int:
-        return sum(self.q**power for power in range(t))
-
-    def _entries(self, point: int, t: int) -> list[int]:
-        n_after = next(n for n in range(t) if point < self._points(n + 1))
-        rest = point - self._points(n_after)
-        after = [rest // self.q**power % self.q for power in reversed(range(n_after))]
-        return [0] * (t - 1 - n_after) + [1] + after
-
-
 class LaplaceProtocol(Protocol):
     def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
         ball = self.mechanism.ball
@@ -560,8 +462,6 @@ PROTOCOLS: Mapping[str, type[Protocol]] = {
     "privunit": PrivUnitProtocol,
     "codebook": CodebookProtocol,
     "walsh": WalshProtocol,
-    "subset": SubsetProtocol,
-    "hadamard": HadamardProtocol,
 }
 
 

@@ -45,7 +45,6 @@ from nextapp.audit.bit_source import (
     system_bits,
 )
 from nextapp.privacy import (
-    FREQUENCY_MECHANISMS,
     MECHANISMS,
     Mechanism,
     ShorterThan,
@@ -59,8 +58,8 @@ from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report
 ROUNDS = (0, 1, 2, 77, 1000, 1 << 31, (1 << 32) + 5, (1 << 64) - 1)
 """Rounds that are tried in addition to random ones."""
 
-CLIPS_SHARES = ("walsh",)
-"""Mechanisms of the ℓ2 ball through which phones also report shares."""
+OF_SHARES = ("walsh",)
+"""Mechanisms through which phones also report shares."""
 
 _MOST_FAULTS = 5
 _PUBLIC_PARTS = 3  # number of seeds or sets of positions, each tried with every input
@@ -74,17 +73,11 @@ _SLOW = {"kashin": 0.1}  # share of the reports at deployed sizes, since one tak
 class Effort:
     """How much is replayed. Sizes are (n_apps, d, reports).
 
-    ``sizes`` are for gradients, ``oracle_sizes`` for frequency oracles, ``share_sizes`` for shares
-    that are clipped (`CLIPS_SHARES`).
+    ``sizes`` are for gradients, ``share_sizes`` for shares (`OF_SHARES`).
     """
 
     own: int = 3000
     sizes: tuple[tuple[int, int, int], ...] = ((87, 16, 1500), (500, 16, 150), (2000, 16, 15))
-    oracle_sizes: tuple[tuple[int, int, int], ...] = (
-        (87, 88, 1500),
-        (500, 501, 300),
-        (2000, 2001, 60),
-    )
     share_sizes: tuple[tuple[int, int, int], ...] = ((87, 88, 300), (2000, 2001, 20))
     drawn: int = 120
     per_drawn: int = 6
@@ -94,7 +87,6 @@ DEFAULT = Effort()
 QUICK = Effort(
     own=600,
     sizes=((87, 16, 250),),
-    oracle_sizes=((87, 88, 250), (2000, 2001, 15)),
     share_sizes=((87, 88, 60), (2000, 2001, 4)),
     drawn=20,
 )
@@ -181,11 +173,10 @@ _Part = Callable[[_Faults, KeyedBits], None]
 def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterator[_Part]:
     """The mechanism itself; variants of its class at deployed sizes; random variants."""
     options = own_options(mechanism)
-    simplex = mechanism.ball == "simplex"
 
     def own(found: _Faults, bits: KeyedBits) -> None:
         rng = bits.generator()
-        given = [*inputs.extremes(mechanism.n_apps, mechanism.d, mechanism.clip, simplex)]
+        given = [*inputs.extremes(mechanism.n_apps, mechanism.d, mechanism.clip)]
         given += [
             inputs.random_input(rng, mechanism.n_apps, mechanism.d, mechanism.clip, mechanism.ball)
             for _ in range(20)
@@ -197,41 +188,40 @@ def _parts(mechanism: Mechanism, name: str, seed: int, effort: Effort) -> Iterat
 
     def at_size(n_apps: int, d: int, n_reports: int) -> _Part:
         def part(found: _Faults, bits: KeyedBits) -> None:
-            phones = inputs.inputs_of_a_deployment(n_apps, d, seed, simplex)
-            clip = 1.0 if simplex else _public_clip(phones, mechanism.ball)
+            phones = inputs.inputs_of_a_deployment(n_apps, d, seed, "gradient")
+            clip = _public_clip(phones, mechanism.ball)
             variant = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
             if variant is None:
                 return
             given = list(phones)
-            if not simplex:
-                for number, each in enumerate(phones):
-                    to_clip = clip / (inputs.length(each.given, variant.ball) or 1.0)
-                    scale = (1e-6, 1e6, to_clip, 0.7 * to_clip, 1.5 * to_clip)[number % 5]
-                    given.append(_times(each, scale))
-            given += inputs.extremes(n_apps, d, clip, simplex)
+            for number, each in enumerate(phones):
+                to_clip = clip / (inputs.length(each.given, variant.ball) or 1.0)
+                scale = (1e-6, 1e6, to_clip, 0.7 * to_clip, 1.5 * to_clip)[number % 5]
+                given.append(_times(each, scale))
+            given += inputs.extremes(n_apps, d, clip)
             with found.reach:
                 _replay_all(found, variant, name, given, _TRACED, bits)
             _replay_all(found, variant, name, given, n_reports, bits)
             _refusals(found, variant, name, bits)
-            _through_phones(found, variant, name, seed, bits, _question(variant))
+            _through_phones(found, variant, name, seed, bits, "gradient")
 
         return part
 
-    for n_apps, d, n_reports in effort.oracle_sizes if simplex else effort.sizes:
+    for n_apps, d, n_reports in effort.sizes:
         yield at_size(n_apps, d, max(10, int(_SLOW.get(name, 1.0) * n_reports)))
 
-    for size in effort.share_sizes if name in CLIPS_SHARES else ():
+    for size in effort.share_sizes if name in OF_SHARES else ():
         yield _shares_at(mechanism, name, seed, size)
 
     def at_random(found: _Faults, bits: KeyedBits) -> None:
         rng = bits.generator()
-        n_apps, d = _random_size(rng, simplex)
+        n_apps, d = _random_size(rng)
         epsilon, clip, drawn = _random_settings(rng, name, n_apps * d, options)
         variant = _create(found, mechanism, n_apps, d, epsilon, clip, drawn)
         if variant is None:
             return
         given = [inputs.random_input(rng, n_apps, d, clip, variant.ball) for _ in range(4)]
-        given += [*inputs.extremes(n_apps, d, clip, simplex)][int(rng.integers(3)) :: 3]
+        given += [*inputs.extremes(n_apps, d, clip)][int(rng.integers(3)) :: 3]
         given = [given[place] for place in rng.permutation(len(given))[: effort.per_drawn]]
         with found.reach:
             _replay_all(found, variant, name, given, effort.per_drawn, bits)
@@ -248,7 +238,7 @@ def _shares_at(mechanism: Mechanism, name: str, seed: int, size: tuple[int, int,
     def part(found: _Faults, bits: KeyedBits) -> None:
         phones = [
             each
-            for each in inputs.inputs_of_a_deployment(n_apps, d, seed, simplex=True)
+            for each in inputs.inputs_of_a_deployment(n_apps, d, seed, "transitions")
             if n_apps * d < _MANY_CELLS or isinstance(each.given, Shares)
         ]
         clip = _public_clip(phones, mechanism.ball)
@@ -285,8 +275,7 @@ def _create(
     clip: float,
     options: dict[str, Any],
 ) -> Mechanism | None:
-    if like.ball != "simplex":
-        options = {**options, "clip": clip}
+    options = {**options, "clip": clip}
     kind: Any = type(like)
     try:
         variant: Mechanism = kind(n_apps=n_apps, d=d, epsilon=epsilon, **options)
@@ -320,9 +309,8 @@ def _replay_all(
     bits: KeyedBits,
 ) -> None:
     """Replay reports, each with another input than the one before."""
-    simplex = mechanism.ball == "simplex"
     stated = protocol(name, mechanism)
-    data = [content(each.given, simplex) for each in given]
+    data = [content(each.given) for each in given]
     public: list[list[int]] = []
     rng = bits.generator()
     same = np.empty((mechanism.n_apps, mechanism.d))
@@ -440,8 +428,7 @@ def replay_answers(seed: int, epsilon: float) -> Replay:
 
 def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) -> None:
     """Check that inputs with NaN or infinity are rejected."""
-    simplex = mechanism.ball == "simplex"
-    for each in inputs.not_numbers(mechanism.n_apps, mechanism.d, simplex):
+    for each in inputs.not_numbers(mechanism.n_apps, mechanism.d):
         fault: str | None = None
         try:
             mechanism.encode(each.given, bits, 0)
@@ -460,7 +447,6 @@ def _through_phones(
 
     Two reports of each phone, with a launch in between, with the phone's own bits.
     """
-    simplex = mechanism.ball == "simplex"
     found.add(_request(mechanism, name, question))
     stated = protocol(name, mechanism)
     histories, first = inputs.world(
@@ -476,8 +462,8 @@ def _through_phones(
             if turn:
                 core.observe(int(rng.integers(mechanism.n_apps)), 60.0 * len(history))
                 core.update(broadcast)
-            handed = encode_call_of_phone(core.history, broadcast, simplex)
-            data = content(handed.given, simplex)
+            handed = encode_call_of_phone(core.history, broadcast)
+            data = content(handed.given)
             public, private = Chooser(bits), Chooser(bits)
             with np.errstate(all="ignore"):
                 payload = stated.payload(data, public, private)
@@ -494,13 +480,8 @@ def _through_phones(
             )
 
 
-def _question(mechanism: Mechanism) -> str:
-    return "transitions" if mechanism.ball == "simplex" else "gradient"
-
-
 def _request_for(mechanism: Mechanism, name: str, question: str) -> ReportRequest:
-    clip = None if mechanism.ball == "simplex" else mechanism.clip
-    return ReportRequest(name, mechanism.epsilon, clip, own_options(mechanism), question)
+    return ReportRequest(name, mechanism.epsilon, mechanism.clip, own_options(mechanism), question)
 
 
 def _request(mechanism: Mechanism, name: str, question: str) -> str | None:
@@ -533,12 +514,11 @@ def _reach_of(seed: int, name: str) -> Reach | None:
         for n_apps in (3, 20):
             bits = KeyedBits(seed, phone=number, round=n_apps, purpose="shared")
             rng = bits.generator()
-            options = more if name in FREQUENCY_MECHANISMS else {**more, "clip": 1.0}
-            variant = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, **options)
+            variant = create(name, n_apps=n_apps, d=n_apps + 1, epsilon=1.5, clip=1.0, **more)
             given = [
                 inputs.random_input(rng, n_apps, variant.d, 1.0, variant.ball) for _ in range(12)
             ]
-            given += inputs.extremes(n_apps, variant.d, 1.0, name in FREQUENCY_MECHANISMS)
+            given += inputs.extremes(n_apps, variant.d, 1.0)
             with found.reach:
                 _replay_all(found, variant, name, given, len(given), bits)
             _read_back(found.reach, variant, given[0], bits)
@@ -575,10 +555,10 @@ def random_round(rng: np.random.Generator) -> int:
     return int(rng.integers(1 << 12 if kind == 1 else 1 << 63))
 
 
-def _random_size(rng: np.random.Generator, simplex: bool) -> tuple[int, int]:
+def _random_size(rng: np.random.Generator) -> tuple[int, int]:
     n_apps = round(2.0 ** rng.uniform(0, 9))
-    if simplex or rng.integers(3) == 0:
-        n_apps = min(n_apps, 60 if not simplex else 512)
+    if rng.integers(3) == 0:
+        n_apps = min(n_apps, 60)
         return n_apps, n_apps + 1
     return n_apps, round(2.0 ** rng.uniform(0, 6 if n_apps < 128 else 4))
 
@@ -603,11 +583,6 @@ def _random_settings(
         drawn["b"] = int(rng.integers(1, most + 1))
     elif name in ("codebook", "walsh"):
         drawn["b"] = int(rng.integers(1, (12 if size < 500 else 9) + 1)) if chosen else 8
-    elif name == "subset" and chosen:
-        q, t = ((2, 3), (3, 3), (5, 2), (2, 7), (7, 3), (11, 2), (31, 3), (251, 2))[
-            int(rng.integers(8))
-        ]
-        drawn |= {"q": q, "t": t}
     if name == "kashin":
         drawn["K"] = float(rng.choice([1.0, 1.8, 3.0]))
     if drawn.get("form") == "seed":
@@ -619,7 +594,7 @@ def _words(mechanism: Mechanism) -> str:
     """A short description of a mechanism's settings."""
     more = [
         f"{option} {getattr(mechanism, option)}"
-        for option in ("k", "b", "q", "t", "form")
+        for option in ("k", "b", "form")
         if isinstance(getattr(mechanism, option, None), int | str)
     ]
     return ", ".join([f"{mechanism.n_apps} x {mechanism.d}", f"ε {mechanism.epsilon:.3g}", *more])

@@ -96,9 +96,8 @@ class RecordingMechanism(Identity):
     unsafe = False
     finite_output = True
 
-    def __init__(self, *, n_apps: int, d: int, simplex: bool) -> None:
+    def __init__(self, *, n_apps: int, d: int) -> None:
         super().__init__(n_apps=n_apps, d=d)
-        self.ball = "simplex" if simplex else "l2"
         self.calls: list[EncodeCall] = []
 
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:  # noqa: N803
@@ -129,7 +128,7 @@ def audit_bits(seed: int = 0) -> BitSource:
 def phone_source() -> Bits:
     """The default source of a phone's bits."""
     broadcast = Broadcast(0, np.ones((2, 1)), ModelSettings())
-    return encode_call_of_phone(np.array([0, 1, 0], np.int64), broadcast, simplex=False).bits
+    return encode_call_of_phone(np.array([0, 1, 0], np.int64), broadcast).bits
 
 
 def build_phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
@@ -141,10 +140,10 @@ def build_phone(history: Apps, broadcast: Broadcast) -> PhoneCore:
     return core
 
 
-def encode_call_of_phone(history: Apps, broadcast: Broadcast, simplex: bool) -> EncodeCall:
+def encode_call_of_phone(history: Apps, broadcast: Broadcast) -> EncodeCall:
     """The arguments that a phone with this history passes to ``encode``."""
     n_apps, d = broadcast.app_vectors.shape
-    mechanism = RecordingMechanism(n_apps=n_apps, d=d, simplex=simplex)
+    mechanism = RecordingMechanism(n_apps=n_apps, d=d)
     build_phone(history, broadcast).draw_report(mechanism, broadcast.round)
     return mechanism.calls[0]
 

@@ -77,14 +77,9 @@ class BlackBox:
 
 
 def worst_pair(mechanism: Mechanism) -> tuple[Floats, Floats]:
-    """Two gradients as far apart as the clip allows: opposite corners, or opposite ends of an axis;
-    for shares, everything on the first cell or on the last."""
+    """Two gradients as far apart as the clip allows: opposite corners or ends of an axis."""
     radius = mechanism.clip if math.isfinite(mechanism.clip) else 1.0
     edge = np.zeros((mechanism.n_apps, mechanism.d))
-    if mechanism.ball == "simplex":
-        other = np.zeros_like(edge)
-        edge[0, 0] = other[-1, -1] = 1.0
-        return edge, other
     if mechanism.ball in ("l1", "l2"):
         edge[0, 0] = radius
     else:

@@ -29,7 +29,7 @@ from nextapp.fleet.clip import public_clips as clips_of_population
 from nextapp.fleet.rounds import cosine
 from nextapp.model import PhoneGradient
 from nextapp.names import unknown
-from nextapp.privacy import MECHANISMS, FrequencyMechanism, Mechanism, mechanism
+from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.mechanism import into_ball
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.progress import Progress, silent
@@ -143,12 +143,6 @@ def build_mechanisms(
 ) -> dict[str, Mechanism]:
     """The mechanisms by label, each with the public clip of its ball (qharmony-paper: none)."""
     for name in names:
-        if name in MECHANISMS and issubclass(MECHANISMS[name], FrequencyMechanism):
-            raise ValueError(
-                f"{name} reports shares of transitions, not gradients, so it cannot be compared "
-                f"here: use `nextapp new-phones` to measure what such reports are worth, and "
-                f"`nextapp privacy audit {name}` to check its ε."
-            )
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
     clips = public_clips(n_apps, d, seed, twin)

@@ -68,9 +68,8 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     """Gradients on the boundary of the clip, the zero gradient, and one far outside.
 
     Probabilities that are affine in each entry (ℓ∞ mechanisms) are extreme at corners of the cube.
-    Shares are mixtures of single cells, so their probabilities are extreme at single cells. If only
-    the direction matters (ℓ2), the axes, the diagonals and six random directions are used, half of
-    these shorter than the clip.
+    If only the direction matters (ℓ2), the axes, the diagonals and six random directions are used,
+    half of these shorter than the clip.
     """
     size = mechanism.n_apps * mechanism.d
     radius = mechanism.clip if math.isfinite(mechanism.clip) else 1.0
@@ -78,9 +77,7 @@ def extreme_gradients(mechanism: Mechanism, seed: int) -> list[Floats]:
     corners: list[Floats] = []
     if size <= _MOST_CORNERS:
         corners = [np.array(signs) for signs in itertools.product((1.0, -1.0), repeat=size)]
-    if mechanism.ball == "simplex":  # everything on one cell; half on each of two
-        points = [*axes[::2], (axes[0] + axes[2 * size - 2]) / 2]
-    elif mechanism.ball == "l1":
+    if mechanism.ball == "l1":
         points = axes
     elif mechanism.ball == "l2":
         random = KeyedBits(seed, purpose="extreme").generator().normal(size=(6, size))

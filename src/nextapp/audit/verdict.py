@@ -23,13 +23,7 @@ from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
 from nextapp.audit.exact import ExactLaw, exact
 from nextapp.audit.fit import Fit, calibration, frequencies
 from nextapp.names import unknown
-from nextapp.privacy import (
-    MECHANISMS,
-    FiniteMechanism,
-    FrequencyMechanism,
-    Mechanism,
-    mechanism,
-)
+from nextapp.privacy import FiniteMechanism, Mechanism, mechanism
 from nextapp.progress import Progress, silent
 
 FALSE_ALARM = 1e-3
@@ -48,15 +42,11 @@ class Case:
     share: float = 1.0
 
     def mechanism(self, epsilon: float) -> Mechanism:
-        options = {"epsilon": epsilon, **self.options}
-        if not issubclass(MECHANISMS[self.name], FrequencyMechanism):
-            options["clip"] = 1.0
-        return mechanism(self.name, **options)
+        return mechanism(self.name, epsilon=epsilon, clip=1.0, **self.options)
 
 
 _TWO = {"n_apps": 1, "d": 2}
 _FOUR = {"n_apps": 2, "d": 2}
-_SIX = {"n_apps": 2, "d": 3}  # shares of two apps
 
 CASES: Mapping[str, Case] = {
     "laplace": Case("laplace", _TWO),
@@ -73,9 +63,6 @@ CASES: Mapping[str, Case] = {
     "privunit-seed": Case("privunit", {**_TWO, "form": "seed"}, share=0.25),
     "codebook": Case("codebook", _TWO, share=0.5),
     "walsh": Case("walsh", _TWO, share=0.5),
-    "subset": Case("subset", _SIX),
-    "subset-lines": Case("subset", {**_SIX, "q": 2, "t": 3}),  # 7 points, 3 on a line
-    "hadamard": Case("hadamard", _SIX),
     "qharmony-paper": Case("qharmony-paper", {**_FOUR, "allow_unsafe": True}),
 }
 

@@ -7,12 +7,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet import frequencies, transition_vectors, walsh
 from nextapp.fleet import reporting as on_processor
-from nextapp.fleet.columns import Fleet, Longs
+from nextapp.fleet import transition_vectors, walsh
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Attendance, Participation, outcomes
 from nextapp.names import unknown
-from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
@@ -36,10 +36,6 @@ class PlacedFleet(Protocol):
         mode: str = "exact",
     ) -> on_processor.Sums:
         """`nextapp.fleet.reporting.sum_reports` in float32; user vectors are solved anew."""
-        ...
-
-    def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
-        """`nextapp.fleet.frequencies.tally_reports`."""
         ...
 
     def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
@@ -95,9 +91,6 @@ class ProcessorFleet:
             mode=mode,
             dtype=np.float32,
         )
-
-    def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
-        return frequencies.tally_reports(self.fleet, oracle, seed)
 
     def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
         return walsh.tally_transitions(self.fleet, mechanism, seed)

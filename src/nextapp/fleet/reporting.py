@@ -37,7 +37,7 @@ from nextapp.fleet.simhash import SimHashEncoder
 from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import sum_law
 from nextapp.fleet.walsh import WalshEncoder
-from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.privacy import Mechanism
 from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
@@ -265,11 +265,6 @@ def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
 def _encoder(mechanism: Mechanism) -> Encoder:
     if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
         return PrivUnitSeedEncoder(mechanism)
-    if isinstance(mechanism, FrequencyMechanism):
-        raise ValueError(
-            f"{mechanism.name} reports shares, not gradients: nextapp.fleet.frequencies draws them "
-            f"for a fleet, and `nextapp new-phones` learns from them."
-        )
     return _ENCODERS[mechanism.name](mechanism)
 
 

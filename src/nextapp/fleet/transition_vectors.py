@@ -20,12 +20,11 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, normal, stream
 from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Columns, Fleet, Ints, Longs, Mask
-from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean_of
 from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.mechanism import check_clip
+from nextapp.privacy.mechanism import Mechanism, check_clip
 from nextapp.randomness import KeyedBits
-from nextapp.shares import REPEATS
+from nextapp.shares import POPULARITY, REPEATS, check_popularity
 from nextapp.wire import Floats
 
 _LAUNCHES = "law-top"
@@ -38,6 +37,16 @@ def mean_vector(fleet: Fleet, clip: float = 1.0, *, reporting: Mask | None = Non
     total = np.zeros(fleet.n_apps * (fleet.n_apps + 1))
     _add_vectors(fleet.columns, mask, check_clip(clip), fleet.n_apps + 1, total)
     return clip / _count(mask) * total.reshape(fleet.n_apps, -1)
+
+
+def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
+    """(n_apps, n_apps + 1): the mean of the phones' shares, with no privacy at all."""
+    check_popularity(popularity)
+    if len(fleet) == 0:
+        raise ValueError("a mean needs at least one phone.")
+    total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
+    _add_shares(fleet.columns, popularity, total)
+    return total / len(fleet)
 
 
 def draw_estimate(
@@ -108,6 +117,14 @@ def draw_launches(fleet: Fleet, mechanism: Codebook, n_phones: int, seed: int) -
     error = mechanism.clip / (mechanism.mu * math.sqrt(n_phones))
     found: Floats = mean + error * bits.standard_normal(fleet.n_apps)
     return found
+
+
+def check_shares_of(n_apps: int, mechanism: Mechanism) -> None:
+    if (mechanism.n_apps, mechanism.d) != (n_apps, n_apps + 1):
+        raise ValueError(
+            f"{mechanism.name} was made for shares of {(mechanism.n_apps, mechanism.d)}, those of "
+            f"the fleet are {(n_apps, n_apps + 1)}: make one for the catalogue at hand."
+        )
 
 
 def _mask(fleet: Fleet, reporting: Mask | None) -> Mask:
@@ -208,3 +225,23 @@ def _draw_own_cells(
         for i in range(len(x)):
             owners[cells[i]] += 1
             total[cells[i]] += (t - product) * x[i] + z[i]
+
+
+@compiled
+def _add_shares(
+    columns: Columns,
+    popularity: float,
+    total: Floats,
+) -> None:
+    app_starts, apps, counts, transition_starts, previous, following, times = columns
+    n_apps = total.shape[0]
+    for phone in range(len(app_starts) - 1):
+        begin, end = app_starts[phone], app_starts[phone + 1]
+        n_launches = 0
+        for place in range(begin, end):
+            n_launches += counts[place]
+        for place in range(begin, end):
+            total[apps[place], n_apps] += popularity * (counts[place] / n_launches)
+        for move in range(transition_starts[phone], transition_starts[phone + 1]):
+            row, column = apps[begin + previous[move]], apps[begin + following[move]]
+            total[row, column] += (1.0 - popularity) * (times[move] / max(1, n_launches - 1))

@@ -19,9 +19,8 @@ from nextapp.fleet.codebook import among_best
 from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
 from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
-from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gradients import Gradients, taste
-from nextapp.fleet.transition_vectors import launch_vector, transition_vector
+from nextapp.fleet.transition_vectors import check_shares_of, launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh, places, sign_bits
 from nextapp.randomness import Words, purpose_word

@@ -24,8 +24,7 @@ from nextapp.learners.anomalies import (
     anomaly_of_transitions,
 )
 from nextapp.learners.learner import Learner, State, check_kind
-from nextapp.privacy import FrequencyMechanism, Mechanism, requested_mechanism
-from nextapp.shares import POPULARITY, check_popularity
+from nextapp.privacy import Mechanism, requested_mechanism
 from nextapp.wire import (
     Broadcast,
     Buckets,
@@ -94,8 +93,6 @@ class CrowdLearner(Learner):
         Names, one per row; or buckets, whose first slots are those given.
     candidates
         Buckets that may have a slot; None for all.
-    popularity
-        How much of a phone's weight speaks of launches in a report of transitions.
     """
 
     kind = "nextapp crowd checkpoint"
@@ -107,12 +104,9 @@ class CrowdLearner(Learner):
         *,
         candidates: Longs | None = None,
         settings: ModelSettings | None = None,
-        popularity: float = POPULARITY,
     ) -> None:
         super().__init__()
-        check_popularity(popularity)
         self.requests = requests
-        self.popularity = popularity
         self.candidates = candidates
         self.settings = settings or ModelSettings()
         self.buckets = catalogue if isinstance(catalogue, Buckets) else None
@@ -174,11 +168,7 @@ class CrowdLearner(Learner):
     def _anomaly(self, total: Floats, n_reports: int) -> Anomaly | None:
         """How far the reports of the current round differ from all before."""
         made, request = self.mechanism, self.broadcast.request
-        variance = (
-            made.cell_variance(1.0 / made.D)
-            if isinstance(made, FrequencyMechanism)
-            else entry_variance(made)
-        )
+        variance = entry_variance(made)
         if request is not None and request.question == "launches":
             return anomaly_of_launches(
                 total[:, 0], n_reports, self.launches, self.n_launches, variance
@@ -231,7 +221,7 @@ class CrowdLearner(Learner):
             return None
         estimate = self.total / np.sqrt(n_all * np.maximum(self._reports_of_cells(), 1.0))
         made = self.mechanism_for(self.requests.transitions)
-        learnt = crowd_from_reports(made, estimate, n_all, self.popularity)
+        learnt = crowd_from_reports(made, estimate, n_all)
         return keep_largest_cells(learnt, CELLS_PER_APP).rounded()
 
     def _publish(self, round: int, crowd: Crowd | None) -> Broadcast:
@@ -336,7 +326,6 @@ class CrowdLearner(Learner):
             tensors["candidates"] = self.candidates
         words = {
             "requests": json.dumps(asdict(self.requests)),
-            "popularity": repr(self.popularity),
             "n_launches": repr(self.n_launches),
             "new_apps": json.dumps(self._new_apps),
         }
@@ -371,7 +360,6 @@ class CrowdLearner(Learner):
             catalogue,
             candidates=None if candidates is None else np.array(candidates),
             settings=settings_from(json.loads(words["settings"])),
-            popularity=float(words["popularity"]),
         )
         learner.total = np.array(tensors["total"])
         learner.n_since = np.array(tensors["n_since"])

@@ -29,7 +29,8 @@ from nextapp.phone.store import Store, TooSoon
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
 from nextapp.predictors.training import Training
-from nextapp.privacy import FrequencyMechanism
+from nextapp.privacy import Mechanism
+from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.ledger import BudgetSpent, ClockError
 from nextapp.studies.reasons import words
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
@@ -40,6 +41,7 @@ EPSILON = 1.0  # per report: the default limit of a phone's owner
 PRACTICE = "practice server in this page"
 MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at the start
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are left out, as on a real server
+SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
 PAUSE = 20.0  # assumed seconds between two taps
 _TRAINING = Training(dim=16, rounds=20, rate=0.01)
 _LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
@@ -262,31 +264,32 @@ class PhoneSession:
         finally:
             self._phone.take(None)
         data = store.begin_sending(drawn)
-        if data is not None and isinstance(mechanism, FrequencyMechanism):
+        if data is not None:
             self._told.insert(0, self._about(Report.from_bytes(data), data, mechanism))
         self._asked = replace(broadcast, round=broadcast.round + 1)
         store.settle(drawn, "accepted", "", self._clock)
         return f"{drawn.n_bytes} bytes went to the {PRACTICE}; ε = {drawn.epsilon:g} is spent."
 
     def _open_practice(self) -> tuple[Store, Broadcast]:
-        """The phone's store, and the practice server's broadcast, which asks for a transition."""
+        """The phone's store, and the practice server's broadcast, which asks for transitions."""
         if self._store is None or self._asked is None:
             self._folder = TemporaryDirectory(prefix="nextapp-page-")
             self._store = Store.create(Path(self._folder.name) / "budget.db")
-            request = ReportRequest("subset", EPSILON, question="transitions")
+            options = {"b": fewest_bits(EPSILON)}
+            request = ReportRequest("walsh", EPSILON, 1.0, options, "transitions")
             vectors = np.zeros((len(self.person.apps), 0))
             self._asked = Broadcast(0, vectors, ModelSettings(), self.person.apps, request)
         return self._store, self._asked
 
-    def _about(self, report: Report, data: bytes, mechanism: FrequencyMechanism) -> dict[str, Any]:
-        """A report as it was sent, and the true values that it makes more likely."""
-        estimate = mechanism.estimate(mechanism.tally([report]), 1)
-        favoured = np.argwhere(estimate >= estimate.max() - 1e-9)
-        apps = self.person.apps
-        examples = []
-        for last, following in favoured[:: max(1, len(favoured) // 3)][:3].tolist():
-            then = "at all" if following == len(apps) else f"then {short_name(apps[following])}"
-            examples.append(f"{short_name(apps[last])} {then}")
+    def _about(self, report: Report, data: bytes, mechanism: Mechanism) -> dict[str, Any]:
+        """A report as it was sent, and the transitions that it speaks for."""
+        names = [short_name(app) for app in self.person.apps]
+        transitions = mechanism.decode([report])[:, : len(names)]
+        for_it = np.argwhere(transitions > 0)
+        examples = [
+            f"{names[last]} then {names[following]}"
+            for last, following in for_it[:: max(1, len(for_it) // 3)][:3].tolist()
+        ]
         return {
             "clock": _clock(self._clock),
             "round": report.round,
@@ -296,8 +299,9 @@ class PhoneSession:
             "n_bytes": len(data),
             "payload": report.payload.hex(" "),
             "hex": data.hex(" "),
-            "speaks_for": len(favoured),
-            "of": mechanism.D,
+            "n_public": SEED_BYTES,
+            "speaks_for": len(for_it),
+            "of": transitions.size,
             "examples": examples,
         }
 

@@ -24,7 +24,7 @@ from nextapp.predictor import SESSION_GAP, CrowdView, Habits, Reason
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, DeviceCoins, SystemBits
-from nextapp.shares import Shares, transition_shares, transition_vector
+from nextapp.shares import Shares, transition_vector
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0
@@ -335,20 +335,16 @@ class PhoneCore:
         self._user_vector = solved if finite else np.zeros(broadcast.dim)
         return self._user_vector
 
-    def answer(self, mechanism: Mechanism) -> Gradient:
+    def answer(self) -> Gradient:
         """What this phone answers, before the mechanism randomises it.
 
         By the question of the current broadcast: the gradient F(u), eq. (12), by the user vector,
-        or the phone's transitions or launches. If nothing is asked, the mechanism decides: shares
-        of transitions where its ball is the simplex, else the gradient.
+        or the phone's transitions or launches. If nothing is asked, the gradient.
         """
         request = self._current_broadcast().request
-        if request is None:
-            question = "transitions" if mechanism.ball == "simplex" else "gradient"
-        else:
-            question = request.question
+        question = "gradient" if request is None else request.question
         if question == "transitions":
-            return self.shares() if mechanism.ball == "simplex" else self.transitions()
+            return self.transitions()
         if question == "launches":
             return self.launches()
         gradient = self.gradient()
@@ -373,7 +369,7 @@ class PhoneCore:
         bits = SystemBits() if bits is None else bits
         with np.errstate(all="ignore"):
             try:
-                answer = self.answer(mechanism)
+                answer = self.answer()
                 return mechanism.encode(answer, bits, round, _coins(token, round))
             except Exception:  # an error must not tell anything: what it is depends on the launches
                 nothing = np.zeros((mechanism.n_apps, mechanism.d))
@@ -390,10 +386,6 @@ class PhoneCore:
             stats = self._phone_statistics()
             _, c, c0, h = model.phone_terms(stats, broadcast)
             return model.phone_gradient(stats, broadcast.app_vectors, vector, c, c0, h)
-
-    def shares(self) -> Shares:
-        """The phone's transition shares over the catalogue."""
-        return transition_shares(self._known_history(), self._current_broadcast().n_apps)
 
     def transitions(self) -> Shares:
         """The phone's transitions over the catalogue as one vector of length 1."""

@@ -42,8 +42,6 @@ OPTIONS: Mapping[str, Mapping[str, float]] = {
     "qharmony": {"k": 64},
     "kashin": {"b": 8, "K": 8.0},
     "duchi": {},
-    "subset": {"q": 251, "t": 24},
-    "hadamard": {"b": 23},
 }
 """The mechanisms that a phone can report by, and the largest value of each of their options."""
 
@@ -123,8 +121,6 @@ class Limits:
     mechanisms: tuple[str, ...] = (
         "walsh",
         "codebook",
-        "subset",
-        "hadamard",
         "harmony",
         "qharmony",
         "simhash",

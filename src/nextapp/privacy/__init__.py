@@ -8,9 +8,8 @@ A mechanism has two sides, ``encode`` (phone) and ``decode`` (server). There is 
     mean = m.decode([report, ...])        # estimate of the mean of the clipped gradients
     m.guarantee
 
-`subset` and `hadamard` are frequency oracles: they report `nextapp.shares.Shares`, not gradients,
-and need no clip. All others take gradients, or shares of the same shape, which they clip; `walsh`
-is designed for the shares of a large catalogue.
+Mechanisms take gradients, or `nextapp.shares.Shares` of the same shape, which they clip; `walsh` is
+designed for the shares of a large catalogue.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ from typing import Any
 from nextapp.names import unknown
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.duchi import Duchi
-from nextapp.privacy.frequency import FrequencyMechanism
 from nextapp.privacy.guarantee import Guarantee
-from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.identity import Identity
@@ -37,15 +34,12 @@ from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.simhash import SimHash
-from nextapp.privacy.subset import Subset
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ReportRequest, WireError
 
 __all__ = [
-    "FREQUENCY_MECHANISMS",
     "MECHANISMS",
     "FiniteMechanism",
-    "FrequencyMechanism",
     "Guarantee",
     "Mechanism",
     "Quantile",
@@ -72,12 +66,7 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         PrivUnit,
         Codebook,
         Walsh,
-        Subset,
-        Hadamard,
     )
-}
-FREQUENCY_MECHANISMS: Mapping[str, type[FrequencyMechanism]] = {
-    name: kind for name, kind in MECHANISMS.items() if issubclass(kind, FrequencyMechanism)
 }
 
 
@@ -128,11 +117,6 @@ def requested_shape(broadcast: Broadcast) -> tuple[int, int]:
         raise WireError(f"the broadcast asks for {request.question}, but its catalogue is empty.")
     if request.question == "transitions":
         return broadcast.n_apps, broadcast.n_apps + 1
-    if request.mechanism in FREQUENCY_MECHANISMS:
-        raise WireError(
-            f"the broadcast asks for a gradient through {request.mechanism}, which can only report "
-            f"shares."
-        )
     if broadcast.dim == 0:
         raise WireError("the broadcast asks for a gradient, but has no app vectors.")
     return broadcast.n_apps, broadcast.dim

@@ -32,10 +32,9 @@ OUTPUT_LIMIT = 1 << 20
 class Mechanism(ABC):
     """A randomised encoding of gradients. `epsilon` is the budget of one whole report.
 
-    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none"; or "simplex" for a mechanism
-    that reports `Shares`, not gradients. ``unsafe`` mechanisms are not ε-LDP and for simulations
-    only. ``decodes``: `decode` returns the mean of the gradients, or the term that replaces their
-    sum in eq. (13) (PAPER.md, R6).
+    ``ball`` is the norm of the clip: "linf", "l1", "l2" or "none". ``unsafe`` mechanisms are not
+    ε-LDP and for simulations only. ``decodes``: `decode` returns the mean of the gradients, or the
+    term that replaces their sum in eq. (13) (PAPER.md, R6).
     """
 
     name: ClassVar[str]

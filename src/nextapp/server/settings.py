@@ -21,7 +21,7 @@ from nextapp.learners import (
     starting_vectors,
 )
 from nextapp.names import unknown
-from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism, mechanism
+from nextapp.privacy import MECHANISMS, Mechanism, mechanism
 from nextapp.privacy.codebook import Codebook, fewest_bits
 from nextapp.privacy.walsh import Walsh
 from nextapp.server.vault import RoundRules
@@ -102,10 +102,6 @@ class FederationSettings:
             Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
             self._mechanism(self.slots, self.slots + 1, requests.transitions.clip)
             self._mechanism(self.buckets, 1, requests.launches.clip)
-        elif self.mechanism in FREQUENCY_MECHANISMS:
-            raise ValueError(
-                f"{self.mechanism} reports shares, not gradients: it is for --learn crowd."
-            )
         else:
             self._mechanism(1, self.dim, self.clip)
 
@@ -120,9 +116,8 @@ class FederationSettings:
             raise ValueError(
                 "the crowd needs no clip, what phones tell has length 1: leave it out."
             )
-        clip = None if self.mechanism in FREQUENCY_MECHANISMS else ANSWER_NORM
         transitions, launches = (
-            ReportRequest(self.mechanism, self.epsilon, clip, dict(self.options), question)
+            ReportRequest(self.mechanism, self.epsilon, ANSWER_NORM, dict(self.options), question)
             for question in ("transitions", "launches")
         )
         return CrowdRequests(transitions, launches, self.launches_every, self.slots)

@@ -23,8 +23,7 @@ from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device, place_fleet
-from nextapp.fleet.frequencies import mean_shares
-from nextapp.fleet.transition_vectors import draw_copies, draw_launches
+from nextapp.fleet.transition_vectors import draw_copies, draw_launches, mean_shares
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown

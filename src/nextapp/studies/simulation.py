@@ -34,7 +34,7 @@ from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, read_checkpoin
 from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
-from nextapp.privacy import FREQUENCY_MECHANISMS, MECHANISMS, Mechanism
+from nextapp.privacy import MECHANISMS, Mechanism
 from nextapp.settings import setting
 from nextapp.storage import write_atomically
 from nextapp.studies.mechanisms import mechanism_for_simulation
@@ -42,7 +42,6 @@ from nextapp.studies.settings import training_values, versions
 from nextapp.wire import Broadcast, Floats, ModelSettings, pack, unpack
 
 PUBLIC_PHONES = 400  # public synthetic phones, drawn with another seed, that give the default clip
-REPORT_GRADIENTS = tuple(name for name in MECHANISMS if name not in FREQUENCY_MECHANISMS)
 
 
 @dataclass(frozen=True)
@@ -91,13 +90,8 @@ class Settings:
                 f"a cohort of {self.participation.cohort:,} is larger than the fleet of "
                 f"{self.phones:,} phones."
             )
-        if self.mechanism in FREQUENCY_MECHANISMS:
-            raise ValueError(
-                f"{self.mechanism} reports shares of transitions, not gradients, so it cannot "
-                f"train app vectors: use `nextapp new-phones` to measure what it is worth."
-            )
         if self.mechanism not in MECHANISMS:
-            raise ValueError(unknown("mechanism", self.mechanism, REPORT_GRADIENTS))
+            raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         if self.mechanism == "identity" and self.epsilon is not None:
             raise ValueError("the mechanism 'identity' has no epsilon: it protects nothing.")
         if self.mechanism != "identity" and self.epsilon is None:

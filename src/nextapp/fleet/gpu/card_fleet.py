@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Longs
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import transition_vectors, walsh
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import Attendance, Participation
 from nextapp.fleet.reporting import Sums
-from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
@@ -33,9 +32,6 @@ class CardFleet(ResidentFleet):
         mode: str = "exact",
     ) -> Sums:
         return on_card.sum_reports(self, broadcast, mechanism, seed, None, reporting, mode=mode)
-
-    def tally_reports(self, oracle: FrequencyMechanism, seed: int) -> Longs:
-        return on_card.tally_reports(self, oracle, seed)
 
     def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
         return walsh.tally_transitions(self, mechanism, seed)

@@ -1,5 +1,5 @@
-// What is drawn on a card: who takes part, positions and signs of harmony, cells of shares, and the
-// law of the sum. One thread a phone but for the last. Compiled without fused multiply-add, so that
+// What is drawn on a card: who takes part, positions and signs of harmony, and the law of the
+// sum. One thread a phone but for the last. Compiled without fused multiply-add, so that
 // doubles are those of the processor; equal functions of `nextapp.fleet` have the same names.
 
 #include "bits.cuh"
@@ -92,107 +92,6 @@ extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64
                                        signed char *positive, unsigned *n_positive,
                                        unsigned *n_negative) {
     sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
-}
-
-// --- shares: `nextapp.fleet.frequencies` -------------------------------------------------------
-
-constexpr int MOST_DIGITS = 25;  // t of `subset`: 2^24 is the largest space
-
-// The cell that `pick` falls on; −1: none.
-__device__ inline i64 cell_of(const Columns &c, i64 phone, i64 n_apps, double popularity, i64 pick) {
-    const i64 begin = c.app_starts[phone], end = c.app_starts[phone + 1];
-    i64 move = c.transition_starts[phone];
-    const i64 last_move = c.transition_starts[phone + 1];
-    i64 n_launches = 0, reach = 0;
-    for (i64 place = begin; place < end; place++) n_launches += c.counts[place];
-    const double n_moves = (double)(n_launches > 2 ? n_launches - 1 : 1);
-    for (i64 place = begin; place < end; place++) {
-        const i64 row = (i64)c.apps[place] * (n_apps + 1);
-        for (; move < last_move; move++) {
-            const Move now = c.move(move);
-            if (now.previous != place - begin) break;
-            const double share = (1.0 - popularity) * ((double)now.times / n_moves);
-            reach += (i64)floor(share * 0x1p52);
-            if (pick < reach) return row + c.apps[begin + now.following];
-        }
-        const double share = popularity * ((double)c.counts[place] / (double)n_launches);
-        reach += (i64)floor(share * 0x1p52);
-        if (pick < reach) return row + n_apps;
-    }
-    return -1;
-}
-
-__device__ inline i64 even(i64 point, i64 place) {
-    const i64 row = point + 1;
-    int top = 0;
-    while (row >> (top + 1)) top++;
-    const i64 column = place >> top << (top + 1) | (place & ((1ll << top) - 1));
-    i64 shared = column & row, odd = 0;
-    for (; shared; shared &= shared - 1) odd ^= 1;
-    return column | odd << top;
-}
-
-__device__ inline int digits_of(i64 point, i64 q, int t, i64 *into) {
-    int k = 0;
-    i64 before = 0, power = 1;
-    while (point >= before + power) {
-        before += power;
-        power *= q;
-        k++;
-    }
-    i64 rest = point - before;
-    for (int digit = 0; digit < t; digit++) into[digit] = 0;
-    for (int digit = 0; digit < k; digit++) {
-        into[t - 1 - digit] = rest % q;
-        rest /= q;
-    }
-    into[t - 1 - k] = 1;
-    return t - 1 - k;
-}
-
-__device__ inline i64 orthogonal(i64 point, i64 place, i64 q, int t) {
-    i64 v[MOST_DIGITS], u[MOST_DIGITS];
-    const int lead = digits_of(point, q, t, v);
-    digits_of(place, q, t - 1, u + 1);
-    for (int entry = 0; entry < lead; entry++) u[entry] = u[entry + 1];  // make room at `lead`
-    u[lead] = 0;
-    i64 product = 0;
-    for (int entry = 0; entry < t; entry++) product += u[entry] * v[entry];
-    u[lead] = (q - product % q) % q;
-    int first = 0;
-    while (u[first] == 0) first++;
-    i64 inverse = 1;
-    for (i64 turn = 0; turn < q - 2; turn++) inverse = inverse * u[first] % q;  // Fermat
-    i64 rest = 0, before = 0, power = 1;
-    for (int entry = first + 1; entry < t; entry++) {
-        rest = rest * q + u[entry] * inverse % q;
-        before += power;
-        power *= q;
-    }
-    return before + rest;
-}
-
-extern "C" __global__ void draw_cells(
-    const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round, u64 purpose, COLUMNS,
-    i64 n_apps, double popularity, i64 n_cells, i64 scattering, i64 n_blocks, i64 block,
-    i64 n_favoured, i64 n_outputs, i64 q, i32 t, u64 threshold, i64 *drawn, unsigned *tally) {
-    const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (index >= n) return;
-    const i64 phone = phones[index];
-    const Columns columns = {COLUMN_NAMES};
-    Bits bits(seed, first_phone + phone, round, purpose);
-    const i64 pick = (i64)(bits.word() >> 12);
-    const u64 coin = bits.word();
-    const i64 place = below(bits, n_favoured);
-    i64 output = below(bits, n_outputs);
-    const i64 cell = cell_of(columns, phone, n_apps, popularity, pick);
-    if (cell >= 0 && coin < threshold) {
-        const i64 scattered = cell * scattering % n_cells, point = scattered / n_blocks;
-        const i64 favoured = t > 0 ? orthogonal(point, place, q, t) : even(point, place);
-        output = scattered % n_blocks * block + favoured;
-    }
-    if (drawn) drawn[index] = output;
-    atomicAdd(tally + output, 1u);
 }
 
 // --- the law of the sum of codebook, walsh, simhash and privunit: `nextapp.fleet.sum_law` ------

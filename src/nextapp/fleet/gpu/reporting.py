@@ -1,11 +1,11 @@
 """Rounds of a fleet on a card, behind the functions that play them on the processor.
 
-`sum_reports`, `encode_reports` and `tally_reports` take what their namesakes in
-`nextapp.fleet.reporting` and `nextapp.fleet.frequencies` take, with a `ResidentFleet` for the
-fleet, and give what they give; `outcomes` is that of `nextapp.fleet.participation`. Transition
-vectors of the crowd are reported by `walsh` and `transition_vectors` beside this module.
+`sum_reports` and `encode_reports` take what their namesakes in `nextapp.fleet.reporting` take, with
+a `ResidentFleet` for the fleet, and give what they give; `outcomes` is that of
+`nextapp.fleet.participation`. Transition vectors of the crowd are reported by `walsh` and
+`transition_vectors` beside this module.
 
-harmony, qharmony, subset, hadamard    played on the card, bit by bit
+harmony, qharmony                      played on the card, bit by bit
 identity, laplace (law)                their sum is that of the gradients
 codebook, walsh, simhash, privunit     by their law drawn on the card for α = 0
 all others                             the step on the card, the reports on the processor
@@ -24,7 +24,6 @@ from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
 from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
-from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
 from nextapp.fleet.gradients import BALLS, Gradients
@@ -42,12 +41,9 @@ from nextapp.fleet.reporting import (
 )
 from nextapp.fleet.stepping import READING_CODES
 from nextapp.fleet.sum_law import LAW, Lean, SumOfLaplace, SumOfLeaning
-from nextapp.privacy import FrequencyMechanism, Mechanism
+from nextapp.privacy import Mechanism
 from nextapp.privacy.codewords import UNIT
-from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.subset import Subset
-from nextapp.shares import POPULARITY, check_popularity
 from nextapp.wire import Broadcast, Floats, Report
 
 LARGEST_DIM = 64
@@ -169,37 +165,6 @@ def encode_reports(
     found = (fleet.card.download(positions)[at].astype(np.int64), positive[at])
     numbers = phones[at].astype(np.int64) + fleet.first_phone
     return Batch(numbers, [found], HarmonyEncoder(mechanism), mechanism.name, broadcast.round)
-
-
-def tally_reports(
-    fleet: ResidentFleet,
-    oracle: FrequencyMechanism,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Any = None,
-    popularity: float = POPULARITY,
-) -> Longs:
-    """`nextapp.fleet.frequencies.tally_reports` on a card."""
-    check_popularity(popularity)
-    check_shares_of(fleet.n_apps, oracle)
-    if isinstance(oracle, Subset):
-        q, t = oracle.q, oracle.t
-    elif isinstance(oracle, Hadamard):
-        q, t = 2, 0
-    else:
-        raise ValueError(f"a card reports shares by 'subset' or 'hadamard', not {oracle.name!r}.")
-    order, card = fleet.order(reporting), fleet.card
-    tally = card.xp.zeros(oracle.n_outputs, np.uint32)
-    arguments = [
-        order.phones, np.int64(order.n), np.uint64(fleet.first_phone), np.uint64(seed),
-        np.uint64(round), REPORT, *fleet.columns, np.int64(oracle.n_apps), np.float64(popularity),
-        *map(np.int64, (oracle.D, oracle.scattering, oracle.n_blocks, oracle.block,
-                        oracle.n_favoured, oracle.n_outputs, q)),
-        np.int32(t), np.uint64(oracle.threshold), None, tally,
-    ]  # fmt: skip
-    card.launch(DRAWS, "draw_cells", -(-order.n // THREADS), THREADS, 0, arguments)
-    return card.download(tally).astype(np.int64)
 
 
 def outcomes(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gpu.card import Source
 from nextapp.fleet.gpu.reporting import (
     DRAWS,
@@ -19,7 +18,7 @@ from nextapp.fleet.gpu.reporting import (
 )
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.sum_law import LAW, lean_of
-from nextapp.fleet.transition_vectors import add_rest
+from nextapp.fleet.transition_vectors import add_rest, check_shares_of
 from nextapp.privacy.codebook import Codebook
 from nextapp.shares import REPEATS
 from nextapp.wire import Floats

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.encoder import REPORT
-from nextapp.fleet.frequencies import check_shares_of
 from nextapp.fleet.gpu.reporting import THREADS
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.gpu.transition_vectors import VECTORS, vectors
+from nextapp.fleet.transition_vectors import check_shares_of
 from nextapp.fleet.walsh import WALSH, check_launches_of, vector_reports
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh

@@ -153,11 +153,11 @@ function showLeft() {
   $("said").textContent = sentence(state.said);
   $("nothing").hidden = reports.length > 0;
   $("reports").replaceChildren(...reports.map((report) => {
-    const all = report.hex.split(" "), payload = report.payload.split(" ").length, from = all.length - payload - 4, most = report.odds / (1 + report.odds);
+    const all = report.hex.split(" "), marked = report.payload.split(" ").length - report.n_public, from = all.length - marked - 4, most = report.odds / (1 + report.odds);
     return h("li", {},
       h("p", { class: "report-head" }, h("b", {}, report.clock), ` · ${report.n_bytes} bytes · ε = ${trim(report.epsilon)}`),
-      h("p", { class: "bytes" }, all.slice(0, from).join(" ") + " ", h("b", {}, all.slice(from, from + payload).join(" ")), " " + all.slice(from + payload).join(" ")),
-      h("p", { class: "quiet-text" }, `Only the ${payload} marked bytes depend on the launches; the others name the round and the mechanism, and end with a checksum. The marked bytes fit ${number(report.speaks_for)} of ${number(report.of)} possible answers equally well, such as “${report.examples.join("”, “")}”, and they may be pure chance.`),
+      h("p", { class: "bytes" }, all.slice(0, from).join(" ") + " ", h("b", {}, all.slice(from, from + marked).join(" ")), " " + all.slice(from + marked).join(" ")),
+      h("p", { class: "quiet-text" }, `Only the marked ${marked === 1 ? "byte depends" : `${marked} bytes depend`} on the launches. The others name the round and the mechanism, hold ${report.n_public} random bytes that stand for a few patterns of transitions, and end with a checksum. The marked ${marked === 1 ? "byte picks" : "bytes pick"} one of these patterns. It speaks for ${number(report.speaks_for)} of ${number(report.of)} possible transitions, such as “${report.examples.join("”, “")}”, against all others, and may be pure chance.`),
       h("div", { class: "odds" },
         h("span", {}, "A guess about this person before"), h("span", { class: "track", "aria-hidden": "true" }, h("i", { "width%": 50 })), h("b", {}, "50 %"),
         h("span", {}, "after this report, at most"), h("span", { class: "track", "aria-hidden": "true" }, h("i", { class: "after", "width%": 100 * most })), h("b", {}, percent(most))),
