@@ -14,7 +14,6 @@ from __future__ import annotations
 import copy
 import decimal
 import math
-import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +31,6 @@ from nextapp.shares import Shares
 from nextapp.wire import Floats
 
 WORD = 1 << 64
-_NORMAL = statistics.NormalDist()
 _ROUNDING = 2.0**-44  # relative rounding error of a background entry summed in another order
 
 Cut = tuple[int, int]
@@ -82,29 +80,6 @@ class Chooser:
         self.words += words.tolist()
         return ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
-    def uniform(self, *thresholds: float) -> float:
-        """One such number, sometimes next to a threshold."""
-        cuts = [(_first_word_from(each),) * 2 for each in thresholds]
-        word = min(self._choose(cuts), WORD - 4096)
-        self.words.append(word)
-        return ((word >> 11) + 0.5) * 2.0**-53
-
-    def below_each(self, thresholds: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Draw a word for each threshold (in units of 2^-53); returns whether it is below it."""
-        n = len(thresholds)
-        kind, spot = self._bits.words(2 * n).reshape(2, n)
-        kind = kind % np.uint64(8)
-        drawn = (spot >> np.uint64(11)).astype(np.int64)
-        drawn[kind < 2] = thresholds[kind < 2] - 1
-        drawn[kind == 2] = thresholds[kind == 2]
-        drawn[kind == 3] = 0
-        drawn = np.minimum(np.maximum(drawn, 0), (1 << 53) - 1)
-        rest = spot % np.uint64(2048)
-        rest[kind < 2] = 2047
-        rest[kind == 2] = 0
-        self.words += (drawn.astype(np.uint64) << np.uint64(11) | rest).tolist()
-        return np.asarray(drawn < thresholds)
-
     def _choose(self, cuts: Sequence[Cut]) -> int:
         kind, spot = self._next(), self._next()
         if not cuts:
@@ -129,18 +104,6 @@ class Chooser:
         if not self._raw:
             self._raw = self._bits.words(256).tolist()
         return self._raw.pop()
-
-
-def _first_word_from(threshold: float) -> int:
-    """The first word whose `uniform` is not below the threshold."""
-    low, high = 0, 1 << 53
-    while low < high:
-        middle = (low + high) // 2
-        if (middle + 0.5) * 2.0**-53 < threshold:
-            low = middle + 1
-        else:
-            high = middle
-    return low << 11
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,23 +201,6 @@ class HarmonyProtocol(Protocol):
         return min(max(value, -self.clip), self.clip) / self.clip
 
 
-class DuchiProtocol(Protocol):
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(data, "linf")
-        up = np.floor((1.0 + entries) * 2.0**52).astype(np.int64)
-        positive = np.packbits(private.below_each(up), bitorder="little")
-        corner = int.from_bytes(positive.tobytes(), "little")
-        words = -(-self.size // 64)
-        chosen = sum(private.word() << 64 * number for number in range(words))
-        chosen &= (1 << self.size) - 1
-        keep = WORD - least_response(self.epsilon, 1)
-        agree = private.word((keep, keep)) < keep
-        same = self.size - (corner ^ chosen).bit_count()
-        if 2 * same != self.size and (2 * same > self.size) != agree:
-            chosen ^= (1 << self.size) - 1
-        return chosen.to_bytes(-(-self.size // 8), "little")
-
-
 class KashinProtocol(Protocol):
     def __init__(self, mechanism: Any) -> None:
         super().__init__(mechanism)
@@ -282,24 +228,6 @@ class KashinProtocol(Protocol):
             signs = [other >> place & 1 for place in range(self.b)]
         width = (self.n - 1).bit_length()
         return fields([*positions, *signs], [width] * self.b + [1] * self.b)
-
-
-class SimHashProtocol(Protocol):
-    def __init__(self, mechanism: Any) -> None:
-        super().__init__(mechanism)
-        self.b = mechanism.b
-        self.threshold = keep_below(self.epsilon, 1, 1 << self.b)
-        self._known: dict[tuple[int, int], tuple[Content, int]] = {}
-
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        seed = public.word()
-        coin, other = private.word((self.threshold,) * 2), private.word()
-        if (id(data), seed) not in self._known:
-            scores = projections(seed, text_word(b"simhash"), self._complete(data), self.b)
-            true = sum(1 << place for place, score in enumerate(scores.tolist()) if score >= 0)
-            self._known[id(data), seed] = data, true
-        value = self._known[id(data), seed][1] if coin < self.threshold else other % (1 << self.b)
-        return fields([seed, value], [64, self.b])
 
 
 class CodebookProtocol(Protocol):
@@ -369,97 +297,11 @@ class LaplaceProtocol(Protocol):
         return bytes((entries + noise).astype("<f4").tobytes())
 
 
-class PiecewiseProtocol(Protocol):
-    def __init__(self, mechanism: Any) -> None:
-        super().__init__(mechanism)
-        half = math.exp(-self.epsilon / 2)
-        self.bound = (1 + half) / -math.expm1(-self.epsilon / 2)
-        self.inside = 1 / (1 + half)
-
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(data, "linf")
-        position = private.below(self.size)
-        width = (self.size - 1).bit_length()
-        return fields([position], [width]) + self.value(float(entries[position]), private)
-
-    def value(self, entry: float, private: Chooser) -> bytes:
-        left = (self.bound + 1) / 2 * entry - (self.bound - 1) / 2
-        right = left + self.bound - 1
-        coin, u = private.uniform(self.inside), private.uniform()
-        if coin < self.inside:
-            drawn = left + u * (right - left)
-        else:
-            drawn = u * (self.bound + 1) - self.bound
-            drawn += right - left if drawn >= left else 0.0
-        most = np.float32(self.bound)
-        return np.asarray(min(max(np.float32(drawn), -most), most), "<f4").tobytes()
-
-
-class HybridProtocol(PiecewiseProtocol):
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        entries = self._in_ball(data, "linf")
-        position = private.below(self.size)
-        entry = float(entries[position])
-        share = -math.expm1(-self.epsilon / 2) if self.epsilon > 0.61 else 0.0
-        part = math.floor(share * WORD)
-        if piecewise := private.word((part, part)) < part:
-            value = self.value(entry, private)
-        else:
-            up = positive_below(entry, least_response(self.epsilon, 1))
-            sign = 1.0 if private.word((up, up)) < up else -1.0
-            value = np.asarray(sign, "<f4").tobytes()
-        return fields([position, int(piecewise)], [(self.size - 1).bit_length(), 1]) + value
-
-
-class PrivUnitProtocol(Protocol):
-    def __init__(self, mechanism: Any) -> None:
-        super().__init__(mechanism)
-        self.seeded = mechanism.form == "seed"
-        self.q = mechanism.q  # ε holds for any cap
-        self.gamma = -_NORMAL.inv_cdf(self.q)
-        slack = min(1e-4, self.epsilon / 2) if self.seeded else 0.0
-        self.elsewhere = math.ceil(WORD / exponential(self.epsilon - slack))
-        rest = self.elsewhere / WORD
-        self.in_cap = self.q / (self.q + (1 - self.q) * rest)
-
-    def payload(self, data: Content, public: Chooser, private: Chooser) -> bytes:
-        if self.seeded:
-            return self._seed(data, private)
-        entries = self._in_ball(data, "l2")
-        rest = math.sqrt(max(0.0, 1.0 - float(entries @ entries)))
-        entries = np.append(entries, rest)
-        half = (self.size + 2) // 2
-        u = private.uniforms(2 * half)
-        radius, angle = np.sqrt(-2 * np.log(u[:half])), 2 * math.pi * u[half:]
-        normal = np.append(radius * np.cos(angle), radius * np.sin(angle))[: self.size + 1]
-        coin, v = private.uniform(self.in_cap), private.uniform()
-        if coin < self.in_cap:
-            lean = -_NORMAL.inv_cdf(v * self.q)
-        else:
-            lean = _NORMAL.inv_cdf(v * (1 - self.q))
-        drawn = normal + (lean - float(entries @ normal)) * entries
-        return bytes(drawn.astype("<f4").tobytes())
-
-    def _seed(self, data: Content, private: Chooser) -> bytes:
-        whole = self._complete(data)
-        while True:
-            low, high = private.word(), private.word()
-            coin = private.word((self.elsewhere,) * 2)
-            score = projections(low, high, whole, 1)[0]
-            if score >= self.gamma * 2**38 or coin < self.elsewhere:
-                return fields([low, high], [64, 64])
-
-
 PROTOCOLS: Mapping[str, type[Protocol]] = {
     "laplace": LaplaceProtocol,
-    "duchi": DuchiProtocol,
     "harmony": HarmonyProtocol,
     "qharmony": HarmonyProtocol,
-    "piecewise": PiecewiseProtocol,
-    "hybrid": HybridProtocol,
     "kashin": KashinProtocol,
-    "simhash": SimHashProtocol,
-    "privunit": PrivUnitProtocol,
     "codebook": CodebookProtocol,
     "walsh": WalshProtocol,
 }

@@ -259,7 +259,7 @@ def _times(each: Input, scale: float) -> Input:
 
 def own_options(mechanism: Any) -> dict[str, Any]:
     """The options that this mechanism was created with, other than size, ε and clip."""
-    names = {"laplace": ("ball",), "privunit": ("form",), "kashin": ("K",)}
+    names = {"laplace": ("ball",), "kashin": ("K",)}
     return {
         option: getattr(mechanism, option)
         for option in names.get(registered_name(mechanism) or "", ())
@@ -529,7 +529,6 @@ def _reach_of(seed: int, name: str) -> Reach | None:
 
 _OTHER_OPTIONS: dict[str, tuple[dict[str, Any], ...]] = {
     "laplace": ({"ball": "linf"}, {"ball": "l1"}),
-    "privunit": ({"form": "dense"}, {"form": "seed"}),
 }
 
 
@@ -578,15 +577,13 @@ def _random_settings(
             drawn["k"] = int(rng.integers(1, min(size, 40) + 1))
         if name == "qharmony":
             drawn["scale"] = ("unbiased", "paper")[int(rng.integers(2))]
-    elif name in ("kashin", "simhash") and chosen:
-        most = min(16, 2 << (size - 1).bit_length()) if name == "kashin" else 16
+    elif name == "kashin" and chosen:
+        most = min(16, 2 << (size - 1).bit_length())
         drawn["b"] = int(rng.integers(1, most + 1))
     elif name in ("codebook", "walsh"):
         drawn["b"] = int(rng.integers(1, (12 if size < 500 else 9) + 1)) if chosen else 8
     if name == "kashin":
         drawn["K"] = float(rng.choice([1.0, 1.8, 3.0]))
-    if drawn.get("form") == "seed":
-        epsilon = min(epsilon, 6.0)
     return epsilon, clip, drawn
 
 
@@ -594,7 +591,7 @@ def _words(mechanism: Mechanism) -> str:
     """A short description of a mechanism's settings."""
     more = [
         f"{option} {getattr(mechanism, option)}"
-        for option in ("k", "b", "form")
-        if isinstance(getattr(mechanism, option, None), int | str)
+        for option in ("k", "b")
+        if isinstance(getattr(mechanism, option, None), int)
     ]
     return ", ".join([f"{mechanism.n_apps} x {mechanism.d}", f"ε {mechanism.epsilon:.3g}", *more])

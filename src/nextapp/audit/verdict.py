@@ -51,16 +51,9 @@ _FOUR = {"n_apps": 2, "d": 2}
 CASES: Mapping[str, Case] = {
     "laplace": Case("laplace", _TWO),
     "laplace-l1": Case("laplace", {**_TWO, "ball": "l1"}),
-    "duchi": Case("duchi", {"n_apps": 3, "d": 1}),
-    "duchi-even": Case("duchi", _FOUR),
     "harmony": Case("harmony", _FOUR),
     "qharmony": Case("qharmony", _FOUR),
-    "piecewise": Case("piecewise", _TWO),
-    "hybrid": Case("hybrid", _TWO),
     "kashin": Case("kashin", {**_TWO, "K": 1.0}),  # at K = 1 an axis has all coefficients at ±1
-    "simhash": Case("simhash", _TWO),
-    "privunit": Case("privunit", _TWO),
-    "privunit-seed": Case("privunit", {**_TWO, "form": "seed"}, share=0.25),
     "codebook": Case("codebook", _TWO, share=0.5),
     "walsh": Case("walsh", _TWO, share=0.5),
     "qharmony-paper": Case("qharmony-paper", {**_FOUR, "allow_unsafe": True}),

@@ -8,22 +8,36 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled
-from nextapp.fleet.dense_reports import DenseEncoder
 from nextapp.fleet.draws import inside
-from nextapp.fleet.encoder import Arrays, ShardRound, Totals, report_bits
+from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.privacy.laplace import Laplace
 from nextapp.wire import Floats
 
+_NUMBERS_AT_ONCE = 1 << 19
 
-class LaplaceEncoder(DenseEncoder[Laplace]):
-    """`Laplace`."""
+
+class LaplaceEncoder(Encoder):
+    """`Laplace`: reports of D floats of 4 bytes, which are summed."""
+
+    size = 256
 
     def __init__(self, mechanism: Laplace) -> None:
-        super().__init__(mechanism, mechanism.D)
+        self.mechanism = mechanism
+        self.payload_bytes = 4 * mechanism.D
+        self.block = max(1, _NUMBERS_AT_ONCE // mechanism.D)
 
     def encode(self, x: Gradients, r: ShardRound) -> Arrays:
         return [_noisy_entries(x, r, self.mechanism.scale)]
+
+    def payloads(self, reports: Arrays) -> list[bytes]:
+        return [row.astype("<f4").tobytes() for row in reports[0]]
+
+    def empty(self) -> State:
+        return {"sum": np.zeros(self.mechanism.D)}
+
+    def add(self, state: State, reports: Arrays) -> None:
+        _add_rows(reports[0], state["sum"])
 
     def mean(self, totals: Totals) -> Floats:
         m = self.mechanism
@@ -43,3 +57,10 @@ def _noisy_entries(x: Gradients, r: ShardRound, scale: float) -> Any:
             noisy[i, j] = dense[j] - scale * np.sign(u) * math.log1p(-2.0 * abs(u))
         sweep(x, i, r.Q.shape[1], dense)
     return noisy
+
+
+@compiled
+def _add_rows(rows: Any, total: Floats) -> None:
+    for i in range(len(rows)):
+        for j in range(len(total)):
+            total[j] += rows[i, j]

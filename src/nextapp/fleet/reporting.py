@@ -22,23 +22,17 @@ import numpy.typing as npt
 
 from nextapp.fleet.codebook import CodebookEncoder
 from nextapp.fleet.columns import Fleet, Mask, in_ranges
-from nextapp.fleet.duchi import DuchiEncoder
 from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
 from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
 from nextapp.fleet.harmony import HarmonyEncoder
-from nextapp.fleet.hybrid import HybridEncoder
 from nextapp.fleet.identity import IdentityEncoder
 from nextapp.fleet.kashin import KashinEncoder
 from nextapp.fleet.laplace import LaplaceEncoder
-from nextapp.fleet.piecewise import PiecewiseEncoder
-from nextapp.fleet.privunit import PrivUnitEncoder, PrivUnitSeedEncoder
 from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
-from nextapp.fleet.simhash import SimHashEncoder
 from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import sum_law
 from nextapp.fleet.walsh import WalshEncoder
 from nextapp.privacy import Mechanism
-from nextapp.privacy.privunit import PrivUnit
 from nextapp.wire import Broadcast, Floats, Report
 
 MODES = ("exact", "law")
@@ -49,12 +43,7 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "qharmony": HarmonyEncoder,
     "qharmony-paper": QHarmonyPaperEncoder,
     "laplace": LaplaceEncoder,
-    "duchi": DuchiEncoder,
-    "piecewise": PiecewiseEncoder,
-    "hybrid": HybridEncoder,
     "kashin": KashinEncoder,
-    "simhash": SimHashEncoder,
-    "privunit": PrivUnitEncoder,
     "codebook": CodebookEncoder,
     "walsh": WalshEncoder,
 }
@@ -263,8 +252,6 @@ def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
 
 
 def _encoder(mechanism: Mechanism) -> Encoder:
-    if isinstance(mechanism, PrivUnit) and mechanism.form == "seed":
-        return PrivUnitSeedEncoder(mechanism)
     return _ENCODERS[mechanism.name](mechanism)
 
 

@@ -2,9 +2,9 @@
 
 laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
 
-codebook, walsh, simhash, privunit: a report is, up to a known factor, t x + g − (x·g) x with a lean
-t of known law and g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of
-all phones' g is one Gaussian draw for the whole fleet, made when the mean is taken.
+codebook, walsh: a report is, up to a known factor, t x + g − (x·g) x with a lean t of known law and
+g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all phones' g is
+one Gaussian draw for the whole fleet, made when the mean is taken.
 
 x, p, c0, Q as in `gradients`; z, ζ, Z standard normal draws. All that is drawn for a phone depends
 on (seed, phone, round), all that is drawn for the fleet on (seed, round).
@@ -22,28 +22,24 @@ from nextapp.compiled import fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.draws import inside, normal_quantile
+from nextapp.fleet.draws import normal_quantile
 from nextapp.fleet.encoder import SAME, Encoder, ShardRound, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy import Mechanism
 from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.codewords import UNIT
-from nextapp.privacy.exact import W
 from nextapp.privacy.laplace import Laplace
-from nextapp.privacy.privunit import PrivUnit
-from nextapp.privacy.simhash import SimHash
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
-LAWS = ("laplace", "codebook", "walsh", "simhash", "privunit")
-CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper", "piecewise", "hybrid")
+LAWS = ("laplace", "codebook", "walsh")
+CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper")
 
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"
 _MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
 _RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
 _SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
-_RANKED, _SIGNED, _CAPPED = range(3)
 
 
 def cheapest_mode(mechanism: str) -> str:
@@ -58,7 +54,7 @@ def sum_law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], backgro
     """
     if isinstance(mechanism, Laplace):
         return SumOfLaplace(mechanism, exact(mechanism).payload_bytes)
-    if isinstance(mechanism, Codebook | SimHash | PrivUnit):
+    if isinstance(mechanism, Codebook):
         return SumOfLeaning(mechanism, exact(mechanism).payload_bytes, background)
     if mechanism.name in CHEAP:
         return exact(mechanism)
@@ -99,14 +95,11 @@ class SumOfLaplace:
 
 
 class Lean(NamedTuple):
-    """The law of t: which mechanism, and its constants."""
+    """The law of t: one of the k best of m codewords, or any."""
 
-    kind: int
     threshold: np.uint64
-    chosen: int
-    among: int
-    q: float
-    share: float
+    k: int
+    m: int
 
 
 class Drawn(NamedTuple):
@@ -121,7 +114,7 @@ class Drawn(NamedTuple):
 
 
 class SumOfLeaning:
-    """`Codebook` (and `Walsh`, which is one), `SimHash`, `PrivUnit`.
+    """`Codebook`, and `Walsh`, which is one.
 
     ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
     have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
@@ -129,9 +122,7 @@ class SumOfLeaning:
 
     block = 1024
 
-    def __init__(
-        self, mechanism: Codebook | SimHash | PrivUnit, payload_bytes: int, background: bool
-    ) -> None:
+    def __init__(self, mechanism: Codebook, payload_bytes: int, background: bool) -> None:
         if background and mechanism.n_apps > _MOST_APPS:
             raise ValueError(
                 f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
@@ -212,40 +203,19 @@ def _orthonormal_basis(vectors: Floats) -> Floats:
     return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
 
 
-def lean_of(mechanism: Codebook | SimHash | PrivUnit) -> tuple[Lean, float]:
+def lean_of(mechanism: Codebook) -> tuple[Lean, float]:
     """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
-    never = np.uint64(0)
-    if isinstance(mechanism, Codebook):
-        threshold = np.uint64(mechanism.threshold)
-        return Lean(_RANKED, threshold, mechanism.k, mechanism.m, 0.0, 0.0), 1 / mechanism.mu
-    if isinstance(mechanism, SimHash):
-        threshold, b = np.uint64(mechanism.threshold), mechanism.b
-        scale = math.sqrt(math.pi / 2) * (W / mechanism.threshold) / math.sqrt(b)
-        return Lean(_SIGNED, threshold, b, 0, 0.0, 0.0), scale
-    q = mechanism.q
-    return Lean(_CAPPED, never, 0, 0, q, q / mechanism._Z), 1 / mechanism.mu
+    return Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m), 1 / mechanism.mu
 
 
 @fast
 def draw_lean(law_: Lean, bits: Words) -> float:
     """t of one report."""
-    if law_.kind == _CAPPED:
-        coin, u = inside(bits), inside(bits)
-        if coin < law_.share:
-            return -normal_quantile(u * law_.q)
-        return normal_quantile(u * (1.0 - law_.q))
-    kept = word(bits) < law_.threshold
-    if law_.kind == _SIGNED:
-        total = 0.0
-        for _ in range(law_.chosen):
-            projection = normal(bits)
-            total += abs(projection) if kept else projection
-        return total / math.sqrt(law_.chosen)
-    if not kept:
+    if word(bits) >= law_.threshold:
         return normal(bits)
     spacings = 0.0  # Rényi: −log(1 − u) of the i-th smallest of m uniform numbers
-    for i in range(below(bits, law_.chosen) + 1):
-        spacings += exponential(bits) / (law_.among - i)
+    for i in range(below(bits, law_.k) + 1):
+        spacings += exponential(bits) / (law_.m - i)
     return -normal_quantile(-math.expm1(-spacings))
 
 

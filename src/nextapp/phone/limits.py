@@ -25,23 +25,21 @@ LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
 LONGEST_NAME = 255
 MOST_WORK = 1 << 26
-"""Table entries that codebook or simhash looks up for one report: half a second of one core.
+"""Table entries that codebook looks up for one report: half a second of one core.
 
 walsh bounds its own work (`nextapp.privacy.walsh.LARGEST_D`): a second for an answer that is dense
 and as long as that, a millisecond for what phones have.
 """
 
 MOST_SEARCHED = 1 << 16
-"""Numbers of a gradient for mechanisms whose time grows faster, or depends on the gradient."""
+"""Numbers of a gradient for kashin, whose time depends on the gradient."""
 
 OPTIONS: Mapping[str, Mapping[str, float]] = {
     "walsh": {"b": 8},
     "codebook": {"b": 8},
-    "simhash": {"b": 8},
     "harmony": {"k": 64},
     "qharmony": {"k": 64},
     "kashin": {"b": 8, "K": 8.0},
-    "duchi": {},
 }
 """The mechanisms that a phone can report by, and the largest value of each of their options."""
 
@@ -123,7 +121,6 @@ class Limits:
         "codebook",
         "harmony",
         "qharmony",
-        "simhash",
     )
 
     def __post_init__(self) -> None:
@@ -198,9 +195,9 @@ class Limits:
                     f"phone does not do."
                 )
         size = math.prod(requested_shape(broadcast))
-        if (
-            name in ("codebook", "simhash") and size << int(request.options.get("b", 8)) > MOST_WORK
-        ) or (name in ("kashin", "duchi") and size > MOST_SEARCHED):
+        if (name == "codebook" and size << int(request.options.get("b", 8)) > MOST_WORK) or (
+            name == "kashin" and size > MOST_SEARCHED
+        ):
             raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
         made = requested_mechanism(broadcast)
         if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:

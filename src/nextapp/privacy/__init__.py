@@ -20,20 +20,15 @@ from typing import Any
 
 from nextapp.names import unknown
 from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.duchi import Duchi
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.hybrid import Hybrid
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
-from nextapp.privacy.piecewise import Piecewise
-from nextapp.privacy.privunit import PrivUnit
 from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
-from nextapp.privacy.simhash import SimHash
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ReportRequest, WireError
 
@@ -55,15 +50,10 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
     for kind in (
         Identity,
         Laplace,
-        Duchi,
         Harmony,
         QHarmony,
         QHarmonyPaper,
-        Piecewise,
-        Hybrid,
         Kashin,
-        SimHash,
-        PrivUnit,
         Codebook,
         Walsh,
     )

@@ -17,7 +17,6 @@ from nextapp.privacy.exact import W, keep_threshold, sign_threshold
 from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
 from nextapp.privacy.packing import SignedPositions
-from nextapp.privacy.simhash import best_b
 from nextapp.randomness import Bits, KeyedBits, distinct
 from nextapp.wire import Floats, Report
 
@@ -182,3 +181,16 @@ def _matrix(n: int) -> Floats:
     while len(H) < n:
         H = np.block([[H, H], [H, -H]])
     return H / math.sqrt(n)
+
+
+def best_b(epsilon: float) -> int:
+    """The number of coefficients that minimises ((e^ε + 2^b − 1)/(e^ε − 1))²/b.
+
+    >>> best_b(4.5), best_b(1.1)
+    (4, 1)
+    """
+
+    def spread(b: int) -> float:
+        return (1.0 + 2.0**b / math.expm1(min(epsilon, 64.0))) ** 2 / b
+
+    return min(range(1, 17), key=spread)

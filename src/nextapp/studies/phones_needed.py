@@ -39,8 +39,7 @@ from nextapp.wire import Broadcast, Floats, ModelSettings
 
 NOISE = "noise"
 MECHANISMS = (
-    "laplace", "laplace-l1", "duchi", "harmony", "kashin", "qharmony-printed", "qharmony",
-    "hybrid", "simhash", "privunit", "codebook",
+    "laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed", "qharmony", "codebook",
 )  # fmt: skip
 
 _STAND_INS = 400

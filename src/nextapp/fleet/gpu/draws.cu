@@ -94,10 +94,9 @@ extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64
     sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
 }
 
-// --- the law of the sum of codebook, walsh, simhash and privunit: `nextapp.fleet.sum_law` ------
+// --- the law of the sum of codebook and walsh: `nextapp.fleet.sum_law` ------
 // for gradients with α = 0, and for the cells of transition vectors
 
-constexpr int RANKED = 0, SIGNED = 1;
 constexpr int LEAN_LANES = 32;  // one warp a phone
 
 __device__ inline double sum_warp(double value) {
@@ -126,15 +125,13 @@ __device__ inline double normal_quantile(double p, const double *coefficients) {
 
 // `Lean`, the tables, and the scale of the whole numbers that are summed, as parameters of a kernel.
 #define LAW                                                                                     \
-    i32 kind, u64 threshold, i32 chosen, i32 among, double q, double share,                     \
-        const double *coefficients, const i32 *table, double unit, double scale
-#define LAW_NAMES kind, threshold, chosen, among, q, share, coefficients, table, unit, scale
+    u64 threshold, i32 k_best, i32 m, const double *coefficients, const i32 *table, double unit, \
+        double scale
+#define LAW_NAMES threshold, k_best, m, coefficients, table, unit, scale
 
 struct Law {
-    i32 kind;
     u64 threshold;
-    i32 chosen, among;
-    double q, share;
+    i32 k_best, m;
     const double *coefficients;
     const i32 *table;
     double unit, scale;
@@ -142,30 +139,14 @@ struct Law {
 
 // t of one report; every lane knows it.
 __device__ inline double draw_lean(Bits &bits, const Law &law, int lane) {
-    if (law.kind != RANKED && law.kind != SIGNED) {
-        const double coin = as_inside(bits.word()), u = as_inside(bits.word());
-        return coin < law.share ? -normal_quantile(u * law.q, law.coefficients)
-                                : normal_quantile(u * (1.0 - law.q), law.coefficients);
-    }
-    const bool kept = bits.word() < law.threshold;
-    if (law.kind == SIGNED) {
-        double total = 0;
-        for (i32 i = lane; i < law.chosen; i += LEAN_LANES) {
-            const u64 from = bits.at + 2 * (u64)i;
-            const double projection = as_normal(bits.word_at(from), bits.word_at(from + 1));
-            total += kept ? fabs(projection) : projection;
-        }
-        bits.jump(bits.at + 2 * (u64)law.chosen);
-        return sum_warp(total) / sqrt((double)law.chosen);
-    }
-    if (!kept) {
+    if (bits.word() >= law.threshold) {
         const u64 first = bits.word();
         return as_normal(first, bits.word());
     }
-    const i32 n_spacings = (i32)below(bits, law.chosen) + 1;
+    const i32 n_spacings = (i32)below(bits, law.k_best) + 1;
     double spacings = 0;
     for (i32 i = lane; i < n_spacings; i += LEAN_LANES)
-        spacings += as_exponential(bits.word_at(bits.at + i)) / (law.among - i);
+        spacings += as_exponential(bits.word_at(bits.at + i)) / (law.m - i);
     bits.jump(bits.at + n_spacings);
     return -normal_quantile(-expm1(-sum_warp(spacings)), law.coefficients);
 }

@@ -7,7 +7,7 @@ a `ResidentFleet` for the fleet, and give what they give; `outcomes` is that of
 
 harmony, qharmony                      played on the card, bit by bit
 identity, laplace (law)                their sum is that of the gradients
-codebook, walsh, simhash, privunit     by their law drawn on the card for α = 0
+codebook, walsh                        by their law drawn on the card for α = 0
 all others                             the step on the card, the reports on the processor
 """
 
@@ -492,9 +492,8 @@ def law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
     """LAW of draws.cu."""
     coefficients = card.xp.asarray(np.array([MIDDLE, TAIL, FAR]))
     return [
-        np.int32(lean.kind), np.uint64(lean.threshold), np.int32(lean.chosen), np.int32(lean.among),
-        np.float64(lean.q), np.float64(lean.share), coefficients, card.xp.asarray(whole_table()),
-        np.float64(1.0 / UNIT), np.float64(scale),
+        np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m), coefficients,
+        card.xp.asarray(whole_table()), np.float64(1.0 / UNIT), np.float64(scale),
     ]  # fmt: skip
 
 
