@@ -44,7 +44,6 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "qharmony": ("qharmony", {}),
     "qharmony-paper": ("qharmony-paper", {"allow_unsafe": True}),
     "kashin": ("kashin", {}),
-    "codebook": ("codebook", {}),
     "walsh": ("walsh", {}),
 }
 """Mechanisms that can be compared, with their options, by the name shown in tables."""

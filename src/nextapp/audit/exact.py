@@ -23,7 +23,7 @@ from nextapp.privacy.exact import exp_from_below
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats, Report
 
-CODEBOOKS = 2
+SEEDS = 2
 """Number of seeds that are checked if reports contain one; probabilities are conditional on it."""
 
 DRAWN = 50
@@ -54,7 +54,7 @@ class ExactLaw:
 
 
 def exact(mechanism: Mechanism, seed: int) -> ExactLaw:
-    """The largest log-ratio of report probabilities; `seed` determines codebooks and draws.
+    """The largest log-ratio of report probabilities; `seed` determines what is drawn.
 
     All reports are listed, so `mechanism` must be small, with a few entries.
     """
@@ -95,7 +95,7 @@ def list_reports(mechanism: FiniteMechanism, seed: int) -> list[tuple[int | None
     """All reports of `mechanism`; if they contain a seed, all reports of each of a few seeds."""
     if not carries_seed(mechanism):
         return [(None, list(mechanism.outputs()))]
-    words = KeyedBits(seed, purpose="codebook").words(CODEBOOKS).tolist()
+    words = KeyedBits(seed, purpose="seeds").words(SEEDS).tolist()
     return [(word, list(mechanism.outputs(seed=word))) for word in words]  # type: ignore[call-arg]
 
 

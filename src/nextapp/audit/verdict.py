@@ -54,7 +54,6 @@ CASES: Mapping[str, Case] = {
     "harmony": Case("harmony", _FOUR),
     "qharmony": Case("qharmony", _FOUR),
     "kashin": Case("kashin", {**_TWO, "K": 1.0}),  # at K = 1 an axis has all coefficients at ±1
-    "codebook": Case("codebook", _TWO, share=0.5),
     "walsh": Case("walsh", _TWO, share=0.5),
     "qharmony-paper": Case("qharmony-paper", {**_FOUR, "allow_unsafe": True}),
 }

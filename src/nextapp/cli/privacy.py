@@ -128,7 +128,7 @@ def compare(
     )
 
 
-@app.command(epilog="nextapp privacy audit harmony codebook --reports 200000")
+@app.command(epilog="nextapp privacy audit harmony walsh --reports 200000")
 @click.argument(
     "mechanisms",
     nargs=-1,

@@ -28,7 +28,7 @@ REAL_WORLD = Participation(
 )
 
 
-@command("nextapp simulate --phones 100000 --mechanism codebook --epsilon 1 --rounds 5")
+@command("nextapp simulate --phones 100000 --mechanism walsh --epsilon 1 --rounds 5")
 @settings_of(
     simulation.Settings,
     "given",

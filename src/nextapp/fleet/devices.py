@@ -13,7 +13,6 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Attendance, Participation, outcomes
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism
-from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, Floats
@@ -46,7 +45,7 @@ class PlacedFleet(Protocol):
         """`nextapp.fleet.walsh.tally_launches`."""
         ...
 
-    def draw_estimate(self, mechanism: Codebook, seed: int) -> Floats:
+    def draw_estimate(self, mechanism: Walsh, seed: int) -> Floats:
         """`nextapp.fleet.transition_vectors.draw_estimate`."""
         ...
 
@@ -98,7 +97,7 @@ class ProcessorFleet:
     def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
         return walsh.tally_launches(self.fleet, mechanism, seed)
 
-    def draw_estimate(self, mechanism: Codebook, seed: int) -> Floats:
+    def draw_estimate(self, mechanism: Walsh, seed: int) -> Floats:
         return transition_vectors.draw_estimate(self.fleet, mechanism, seed)
 
     def outcomes(

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.codebook import CodebookEncoder
 from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
 from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
@@ -44,7 +43,6 @@ _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "qharmony-paper": QHarmonyPaperEncoder,
     "laplace": LaplaceEncoder,
     "kashin": KashinEncoder,
-    "codebook": CodebookEncoder,
     "walsh": WalshEncoder,
 }
 FLEET_MECHANISMS = tuple(_ENCODERS)

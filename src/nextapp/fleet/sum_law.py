@@ -2,7 +2,7 @@
 
 laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
 
-codebook, walsh: a report is, up to a known factor, t x + g − (x·g) x with a lean t of known law and
+walsh: a report is, up to a known factor, t x + g − (x·g) x with a lean t of known law and
 g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all phones' g is
 one Gaussian draw for the whole fleet, made when the mean is taken.
 
@@ -12,7 +12,9 @@ on (seed, phone, round), all that is drawn for the fleet on (seed, round).
 
 from __future__ import annotations
 
+import functools
 import math
+import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,23 +22,22 @@ import numpy as np
 
 from nextapp.compiled import fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
-from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import normal_quantile
 from nextapp.fleet.encoder import SAME, Encoder, ShardRound, Side, State, Totals
 from nextapp.fleet.gradients import Gradients
 from nextapp.privacy import Mechanism
-from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.codewords import UNIT
 from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
-LAWS = ("laplace", "codebook", "walsh")
+LAWS = ("laplace", "walsh")
 CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper")
 
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"
+UNIT = 1 << 16  # an entry of `normal_table` that is 1.0
 _MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
 _RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
 _SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
@@ -54,7 +55,7 @@ def sum_law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], backgro
     """
     if isinstance(mechanism, Laplace):
         return SumOfLaplace(mechanism, exact(mechanism).payload_bytes)
-    if isinstance(mechanism, Codebook):
+    if isinstance(mechanism, Walsh):
         return SumOfLeaning(mechanism, exact(mechanism).payload_bytes, background)
     if mechanism.name in CHEAP:
         return exact(mechanism)
@@ -114,7 +115,7 @@ class Drawn(NamedTuple):
 
 
 class SumOfLeaning:
-    """`Codebook`, and `Walsh`, which is one.
+    """`Walsh`.
 
     ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
     have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
@@ -122,7 +123,7 @@ class SumOfLeaning:
 
     block = 1024
 
-    def __init__(self, mechanism: Codebook, payload_bytes: int, background: bool) -> None:
+    def __init__(self, mechanism: Walsh, payload_bytes: int, background: bool) -> None:
         if background and mechanism.n_apps > _MOST_APPS:
             raise ValueError(
                 f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
@@ -134,7 +135,7 @@ class SumOfLeaning:
         self._payload_bytes = payload_bytes
         self._background = background
         self.lean, self._scale = lean_of(mechanism)
-        self._table = whole_table()
+        self._table = normal_table()
 
     def empty(self) -> State:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d
@@ -203,9 +204,23 @@ def _orthonormal_basis(vectors: Floats) -> Floats:
     return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
 
 
-def lean_of(mechanism: Codebook) -> tuple[Lean, float]:
+def lean_of(mechanism: Walsh) -> tuple[Lean, float]:
     """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
     return Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m), 1 / mechanism.mu
+
+
+@functools.cache
+def normal_table() -> Ints:
+    """(65536,): the mean of each of 2^16 equally likely slices of N(0, 1), in units of 2^-16.
+
+    Nearly Gaussian: the mean absolute value is √(2/π) to 2e-8, the variance 1 − 1.5e-6.
+    """
+    half = UNIT // 2
+    normal = statistics.NormalDist()
+    edges = [normal.inv_cdf(0.5 + i / UNIT) for i in range(1, half)]
+    density = np.array([normal.pdf(0.0), *map(normal.pdf, edges), 0.0])
+    upper = np.rint((density[:-1] - density[1:]) * UNIT * UNIT)
+    return np.concatenate([-upper[::-1], upper]).astype(np.int32)
 
 
 @fast
@@ -221,7 +236,7 @@ def draw_lean(law_: Lean, bits: Words) -> float:
 
 @fast
 def draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
-    """Standard normal numbers from the table of `nextapp.privacy.codewords`, 16 bits each."""
+    """Standard normal numbers from the `normal_table`, 16 bits each."""
     four = np.uint64(0)
     for j in range(len(out)):
         four = word(bits) if j % 4 == 0 else four >> np.uint64(16)

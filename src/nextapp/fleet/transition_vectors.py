@@ -1,4 +1,4 @@
-"""Transition vectors of a fleet: their mean, and what `codebook` or `walsh` make of them by law.
+"""Transition vectors of a fleet: their mean, and what `walsh` makes of them by law.
 
 x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of the clip, by the clip,
              or what it tells of its launches (`PhoneCore.launches`)
@@ -18,11 +18,10 @@ import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, normal, stream
-from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Columns, Fleet, Ints, Longs, Mask
-from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean_of
-from nextapp.privacy.codebook import Codebook
+from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean_of, normal_table
 from nextapp.privacy.mechanism import Mechanism, check_clip
+from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits
 from nextapp.shares import POPULARITY, REPEATS, check_popularity
 from nextapp.wire import Floats
@@ -51,7 +50,7 @@ def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
 
 def draw_estimate(
     fleet: Fleet,
-    mechanism: Codebook,
+    mechanism: Walsh,
     seed: int,
     *,
     round: int = 0,
@@ -69,13 +68,13 @@ def draw_estimate(
     law, _ = lean_of(mechanism)
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
     _draw_own_cells(
-        fleet.columns, mask, mechanism.clip, mechanism.d, law, whole_table(), keys, total, owners
+        fleet.columns, mask, mechanism.clip, mechanism.d, law, normal_table(), keys, total, owners
     )
     return add_rest(mechanism, total, owners, n_reports, seed, round)
 
 
 def add_rest(
-    mechanism: Codebook, total: Floats, owners: Longs, n_reports: int, seed: int, round: int
+    mechanism: Walsh, total: Floats, owners: Longs, n_reports: int, seed: int, round: int
 ) -> Floats:
     """The estimate from what was drawn at own cells and how many phones have each: the others'
     reports of a cell sum to one normal number. `total` is used up."""
@@ -87,7 +86,7 @@ def add_rest(
 
 
 def draw_copies(
-    fleet: Fleet, mechanism: Codebook, n_phones: int, seed: int, *, round: int = 0
+    fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int, *, round: int = 0
 ) -> Floats:
     """(n_apps, n_apps + 1): what `n_phones` copies of the fleet's phones would teach, each as often
     as the other.
@@ -105,7 +104,7 @@ def draw_copies(
     return mean_vector(fleet, mechanism.clip) + error * noise
 
 
-def draw_launches(fleet: Fleet, mechanism: Codebook, n_phones: int, seed: int) -> Floats:
+def draw_launches(fleet: Fleet, mechanism: Walsh, n_phones: int, seed: int) -> Floats:
     """(n_apps,): what `n_phones` copies of the fleet's phones would tell of launches, as
     `draw_copies`: the mean of √(part of a phone's launches), and noise."""
     n_each = np.diff(fleet.app_starts)

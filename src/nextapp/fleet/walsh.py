@@ -15,8 +15,6 @@ import numpy as np
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, philox, stream, word
-from nextapp.fleet.codebook import among_best
-from nextapp.fleet.codewords import VECTOR_UNIT, ZERO, seeded_payloads
 from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
 from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, taste
@@ -30,6 +28,8 @@ WALSH = np.uint64(purpose_word("walsh"))
 _ROW_BLOCKS = L // 8
 _ROW_WORDS = L // 2
 _HALF = np.uint64(32)
+_ZERO = np.uint64(0)
+_UNIT = float(1 << 22)
 _PHONES_AT_ONCE = 512  # for one thread: a tenth of a second
 
 
@@ -58,7 +58,8 @@ class WalshEncoder(TallyEncoder[Walsh]):
         return state["counts"]
 
     def payloads(self, reports: Arrays) -> list[bytes]:
-        return seeded_payloads(reports, self.mechanism)
+        seeds, chosen = (column.tolist() for column in reports)
+        return [self.mechanism.payload(seed, j) for seed, j in zip(seeds, chosen, strict=True)]
 
 
 def tally_transitions(
@@ -132,8 +133,11 @@ def check_launches_of(n_apps: int, mechanism: Walsh) -> None:
 
 def vector_reports(drawn: Arrays, mechanism: Walsh, round: int) -> list[Report]:
     """Seeds and indices as reports."""
-    payloads = seeded_payloads(drawn, mechanism)
-    return [Report(mechanism.name, round, payload) for payload in payloads]
+    seeds, chosen = (column.tolist() for column in drawn)
+    return [
+        Report(mechanism.name, round, mechanism.payload(seed, j))
+        for seed, j in zip(seeds, chosen, strict=True)
+    ]
 
 
 def _tally(drawn: tuple[Words, Longs], mechanism: Walsh) -> Tally:
@@ -259,7 +263,7 @@ def _of_vectors(
 @compiled
 def _put(value: float, at: int, v: Longs, values: Longs, n: int) -> int:
     """A value in whole units and with its sign added to a list of n, unless it is 0."""
-    whole = np.int64(np.rint(value * VECTOR_UNIT))
+    whole = np.int64(np.rint(value * _UNIT))
     if whole == 0:
         return n
     v[n], values[n] = (at, whole) if at >= 0 else (-1 - at, -whole)
@@ -274,7 +278,7 @@ def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None
     s[:] = 0
     signs = np.empty(m, np.uint64)
     for block in range((m + 3) // 4):
-        four = philox(seed, WALSH, np.uint64(_ROW_BLOCKS + 1 + block), ZERO, ZERO, ZERO)
+        four = philox(seed, WALSH, np.uint64(_ROW_BLOCKS + 1 + block), _ZERO, _ZERO, _ZERO)
         for place in range(min(4, m - 4 * block)):
             signs[4 * block + place] = four[place]
     for part in range(L):
@@ -293,8 +297,8 @@ def _align(v: Longs, x: Longs, seed: Any, n: int, sums: Longs, s: Longs) -> None
 @compiled
 def _row(seed: Any, part: int, n: int) -> int:
     """ρ_l."""
-    four = philox(seed, WALSH, np.uint64(part // 8 + 1), ZERO, ZERO, ZERO)
-    half = four[part % 8 // 2] >> (_HALF if part % 2 else ZERO)
+    four = philox(seed, WALSH, np.uint64(part // 8 + 1), _ZERO, _ZERO, _ZERO)
+    half = four[part % 8 // 2] >> (_HALF if part % 2 else _ZERO)
     return np.int64(half) & ((1 << n) - 1)  # type: ignore[return-value]
 
 
@@ -326,14 +330,55 @@ def count_rows(seeds: Words, chosen: Longs, n: int, counts: Longs) -> None:
     """`Walsh.tally` of reports added to counts."""
     for i in range(len(seeds)):
         at = _ROW_WORDS + chosen[i]
-        four = philox(seeds[i], WALSH, np.uint64(at // 4 + 1), ZERO, ZERO, ZERO)
+        four = philox(seeds[i], WALSH, np.uint64(at // 4 + 1), _ZERO, _ZERO, _ZERO)
         signs = four[at % 4]
         low = chosen[i] & ((1 << n) - 1)
         for block in range(_ROW_BLOCKS):
-            words = philox(seeds[i], WALSH, np.uint64(block + 1), ZERO, ZERO, ZERO)
+            words = philox(seeds[i], WALSH, np.uint64(block + 1), _ZERO, _ZERO, _ZERO)
             for place in range(8):
                 part = 8 * block + place
-                half = words[place // 2] >> (_HALF if place % 2 else ZERO)
+                half = words[place // 2] >> (_HALF if place % 2 else _ZERO)
                 turn = part % n
                 row = (np.int64(half) ^ (low << turn | low >> (n - turn))) & ((1 << n) - 1)
                 counts[row] += 1 if signs >> np.uint64(part) & np.uint64(1) else -1
+
+
+@compiled
+def among_best(s: Longs, k: int, place: int) -> int:
+    """Which of the k largest of s stands at `place` in ascending order; of equals the earlier."""
+    last = _order_statistic(s.copy(), len(s) - k)  # the k-th largest
+    equals = k
+    for value in s:
+        equals -= value > last
+    for j in range(len(s)):
+        if s[j] > last or (s[j] == last and equals > 0):
+            equals -= s[j] == last
+            if place == 0:
+                return j
+            place -= 1
+    return -1
+
+
+@compiled
+def _order_statistic(values: Longs, place: int) -> int:
+    """The value at `place` in ascending order, by Hoare's selection; values are moved about."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) // 2]
+        i, j = low, high
+        while i <= j:
+            while values[i] < pivot:
+                i += 1
+            while pivot < values[j]:
+                j -= 1
+            if i <= j:
+                values[i], values[j] = values[j], values[i]
+                i += 1
+                j -= 1
+        if place <= j:
+            high = j
+        elif place >= i:
+            low = i
+        else:
+            break
+    return values[place]  # type: ignore[no-any-return]

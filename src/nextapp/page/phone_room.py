@@ -30,8 +30,8 @@ from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
-from nextapp.privacy.codebook import fewest_bits
 from nextapp.privacy.ledger import BudgetSpent, ClockError
+from nextapp.privacy.walsh import fewest_bits
 from nextapp.studies.reasons import words
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
 

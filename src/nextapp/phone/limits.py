@@ -24,19 +24,15 @@ LARGEST_ENTRY = 1e6  # |Q|
 LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
 LONGEST_NAME = 255
-MOST_WORK = 1 << 26
-"""Table entries that codebook looks up for one report: half a second of one core.
+MOST_SEARCHED = 1 << 16
+"""Numbers of a gradient for kashin, whose time depends on the gradient.
 
 walsh bounds its own work (`nextapp.privacy.walsh.LARGEST_D`): a second for an answer that is dense
 and as long as that, a millisecond for what phones have.
 """
 
-MOST_SEARCHED = 1 << 16
-"""Numbers of a gradient for kashin, whose time depends on the gradient."""
-
 OPTIONS: Mapping[str, Mapping[str, float]] = {
     "walsh": {"b": 8},
-    "codebook": {"b": 8},
     "harmony": {"k": 64},
     "qharmony": {"k": 64},
     "kashin": {"b": 8, "K": 8.0},
@@ -118,7 +114,6 @@ class Limits:
     hours: float = 20.0
     mechanisms: tuple[str, ...] = (
         "walsh",
-        "codebook",
         "harmony",
         "qharmony",
     )
@@ -195,9 +190,7 @@ class Limits:
                     f"phone does not do."
                 )
         size = math.prod(requested_shape(broadcast))
-        if (name == "codebook" and size << int(request.options.get("b", 8)) > MOST_WORK) or (
-            name == "kashin" and size > MOST_SEARCHED
-        ):
+        if name == "kashin" and size > MOST_SEARCHED:
             raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
         made = requested_mechanism(broadcast)
         if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:

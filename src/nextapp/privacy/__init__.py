@@ -3,7 +3,7 @@
 A mechanism has two sides, ``encode`` (phone) and ``decode`` (server). There is one file for each::
 
     from nextapp.privacy import mechanism
-    m = mechanism("codebook", epsilon=4.5, n_apps=87, d=16, clip=1.0)
+    m = mechanism("walsh", epsilon=4.5, n_apps=87, d=16, clip=1.0)
     report = m.encode(F, bits, round=0)   # bits: SystemBits() on a phone
     mean = m.decode([report, ...])        # estimate of the mean of the clipped gradients
     m.guarantee
@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from nextapp.names import unknown
-from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.identity import Identity
@@ -54,7 +53,6 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         QHarmony,
         QHarmonyPaper,
         Kashin,
-        Codebook,
         Walsh,
     )
 }

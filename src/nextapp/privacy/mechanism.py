@@ -71,7 +71,7 @@ class Mechanism(ABC):
         """Phone: the randomised report of the gradient F.
 
         ``bits`` are secret random bits. ``coins`` are public bits for the part of a report that
-        does not depend on F: the seed of a codebook, the positions of harmony. Phones use
+        does not depend on F: the seed of walsh, the positions of harmony. Phones use
         `DeviceCoins`, so that a hostile phone cannot choose them; without coins this part uses
         `bits` too, as in a simulation. ε holds for any coins, even if an attacker chose them.
         """

@@ -71,7 +71,7 @@ class Coordinator:
         if not learner.mechanism.finite_output:
             raise ValueError(
                 f"phones do not report by {learner.mechanism.name}: a coordinator needs a "
-                f"mechanism with finite_output, such as 'codebook' or 'harmony'."
+                f"mechanism with finite_output, such as 'walsh' or 'harmony'."
             )
         self.learner = learner
         self.folder = folder

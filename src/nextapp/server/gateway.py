@@ -112,7 +112,7 @@ class PublishedRound:
         if not isinstance(mechanism, FiniteMechanism):
             raise ValueError(
                 f"a gateway takes no reports of {mechanism.name}: real numbers give away more than "
-                f"their ε. Ask for a mechanism with finite_output, such as 'codebook'."
+                f"their ε. Ask for a mechanism with finite_output, such as 'walsh'."
             )
         longest = len(Report(mechanism.name, 0, bytes(mechanism.payload_bytes)).to_bytes())
         return cls(

@@ -22,8 +22,7 @@ from nextapp.learners import (
 )
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
-from nextapp.privacy.codebook import Codebook, fewest_bits
-from nextapp.privacy.walsh import Walsh
+from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.server.vault import RoundRules
 from nextapp.settings import check_keys, setting, settings_from
 from nextapp.storage import write_atomically
@@ -43,9 +42,6 @@ crowd: what follows what, for phones that predict by their habits. ε 1 is what 
 report and a day unless their owners say otherwise, and 10 is what they allow for life.
 seqmf: the paper's app vectors. What a report is and what it costs has no default there.
 """
-
-OF_CODEWORDS = (Codebook.name, Walsh.name)
-"""Of these a new server of the crowd asks for few codewords (`fewest_bits`): liars weigh less."""
 
 ANSWER_NORM = 1.0
 """The ℓ2 norm of what a phone tells of its launches or transitions, so the clip of the crowd."""
@@ -170,7 +166,7 @@ class FederationSettings:
         if not made.finite_output:
             raise ValueError(
                 f"phones do not report by {self.mechanism}: choose a mechanism with finitely many "
-                f"outputs, such as codebook or harmony."
+                f"outputs, such as walsh or harmony."
             )
         return made
 
@@ -200,7 +196,7 @@ def settings_of(values: Mapping[str, Any]) -> FederationSettings:
                 f"away and has no default."
             )
     settings = settings_from(FederationSettings, values, {"model": model_settings_from})
-    if learn == "crowd" and "options" not in values and settings.mechanism in OF_CODEWORDS:
+    if learn == "crowd" and "options" not in values and settings.mechanism == Walsh.name:
         settings = replace(settings, options={"b": fewest_bits(settings.epsilon)})
     return settings
 

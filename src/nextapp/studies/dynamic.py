@@ -131,7 +131,7 @@ class DynamicExperiment:
     )
     mechanisms: tuple[str, ...] = setting(
         (),
-        "Such as harmony,codebook,walsh, or all. Default: none.",
+        "Such as harmony,walsh, or all. Default: none.",
         metavar="NAMES",
         heading=_COMPARED,
     )

@@ -28,8 +28,7 @@ from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
 from nextapp.names import unknown
 from nextapp.predictors.nextapp import online_scores
-from nextapp.privacy.codebook import fewest_bits
-from nextapp.privacy.walsh import Walsh
+from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting

@@ -60,7 +60,7 @@ class Settings:
     apps: int = setting(2_000, "Apps in the catalogue.", least=2)
     dim: int = setting(16, "Length of an app vector.", least=1)
     rounds: int = setting(10, "Steps on the app vectors.", least=1)
-    mechanism: str = setting("identity", "identity, harmony, codebook, …", metavar="NAME")
+    mechanism: str = setting("identity", "identity, harmony, walsh, …", metavar="NAME")
     seed: int = setting(0, "Random seed.")
     epsilon: float | None = setting(None, "Privacy budget ε of one report.")
     clip: float | None = setting(

@@ -13,7 +13,6 @@ from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import Attendance, Participation
 from nextapp.fleet.reporting import Sums
 from nextapp.privacy import Mechanism
-from nextapp.privacy.codebook import Codebook
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, Floats
@@ -39,7 +38,7 @@ class CardFleet(ResidentFleet):
     def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
         return walsh.tally_launches(self, mechanism, seed)
 
-    def draw_estimate(self, mechanism: Codebook, seed: int) -> Floats:
+    def draw_estimate(self, mechanism: Walsh, seed: int) -> Floats:
         return transition_vectors.draw_estimate(self, mechanism, seed)
 
     def outcomes(

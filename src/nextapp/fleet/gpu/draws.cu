@@ -94,7 +94,7 @@ extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64
     sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
 }
 
-// --- the law of the sum of codebook and walsh: `nextapp.fleet.sum_law` ------
+// --- the law of the sum of walsh: `nextapp.fleet.sum_law` ------
 // for gradients with α = 0, and for the cells of transition vectors
 
 constexpr int LEAN_LANES = 32;  // one warp a phone

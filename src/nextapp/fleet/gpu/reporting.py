@@ -7,7 +7,7 @@ a `ResidentFleet` for the fleet, and give what they give; `outcomes` is that of
 
 harmony, qharmony                      played on the card, bit by bit
 identity, laplace (law)                their sum is that of the gradients
-codebook, walsh                        by their law drawn on the card for α = 0
+walsh                                  by its law drawn on the card for α = 0
 all others                             the step on the card, the reports on the processor
 """
 
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.codewords import whole_table
 from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
 from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
@@ -40,9 +39,8 @@ from nextapp.fleet.reporting import (
     side_for,
 )
 from nextapp.fleet.stepping import READING_CODES
-from nextapp.fleet.sum_law import LAW, Lean, SumOfLaplace, SumOfLeaning
+from nextapp.fleet.sum_law import LAW, UNIT, Lean, SumOfLaplace, SumOfLeaning, normal_table
 from nextapp.privacy import Mechanism
-from nextapp.privacy.codewords import UNIT
 from nextapp.privacy.harmony import Harmony
 from nextapp.wire import Broadcast, Floats, Report
 
@@ -493,7 +491,7 @@ def law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
     coefficients = card.xp.asarray(np.array([MIDDLE, TAIL, FAR]))
     return [
         np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m), coefficients,
-        card.xp.asarray(whole_table()), np.float64(1.0 / UNIT), np.float64(scale),
+        card.xp.asarray(normal_table()), np.float64(1.0 / UNIT), np.float64(scale),
     ]  # fmt: skip
 
 

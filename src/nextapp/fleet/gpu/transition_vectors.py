@@ -19,7 +19,7 @@ from nextapp.fleet.gpu.reporting import (
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.sum_law import LAW, lean_of
 from nextapp.fleet.transition_vectors import add_rest, check_shares_of
-from nextapp.privacy.codebook import Codebook
+from nextapp.privacy.walsh import Walsh
 from nextapp.shares import REPEATS
 from nextapp.wire import Floats
 
@@ -77,7 +77,7 @@ def _parts(fleet: ResidentFleet, ends: Any) -> Iterator[tuple[int, int]]:
 
 def draw_estimate(
     fleet: ResidentFleet,
-    mechanism: Codebook,
+    mechanism: Walsh,
     seed: int,
     *,
     round: int = 0,
