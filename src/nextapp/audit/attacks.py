@@ -213,7 +213,7 @@ def _log_probs(mechanism: Mechanism, reports: Sequence[Report], gradient: PhoneG
 
 
 def decode_reports(mechanism: Mechanism, reports: Sequence[Report]) -> Floats:
-    """The server's estimate from these reports; 0 if qharmony-paper has z_max = 0."""
+    """The server's estimate from these reports; 0 if qharmony has z_max = 0."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # that of z_max = 0
         return mechanism.decode(reports)

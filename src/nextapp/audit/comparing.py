@@ -31,7 +31,7 @@ from nextapp.model import PhoneGradient
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism, mechanism
 from nextapp.privacy.mechanism import into_ball
-from nextapp.privacy.qharmony_paper import QHarmonyPaper
+from nextapp.privacy.qharmony import QHarmony
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
@@ -41,8 +41,7 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "laplace": ("laplace", {}),
     "laplace-l1": ("laplace", {"ball": "l1"}),
     "harmony": ("harmony", {}),
-    "qharmony": ("qharmony", {}),
-    "qharmony-paper": ("qharmony-paper", {"allow_unsafe": True}),
+    "qharmony": ("qharmony", {"allow_unsafe": True}),
     "kashin": ("kashin", {}),
     "walsh": ("walsh", {}),
 }
@@ -134,7 +133,7 @@ class Compared:
 def build_mechanisms(
     names: Sequence[str], n_apps: int, d: int, epsilon: float, seed: int, twin: str = "lsapp"
 ) -> dict[str, Mechanism]:
-    """The mechanisms by label, each with the public clip of its ball (qharmony-paper: none)."""
+    """The mechanisms by label, each with the public clip of its ball (qharmony: none)."""
     for name in names:
         if name not in LABELS:
             raise ValueError(unknown("mechanism", name, LABELS))
@@ -145,7 +144,7 @@ def build_mechanisms(
         given: dict[str, Any] = {"n_apps": n_apps, "d": d, **options}
         if name != "identity":
             given["epsilon"] = epsilon
-        if name not in ("identity", "qharmony-paper"):
+        if name not in ("identity", "qharmony"):
             given["clip"] = clips[mechanism(kind, clip=1.0, **given).ball]
         found[name] = mechanism(kind, **given)
     return found
@@ -262,10 +261,10 @@ def _percent(share: float) -> str:
 def _forecast(each: Mechanism, phones: SyntheticPhones, target: Floats) -> Forecast:
     """The forecast for a mechanism.
 
-    qharmony-paper has no clip: it estimates the mean of F(u)/f_max(u), clipped where its
+    qharmony has no clip: it estimates the mean of F(u)/f_max(u), clipped where its
     probabilities would be outside [0, 1].
     """
-    if not isinstance(each, QHarmonyPaper):
+    if not isinstance(each, QHarmony):
         return forecast(each, float(np.linalg.norm(target)), len(phones.gradients))
     reach = 1 / math.tanh(each.epsilon / (2 * each.k))
     total = np.zeros_like(target)
@@ -282,10 +281,10 @@ def mean_report(
 ) -> Floats:
     """The decoded mean of `n_phones` reports of these phones in turn, as a vector, in a round.
 
-    Decoded in batches, except for qharmony-paper, whose decoding is not linear.
+    Decoded in batches, except for qharmony, whose decoding is not linear.
     """
     bits = KeyedBits(seed, round=number, purpose="compare")
-    at_once = n_phones if isinstance(each, QHarmonyPaper) else _DECODED_AT_ONCE
+    at_once = n_phones if isinstance(each, QHarmony) else _DECODED_AT_ONCE
     total = np.zeros(each.n_apps * each.d)
     for start in range(0, n_phones, at_once):
         part = range(start, min(start + at_once, n_phones))

@@ -52,13 +52,12 @@ CASES: Mapping[str, Case] = {
     "laplace": Case("laplace", _TWO),
     "laplace-l1": Case("laplace", {**_TWO, "ball": "l1"}),
     "harmony": Case("harmony", _FOUR),
-    "qharmony": Case("qharmony", _FOUR),
     "kashin": Case("kashin", {**_TWO, "K": 1.0}),  # at K = 1 an axis has all coefficients at ±1
     "walsh": Case("walsh", _TWO, share=0.5),
-    "qharmony-paper": Case("qharmony-paper", {**_FOUR, "allow_unsafe": True}),
+    "qharmony": Case("qharmony", {**_FOUR, "allow_unsafe": True}),
 }
 
-EXPECTED_TO_FAIL = frozenset({"qharmony-paper"})
+EXPECTED_TO_FAIL = frozenset({"qharmony"})
 
 
 def find_case(name: str) -> Case:

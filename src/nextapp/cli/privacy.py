@@ -152,7 +152,7 @@ def compare(
     "--all",
     "everything",
     is_flag=True,
-    help="Also qharmony-paper, which is not private and must fail.",
+    help="Also qharmony, which is not private and must fail.",
 )
 @option("--quick", is_flag=True, help="A fifth of the work, for a first look.")
 @options.seed

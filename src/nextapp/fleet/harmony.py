@@ -1,4 +1,4 @@
-"""A few positions with a sign each: the compiled form of `nextapp.privacy.harmony`, `qharmony`.
+"""A few positions with a sign each: the compiled form of `nextapp.privacy.harmony`.
 
 Symbols as there.
 """
@@ -18,11 +18,10 @@ from nextapp.fleet.gradients import Gradients, entry
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.packing import SignedPositions
-from nextapp.privacy.qharmony import QHarmony
 
 
 class HarmonyEncoder(TallyEncoder[Harmony]):
-    """`Harmony` and `QHarmony`."""
+    """`Harmony`."""
 
     def __init__(self, mechanism: Harmony) -> None:
         self.mechanism = mechanism
@@ -39,8 +38,6 @@ class HarmonyEncoder(TallyEncoder[Harmony]):
         count_signs(reports[0], reports[1], state["positive"], state["negative"])
 
     def tally(self, state: State) -> Tally:
-        if isinstance(self.mechanism, QHarmony) and self.mechanism.scale == "paper":
-            return np.stack([state["positive"], state["negative"]])
         return sum_of_signs(state)
 
     def payloads(self, reports: Arrays) -> list[bytes]:

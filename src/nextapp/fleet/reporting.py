@@ -27,7 +27,7 @@ from nextapp.fleet.harmony import HarmonyEncoder
 from nextapp.fleet.identity import IdentityEncoder
 from nextapp.fleet.kashin import KashinEncoder
 from nextapp.fleet.laplace import LaplaceEncoder
-from nextapp.fleet.qharmony_paper import QHarmonyPaperEncoder
+from nextapp.fleet.qharmony import QHarmonyEncoder
 from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import sum_law
 from nextapp.fleet.walsh import WalshEncoder
@@ -39,8 +39,7 @@ MODES = ("exact", "law")
 _ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
     "identity": IdentityEncoder,
     "harmony": HarmonyEncoder,
-    "qharmony": HarmonyEncoder,
-    "qharmony-paper": QHarmonyPaperEncoder,
+    "qharmony": QHarmonyEncoder,
     "laplace": LaplaceEncoder,
     "kashin": KashinEncoder,
     "walsh": WalshEncoder,

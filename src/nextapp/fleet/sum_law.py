@@ -33,7 +33,7 @@ from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
 
 LAWS = ("laplace", "walsh")
-CHEAP = ("identity", "harmony", "qharmony", "qharmony-paper")
+CHEAP = ("identity", "harmony", "qharmony")
 
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"

@@ -34,7 +34,6 @@ and as long as that, a millisecond for what phones have.
 OPTIONS: Mapping[str, Mapping[str, float]] = {
     "walsh": {"b": 8},
     "harmony": {"k": 64},
-    "qharmony": {"k": 64},
     "kashin": {"b": 8, "K": 8.0},
 }
 """The mechanisms that a phone can report by, and the largest value of each of their options."""
@@ -115,7 +114,6 @@ class Limits:
     mechanisms: tuple[str, ...] = (
         "walsh",
         "harmony",
-        "qharmony",
     )
 
     def __post_init__(self) -> None:

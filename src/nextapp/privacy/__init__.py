@@ -26,7 +26,6 @@ from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
 from nextapp.privacy.qharmony import QHarmony
-from nextapp.privacy.qharmony_paper import QHarmonyPaper
 from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ReportRequest, WireError
@@ -51,7 +50,6 @@ MECHANISMS: Mapping[str, type[Mechanism]] = {
         Laplace,
         Harmony,
         QHarmony,
-        QHarmonyPaper,
         Kashin,
         Walsh,
     )

@@ -1,36 +1,53 @@
-"""QHarmony, eqs. (16) and (17), repaired: a public clip, nothing sent in the clear, no bias.
+"""QHarmony as printed: eqs. (16), (17), Algorithms 1 and 2. It is not ε-LDP. For simulations only.
 
-The printed mechanism is in `qharmony_paper`. The differences (PAPER.md, R2 to R6):
+f = F / f_max(u), since the paper wants entries in [−1, 1] and also sends f_max(u) (PAPER.md, R2).
+The printed f_max is max f, not max |f|, so f can be below −1; if the printed probability is then
+outside [0, 1], it is clipped, and `n_cut` counts such entries. If f_max ≤ 0, the limit is used:
+f = −1 for negative entries, 0 for zeros.
 
-    printed                                   here
+Repaired (PAPER.md, R2 to R6), it is `Harmony` to the bit: the direction of F̄ is that of the sum of
+signs S, only the scale differs.
+
+    printed                                   `Harmony`
     f_max(u) sent in the clear                only positions and signs are sent
     entries divided by f_max(u)               divided by a public clip C, clipped to [−1, 1]
     scale max_u f_max(u) / z_max              C · D c / (k M), which makes the mean unbiased
-
-With the same k and clip this is exactly k-Harmony: the direction of QHarmony's F̄ is that of the sum
-of signs S, and only the scale differs. ``scale="paper"`` keeps the printed 1/z_max, with C for
-f_max; the direction is the same, but the length is not that of the mean.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 import warnings
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.mechanism import Tally, check_tally
-from nextapp.wire import Floats, Report
+from nextapp.privacy.exact import W, check_epsilon
+from nextapp.privacy.guarantee import Guarantee
+from nextapp.privacy.harmony import best_k
+from nextapp.privacy.mechanism import Gradient, Mechanism
+from nextapp.privacy.packing import SignedPositions
+from nextapp.randomness import Bits, distinct
+from nextapp.wire import Floats, Report, WireError
 
-SCALES = ("unbiased", "paper")
+_F_MAX = struct.Struct("<d")
 
 
-class QHarmony(Harmony):
-    """Algorithms 1 and 2 with the scale C · D c/(k M). Everything else is as in `Harmony`."""
+class QHarmony(Mechanism):
+    """Algorithms 1 and 2 exactly as printed, with f_max(u) in the clear.
+
+    ``clip``, if given, first clips the entries of F; the paper has no clip. The default ``k`` is
+    that of `Harmony`; the paper says "small, e.g. k < 10". With ``decodes`` "sum", F̄ is used as
+    the sum of gradients, which is the literal eq. (17); with "mean" it is first multiplied by the
+    number of reports, as for other mechanisms (PAPER.md, R6).
+    Bits as in `Harmony`. Payload: that of `Harmony`, then f_max as a float of 8 bytes.
+    """
 
     name = "qharmony"
+    unsafe = True
 
     def __init__(
         self,
@@ -38,41 +55,100 @@ class QHarmony(Harmony):
         n_apps: int,
         d: int,
         epsilon: float,
-        clip: float,
+        clip: float | None = None,
         k: int | None = None,
-        scale: str = "unbiased",
+        decodes: Literal["mean", "sum"] = "mean",
+        allow_unsafe: bool = False,
     ) -> None:
-        super().__init__(n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, k=k)
-        if scale not in SCALES:
-            raise ValueError(f"scale must be one of {', '.join(SCALES)}, got {scale!r}.")
-        self.scale = scale
+        if not allow_unsafe:
+            raise ValueError(
+                "qharmony is not ε-LDP: f_max(u) leaves the phone unprotected. In a simulation "
+                "pass allow_unsafe=True; on phones use 'harmony', which is QHarmony repaired: a "
+                "public clip, nothing in the clear, the mean unbiased."
+            )
+        super().__init__(n_apps=n_apps, d=d, epsilon=check_epsilon(epsilon), clip=clip)
+        self.ball = "none" if clip is None else "linf"
+        self.k = best_k(epsilon, self.D) if k is None else k
+        if not (isinstance(self.k, int) and 1 <= self.k <= self.D):
+            raise ValueError(f"k must be a whole number from 1 to {self.D}, got {k!r}.")
+        if decodes not in ("mean", "sum"):
+            raise ValueError(f"decodes must be 'mean' or 'sum', got {decodes!r}.")
+        self.decodes = decodes
+        self.n_cut = 0
+        self._fields = SignedPositions(self.k, self.D)
 
-    def tally(self, reports: Sequence[Report]) -> Tally:
-        """As in `Harmony`; for the printed scale (2, D): counts of positive and negative signs."""
-        if self.scale == "unbiased":
-            return super().tally(reports)
-        positions, signs = self._parts(reports)
-        return np.stack(
-            [np.bincount(positions[signs == sign], minlength=self.D) for sign in (1, -1)]
-        ).astype(np.int64)
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(
+            math.inf,
+            covers=(),
+            sent_in_clear=("f_max",),
+            assumptions=(
+                f"not ε-LDP: the claimed {self.epsilon!r} ignores f_max, and a probability clipped "
+                f"to 0 or 1 reveals signs",
+            ),
+        )
 
-    def estimate(self, tally: Tally, n_reports: int) -> Floats:
-        if self.scale == "unbiased":
-            return super().estimate(tally, n_reports)
-        check_tally(tally, (2, self.D), n_reports)
-        z_max = _check_z_max(int(tally[0].max()))
-        S = tally[0] - tally[1]
-        return self._reshape(self.clip / z_max * S if z_max else np.zeros(self.D))
+    @property
+    def variance(self) -> float:
+        """The variance of `Harmony` with the same k; the printed scale depends on all phones."""
+        return self.D**2 / (self.k * math.tanh(self.epsilon / (2 * self.k)) ** 2)
+
+    def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
+        f_max, f = self._normalise(F)
+        positions = distinct(bits, self.k, self.D)
+        p = self._positive(f[positions])
+        self.n_cut += int(((p < 0) | (p > 1)).sum())
+        thresholds = [int(min(max(q, 0.0), 1.0) * W) for q in p.tolist()]
+        signs = [int(word) < T for word, T in zip(bits.words(self.k), thresholds, strict=True)]
+        payload = self._fields.pack(positions, signs) + _F_MAX.pack(f_max)
+        return Report(self.name, round, payload)
+
+    def decode(self, reports: Sequence[Report]) -> Floats:
+        positions, signs, f_max = self._parts(reports)
+        S = np.bincount(positions.ravel(), signs.ravel(), minlength=self.D)
+        z_max = most_positive(np.bincount(positions[signs > 0], minlength=self.D))
+        with np.errstate(over="ignore"):  # one hostile f_max can make the whole update infinite
+            return self._reshape(f_max.max() / z_max * S if z_max else np.zeros(self.D))
+
+    def check(self, report: Report) -> None:
+        self._parts([report])
+
+    def log_prob(self, report: Report, F: Gradient) -> float:
+        positions, signs, sent = self._parts([report])
+        f_max, f = self._normalise(F)
+        if sent[0] != f_max:
+            return -math.inf
+        p = np.clip(self._positive(f[positions[0]]), 0.0, 1.0)
+        chances = np.where(signs[0] > 0, p, 1.0 - p)
+        if not chances.all():
+            return -math.inf
+        return float(np.log(chances).sum()) - math.log(math.comb(self.D, self.k))
+
+    def _normalise(self, F: Gradient) -> tuple[float, Floats]:
+        x = self.apply_clip(F).ravel()
+        f_max = float(x.max())
+        with np.errstate(over="ignore"):
+            return f_max, x / f_max if f_max > 0 else np.sign(x)
+
+    def _positive(self, f: Floats) -> Floats:
+        """P[f̂ = +1], eq. (16), as ½ + ½ f tanh(ε/2k); else −1 (PAPER.md, R3)."""
+        return 0.5 + 0.5 * f * math.tanh(self.epsilon / (2 * self.k))
+
+    def _parts(
+        self, reports: Sequence[Report]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats]:
+        n = self._fields.n_bytes
+        rows = self._payloads(reports, n + _F_MAX.size)
+        f_max = np.frombuffer(rows[:, n:].tobytes(), "<f8").astype(np.float64)
+        if not np.isfinite(f_max).all():
+            raise WireError("f_max must be a finite number.")
+        return *self._fields.unpack(rows[:, :n]), f_max
 
 
-def most_positive_signs(
-    positions: npt.NDArray[np.int64], signs: npt.NDArray[np.int64], D: int
-) -> int:
+def most_positive(n_positive: npt.NDArray[np.int64]) -> int:
     """z_max of Algorithm 2. Warns if it is 0, so that the update is zero (PAPER.md, R5)."""
-    return _check_z_max(int(np.bincount(positions[signs > 0], minlength=D).max()))
-
-
-def _check_z_max(z_max: int) -> int:
+    z_max = int(n_positive.max())
     if z_max == 0:
         warnings.warn(
             "no report has a positive sign, so z_max = 0 and the update is zero (PAPER.md, R5).",

@@ -38,7 +38,7 @@ class Cost:
     phones: int = 40
     repeats: int = 5
     mechanisms: tuple[str, ...] = (
-        "laplace", "laplace-l1", "harmony", "kashin", PRINTED, "qharmony", "walsh",
+        "laplace", "laplace-l1", "harmony", "kashin", PRINTED, "walsh",
     )  # fmt: skip
     seed: int = 0
 

@@ -36,33 +36,32 @@ FORMS: Mapping[str, Form] = {
         "laplace", {"ball": "l1"}, words="Laplace noise after an ℓ1 clip, at the same ε"
     ),
     PRINTED: Form(
-        "qharmony-paper",
+        "qharmony",
         {"k": _PRINTED_K, "decodes": "sum"},
         clipped=False,
         words=f"Algorithms 1 and 2 exactly as printed: no clip, k = {_PRINTED_K} (the largest "
         f"k < 10), F̄ itself used as the sum of gradients",
     ),
     "qharmony-printed-k1": Form(
-        "qharmony-paper",
+        "qharmony",
         {"k": 1, "decodes": "sum"},
         clipped=False,
         words="the same with k = 1",
     ),
     "qharmony-printed-mean": Form(
-        "qharmony-paper",
+        "qharmony",
         {"k": _PRINTED_K},
         clipped=False,
         words="the same with F̄ read as a mean, that is, multiplied by the number of reports",
     ),
-    "qharmony-paper": Form(
-        "qharmony-paper",
+    "qharmony": Form(
+        "qharmony",
         words="clipped, with the k of least variance, and F̄ multiplied by the number of reports",
     ),
-    "qharmony": Form("qharmony", words="repaired: public clip, nothing sent in the clear"),
     **{
         name: Form(name)
         for name in FLEET_MECHANISMS
-        if name not in ("identity", "laplace", "qharmony", "qharmony-paper")
+        if name not in ("identity", "laplace", "qharmony")
     },
 }
 """All mechanisms that a study can use."""

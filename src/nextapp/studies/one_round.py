@@ -26,7 +26,7 @@ class OneRound:
     dim: int = 64
     epsilon: float = 4.5
     clip: float = 1.0
-    mechanisms: tuple[str, ...] = (PRINTED, "qharmony", "walsh")
+    mechanisms: tuple[str, ...] = (PRINTED, "harmony", "walsh")
     seed: int = 0
 
     def __post_init__(self) -> None:

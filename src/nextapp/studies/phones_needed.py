@@ -39,7 +39,7 @@ from nextapp.wire import Broadcast, Floats, ModelSettings
 
 NOISE = "noise"
 MECHANISMS = (
-    "laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed", "qharmony", "walsh",
+    "laplace", "laplace-l1", "harmony", "kashin", "qharmony-printed", "walsh",
 )  # fmt: skip
 
 _STAND_INS = 400

@@ -72,17 +72,13 @@ LABELS = {
     "qharmony-printed": "QHarmony as printed",
     "qharmony-printed-k1": "QHarmony as printed, k = 1",
     "qharmony-printed-mean": "QHarmony as printed, F̄ a mean",
-    "qharmony-paper": "QHarmony clipped, best k",
-    "qharmony": "QHarmony repaired",
+    "qharmony": "QHarmony clipped, best k",
     "laplace": "Laplace ℓ∞",
     "laplace-l1": "Laplace ℓ1",
     "sr-od-su": "SR-od by S_u",
     "harmony": "Harmony",
     "kashin": "Kashin",
-    "privunit": "PrivUnit",
-    "codebook": "Codebook",
     "walsh": "Walsh",
-    "simhash": "SimHash",
     "mru": "MRU",
     "mfu": "MFU",
     "sr": "SR",
@@ -92,8 +88,6 @@ LABELS = {
     "seqmf-authors": "SeqMF, authors' settings",
     "random": "Random",
     "ceiling": "ceiling (what anyone could reach)",
-    "duchi": "Duchi",
-    "hybrid": "Hybrid",
 }
 
 

@@ -26,7 +26,7 @@ extern "C" __global__ void outcomes(i64 n, u64 first_phone, u64 seed, i32 round,
     found[phone] = !is_invited ? 1 : !is_there ? 2 : rests ? 3 : spent ? 4 : drops ? 5 : late ? 6 : 0;
 }
 
-// --- harmony and qharmony: `nextapp.fleet.harmony` ---------------------------------------------
+// --- harmony: `nextapp.fleet.harmony` ---------------------------------------------
 
 // Positions (n, k), ascending, and the k words of the signs.
 extern "C" __global__ void draw_positions(const i32 *phones, i64 n, u64 first_phone, u64 seed,

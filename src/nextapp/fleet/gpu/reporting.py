@@ -5,7 +5,7 @@ a `ResidentFleet` for the fleet, and give what they give; `outcomes` is that of
 `nextapp.fleet.participation`. Transition vectors of the crowd are reported by `walsh` and
 `transition_vectors` beside this module.
 
-harmony, qharmony                      played on the card, bit by bit
+harmony                                played on the card, bit by bit
 identity, laplace (law)                their sum is that of the gradients
 walsh                                  by its law drawn on the card for α = 0
 all others                             the step on the card, the reports on the processor
@@ -145,11 +145,11 @@ def encode_reports(
     solving: bool = True,
     dtype: npt.DTypeLike = np.float32,
 ) -> Batch:
-    """`nextapp.fleet.reporting.encode_reports` on a card, of harmony and qharmony."""
+    """`nextapp.fleet.reporting.encode_reports` on a card, of harmony."""
     _check(fleet, broadcast, mechanism, user_vectors, reporting)
     if not isinstance(mechanism, Harmony):
         raise ValueError(
-            f"a card encodes reports of harmony and qharmony, not of {mechanism.name!r}: "
+            f"a card encodes reports of harmony, not of {mechanism.name!r}: "
             f"nextapp.fleet.reporting.encode_reports does."
         )
     order, kind = fleet.order(reporting), np.dtype(dtype)

@@ -39,7 +39,7 @@ FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
 CONTROLS = ("frozen", "zero", "noise")
 RIVALS = "mru mfu sr sr-od mf"
-REPAIRED = "qharmony"
+REPAIRED = "harmony"  # QHarmony with a public clip and nothing in the clear
 ENDS = ("mean", "low", "high")
 BESIDE_SEQMF = ("mf", "mru", "sr", "sr-od", "seqmf-frozen", "seqmf-authors")
 """What tables compare SeqMF with, in this order."""
@@ -575,7 +575,7 @@ _DATA = {
     "phones": "synthetic phones, ε = 4.5 per report",
     "new-phones": "new phones; a prior learnt from one private report per phone",
 }  # fmt: skip
-_READINGS = "qharmony-printed-k1 qharmony-printed-mean qharmony-paper"
+_READINGS = "qharmony-printed-k1 qharmony-printed-mean qharmony"
 _IN_FLEET = (
     f"in the smallest simulated fleet of at least {PAPERS_PHONES} phones (else the largest), the "
     f"HR@5 of phones outside the fleet beats the HR@5 with frozen Q, with zero gradients and with "

@@ -1,4 +1,4 @@
-"""Signs with f_max in the clear: the compiled form of `nextapp.privacy.qharmony_paper`.
+"""Signs with f_max in the clear: the compiled form of `nextapp.privacy.qharmony`.
 
 Symbols as there.
 """
@@ -17,15 +17,14 @@ from nextapp.fleet.encoder import LARGEST, Arrays, Encoder, ShardRound, State, T
 from nextapp.fleet.gradients import Gradients, background, entry, taste
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
 from nextapp.privacy.packing import SignedPositions
-from nextapp.privacy.qharmony import _check_z_max
-from nextapp.privacy.qharmony_paper import QHarmonyPaper
+from nextapp.privacy.qharmony import QHarmony, most_positive
 from nextapp.wire import Floats
 
 
-class QHarmonyPaperEncoder(Encoder):
-    """`QHarmonyPaper`: the phones' f_max travels along, and the largest scales the mean."""
+class QHarmonyEncoder(Encoder):
+    """`QHarmony`: the phones' f_max travels along, and the largest scales the mean."""
 
-    def __init__(self, mechanism: QHarmonyPaper) -> None:
+    def __init__(self, mechanism: QHarmony) -> None:
         self.mechanism = mechanism
         self._fields = SignedPositions(mechanism.k, mechanism.D)
         self.payload_bytes = self._fields.n_bytes + 8
@@ -44,9 +43,9 @@ class QHarmonyPaperEncoder(Encoder):
         state[LARGEST][0] = max(state[LARGEST][0], reports[2].max(initial=-math.inf))
 
     def mean(self, totals: Totals) -> Floats:
-        """f_max S / z_max, as `QHarmonyPaper.decode`."""
+        """f_max S / z_max, as `QHarmony.decode`."""
         m, signs = self.mechanism, sum_of_signs(totals.state)
-        z_max = _check_z_max(int(totals.state["positive"].max()))
+        z_max = most_positive(totals.state["positive"])
         mean = float(totals.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
         return mean.reshape(m.n_apps, m.d)
 
