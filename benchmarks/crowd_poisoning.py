@@ -6,7 +6,7 @@ A server of the crowd as `nextapp serve` starts it: walsh, one report of each of
 phones of 87 apps about transitions. A part of the phones agree on a target, an app that few launch,
 and on a direction of the answer; each sends, of the m codewords that the coins of its token allow,
 the one that points most in that direction: no phone can push harder. m is what a new server asks
-for at this ε (`nextapp.privacy.codebook.fewest_bits`), and 256 to compare.
+for at this ε (`nextapp.privacy.walsh.fewest_bits`), and 256 to compare.
 
 column    the target after every app
 popular   the target after the apps that are launched most, in proportion
@@ -77,7 +77,7 @@ def build_world(made: Mechanism, learner: CrowdLearner, seed: int, asked: int, n
         for app, second in zip(apps.tolist(), seconds.tolist(), strict=True):
             core.observe(app, second)
         core.take(learner.broadcast)
-        answer = core.answer(made)
+        answer = core.answer()
         length = float(np.sqrt(answer.share @ answer.share))
         mean.ravel()[answer.cells] += answer.share * min(1.0, made.clip / max(length, 1e-12))
     launched = np.bincount(log.app[: log.starts[asked]], minlength=N_APPS)

@@ -126,7 +126,7 @@ def rounds() -> None:
     cases: list[tuple[str, Mechanism, str]] = [
         ("no privacy", mechanism("identity", **shape), "exact"),
         ("harmony", mechanism("harmony", epsilon=1.0, clip=0.05, **shape), "exact"),
-        ("codebook, law", mechanism("codebook", epsilon=1.0, clip=0.2, **shape), "law"),
+        ("walsh, law", mechanism("walsh", epsilon=1.0, clip=0.2, **shape), "law"),
     ]
     table = Table("round of", "phones", "threads", "seconds", "µs a phone", box=None)
     for name, made, mode in cases:

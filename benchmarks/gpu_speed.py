@@ -38,8 +38,7 @@ from nextapp.fleet.gpu.card_fleet import CardFleet
 from nextapp.fleet.rounds import fleet_phones, play_round
 from nextapp.learners import SeqMFLearner, adam
 from nextapp.privacy import mechanism
-from nextapp.privacy.codebook import fewest_bits
-from nextapp.privacy.walsh import Walsh
+from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS = 2_000
@@ -82,7 +81,7 @@ def made(name: str, d: int, epsilon: float = 1.0) -> Any:
     options = {
         "identity": {},
         "harmony": {"epsilon": epsilon, "clip": 0.05},
-        "codebook": {"epsilon": epsilon, "clip": 0.2},
+        "walsh": {"epsilon": epsilon, "clip": 0.2},
     }[name]
     return mechanism(name, n_apps=N_APPS, d=d, **options)
 
@@ -181,7 +180,7 @@ def floor(fleet: Fleet, placed: CardFleet) -> dict[str, Any]:
 
 
 def step(placed: CardFleet) -> dict[str, Any]:
-    """h, p, F and their sum; the same with harmony; α > 0; codebook by its law."""
+    """h, p, F and their sum; the same with harmony; α > 0; walsh by its law."""
     found: dict[str, Any] = {}
     scale = 1e6 / len(placed)
     for d, wanted in DIMS.items():
@@ -189,7 +188,7 @@ def step(placed: CardFleet) -> dict[str, Any]:
             "h p F": ("identity", 0.0, "exact"),
             "h p F, alpha = .001": ("identity", 0.001, "exact"),
             "harmony": ("harmony", 0.0, "exact"),
-            "codebook by its law": ("codebook", 0.0, "law"),
+            "walsh by its law": ("walsh", 0.0, "law"),
         }
         rows: dict[str, Any] = {"wanted": wanted}
         for label, (name, alpha, mode) in cases.items():

@@ -6,10 +6,10 @@
 lift it: they want its row of Q to go the way that their own phones look, u, the mean of p + q_last.
 Honest phones report by the law of their sum (docs/fleet-law.md), liars by reports of the protocol.
 
-free     As it was before coins. codebook: the liars try 9,600 seeds a round, all codewords of each,
+free     As it was before coins. walsh: the liars try 9,600 seeds a round, all codewords of each,
          and all send the one that points most against u in that row. harmony: they send entries of
          that row only, with the signs they want.
-coins    As it is: seed or positions are drawn from token and round. codebook: each sends the best
+coins    As it is: seed or positions are drawn from token and round. walsh: each sends the best
          of the m codewords that its seed allows. harmony: each chooses the signs of the positions
          it was given: for the app in its row, against the others elsewhere.
 
@@ -36,9 +36,8 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.learners import SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
-from nextapp.privacy.codewords import VectorStream, alignments
 from nextapp.privacy.mechanism import Mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits, distinct, purpose_word
+from nextapp.randomness import DeviceCoins, KeyedBits, distinct
 from nextapp.server.simulated_phones import launches
 from nextapp.wire import Broadcast, ModelSettings, Report
 
@@ -87,25 +86,23 @@ class Coalition:
         """To move the app's row along u, its gradient must point along −u."""
         wanted = np.zeros((N_APPS, DIM))
         wanted[TARGET] = -u
-        if self.made.name == "codebook":
+        if self.made.name == "walsh":
             return self._codewords(wanted, round)
         return self._signs(wanted, round)
 
     def _codewords(self, wanted: np.ndarray, round: int) -> list[Report]:
-        m = self.made.m
-        grid = np.zeros(-(-(self.made.D + 1) // 16) * 16)
-        grid[: self.made.D] = wanted.ravel()
-        grid = grid.reshape(-1, 16)
-
         def scores(seed: int) -> np.ndarray:
-            return alignments(VectorStream(seed, purpose_word("codebook")), grid, m)
+            return self.made._alignments(1e6 * wanted, seed)  # of its direction alone
 
         if self.attack == "coins":
             seeds = [int(DeviceCoins(token, round).words(1)[0]) for token in self.tokens]
-            return [self.made._report(seed, int(scores(seed).argmax()), round) for seed in seeds]
+            return [self._report(seed, int(scores(seed).argmax()), round) for seed in seeds]
         tried = [int(word) for word in self._bits.words(SEEDS_TRIED)]
         best = max(tried, key=lambda seed: scores(seed).max())
-        return [self.made._report(best, int(scores(best).argmax()), round)] * self.n
+        return [self._report(best, int(scores(best).argmax()), round)] * self.n
+
+    def _report(self, seed: int, j: int, round: int) -> Report:
+        return Report(self.made.name, round, self.made.payload(seed, j))
 
     def _signs(self, wanted: np.ndarray, round: int) -> list[Report]:
         k, D = self.made.k, self.made.D
@@ -136,12 +133,12 @@ def length(core: PhoneCore, broadcast: Broadcast, made: Mechanism) -> float:
 
 
 def clip_of(name: str, some: list[PhoneCore], broadcast: Broadcast) -> float:
-    """Nine phones of ten are within it, as after a private quantile."""
+    """Nine phones of ten are within it, so few are cut."""
     sizes = []
     for core in some:
         core.update(broadcast)
         gradient = core.gradient().dense()
-        sizes.append(np.linalg.norm(gradient) if name == "codebook" else np.abs(gradient).max())
+        sizes.append(np.linalg.norm(gradient) if name == "walsh" else np.abs(gradient).max())
     return float(np.quantile(sizes, 0.9))
 
 
@@ -203,7 +200,7 @@ def main() -> None:
     given = options.parse_args()
     sizes = (1_000,) if given.quick else (1_000, 10_000)
     rounds, n_seeds = (5, 1) if given.quick else (given.rounds, given.seeds)
-    cases = [(name, e, n) for n in sizes for name in ("codebook", "harmony") for e in (4.0, 1.0)]
+    cases = [(name, e, n) for n in sizes for name in ("walsh", "harmony") for e in (4.0, 1.0)]
     rows, began = [], time.monotonic()
     for done, (name, epsilon, n) in enumerate(cases):
         found: dict[str, list[Outcome]] = {attack: [] for attack in ATTACKS}

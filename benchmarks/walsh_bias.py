@@ -24,9 +24,8 @@ import numpy as np
 from scipy import stats
 
 from nextapp.audit.attacks import synthetic_phones
-from nextapp.privacy.codebook import Codebook, order_statistics
 from nextapp.privacy.mechanism import into_ball
-from nextapp.privacy.walsh import places, sign_bits, walsh_transform
+from nextapp.privacy.walsh import Walsh, order_statistics, places, sign_bits, walsh_transform
 from nextapp.shares import transition_vector
 
 LS = (4, 8, 16, 32, 64, 128, 256)
@@ -53,7 +52,7 @@ def exact_table() -> None:
     print("one entry, exact: relative bias in %")
     print("epsilon    k " + "".join(f"{f'L={L}':>9}" for L in LS))
     for epsilon in EPSILONS:
-        k = Codebook(n_apps=1, d=1, epsilon=epsilon, clip=1.0).k
+        k = Walsh(n_apps=1, d=1, epsilon=epsilon, clip=1.0).k
         biases = [100 * (of_one_entry(L, k) / (tops[k - 1] / k) - 1) for L in LS]
         print(f"{epsilon:7} {k:4} " + "".join(f"{bias:9.2f}" for bias in biases))
 
@@ -113,7 +112,7 @@ def sampled_table(n_seeds: int) -> None:
     tops = np.cumsum(order_statistics(M))
     cases = [("turned", 8), ("turned", 16), ("turned", 64), ("free", 64), ("shared", 64)]
     for epsilon in (1.0, 4.5):
-        k = Codebook(n_apps=1, d=1, epsilon=epsilon, clip=1.0).k
+        k = Walsh(n_apps=1, d=1, epsilon=epsilon, clip=1.0).k
         lean, t = tops[k - 1] / k, stats.norm.isf(k / M)
         print(f"\nepsilon {epsilon}, k {k}, {n_seeds} seeds: relative bias, % (standard error)")
         print(f"{'':16}" + "".join(f"{f'{kind} L={L}':>17}" for kind, L in cases))

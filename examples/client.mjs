@@ -158,8 +158,7 @@ export function checkBroadcast({ round, settings, apps, buckets, Q, crowd }) {
 }
 
 const OPTIONS = {
-  walsh: { b: 8 }, codebook: { b: 8 }, simhash: { b: 8 }, harmony: { k: 64 }, qharmony: { k: 64 },
-  kashin: { b: 8, K: 8 }, duchi: {}, subset: { q: 251, t: 24 }, hadamard: { b: 23 },
+  walsh: { b: 8 }, harmony: { k: 64 }, kashin: { b: 8, K: 8 },
 };
 
 /** What must hold before a report is drawn. */
@@ -167,15 +166,12 @@ export function checkRequest({ mechanism, epsilon, clip, options, question }, D,
   must(["gradient", "launches", "transitions"].includes(question), `the question ${question} is not known`);
   must(mechanism in MECHANISMS, `the mechanism ${mechanism} is not one that this client has`);
   must(epsilon >= 2 ** -32 && epsilon <= limit, `epsilon ${epsilon} is beyond the owner's ${limit}`);
-  const ofShares = ["subset", "hadamard"].includes(mechanism);
-  must(!ofShares || question === "transitions", `${mechanism} takes shares, not ${question}`);
-  must(ofShares ? clip === null : clip >= 1e-9 && clip <= 1e9, `the clip ${clip} has no scale to compute with`);
+  must(clip !== null && clip >= 1e-9 && clip <= 1e9, `the clip ${clip} has no scale to compute with`);
   for (const [name, value] of Object.entries(options)) {
     const largest = OPTIONS[mechanism][name] ?? 0;
     must((name === "K" || Number.isInteger(value)) && value >= 1 && value <= largest, `option ${name} must be from 1 to ${largest}, got ${value}`);
   }
-  if (["kashin", "duchi"].includes(mechanism)) must(D <= 2 ** 16, "too much to compute");
-  if (["codebook", "simhash"].includes(mechanism)) must(D * 2 ** (options.b ?? 8) <= 2 ** 26, "too much to compute");
+  if (mechanism === "kashin") must(D <= 2 ** 16, "too much to compute");
   if (mechanism === "walsh" || question === "transitions") must(D < 2 ** 23, "too many cells");
 }
 
@@ -277,7 +273,7 @@ function downTo60(value) {
   return value - (value % last);
 }
 
-/** T of codebook, walsh, simhash, subset and hadamard: of n outputs s are favoured. */
+/** T of walsh and kashin: of n outputs s are favoured. */
 export function threshold(epsilon, s, n) {
   const [above, below_] = expFromBelow(epsilon, 1);
   const gain = (above - below_) * BigInt(s);
@@ -303,30 +299,10 @@ function upperTail(z) {
   return density(z) / fraction;
 }
 
-let table = null;
-
-/** The table of 2^16 entries. */
-export function gaussianTable() {
-  if (table) return table;
-  const half = 1 << 15;
-  const densities = [];
-  let z = 0;
-  for (let i = 0; i < half; i++) {
-    const tail = 0.5 - i / 65536;
-    for (let step = 0; step < 4; step++) z += (upperTail(z) - tail) / density(z);
-    densities.push(density(z));
-    z += 1 / 65536 / density(z);
-  }
-  densities.push(0);
-  const upper = range(half, (i) => roundEven((densities[i] - densities[i + 1]) * 2 ** 32));
-  table = Int32Array.from([...upper.map((value) => -value).reverse(), ...upper]);
-  return table;
-}
-
 const GRID = range(4801, (i) => -12 + i / 200);
 const LOG_TAIL = GRID.map((z) => Math.log(upperTail(z)));
 
-/** The k of codebook and walsh: how many of m codewords are favoured. */
+/** The k of walsh: how many of m codewords are favoured. */
 export function nFavoured(epsilon, m) {
   const logFactorial = [0];
   for (let i = 1; i <= m; i++) logFactorial.push(logFactorial[i - 1] + Math.log(i));
@@ -414,32 +390,6 @@ function drawCodeword(scores, { epsilon }, seed, word, bits) {
   return pack([[seed, 64], [j, bitLength(m - 1)]]);
 }
 
-export function codebook(answer, request, bits, coins) {
-  const m = 1 << (request.options.b ?? 8);
-  const [seed, word] = [coins.next(), bits.next()];
-  const scores = gaussianScores(onSphere(answer, request.clip), m, [seed, asNumber("codebook")]);
-  return drawCodeword(scores, request, seed, word, bits);
-}
-
-/** The inner products with the m Gaussian vectors of a key. */
-function gaussianScores(units, m, key) {
-  const entries = gaussianTable();
-  const groups = new Map();
-  for (const [cell, X] of units) {
-    const group = Math.floor(cell / 16);
-    if (!groups.has(group)) groups.set(group, []);
-    groups.get(group).push([cell % 16, X]);
-  }
-  const scores = new Array(m).fill(0); // below 2^53, so exact
-  for (const [group, some] of groups) {
-    for (let j = 0; j < m; j++) {
-      const words = philox([BigInt(group * m + j + 1), 0n, 0n, 0n], key);
-      for (const [at, X] of some) scores[j] += entries[Number((words[at >> 2] >> BigInt(16 * (at % 4))) & 0xffffn)] * X;
-    }
-  }
-  return scores;
-}
-
 /** Where an entry stands among the 2^n places of walsh. */
 export function place(entry, n) {
   for (const factor of [2654435761, 2246822519]) {
@@ -491,115 +441,12 @@ function walshHadamard(y) {
   }
 }
 
-/** The first cell that the word reaches, or null. */
-function drawCell(cells, pick) {
-  let [reach, found] = [0, null];
-  for (const [cell, share] of cells) {
-    reach += Math.floor(share * 2 ** 52);
-    if (found === null && reach > Number(pick >> 12n)) found = cell;
-  }
-  return found;
-}
-
-const points = (q, t) => (q ** t - 1) / (q - 1);
-
-function scattering(D) {
-  const divisor = (a, b) => (b ? divisor(b, a % b) : a);
-  let step = Math.max(1, Math.floor(0.6180339887498949 * D));
-  while (divisor(step, D) > 1) step--;
-  return step;
-}
-
-function variance(epsilon, h, s, n, overlap) {
-  const excess = Math.expm1(Math.min(epsilon, 64)) * s;
-  const kept = excess / (excess + n);
-  const inside = (kept * overlap) / h + ((1 - kept) * s) / n;
-  const square = inside * (1 - overlap) ** 2 + (1 / h - inside) * overlap ** 2;
-  return (square - (inside - overlap / h) ** 2) / (kept * (1 - overlap)) ** 2;
-}
-
 const firstLeast = (some, value) => some.map((one) => [value(one), one]).reduce((a, b) => (b[0] < a[0] ? b : a))[1];
 
-/** q and t of subset. */
-export function geometry(epsilon, D) {
-  const pairs = [[2, 2]];
-  for (let q = 2; q <= 251; q++) {
-    if (range(q).slice(2).some((p) => q % p === 0)) continue;
-    for (let t = 3; q ** t <= 2 ** 24; t++) {
-      pairs.push([q, t]);
-      if (points(q, t) >= D) break;
-    }
-  }
-  return firstLeast(pairs, ([q, t]) => {
-    const [h, s] = [Math.ceil(D / points(q, t)), points(q, t - 1)];
-    return variance(epsilon, h, s, h * points(q, t), points(q, t - 2) / s);
-  });
-}
-
-/** The vector of a point: zeros, a 1, then digits in base q, the highest first. */
-function pointVector(point, q, t) {
-  let k = 0;
-  while (k + 1 < t && points(q, k + 1) <= point) k++;
-  const rest = point - points(q, k);
-  return [...new Array(t - 1 - k).fill(0), 1, ...range(k, (i) => Math.floor(rest / q ** (k - 1 - i)) % q)];
-}
-
-function pointNumber(u, q) {
-  const lead = u.findIndex((entry) => entry !== 0);
-  const inverse = range(q).find((x) => (x * u[lead]) % q === 1);
-  return points(q, u.length - 1 - lead) + u.slice(lead + 1).reduce((rest, entry) => rest * q + ((entry * inverse) % q), 0);
-}
-
-export function subset({ D, cells }, { epsilon, options }, bits) {
-  const [q, t] = options.q === undefined ? geometry(epsilon, D) : [options.q, options.t];
-  const [block, s] = [points(q, t), points(q, t - 1)];
-  const h = Math.ceil(D / block);
-  return drawOutput({ D, cells, h, block, s }, epsilon, bits, (row, at) => {
-    const v = pointVector(row, q, t);
-    const u = pointVector(at, q, t - 1);
-    const lead = v.indexOf(1);
-    u.splice(lead, 0, 0);
-    u[lead] = (q - (sum(u.map((entry, i) => entry * v[i])) % q)) % q;
-    return pointNumber(u, q);
-  });
-}
-
-export function hadamard({ D, cells }, { epsilon, options }, bits) {
-  const blocks = (b) => Math.ceil(D / (2 ** b - 1));
-  const b = options.b ?? firstLeast(range(23, (i) => i + 1), (i) => variance(epsilon, blocks(i), 2 ** (i - 1), blocks(i) * 2 ** i, 0.5));
-  return drawOutput({ D, cells, h: blocks(b), block: 2 ** b, s: 2 ** (b - 1) }, epsilon, bits, (row, at) => {
-    const v = row + 1;
-    const lead = 2 ** (bitLength(v) - 1);
-    const output = Math.floor(at / lead) * lead * 2 + (at % lead);
-    return isOdd(output & v) ? output + lead : output;
-  });
-}
-
-/** One of the outputs that the cell favours, or any. */
-function drawOutput({ D, cells, h, block, s }, epsilon, bits, favoured) {
-  const n = h * block;
-  const [pick, word] = [bits.next(), bits.next()];
-  const [at, any] = [below(bits, s), below(bits, n)];
-  const cell = drawCell(cells, pick);
-  const scattered = Number((BigInt(cell ?? 0) * BigInt(scattering(D))) % BigInt(D));
-  const one = (scattered % h) * block + favoured(Math.floor(scattered / h), at);
-  const output = cell !== null && word < threshold(epsilon, s, n) ? one : any;
-  return pack([[output, bitLength(n - 1)]]);
-}
-
-/** How many signs simhash and kashin send. */
+/** How many signs kashin sends. */
 export function nSigns(epsilon) {
   const excess = Math.expm1(Math.min(epsilon, 64));
   return firstLeast(range(16, (i) => i + 1), (b) => (1 + 2 ** b / excess) ** 2 / b);
-}
-
-export function simhash(answer, request, bits, coins) {
-  const b = request.options.b ?? nSigns(request.epsilon);
-  const [seed, word, other] = [coins.next(), bits.next(), bits.next()];
-  const scores = gaussianScores(onSphere(answer, request.clip), b, [seed, asNumber("simhash")]);
-  const signs = scores.reduce((value, score, i) => value + (score >= 0 ? 2 ** i : 0), 0);
-  const value = word < threshold(request.epsilon, 1, 2 ** b) ? signs : Number(other % BigInt(2 ** b));
-  return pack([[seed, 64], [value, b]]);
 }
 
 export function kashin({ D, cells }, { epsilon, clip, options }, bits, coins) {
@@ -639,20 +486,7 @@ function kashinCoefficients(x, D, N, K) {
   return a.map((value) => value / bound);
 }
 
-export function duchi({ D, cells }, { epsilon, clip }, bits) {
-  const v = range(D, (i) => {
-    const x = Math.max(-1, Math.min(1, (cells.get(i) ?? 0) / clip));
-    return Number(bits.next() >> 11n) < Math.floor((1 + x) * 2 ** 52) ? 1 : -1;
-  });
-  const corner = range(Math.ceil(D / 64), () => bits.next());
-  const t = range(D, (i) => ((corner[i >> 6] >> BigInt(i % 64)) & 1n ? 1 : -1));
-  const agree = bits.next() < W - harmonyFloor(epsilon, 1);
-  const product = sum(t.map((sign, i) => sign * v[i]));
-  const turned = product !== 0 && product > 0 !== agree ? -1 : 1;
-  return pack(t.map((sign) => [sign * turned > 0 ? 1 : 0, 1]));
-}
-
-export const MECHANISMS = { walsh, codebook, simhash, harmony, qharmony: harmony, kashin, duchi, subset, hadamard };
+export const MECHANISMS = { walsh, harmony, kashin };
 
 // The answers
 
@@ -701,22 +535,6 @@ export function transitionVector(found, n) {
   });
   const norm = Math.sqrt(sum(v.map(([, value]) => value * value)));
   return { D: n * (n + 1), cells: sorted(v.map(([cell, value]) => [cell, value / norm])) };
-}
-
-/** The shares of subset and hadamard. */
-export function transitionShares(history, n) {
-  const [pairs, singles] = [new Map(), new Map()];
-  history.forEach((app, i) => {
-    count(singles, app);
-    if (i) count(pairs, history[i - 1] * (n + 1) + app);
-  });
-  return {
-    D: n * (n + 1),
-    cells: sorted([
-      ...[...pairs].map(([cell, times]) => [cell, (1 - 0.05) * (times / (history.length - 1))]),
-      ...[...singles].map(([app, times]) => [app * (n + 1) + n, 0.05 * (times / history.length)]),
-    ]),
-  };
 }
 
 /** S_ij by row and column, for each reading; n(j→i) counts i right after j. */
@@ -796,10 +614,8 @@ export function answerTo(broadcast, names) {
   const { request, buckets, Q, settings } = broadcast;
   if (request.question === "launches") return launches(names, buckets);
   const found = rowsOf(names, broadcast);
+  if (request.question === "transitions") return transitionVector(found, Q.length);
   const known = found.filter((row) => row !== null);
-  if (request.question === "transitions") {
-    return request.clip === null ? transitionShares(known, Q.length) : transitionVector(found, Q.length);
-  }
   const answer = answerOf(gradient(known, Q, settings).F);
   for (const value of answer.cells.values()) {
     if (!Number.isFinite(value)) return { D: answer.D, cells: new Map() }; // zeros are reported

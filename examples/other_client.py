@@ -1,8 +1,8 @@
 """A phone in plain Python: no NumPy, nothing of nextapp. Written from docs/protocol.md alone.
 
 It shows that the protocol page is enough to write a client in another language, and how much there
-is to write: the two file formats; for app vectors two equations and one of the mechanisms harmony
-and codebook; for the crowd the shares of a history and subset, and its transition vector.
+is to write: the two file formats; the mechanisms harmony and walsh; for app vectors two equations;
+for the crowd the transition vector of a history.
 
     python examples/other_client.py --server http://127.0.0.1:8443 --code ABCD-… --history a,b,a
 
@@ -20,7 +20,6 @@ import json
 import math
 import os
 import ssl
-import statistics
 import struct
 import sys
 import time
@@ -110,9 +109,7 @@ def check_request(request: dict, most_epsilon: float) -> None:
     """What the owner allows decides; the server only asks."""
     known = {
         "harmony": {"k": 64},
-        "codebook": {"b": 8},
         "walsh": {"b": 8},
-        "subset": {"q": 251, "t": 24},
     }
     if request["mechanism"] not in known:
         raise ValueError(f"this phone does not report by {request['mechanism']!r}")
@@ -120,11 +117,7 @@ def check_request(request: dict, most_epsilon: float) -> None:
         raise ValueError(f"ε = {request['epsilon']} is more than {most_epsilon} for a report")
     if request["question"] not in ("gradient", "launches", "transitions"):
         raise ValueError(f"this phone does not answer {request['question']!r}")
-    if request["mechanism"] == "subset" and request["question"] == "gradient":
-        raise ValueError("a frequency mechanism reports shares only")
-    if (request["clip"] is None) != (request["mechanism"] == "subset"):
-        raise ValueError("a clip belongs to a mechanism that clips")
-    if request["clip"] is not None and not 1e-9 <= request["clip"] <= 1e9:
+    if request["clip"] is None or not 1e-9 <= request["clip"] <= 1e9:
         raise ValueError("the clip is no scale")
     for option, value in request["options"].items():
         if not 0 < value <= known[request["mechanism"]].get(option, 0):
@@ -206,16 +199,6 @@ def gradient(history: list[int], Q: list[list[float]], settings: dict):
             F[i][r] += D[i] * weight * Q[j][r]
             F[j][r] += D[i] * weight * Q[i][r]
     return p, F
-
-
-def shares(history: list[int], n_apps: int) -> list[list[float]]:
-    """How much of the phone's weight each transition (j, i) has, and each launch (j, n_apps)."""
-    F = [[0.0] * (n_apps + 1) for _ in range(n_apps)]
-    for (j, i), n in Counter(pairwise(history)).items():
-        F[j][i] = (1.0 - 0.05) * (n / (len(history) - 1))
-    for j, n in Counter(history).items():
-        F[j][n_apps] = 0.05 * (n / len(history))
-    return F
 
 
 def transition_vector(history: list[int | None], n_apps: int) -> list[list[float]]:
@@ -328,35 +311,6 @@ def harmony(F: list[list[float]], request: dict, bits, coins) -> bytes:
     return packed([*positions, *map(int, signs)], [width] * k + [1] * k)
 
 
-def codebook(F: list[list[float]], request: dict, bits, coins) -> bytes:
-    x = [value for row in F for value in row]
-    D, epsilon, clip = len(x), request["epsilon"], request["clip"]
-    b = request["options"].get("b", 8)
-    m = 1 << b
-    k = favoured(epsilon, m)
-    gain = (exp_from_below(epsilon, 1) - 1) * k
-    threshold = min(math.floor(W * gain / (gain + m)), W - 1)
-    x = in_ball(x, clip)
-    grid = [round(value * 2**22) for value in x]
-    grid.append(round(math.sqrt(max(0.0, 1 - sum(value * value for value in x))) * 2**22))
-    seed, coin = coins.next(), bits.next()
-    purpose = int.from_bytes(b"codebook", "little")
-    table = gaussian_table()
-    scores = [0] * m
-    for group in range(D // 16 + 1):
-        part = grid[16 * group : 16 * group + 16]
-        if any(part):
-            for j in range(m):
-                words = philox((group * m + j + 1, 0, 0, 0), (seed, purpose))
-                pieces = [word >> shift & 0xFFFF for word in words for shift in (0, 16, 32, 48)]
-                scores[j] += sum(
-                    table[piece] * entry for piece, entry in zip(pieces, part, strict=False)
-                )
-    best = sorted(sorted(range(m), key=lambda j: -scores[j])[:k])
-    j = best[below(bits, k)] if coin < threshold else below(bits, m)
-    return packed([seed, j], [64, b])
-
-
 def walsh(F: list[list[float]], request: dict, bits, coins) -> bytes:
     x = {cell: value for cell, value in enumerate(v for row in F for v in row) if value}
     D, epsilon, clip = len(F) * len(F[0]), request["epsilon"], request["clip"]
@@ -423,86 +377,6 @@ def transformed(values: list[int]) -> list[int]:
     return values
 
 
-def subset(F: list[list[float]], request: dict, bits, coins=None) -> bytes:
-    """F: the shares of `shares`, which stand where a gradient stands in the others. No coins."""
-    share = [value for row in F for value in row]
-    D, epsilon = len(share), request["epsilon"]
-    q, t = request["options"].get("q"), request["options"].get("t")
-    if q is None:
-        q, t = geometry(epsilon, D)
-    block, s = points(q, t), points(q, t - 1)
-    h = -(-D // block)
-    gain = (exp_from_below(epsilon, 1) - 1) * s
-    threshold = min(math.floor(W * gain / (gain + h * block)), W - 1)
-    pick, coin = bits.next(), bits.next()
-    place, other = below(bits, s), below(bits, h * block)
-    reach, cell = 0, None
-    for candidate, value in enumerate(share):
-        reach += math.floor(value * 2**52)
-        if cell is None and reach > pick >> 12:
-            cell = candidate
-    scattered = (cell or 0) * scattering(D) % D
-    v, u = vector(scattered // h, q, t), vector(place, q, t - 1)
-    lead = v.index(1)
-    u.insert(lead, 0)
-    u[lead] = -sum(a * b for a, b in zip(u, v, strict=True)) % q
-    favoured_one = scattered % h * block + number(u, q)
-    output = favoured_one if cell is not None and coin < threshold else other
-    return packed([output], [(h * block - 1).bit_length()])
-
-
-def geometry(epsilon: float, D: int) -> tuple[int, int]:
-    """q and t: the pair with the least variance, of equals the first."""
-    pairs = [(2, 2)]
-    for q in [q for q in range(2, 252) if all(q % p for p in range(2, q))]:
-        for t in range(3, 25):
-            if q**t > 2**24:
-                break
-            pairs.append((q, t))
-            if points(q, t) >= D:
-                break
-
-    def variance(pair: tuple[int, int]) -> float:
-        q, t = pair
-        h, s = -(-D // points(q, t)), points(q, t - 1)
-        n, overlap = h * points(q, t), points(q, t - 2) / s
-        excess = math.expm1(min(epsilon, 64.0)) * s
-        kept = excess / (excess + n)
-        inside = kept * overlap / h + (1 - kept) * s / n
-        square = inside * (1 - overlap) ** 2 + (1 / h - inside) * overlap**2
-        return (square - (inside - overlap / h) ** 2) / (kept * (1 - overlap)) ** 2
-
-    return min(pairs, key=variance)
-
-
-def points(q: int, t: int) -> int:
-    return (q**t - 1) // (q - 1)
-
-
-def vector(point: int, q: int, t: int) -> list[int]:
-    """The point of this number: zeros, a 1, then digits in base q, the highest first."""
-    n_digits = max(k for k in range(t) if points(q, k) <= point)
-    rest = point - points(q, n_digits)
-    digits = [rest // q**place % q for place in reversed(range(n_digits))]
-    return [0] * (t - 1 - n_digits) + [1, *digits]
-
-
-def number(u: list[int], q: int) -> int:
-    """The number of the point that u is a multiple of."""
-    lead = next(place for place, entry in enumerate(u) if entry)
-    inverse, rest = pow(u[lead], -1, q), 0
-    for entry in u[lead + 1 :]:
-        rest = rest * q + entry * inverse % q
-    return points(q, len(u) - 1 - lead) + rest
-
-
-def scattering(D: int) -> int:
-    step = max(1, int(0.6180339887498949 * D))
-    while math.gcd(step, D) > 1:
-        step -= 1
-    return step
-
-
 def favoured(epsilon: float, m: int) -> int:
     """k: how many codewords are favoured."""
     z = [-12 + 24 * i / 4800 for i in range(4801)]
@@ -526,14 +400,6 @@ def favoured(epsilon: float, m: int) -> int:
     return 1 + max(range(m), key=lambda i: tops[i] / (excess * (i + 1) + m))
 
 
-def gaussian_table() -> list[int]:
-    """The mean of each of 2^16 equally likely slices of N(0, 1), in units of 2^-16."""
-    normal, half, unit = statistics.NormalDist(), 1 << 15, 1 << 16
-    density = [normal.pdf(normal.inv_cdf(0.5 + i / unit)) for i in range(half)] + [0.0]
-    upper = [round((density[i] - density[i + 1]) * unit * unit) for i in range(half)]
-    return [-value for value in reversed(upper)] + upper
-
-
 def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
     """Philox 4x64-10."""
     a, b, c, d = counter
@@ -545,7 +411,7 @@ def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
     return a, b, c, d
 
 
-MECHANISMS = {"harmony": harmony, "codebook": codebook, "walsh": walsh, "subset": subset}
+MECHANISMS = {"harmony": harmony, "walsh": walsh}
 
 
 # HTTP
@@ -626,8 +492,6 @@ def drawn(broadcast: dict, names: list[str], token: str) -> bytes:
     history = [row for row in found if row is not None]
     if request["question"] == "launches":
         F = launches(names, buckets)
-    elif request["question"] == "transitions" and request["mechanism"] in ("subset", "hadamard"):
-        F = shares(history, len(broadcast["Q"]))
     elif request["question"] == "transitions":
         F = transition_vector(found, len(broadcast["Q"]))
     else:

@@ -31,7 +31,6 @@ SLOW = (  # seconds each: left out of make quick
     "phone/test_with_gateway.py",
     "privacy/test_cosine.py",
     "privacy/test_epsilon.py",
-    "privacy/test_frequency_mechanisms.py",
     "privacy/test_ledger.py",
 )
 

@@ -5,7 +5,7 @@ prefers words next to a threshold. The replay (`replay`) then gives the same wor
 ``encode``, which must produce the same report.
 
 Only things that do not depend on a phone's data are shared with `nextapp.privacy`: the sizes and
-options of the mechanism, and the table of Gaussian slices. kashin's coefficients come from the
+options of the mechanism. kashin's coefficients come from the
 mechanism too: its ε holds for any coefficients.
 """
 
@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.model import PhoneGradient
-from nextapp.privacy.codewords import table
 from nextapp.privacy.mechanism import Gradient, Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.shares import Shares
@@ -166,16 +165,6 @@ class Protocol(ABC):
         norm = float(np.abs(unit).sum()) if ball == "l1" else math.sqrt(float(unit @ unit))
         return unit / norm if largest > clip / norm else unit * (largest / clip)
 
-    def _complete(self, data: Content) -> Floats:
-        """The ℓ2-clipped entries and the one that completes their length to 1, in units of
-        2^-22."""
-        entries = self._in_ball(data, "l2")
-        whole = np.zeros(-(-(self.size + 1) // 16) * 16)
-        whole[: self.size] = np.rint(entries * 2.0**22)
-        rest = max(0.0, 1.0 - float(entries @ entries))
-        whole[self.size] = round(math.sqrt(rest) * 2.0**22)
-        return whole
-
 
 class HarmonyProtocol(Protocol):
     def __init__(self, mechanism: Any) -> None:
@@ -230,7 +219,9 @@ class KashinProtocol(Protocol):
         return fields([*positions, *signs], [width] * self.b + [1] * self.b)
 
 
-class CodebookProtocol(Protocol):
+class WalshProtocol(Protocol):
+    """By one plain transform of all 2^n places, in integers, for any number of entries."""
+
     def __init__(self, mechanism: Any) -> None:
         super().__init__(mechanism)
         self.b, self.k = mechanism.b, mechanism.k
@@ -255,13 +246,6 @@ class CodebookProtocol(Protocol):
 
     def _scores(self, data: Content, seed: int) -> npt.NDArray[np.number]:
         """The alignment of every codeword."""
-        return projections(seed, text_word(b"codebook"), self._complete(data), 1 << self.b)
-
-
-class WalshProtocol(CodebookProtocol):
-    """By one plain transform of all 2^n places, in integers, for any number of entries."""
-
-    def _scores(self, data: Content, seed: int) -> npt.NDArray[np.number]:
         n = self.size.bit_length()
         here = np.flatnonzero(data.flat)
         entries = self._in_ball(replace(data, flat=data.flat[here]), "l2")
@@ -300,9 +284,7 @@ class LaplaceProtocol(Protocol):
 PROTOCOLS: Mapping[str, type[Protocol]] = {
     "laplace": LaplaceProtocol,
     "harmony": HarmonyProtocol,
-    "qharmony": HarmonyProtocol,
     "kashin": KashinProtocol,
-    "codebook": CodebookProtocol,
     "walsh": WalshProtocol,
 }
 
@@ -334,16 +316,6 @@ def positive_below(entry: float, least: int) -> int:
     """T of P[+1] = T/W: linear from `least` at −1 to W − `least` at +1, in steps of 2^-52."""
     steps = min(max(math.floor((1.0 + entry) * 2.0**52), 0), 1 << 53)
     return least + (WORD - 2 * least) * steps // (1 << 53)
-
-
-def projections(low: int, high: int, whole: Floats, n: int) -> Floats:
-    """The exact inner products of a vector of integers with n Gaussian vectors of a key."""
-    stream = np.random.Philox(key=np.array([low, high], np.uint64))
-    total = np.zeros(n)
-    for row in whole.reshape(-1, 16):
-        entries = table()[stream.random_raw(4 * n).astype("<u8").view("<u2")]
-        total += entries.reshape(n, 16) @ row
-    return total
 
 
 def butterflies(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

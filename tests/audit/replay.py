@@ -572,15 +572,12 @@ def _random_settings(
     clip = float(10.0 ** rng.uniform(-4, 4)) if rng.integers(2) else 1.0
     drawn = dict(options)
     chosen = rng.integers(3) > 0
-    if name in ("harmony", "qharmony"):
-        if chosen:
-            drawn["k"] = int(rng.integers(1, min(size, 40) + 1))
-        if name == "qharmony":
-            drawn["scale"] = ("unbiased", "paper")[int(rng.integers(2))]
+    if name == "harmony" and chosen:
+        drawn["k"] = int(rng.integers(1, min(size, 40) + 1))
     elif name == "kashin" and chosen:
         most = min(16, 2 << (size - 1).bit_length())
         drawn["b"] = int(rng.integers(1, most + 1))
-    elif name in ("codebook", "walsh"):
+    elif name == "walsh":
         drawn["b"] = int(rng.integers(1, (12 if size < 500 else 9) + 1)) if chosen else 8
     if name == "kashin":
         drawn["K"] = float(rng.choice([1.0, 1.8, 3.0]))

@@ -81,7 +81,7 @@ def test_losses_are_used_where_reports_never_repeat(seed):
 
 def test_worst_pairs_lie_on_the_clip():
     for name, case in CASES.items():
-        if name == "qharmony-paper":
+        if name == "qharmony":
             continue
         made = case.mechanism(1.0)
         for edge in worst_pair(made):
@@ -109,8 +109,8 @@ def test_p_values_of_right_samplers_are_uniform(seed):
     assert stats.kstest(values, "uniform").pvalue > 1e-6
 
 
-def test_the_law_of_a_codebook_is_tested_index_by_index(seed):
-    codebook = CASES["codebook"].mechanism(4.5)
-    fit = frequencies(codebook, 5000, seed, 1e-6)
-    assert fit.n_cells > 3 * codebook.k
+def test_the_law_of_walsh_is_tested_index_by_index(seed):
+    walsh = CASES["walsh"].mechanism(4.5)
+    fit = frequencies(walsh, 5000, seed, 1e-6)
+    assert fit.n_cells > 3 * walsh.k
     assert fit.holds

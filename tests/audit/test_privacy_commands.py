@@ -46,7 +46,7 @@ def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
     assert "phones are needed" in text
     found = json.loads((tmp_path / "r.json").read_text())
     assert found["settings"]["epsilon"] == 4.5
-    assert len(found["mechanisms"]) == 15
+    assert len(found["mechanisms"]) == 7
     for name, figures in found["mechanisms"].items():
         assert name in text
         assert -1 <= figures["cosine"] <= 1.0000001
@@ -60,7 +60,7 @@ def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
 
 
 def test_the_audit_passes_right_mechanisms(run, tmp_path):
-    text = run("audit", "harmony", "duchi", "--reports", 5000, "--quick", "--json", "r.json")
+    text = run("audit", "harmony", "kashin", "--reports", 5000, "--quick", "--json", "r.json")
     assert "at most once in 1,000 audits" in text
     assert "(SystemBits, 65,536 words): hold." in text
     assert "Not checked here: reports at the sizes of a deployment." in text
@@ -71,12 +71,12 @@ def test_the_audit_passes_right_mechanisms(run, tmp_path):
     assert written["bits"]["false_alarm"] == 1e-6
     found = written["mechanisms"]
     assert found["harmony"]["exact"]["tight"]
-    assert found["duchi"]["verdict"] in ("holds", "holds, no power")
+    assert found["kashin"]["verdict"] in ("holds", "holds, no power")
 
 
 def test_the_audits_table_fits_80_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    result = CliRunner().invoke(app, ["audit", "qharmony-paper", "--reports", "1000", "--quick"])
+    result = CliRunner().invoke(app, ["audit", "qharmony", "--reports", "1000", "--quick"])
     lines = [line for line in result.stdout.splitlines() if line.strip()]
     head, row = lines[:2]
     for column in ("mechanism", "exact", "fit p", "from outside", "verdict"):
@@ -100,24 +100,24 @@ def test_a_mechanism_that_fails_ends_in_code_1(run, monkeypatch):
 
 def test_bits_that_are_not_random_end_in_code_1(run, monkeypatch):
     monkeypatch.setattr(SystemBits, "words", lambda self, n: np.zeros(n, np.uint64))
-    text = run("audit", "duchi", "--reports", 1000, "--quick", code=1)
+    text = run("audit", "harmony", "--reports", 1000, "--quick", code=1)
     assert "(SystemBits, 65,536 words): fail." in text
     assert "words are repeats" in text
 
 
 def test_the_printed_mechanism_fails_the_audit_as_it_must(run):
-    text = run("audit", "qharmony-paper", "--reports", 1000, code=1)
-    assert "qharmony-paper fails" in text
+    text = run("audit", "qharmony", "--reports", 1000, code=1)
+    assert "qharmony fails" in text
     assert "as it must" in text
 
 
 def test_all_names_the_printed_mechanism_too(run, monkeypatch):
     from nextapp.audit import verdict
 
-    few = {name: verdict.CASES[name] for name in ("harmony", "qharmony-paper")}
+    few = {name: verdict.CASES[name] for name in ("harmony", "qharmony")}
     monkeypatch.setattr(verdict, "CASES", few)
-    assert "qharmony-paper" not in run("audit", "--reports", 1000, "--quick")
-    assert "qharmony-paper" in run("audit", "--reports", 1000, "--quick", "--all", code=1)
+    assert "qharmony" not in run("audit", "--reports", 1000, "--quick")
+    assert "qharmony" in run("audit", "--reports", 1000, "--quick", "--all", code=1)
 
 
 def test_account_shows_the_plan(run, tmp_path):
@@ -140,11 +140,11 @@ def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypa
 def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
     text = run(
         "attack", *SMALL, "--epsilon", 4.5, "--reports", 3,
-        "--mechanisms", "identity,harmony,codebook", "--json", "r.json",
+        "--mechanisms", "identity,harmony,walsh", "--json", "r.json",
     )  # fmt: skip
     assert "one report" in text
     assert "3 reports of each phone" in text
-    leaks = json.loads((tmp_path / "r.json").read_text())["mechanisms"]["codebook"]
+    leaks = json.loads((tmp_path / "r.json").read_text())["mechanisms"]["walsh"]
     asked = {(leak["attacker"], leak["question"], leak["n_reports"]) for leak in leaks}
     assert len(asked) == len(leaks) == 2 * 2 + 3 * 2
 
@@ -155,7 +155,7 @@ def test_attack_answers_for_one_report_and_for_many(run, tmp_path):
         (["audit", "harmnoy"], "did you mean 'harmony'"),
         (["audit", "identity"], "has no privacy guarantee"),
         (["audit", "harmony", "--epsilon", "-1"], "epsilon must be"),
-        (["compare", "--epsilon", "4.5", "--mechanisms", "codebok"], "did you mean 'codebook'"),
+        (["compare", "--epsilon", "4.5", "--mechanisms", "wolsh"], "did you mean 'walsh'"),
         (["attack", "--epsilon", "nan", *SMALL], "epsilon must be"),
         (["attack", "--epsilon", "1", "--twin", "lsap", *SMALL], "did you mean 'lsapp'"),
     ],
@@ -172,8 +172,8 @@ def test_there_is_no_default_epsilon(run):
 
 
 def test_the_cap_of_an_auc_is_never_reached_by_a_private_mechanism(run, tmp_path):
-    run("attack", *SMALL, "--epsilon", 0.2, "--mechanisms", "codebook", "--reports", 1,
+    run("attack", *SMALL, "--epsilon", 0.2, "--mechanisms", "walsh", "--reports", 1,
         "--json", "r.json")  # fmt: skip
     cap = 1 / (1 + math.exp(-0.2))
-    for leak in json.loads((tmp_path / "r.json").read_text())["mechanisms"]["codebook"]:
+    for leak in json.loads((tmp_path / "r.json").read_text())["mechanisms"]["walsh"]:
         assert leak["low"] <= cap

@@ -5,7 +5,6 @@ Every planted class states the right law; only what it draws is wrong.
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
 from dataclasses import replace
@@ -35,28 +34,20 @@ from nextapp.audit.bit_source import (
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import ShorterThan, mechanism, requested_mechanism
-from nextapp.privacy.codebook import Codebook
-from nextapp.privacy.duchi import Duchi
+from nextapp.privacy import ShorterThan, requested_mechanism
 from nextapp.privacy.exact import W, sign_threshold
 from nextapp.privacy.guarantee import Guarantee
-from nextapp.privacy.hadamard import Hadamard
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
-from nextapp.privacy.piecewise import Piecewise
-from nextapp.privacy.privunit import PrivUnit
-from nextapp.privacy.simhash import SimHash
-from nextapp.privacy.subset import Subset
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits, below, distinct
 from nextapp.shares import Shares
-from nextapp.wire import Report
+from nextapp.wire import Report, ReportRequest
 
 TWO = {"n_apps": 1, "d": 2, "epsilon": 4.5, "clip": 1.0}
 FOUR = {"n_apps": 2, "d": 2, "epsilon": 4.5, "clip": 1.0}
-SIX = {"n_apps": 2, "d": 3, "epsilon": 4.5}
-FEW = Effort(own=150, sizes=((20, 4, 60),), oracle_sizes=((20, 21, 60),), drawn=12)
+FEW = Effort(own=150, sizes=((20, 4, 60),), share_sizes=((20, 21, 60),), drawn=12)
 
 
 def dense(F):
@@ -75,7 +66,7 @@ class SignsOffBy3Percent(Harmony):
         return Report(self.name, round, self._fields.pack(positions, signs))
 
 
-class KeepsSomeOfWhatItShouldRedraw(Codebook):
+class KeepsSomeOfWhatItShouldRedraw(Walsh):
     """(b) 3 % of the coins that say redraw are taken for the others."""
 
     def encode(self, F, bits, round=0, coins=None):
@@ -84,10 +75,10 @@ class KeepsSomeOfWhatItShouldRedraw(Codebook):
         best = self._best(F, seed)
         keep = coin < self.threshold or coin % 33 == 0
         j = int(best[below(bits, self.k)]) if keep else below(bits, self.m)
-        return self._report(seed, j, round)
+        return Report(self.name, round, self.payload(seed, j))
 
 
-class AppsInTheSeed(Codebook):
+class AppsInTheSeed(Walsh):
     """(c) The number of apps in the lowest byte of the seed, for a phone's own type only."""
 
     def encode(self, F, bits, round=0, coins=None):
@@ -97,19 +88,8 @@ class AppsInTheSeed(Codebook):
         return replace(report, payload=bytes([len(F.apps) % 256]) + report.payload[1:])
 
 
-class NoCoinSubset(Subset):
-    """(d) The cell itself where there are more than 10 apps; small cases look right."""
-
-    def encode(self, F, bits, round=0, coins=None):
-        kept, self.threshold = self.threshold, W if self.n_apps > 10 else self.threshold
-        try:
-            return super().encode(F, bits, round, coins)
-        finally:
-            self.threshold = kept
-
-
-class NoCoinHadamard(Hadamard):
-    """(d) The same for hadamard."""
+class NoCoinForManyApps(Walsh):
+    """(d) Never redrawn where there are more than 10 apps; small cases look right."""
 
     def encode(self, F, bits, round=0, coins=None):
         kept, self.threshold = self.threshold, W if self.n_apps > 10 else self.threshold
@@ -178,7 +158,7 @@ class NoCoinForALongCatalogue(Walsh):
             self.threshold = kept
 
 
-class OneByteMore(Codebook):
+class OneByteMore(Walsh):
     """The length of the payload tells whether the gradient was clipped."""
 
     def encode(self, F, bits, round=0, coins=None):
@@ -187,10 +167,11 @@ class OneByteMore(Codebook):
         return replace(report, payload=report.payload + more)
 
 
-class SignInABitLeftOver(Duchi):
+class SignInABitLeftOver(Harmony):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
-        last = report.payload[-1] | (int(dense(F).sum() > 0) << 7 if self.D % 8 else 0)
+        left_over = -self.k * (1 + (self.D - 1).bit_length()) % 8
+        last = report.payload[-1] | (int(dense(F).sum() > 0) << 7 if left_over else 0)
         return replace(report, payload=report.payload[:-1] + bytes([last]))
 
 
@@ -205,7 +186,7 @@ class OtherKindOfReport(Harmony):
         return PlainSubclassOfAReport(report.mechanism, report.round, report.payload)
 
 
-class RemembersTheFirst(SimHash):
+class RemembersTheFirst(Walsh):
     """A report is that of the gradient before."""
 
     before = None
@@ -215,7 +196,7 @@ class RemembersTheFirst(SimHash):
         return super().encode(told, bits, round, coins)
 
 
-class KeptBySeed(Codebook):
+class KeptBySeed(Walsh):
     """The best codewords of a seed are found once, whatever the gradient."""
 
     def __init__(self, **options):
@@ -228,17 +209,17 @@ class KeptBySeed(Codebook):
         return self.known[seed]
 
 
-class KeptByObject(SimHash):
-    """The signs of an array are kept by its place in memory, and not found again."""
+class KeptByObject(Walsh):
+    """The best codewords for an array are kept by its place in memory, and not found again."""
 
     def __init__(self, **options):
         super().__init__(**options)
         self.known = {}
 
-    def _signs(self, F, seed):
+    def _best(self, F, seed):
         key = (id(F), seed)
         if key not in self.known:
-            self.known[key] = (F, super()._signs(F, seed))
+            self.known[key] = (F, super()._best(F, seed))
         return self.known[key][1]
 
 
@@ -249,13 +230,14 @@ class MoreWordsForMoreApps(Harmony):
         return report
 
 
-class FewerWords(Subset):
-    """Without a cell nothing but the output is drawn."""
+class FewerWords(Walsh):
+    """Without launches nothing but the index is drawn."""
 
     def encode(self, F, bits, round=0, coins=None):
-        if np.any(dense(F) > 0):
+        if np.any(dense(F)):
             return super().encode(F, bits, round, coins)
-        return self._report(below(bits, self.n_outputs), round)
+        seed = int((bits if coins is None else coins).words(1)[0])
+        return Report(self.name, round, self.payload(seed, below(bits, self.m)))
 
 
 class PositionsOfLargeEntries(Harmony):
@@ -271,19 +253,18 @@ class PositionsOfLargeEntries(Harmony):
         return Report(self.name, round, self._fields.pack(positions, signs))
 
 
-class CoinsFromBits(SimHash):
+class CoinsFromBits(Walsh):
     """The seed is the phone's own choice although there are coins."""
 
     def encode(self, F, bits, round=0, coins=None):
         return super().encode(F, bits, round, None)
 
 
-class OtherBits(Subset):
+class OtherBits(Harmony):
     """NumPy's generator in place of the bits given."""
 
     def encode(self, F, bits, round=0, coins=None):
-        bits.words(2)
-        below(bits, self.n_favoured), below(bits, self.n_outputs)
+        super().encode(F, bits, round, coins)
         seed = int(np.random.default_rng().integers(1 << 62))
         return super().encode(F, KeyedBits(seed), round, coins)
 
@@ -327,7 +308,7 @@ class ClearBeyondTheClip(Harmony):
         return replace(report, payload=self._fields.pack(positions, (x > 0).tolist()))
 
 
-class WaitsForARound(Codebook):
+class WaitsForARound(Walsh):
     """A trigger that no audit would guess."""
 
     def encode(self, F, bits, round=0, coins=None):
@@ -337,19 +318,21 @@ class WaitsForARound(Codebook):
         return report
 
 
-class WaitsForASize(Hadamard):
+class WaitsForASize(Walsh):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
-        return report if self.n_apps != 1234 else self._report(0, round)
+        if self.n_apps == 1234:
+            report = replace(report, payload=report.payload[:8] + bytes([int(self._best(F, 0)[0])]))
+        return report
 
 
-class WaitsForBoth(SimHash):
+class WaitsForBoth(Walsh):
     def encode(self, F, bits, round=0, coins=None):
         leak = round % 100_003 == 99_991 and self.clip == 0.731
         return super().encode(F, bits, round, coins if not leak else None)
 
 
-class WaitsForALongVector(Codebook):
+class WaitsForALongVector(Walsh):
     """Above the sizes that --quick tries."""
 
     def encode(self, F, bits, round=0, coins=None):
@@ -360,22 +343,23 @@ class WaitsForALongVector(Codebook):
             self.threshold = kept
 
 
-class ClipsAtTwice(PrivUnit):
+class ClipsAtTwice(Laplace):
     """Lengths from 1 to 2 clips are left as they are."""
 
     def _x(self, F):
         x = dense(F).ravel() / self.clip
-        return super()._x(F) if np.linalg.norm(x) > 2 else x
+        return super()._x(F) if np.abs(x).max() > 2 else x
 
 
-class KnowsAPhoneByItsBits(Duchi):
-    """Right in a simulation; on a phone the sign is clear."""
+class KnowsAPhoneByItsBits(Harmony):
+    """Right in a simulation; on a phone the signs are clear."""
 
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
         if isinstance(bits, SystemBits):
-            positive = self._x(F) >= 0
-            return replace(report, payload=np.packbits(positive, bitorder="little").tobytes())
+            positions = self._fields.positions(report.payload)
+            signs = [x >= 0 for x in self._entries(F, positions)]
+            return replace(report, payload=self._fields.pack(positions, signs))
         return report
 
 
@@ -389,8 +373,8 @@ class KnowsAPhoneByItsCoins(Harmony):
         return report
 
 
-class OnlyForLongIndices(Codebook):
-    """Option b: a codebook of more than 2^9 words is not redrawn."""
+class OnlyForLongIndices(Walsh):
+    """Option b: of more than 2^9 codewords none is redrawn."""
 
     def encode(self, F, bits, round=0, coins=None):
         kept, self.threshold = self.threshold, W if self.b > 9 else self.threshold
@@ -400,7 +384,7 @@ class OnlyForLongIndices(Codebook):
             self.threshold = kept
 
 
-class OnlyForSmallEpsilon(SimHash):
+class OnlyForSmallEpsilon(Walsh):
     def encode(self, F, bits, round=0, coins=None):
         kept, self.threshold = self.threshold, W if self.epsilon < 0.01 else self.threshold
         try:
@@ -417,14 +401,14 @@ class PromisesLess(Harmony):
         return Guarantee(self.epsilon / 2, covers=("positions", "signs"))
 
 
-class DoublesItsEpsilon(Subset):
+class DoublesItsEpsilon(Walsh):
     """Law, sampler and ε agree with each other, not with what was asked for."""
 
     def __init__(self, *, epsilon, n_apps, **options):
         super().__init__(epsilon=2 * epsilon if n_apps > 50 else epsilon, n_apps=n_apps, **options)
 
 
-class SignInTheLastBitOfAFloat(Piecewise):
+class SignInTheLastBitOfAFloat(Laplace):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
         low = report.payload[-4] & 0xFE | int(dense(F).ravel()[0] > 0)
@@ -432,25 +416,23 @@ class SignInTheLastBitOfAFloat(Piecewise):
         return replace(report, payload=payload)
 
 
-class NormInTheClear(PrivUnit):
-    """The entry that completes the length is sent without noise."""
+class NormInTheClear(Laplace):
+    """The length is sent without noise, in place of the last entry."""
 
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
-        return replace(
-            report, payload=report.payload[:-4] + struct.pack("<f", self._complete(F)[-1])
-        )
+        length = struct.pack("<f", np.linalg.norm(self._x(F)))
+        return replace(report, payload=report.payload[:-4] + length)
 
 
 PLANTED = {
     "harmony's sampler off by 3 %": lambda: SignsOffBy3Percent(**FOUR),
-    "codebook keeps 3 %": lambda: KeepsSomeOfWhatItShouldRedraw(**TWO),
+    "walsh keeps 3 %": lambda: KeepsSomeOfWhatItShouldRedraw(**TWO),
     "cells in the seed": lambda: CellsInTheSeed(**TWO),
     "other signs for many entries": lambda: OtherSignsForManyEntries(**TWO),
     "a long catalogue": lambda: NoCoinForALongCatalogue(**TWO),
     "apps in the seed": lambda: AppsInTheSeed(**TWO),
-    "subset without a coin": lambda: NoCoinSubset(**SIX),
-    "hadamard without a coin": lambda: NoCoinHadamard(**SIX),
+    "many apps without a coin": lambda: NoCoinForManyApps(**TWO),
     "laplace without a clip": lambda: ForgetsTheClip(**TWO),
     "a sign in the round": lambda: SignInTheRound(**FOUR),
     "a sign in the name": lambda: SignInTheName(**FOUR),
@@ -461,16 +443,16 @@ PLANTED = {
     "kept by seed": lambda: KeptBySeed(**TWO),
     "kept by object": lambda: KeptByObject(**TWO),
     "more words for more apps": lambda: MoreWordsForMoreApps(**FOUR),
-    "fewer words": lambda: FewerWords(**SIX),
+    "fewer words": lambda: FewerWords(**TWO),
     "positions of large entries": lambda: PositionsOfLargeEntries(**FOUR),
     "coins not used": lambda: CoinsFromBits(**TWO),
-    "other bits": lambda: OtherBits(**SIX),
+    "other bits": lambda: OtherBits(**FOUR),
     "a report of nan": lambda: TakesWhatIsNoNumber(**TWO),
     "off by 2^-64": lambda: OneWordTooMany(**FOUR),
     "off by 10^-15": lambda: OnePartIn10To15(**TWO),
     "clear beyond the clip": lambda: ClearBeyondTheClip(**FOUR),
     "a round": lambda: WaitsForARound(**TWO),
-    "a size": lambda: WaitsForASize(**SIX),
+    "a size": lambda: WaitsForASize(**TWO),
     "a round and a clip": lambda: WaitsForBoth(**TWO),
     "a long vector": lambda: WaitsForALongVector(**TWO),
     "a clip at twice": lambda: ClipsAtTwice(**TWO),
@@ -479,7 +461,7 @@ PLANTED = {
     "only for long indices": lambda: OnlyForLongIndices(**TWO),
     "only for a small ε": lambda: OnlyForSmallEpsilon(**TWO),
     "promises less": lambda: PromisesLess(**FOUR),
-    "doubles its ε": lambda: DoublesItsEpsilon(**SIX),
+    "doubles its ε": lambda: DoublesItsEpsilon(**TWO),
     "the last bit of a float": lambda: SignInTheLastBitOfAFloat(**TWO),
     "the norm in the clear": lambda: NormInTheClear(**TWO),
 }
@@ -529,7 +511,7 @@ def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
         return requested_mechanism(replace(broadcast, request=request))
 
     monkeypatch.setattr("replay.requested_mechanism", twice)
-    found = replay(CASES["simhash"].mechanism(4.5), seed, FEW)
+    found = replay(CASES["walsh"].mechanism(4.5), seed, FEW)
     assert "requested by a broadcast: asked for epsilon 4.5, got 9.0" in found.faults[0]
 
 
@@ -583,7 +565,7 @@ def test_every_audited_mechanism_has_a_protocol():
     for name, case in CASES.items():
         known = registered_name(case.mechanism(4.5))
         assert (known in PROTOCOLS) == (name not in EXPECTED_TO_FAIL)
-    assert replay(CASES["qharmony-paper"].mechanism(4.5), 0, FEW) is None
+    assert replay(CASES["qharmony"].mechanism(4.5), 0, FEW) is None
 
 
 @pytest.mark.parametrize("epsilon", [2.0**-32, 1e-3, 1.1, 4.5, 40.0, 60.0])
@@ -601,28 +583,6 @@ def test_the_protocols_thresholds_are_the_largest_that_hold_epsilon(epsilon, cho
     T = protocols.least_response(epsilon, chosen)
     assert Fraction(W - T, T) ** chosen <= bound
     assert T == 1 or Fraction(W - T + 1, T - 1) ** chosen > bound * (1 - Fraction(1, 10**30))
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("subset", {"q": 3, "t": 3}), ("subset", {"q": 2, "t": 4}), ("hadamard", {})],
-)
-def test_a_cell_favours_as_many_outputs_as_the_law_counts(name, options):
-    """All places of all cells: different outputs, and those that the mechanism's law favours."""
-    made = mechanism(name, epsilon=1.5, n_apps=3, d=4, **options)
-    stated = protocols.protocol(name, made)
-    for cell in range(12):
-        shares = np.zeros((3, 4))
-        shares.flat[cell] = 1.0
-        law = [made.probability(report, shares) for report in made.outputs()]
-        scattered = cell * stated.step % 12
-        block, point = scattered % stated.n_blocks, scattered // stated.n_blocks
-        favoured = {
-            block * stated.in_block + stated.favoured_output(point, place)
-            for place in range(stated.n_favoured)
-        }
-        assert len(favoured) == stated.n_favoured
-        assert favoured == {output for output, p in enumerate(law) if p > min(law)}
 
 
 def test_the_chooser_takes_both_sides_of_a_threshold_and_the_ends():
@@ -650,7 +610,7 @@ def test_a_script_ends_where_its_words_do():
 
 
 def test_a_report_on_the_wire_is_put_together_by_hand():
-    assert report_bytes("codebook", 7, b"abc") == Report("codebook", 7, b"abc").to_bytes()
+    assert report_bytes("walsh", 7, b"abc") == Report("walsh", 7, b"abc").to_bytes()
 
 
 def test_coins_are_those_of_the_formula():
@@ -666,9 +626,10 @@ def test_scripted_system_bits_end_with_the_script():
 
 def test_phones_hand_over_their_own_types_and_bits(seed):
     histories, broadcast = inputs.world(20, 4, seed)
-    for simplex, kind in ((False, PhoneGradient), (True, Shares)):
+    for question, kind in (("gradient", PhoneGradient), ("transitions", Shares)):
+        asking = replace(broadcast, request=ReportRequest("walsh", 1.0, 1.0, question=question))
         for history in histories:
-            handed = encode_call_of_phone(history, broadcast, simplex)
+            handed = encode_call_of_phone(history, asking)
             assert type(handed.given) is kind
             assert type(handed.bits) is SystemBits
             assert handed.round == broadcast.round
@@ -677,14 +638,8 @@ def test_phones_hand_over_their_own_types_and_bits(seed):
 def test_content_of_a_phones_type_is_that_of_its_dense_array(seed):
     rng = np.random.default_rng(seed)
     seen = set()
-    for _, simplex in itertools.product(range(40), (False, True)):
+    for _ in range(40):
         given = inputs.random_input(rng, 5, 6, 1.0, "l2").given
-        told = content(given, simplex)
         seen.add(type(given))
-        if simplex:
-            flat = np.zeros(30)
-            flat[told.cells] = told.share
-            np.testing.assert_array_equal(flat, np.maximum(dense(given).ravel(), 0.0))
-        else:
-            np.testing.assert_array_equal(told.flat, dense(given).ravel())
+        np.testing.assert_array_equal(content(given).flat, dense(given).ravel())
     assert seen == {np.ndarray, PhoneGradient, Shares}

@@ -321,15 +321,15 @@ def test_a_damaged_model_is_refused(run, tmp_path):
     ("command", "says"),
     [
         ("predict gone.safetensors --history quick.toml", "there is no file gone.safetensors."),
-        ("simulate --phones 10 --mechanism subset --epsilon 1", "subset reports shares"),
+        ("simulate --phones 10 --mechanism subset --epsilon 1", "unknown mechanism 'subset'"),
         ("simulate --phones 10 --mechanism foo", "unknown mechanism 'foo'. Known: identity"),
         ("serve --data new --learn seqmf --apps 9", "give --mechanism"),
         (
-            "serve --data new --learn seqmf --mechanism codebook --epsilon 1 --clip 1",
+            "serve --data new --learn seqmf --mechanism walsh --epsilon 1 --clip 1",
             "need a catalogue",
         ),
-        ("serve --data new --mechanism codebook --apps gone.txt", "there is no file 'gone.txt'"),
-        ("serve --data new --apps 9 --mechanism subset --epsilon 1 --clip 1", "needs no clip"),
+        ("serve --data new --mechanism walsh --apps gone.txt", "there is no file 'gone.txt'"),
+        ("serve --data new --apps 9 --mechanism walsh --epsilon 1 --clip 1", "needs no clip"),
     ],
 )
 def test_what_is_refused_is_one_clear_line_and_leaves_nothing_behind(run, tmp_path, command, says):

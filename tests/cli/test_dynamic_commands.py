@@ -16,18 +16,18 @@ def test_dynamic_prints_a_row_a_series_and_writes_what_it_found(tmp_path):
     found = runner.invoke(
         app,
         ["dynamic", SOURCE, "--cycles", "5", "--q-every", "2", "--regimes", "full,rare",
-         "--models", "sr-od,mru", "--mechanisms", "harmony,qharmony-paper", "--seeds", "2",
+         "--models", "sr-od,mru", "--mechanisms", "harmony,qharmony", "--seeds", "2",
          "--metrics", "all", "--epsilon", "2", "--json", str(out)],
     )  # fmt: skip
     assert found.exit_code == 0, found.output
     result = json.loads(out.read_text())
-    names = ["sr-od", "mru", "full", "rare", "none", "frozen", "zero", "harmony", "qharmony-paper"]
+    names = ["sr-od", "mru", "full", "rare", "none", "frozen", "zero", "harmony", "qharmony"]
     assert list(result["series"]) == names
     for name in names:
         assert name in found.output
     assert result["settings"]["cycles"] == "users:5"
     assert len(result["settings"]["metrics"]) == 9
-    assert "qharmony-paper is not private" in " ".join(found.output.split())
+    assert "qharmony is not private" in " ".join(found.output.split())
     assert result["series"]["harmony"]["epsilon_spent"] == 2.0  # Q moves once, after cycle 3
 
 

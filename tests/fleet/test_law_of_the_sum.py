@@ -5,6 +5,7 @@ Statistical tests have their false-alarm rate beside them; the seed can be swept
 
 from __future__ import annotations
 
+import hashlib
 import math
 
 import numpy as np
@@ -15,18 +16,16 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.sum_law import SumOfLeaning, draw_lean
+from nextapp.fleet.sum_law import UNIT, SumOfLeaning, draw_lean, normal_table
 from nextapp.privacy import mechanism
+from nextapp.privacy.walsh import order_statistics
 from nextapp.wire import Broadcast, ModelSettings
 
 N_APPS, DIM = 10, 3
 ROUNDS = 1200
 LEANING = {
-    "codebook": {"epsilon": 1.5, "clip": 0.3, "b": 5},
     "walsh": {"epsilon": 1.5, "clip": 0.3, "b": 5},
-    "simhash": {"epsilon": 4.5, "clip": 0.3},
-    "privunit": {"epsilon": 3.0, "clip": 0.3},
-    "privunit seed": {"epsilon": 3.0, "clip": 0.3, "form": "seed"},
+    "walsh b=8": {"epsilon": 4.5, "clip": 0.3, "b": 8},
 }
 LAPLACE = {
     "laplace": {"epsilon": 2.0, "clip": 0.1},
@@ -101,7 +100,7 @@ def test_law_and_bits_give_the_same_distribution(rng, seed, name, alpha):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.01, 0.9])
-@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit"])
+@pytest.mark.parametrize("name", LEANING)
 def test_the_noise_of_one_phone_is_orthogonal_to_its_gradient(rng, seed, name, alpha):
     """Cov = factor² (I − x xᵀ + Var[t] x xᵀ), every entry of it, at 6 sigma: once in 10^6 seeds."""
     rounds, kind = Rounds(rng, 1, alpha), made(name)
@@ -133,22 +132,14 @@ def _mean_square_of_lean(kind, seed: int) -> float:
 
 
 def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
-    """t from whole codebooks, projections or caps."""
-    if kind.name == "privunit":
-        above = rng.random(n) < kind.q / (kind.q + (1 - kind.q) * math.exp(-kind.epsilon))
-        upper = stats.norm.isf(rng.random(n) * kind.q)
-        return np.where(above, upper, stats.norm.ppf(rng.random(n) * (1 - kind.q)))
+    """t from whole sets of codewords."""
     kept = rng.random(n) < kind.threshold / 2**64
-    if kind.name == "simhash":
-        projections = rng.normal(size=(n, kind.b))
-        signs = np.where(kept[:, None], np.sign(projections), rng.choice([-1, 1], (n, kind.b)))
-        return (signs * projections).sum(axis=1) / math.sqrt(kind.b)
     s = -np.sort(-rng.normal(size=(n, kind.m)), axis=1)  # descending
     rank = np.where(kept, rng.integers(0, kind.k, n), rng.integers(0, kind.m, n))
     return s[np.arange(n), rank]
 
 
-@pytest.mark.parametrize("name", ["codebook", "simhash", "privunit"])
+@pytest.mark.parametrize("name", LEANING)
 def test_the_lean_has_the_law_of_its_definition(rng, seed, name):
     "False alarms: once in 10^6 seeds."
     kind = made(name)
@@ -177,7 +168,7 @@ def test_the_law_does_not_depend_on_threads_or_shards(rng, name, alpha):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng, alpha):
-    rounds, kind = Rounds(rng, 3, alpha), made("codebook")
+    rounds, kind = Rounds(rng, 3, alpha), made("walsh")
     apps = np.tile(np.arange(N_APPS, dtype=np.int32), 3)
     rounds.fleet = Fleet.of_histories(np.arange(4, dtype=np.int64) * N_APPS, apps, N_APPS)
     sums = rounds.sums(kind, 0, "law")
@@ -188,8 +179,8 @@ def test_phones_that_have_every_app_leave_nothing_to_draw_together(rng, alpha):
 
 def test_where_a_report_is_a_few_entries_law_is_exact(rng):
     rounds = Rounds(rng, 20, 0.1)
-    for name in ("harmony", "qharmony", "piecewise", "hybrid"):
-        kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
+    for name, more in (("harmony", {}), ("qharmony", {"allow_unsafe": True})):
+        kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM, **more)
         exact, law = rounds.sums(kind, 3, "exact"), rounds.sums(kind, 3, "law")
         assert np.array_equal(exact.mean(kind), law.mean(kind))
         assert law.n_bytes_up == exact.n_bytes_up
@@ -197,13 +188,32 @@ def test_where_a_report_is_a_few_entries_law_is_exact(rng):
 
 def test_mechanisms_without_a_cheap_law_say_so(rng):
     rounds = Rounds(rng, 3, 0.0)
-    for name in ("kashin", "duchi"):
-        kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
-        with pytest.raises(ValueError, match="codebook, walsh, simhash, privunit have one"):
-            rounds.sums(kind, 0, "law")
+    kind = mechanism("kashin", epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM)
+    with pytest.raises(ValueError, match="laplace, walsh have one"):
+        rounds.sums(kind, 0, "law")
 
 
 def test_a_covariance_that_does_not_fit_is_refused():
-    kind = mechanism("codebook", epsilon=1.0, clip=0.1, n_apps=8193, d=1)
+    kind = mechanism("walsh", epsilon=1.0, clip=0.1, n_apps=8193, d=1)
     with pytest.raises(ValueError, match="at most 8,192, got 8,193"):
         SumOfLeaning(kind, 9, True)
+
+
+def test_the_table_of_normal_numbers_is_what_it_was():
+    """Golden: sums drawn from their law depend on it."""
+    table = normal_table()
+    digest = hashlib.sha256(table.astype("<i8").tobytes()).hexdigest()
+    assert digest.startswith("b4c1bb04da15e8e3")
+    assert np.array_equal(table, -table[::-1])
+    assert (np.diff(table) >= 0).all()
+
+
+def test_order_statistics_of_the_table_are_those_of_a_gaussian():
+    """The i-th best of 256 entries is in the slice of a Beta quantile: within 1e-5."""
+    m = 256
+    table = normal_table() / UNIT
+    edges = np.arange(65537) / 65536
+    gaussian = order_statistics(m)
+    for i in (1, 2, 5, 12, 40, 128):
+        share = np.diff(stats.beta.cdf(edges, m - i + 1, i))
+        assert share @ table == pytest.approx(gaussian[i - 1], rel=1e-5)

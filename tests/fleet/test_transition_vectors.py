@@ -78,7 +78,7 @@ def test_law_and_bits_give_the_same_distribution(rng, seed):
 def test_a_cell_that_nobody_has_gets_the_noise_of_all_reports(histories, seed):
     """Variance clip²/(μ² M), at 5 sigma over 400 rounds."""
     fleet = fleet_of([history[history != 6] for history in histories])
-    m = mechanism("codebook", epsilon=4.5, n_apps=N_APPS, d=N_APPS + 1, clip=CLIP)
+    m = mechanism("walsh", epsilon=4.5, n_apps=N_APPS, d=N_APPS + 1, clip=CLIP)
     found = np.array([draw_estimate(fleet, m, seed, round=r)[6] for r in range(400)])
     due = CLIP**2 / m.mu**2 / len(fleet)
     assert (found**2).mean() == pytest.approx(due, rel=5 * math.sqrt(2 / found.size))

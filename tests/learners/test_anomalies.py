@@ -13,6 +13,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.settings import settings_of
+from nextapp.wire import Report
 
 NAMES = tuple(f"app-{row}" for row in range(8))
 
@@ -69,14 +70,14 @@ def answers(learner: CrowdLearner, phones: range, app: int | None) -> list:
             for step in range(12):
                 core.observe((phone + step) % len(NAMES), 60.0 * step)
             core.take(learner.broadcast)
-            answer = core.answer(made)
+            answer = core.answer()
             found.append(made.encode(answer, KeyedBits(1, phone, learner.broadcast.round), 0))
             continue
         wanted = np.zeros((made.n_apps, made.d))
         wanted[:, app] = 1.0
         seed = int(KeyedBits(2, phone, learner.broadcast.round).words(1)[0])
         best = int(made._alignments(1e6 * wanted, seed).argmax())
-        found.append(made._report(seed, best, 0))
+        found.append(Report("walsh", 0, made.payload(seed, best)))
     return found
 
 

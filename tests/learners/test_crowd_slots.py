@@ -24,7 +24,7 @@ from nextapp.wire import (
 N_BUCKETS = 64
 
 
-def requests(epsilon=1.0, name="codebook", clip=0.2, **more):
+def requests(epsilon=1.0, name="walsh", clip=0.2, **more):
     return CrowdRequests(
         ReportRequest(name, epsilon, clip, question="transitions"),
         ReportRequest(name, epsilon, 1.0, question="launches"),

@@ -114,7 +114,7 @@ def test_a_report_of_another_round_or_mechanism_is_refused(server):
     assert server.n_reports == 0
 
 
-@pytest.mark.parametrize("name", ["identity", "laplace", "harmony", "codebook"])
+@pytest.mark.parametrize("name", ["identity", "laplace", "harmony", "walsh"])
 def test_a_report_that_no_phone_can_have_drawn_is_refused_when_it_comes(rng, name):
     options = {} if name == "identity" else {"epsilon": 2.0, "clip": 1.0}
     made = mechanism(name, n_apps=4, d=2, **options)

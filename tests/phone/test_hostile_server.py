@@ -193,25 +193,20 @@ def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
     apps = tuple(draw(st.lists(st.sampled_from(names), min_size=1, max_size=6, unique=True)))
     vectors = np.random.default_rng(draw(st.integers(0, 9))).normal(0, 0.3, (len(apps), 2))
     request = ReportRequest(
-        draw(
-            st.sampled_from(
-                ["harmony", "codebook", "walsh", "simhash", "kashin", "duchi", "qharmony"]
-            )
-        ),
+        draw(st.sampled_from(["harmony", "walsh", "kashin", "qharmony"])),
         draw(st.sampled_from([0.5, 1.0, 3.0])),
         0.5,
     )
     if draw(st.integers(0, 3)) == 0:
-        name = draw(st.sampled_from(["subset", "hadamard", "codebook"]))
-        clip = 0.2 if name == "codebook" else None
-        request = ReportRequest(name, 1.0, clip, question="transitions")
+        name = draw(st.sampled_from(["walsh", "harmony"]))
+        request = ReportRequest(name, 1.0, 0.2, question="transitions")
     crowd = None
     if draw(st.booleans()):
         each = np.full(len(apps), 1 / len(apps))
         crowd = Crowd(each, np.arange(len(apps) + 1), np.arange(len(apps))[::-1].copy(), each)
     if draw(st.integers(0, 2)) == 0:
         buckets = bucket_catalogue(apps)
-        vectors, name = np.zeros((len(apps), 0)), draw(st.sampled_from(["walsh", "codebook"]))
+        vectors, name = np.zeros((len(apps), 0)), draw(st.sampled_from(["walsh", "harmony"]))
         question = draw(st.sampled_from(["launches", "transitions"]))
         request = ReportRequest(name, 1.0, 0.5, question=question)
         return Broadcast(0, vectors, ModelSettings(), (), request, crowd, buckets=buckets)
@@ -250,7 +245,7 @@ def transcript(folder: Path, launches, scripts, predictor: str = "seqmf") -> lis
     found: list[object] = []
     with Store.create(
         folder / "phone.db", lifetime=3.0,
-        mechanisms=("walsh", "codebook", "harmony", "subset", "simhash"),
+        mechanisms=("walsh", "harmony"),
         predictor=predictor, flush_after=None,
     ) as store:  # fmt: skip
         phone = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
@@ -349,23 +344,19 @@ def alike(tmp_path, *datas: bytes, predictor: str = "seqmf") -> list[object]:
 @pytest.mark.parametrize(
     ("predictor", "question", "mechanism", "answered"),
     [
-        ("nextapp", "gradient", "codebook", False),
-        ("nextapp", "transitions", "codebook", True),
-        ("nextapp", "transitions", "subset", True),
-        ("nextapp", "launches", "codebook", True),
-        ("seqmf", "gradient", "codebook", True),
-        ("seqmf", "transitions", "codebook", False),
-        ("seqmf", "transitions", "subset", False),
-        ("seqmf", "launches", "codebook", False),
+        ("nextapp", "gradient", "walsh", False),
+        ("nextapp", "transitions", "walsh", True),
+        ("nextapp", "launches", "walsh", True),
+        ("seqmf", "gradient", "walsh", True),
+        ("seqmf", "transitions", "walsh", False),
+        ("seqmf", "launches", "walsh", False),
     ],
 )
 def test_a_phone_spends_nothing_on_what_it_does_not_predict_by(
     tmp_path, predictor, question, mechanism, answered
 ):
     """It refuses on the server's bytes alone: no report, no charge, whatever was launched."""
-    request = ReportRequest(
-        mechanism, 1.0, None if mechanism == "subset" else 0.5, question=question
-    )
+    request = ReportRequest(mechanism, 1.0, 0.5, question=question)
     names = ("bank", "chat")
     buckets = Buckets(64, "", np.array([3, 5])) if question == "launches" else None
     data = Broadcast(
@@ -401,7 +392,7 @@ def test_a_vector_that_overflows_only_where_an_app_is_there_tells_nothing(
 ):
     data = Broadcast(
         1, np.array(vectors), ModelSettings(lam=lam, alpha=alpha), ("bank",),
-        ReportRequest("codebook", 1.0, 1.0),
+        ReportRequest("walsh", 1.0, 1.0),
     )  # fmt: skip
     with np.errstate(all="ignore"):
         alike(tmp_path, data.to_bytes(), data.to_bytes())
@@ -414,7 +405,7 @@ def test_the_server_does_not_choose_epsilon(tmp_path):
         np.ones((2, 1)),
         ModelSettings(),
         ("bank", "chat"),
-        ReportRequest("subset", 20.0, question="transitions"),
+        ReportRequest("walsh", 20.0, 1.0, question="transitions"),
     ).to_bytes()
     with Store.create(tmp_path / "phone.db", lifetime=20.0, per_day=20.0) as store:
         store.set(server=URL, token=TOKEN)
@@ -523,7 +514,7 @@ def test_the_hosts_settings_for_floating_point_tell_nothing(tmp_path, kind):
     """An underflow only where an app is there; the host makes it an error."""
     data = Broadcast(
         1, np.array([[1e-150], [1.0]]), ModelSettings(lam=1e6, alpha=0.0), ("bank", "chat"),
-        ReportRequest("codebook", 1.0, 1e9),
+        ReportRequest("walsh", 1.0, 1e9),
     ).to_bytes()  # fmt: skip
     with np.errstate(all=kind):
         found = alike(tmp_path, data)
@@ -535,7 +526,7 @@ def test_whatever_goes_wrong_with_an_answer_there_is_a_report_with_the_same_coin
     tmp_path, monkeypatch, error
 ):
     data = Broadcast(
-        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("codebook", 1.0, 1.0)
+        1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("walsh", 1.0, 1.0)
     ).to_bytes()
     sent = []
     for name in ("right", "wrong"):

@@ -65,18 +65,18 @@ def test_status_lists_what_left_and_what_it_means(phone):
     with Store("phone.db") as store:
         for round_, epsilon in ((3, 0.25), (4, 0.5)):
             drawn = store.charge_report(
-                "https://server", Report("codebook", round_, bytes(9)), epsilon, 1.79e9
+                "https://server", Report("walsh", round_, bytes(9)), epsilon, 1.79e9
             )
         store.begin_sending(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     said = phone("status")[1]
-    rows = [line.split() for line in said.splitlines() if " codebook " in line]
+    rows = [line.split() for line in said.splitlines() if " walsh " in line]
     assert [(row[2], row[4]) for row in rows] == [("3", "0.25"), ("4", "0.5")]
     assert "not sent yet" in said
     assert "the server has it" in said
     assert "×1.28 " in said  # e^0.25
     assert "×1.65 " in said  # e^0.5
-    assert max(len(line) for line in said.splitlines() if " codebook " in line) <= 80
+    assert max(len(line) for line in said.splitlines() if " walsh " in line) <= 80
     assert "2.12 times" in said  # e^0.75, for both together
     assert "4.25 is left" in said
 
@@ -87,7 +87,7 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
     assert phone("forget")[0] == 1
     assert phone("predict")[1] == "1. geheimnis\n"
     with Store("phone.db") as store:
-        drawn = store.charge_report("https://server", Report("codebook", 1, b""), 0.5, 1.79e9)
+        drawn = store.charge_report("https://server", Report("walsh", 1, b""), 0.5, 1.79e9)
         store.begin_sending(drawn)
         store.settle(drawn, "accepted", "", 1.79e9)
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))

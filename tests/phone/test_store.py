@@ -552,9 +552,9 @@ def test_limits_are_lowered_at_once_and_raised_only_on_purpose(store):
     assert store.limits == looser[0]
     assert store.ledger.left(NOON).lifetime == 6.0
     assert "raised 1 time" in store.ledger.statement(NOON)
-    store.limit(Limits(lifetime=6.0, hours=48.0, mechanisms=("subset",)))
+    store.limit(Limits(lifetime=6.0, hours=48.0, mechanisms=("walsh",)))
     with Store(store.path) as again:
-        assert again.limits == Limits(lifetime=6.0, hours=48.0, mechanisms=("subset",))
+        assert again.limits == Limits(lifetime=6.0, hours=48.0, mechanisms=("walsh",))
 
 
 def test_an_old_copy_that_is_put_back_is_seen_and_what_it_lacks_counts_as_spent(store):

@@ -184,8 +184,8 @@ def test_the_budget_for_life_ends_reports_for_good(server, client, phone, make_b
     [
         ReportRequest("identity", 1.0),
         ReportRequest("laplace", 1.0, clip=0.5),
-        ReportRequest("qharmony-paper", 1.0),
-        ReportRequest("privunit", 1.0, clip=0.5),
+        ReportRequest("qharmony", 1.0),
+        ReportRequest("qharmony", 1.0, clip=0.5),
         ReportRequest("nonsense", 1.0),
         ReportRequest("harmony", 1.0),  # without its clip
         ReportRequest("harmony", 1.0, clip=0.5, options={"k": "many"}),
@@ -193,7 +193,7 @@ def test_the_budget_for_life_ends_reports_for_good(server, client, phone, make_b
         ReportRequest("harmony", 1e-300, clip=0.5),
         ReportRequest("harmony", 1.0, clip=1e-300),
         ReportRequest("harmony", 1.0, clip=1e300),
-        ReportRequest("codebook", 1.0, clip=0.5, options={"b": 12}),
+        ReportRequest("walsh", 1.0, clip=0.5, options={"b": 12}),
         ReportRequest("walsh", 1.0, clip=0.5, options={"b": 9}),
         ReportRequest("walsh", 1.0, clip=0.5, options={"L": 1 << 30}),
         ReportRequest("walsh", 1.0),  # without its clip

@@ -41,7 +41,7 @@ class Gateway:
             "--dim",
             "8",
             "--mechanism",
-            "codebook",
+            "walsh",
         )
         more = ("--epsilon", "0.5", "--clip", "0.2", "--goal", str(goal), "--deadline", "600")
         self.process = subprocess.Popen(

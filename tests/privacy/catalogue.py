@@ -9,19 +9,11 @@ import numpy as np
 
 from nextapp.privacy import Mechanism, mechanism
 
-FREQUENCY_MECHANISMS = ["subset", "hadamard"]  # they report shares, not gradients
-FINITE = ["duchi", "harmony", "qharmony", "kashin", "simhash", "codebook", "walsh"]
-SEEDED = ["simhash", "codebook", "walsh"]  # reports that carry a seed
-REAL = [
-    ("laplace", {}),
-    ("laplace", {"ball": "l1"}),
-    ("piecewise", {}),
-    ("hybrid", {}),
-    ("privunit", {}),
-    ("privunit", {"form": "seed"}),
-]
+FINITE = ["harmony", "kashin", "walsh"]
+SEEDED = ["walsh"]  # reports that carry a seed
+REAL = [("laplace", {}), ("laplace", {"ball": "l1"})]
 UNBIASED = [*((name, {}) for name in FINITE), *REAL]
-ALL = [*UNBIASED, ("identity", {}), ("qharmony-paper", {"allow_unsafe": True})]
+ALL = [*UNBIASED, ("identity", {}), ("qharmony", {"allow_unsafe": True})]
 
 
 def made(name: str, options: dict, epsilon: float = 2.0, clip: float = 2.0, **size) -> Mechanism:

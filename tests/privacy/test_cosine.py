@@ -46,21 +46,12 @@ def test_mechanisms_rank_as_in_privacy_md(phones):
     total = float(np.median(np.abs(phones).sum(axis=(1, 2))))
     found = {
         "laplace": simulated(phones, "laplace", total, ball="l1"),
-        "duchi": simulated(phones, "duchi", entry),
         "harmony": simulated(phones, "harmony", entry),
-        "piecewise": simulated(phones, "piecewise", entry),
         "kashin": simulated(phones, "kashin", length),
-        "simhash": simulated(phones, "simhash", length),
-        "codebook": simulated(phones, "codebook", length),
         "walsh": simulated(phones, "walsh", length),
-        "privunit": simulated(phones, "privunit", length),
     }
     for name, (cosine, forecast) in found.items():
         assert cosine == pytest.approx(forecast, abs=0.06), name
     cosines = {name: cosine for name, (cosine, _) in found.items()}
-    best = (cosines["codebook"] + cosines["privunit"]) / 2
-    weak = max(cosines[name] for name in ("laplace", "duchi", "harmony", "piecewise"))
-    assert best > cosines["simhash"] > cosines["kashin"] > weak
-    assert abs(cosines["codebook"] - cosines["privunit"]) < 0.06
-    assert abs(cosines["walsh"] - cosines["codebook"]) < 0.06
-    assert best > 0.2
+    assert cosines["walsh"] > cosines["kashin"] > max(cosines["laplace"], cosines["harmony"])
+    assert cosines["walsh"] > 0.2

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from nextapp.privacy import mechanism
-from nextapp.privacy.codebook import MOST_VARIANCE, fewest_bits, order_statistics
-from nextapp.privacy.walsh import L
+from nextapp.privacy.walsh import MOST_VARIANCE, L, fewest_bits, order_statistics
 
 N_APPS, N_SEEDS = 3, 300
 

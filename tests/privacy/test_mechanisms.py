@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from catalogue import ALL, FINITE, FREQUENCY_MECHANISMS, gradients, made
+from catalogue import ALL, FINITE, gradients, made
 
 from nextapp import model
 from nextapp.phone.core import PhoneCore
@@ -34,13 +34,13 @@ def test_every_mechanism_has_its_name_and_says_what_it_promises():
             assert m.guarantee.sent_in_clear == ()
             assert m.guarantee.covers
             assert m.guarantee.assumptions
-    assert {name for name, _ in ALL} | {*FREQUENCY_MECHANISMS} == set(MECHANISMS)
+    assert {name for name, _ in ALL} == set(MECHANISMS)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"name": "codebok", "epsilon": 1.0, "clip": 1.0}, "did you mean 'codebook'"),
+        ({"name": "wolsh", "epsilon": 1.0, "clip": 1.0}, "did you mean 'walsh'"),
         ({"name": "zzz"}, "Known: identity, laplace"),
         ({"name": "harmony", "epsilon": 1.0, "clip": 1.0, "kk": 2}, "did you mean 'k'"),
         ({"name": "harmony", "clip": 1.0}, "harmony needs epsilon"),
@@ -54,17 +54,13 @@ def test_every_mechanism_has_its_name_and_says_what_it_promises():
         ({"name": "harmony", "epsilon": 1.0, "clip": 1.0, "k": 81}, "k must be"),
         ({"name": "laplace", "epsilon": 1.0, "clip": 1.0, "ball": "l2"}, "ball must be"),
         ({"name": "identity", "clip": 1.0, "ball": "l7"}, "ball must be"),
-        ({"name": "qharmony", "epsilon": 1.0, "clip": 1.0, "scale": "big"}, "scale must be"),
-        ({"name": "simhash", "epsilon": 1.0, "clip": 1.0, "b": 0}, "b must be"),
+        ({"name": "walsh", "epsilon": 1.0, "clip": 1.0, "b": 0}, "b must be"),
         ({"name": "kashin", "epsilon": 1.0, "clip": 1.0, "b": 17}, "b must be"),
         ({"name": "kashin", "epsilon": 1.0, "clip": 1.0, "K": 0.5}, "K must be"),
-        ({"name": "codebook", "epsilon": 1.0, "clip": 1.0, "b": 13}, "b must be"),
+        ({"name": "walsh", "epsilon": 1.0, "clip": 1.0, "b": 13}, "b must be"),
         ({"name": "walsh", "epsilon": 1.0, "clip": 1.0, "n_apps": 2**19}, "below 2\\^23"),
-        ({"name": "privunit", "epsilon": 1.0, "clip": 1.0, "form": "wide"}, "form must be"),
-        ({"name": "privunit", "epsilon": 20.0, "clip": 1.0, "form": "seed"}, "tries at epsilon"),
-        ({"name": "qharmony-paper", "epsilon": 1.0}, "allow_unsafe=True"),
-        ({"name": "simhash", "epsilon": 1.0, "clip": 1.0, "n_apps": 2**21}, "at most 2\\^24"),
-        ({"name": "simhash", "epsilon": 1.0, "clip": 1.0, "n_apps": 0}, "n_apps must be"),
+        ({"name": "qharmony", "epsilon": 1.0}, "allow_unsafe=True.* on phones use 'harmony'"),
+        ({"name": "harmony", "epsilon": 1.0, "clip": 1.0, "n_apps": 0}, "n_apps must be"),
     ],
 )
 def test_a_mistake_is_named_with_its_remedy(arguments, says):
@@ -131,43 +127,26 @@ def test_a_phones_own_form_of_the_gradient_gives_the_same_report(name, options, 
 def test_a_phone_reports_by_what_is_finite_and_nothing_else(name, rng):
     """Whatever its owner allows: no real numbers, nothing in the clear."""
     limits = Limits(per_report=9.0, mechanisms=tuple(OPTIONS))
-    clip = None if name in (*FREQUENCY_MECHANISMS, "qharmony-paper") else 1.0
-    of_shares = name in FREQUENCY_MECHANISMS
-    question, predictor = ("transitions", "nextapp") if of_shares else ("gradient", "seqmf")
-    request = ReportRequest(name, 2.0, clip, question=question)
+    request = ReportRequest(name, 2.0, None if name == "qharmony" else 1.0)
     broadcast = Broadcast(0, rng.normal(0, 0.3, (5, 4)), ModelSettings(), request=request)
-    if name in (*FINITE, *FREQUENCY_MECHANISMS):
-        made_for = limits.mechanism_for(broadcast, predictor)
+    if name in FINITE:
+        made_for = limits.mechanism_for(broadcast, "seqmf")
         phone = PhoneCore()
         for number, app in enumerate([3, 1, 3]):
             phone.observe(app, 10.0 * number)
         phone.update(broadcast)
-        made_for.check(made_for.encode(phone.answer(made_for), KeyedBits(1), 0))
+        made_for.check(made_for.encode(phone.answer(), KeyedBits(1), 0))
         assert made_for.guarantee.epsilon == 2.0
     else:
         with pytest.raises(WireError, match="which no phone sends"):
-            limits.mechanism_for(broadcast, predictor)
+            limits.mechanism_for(broadcast, "seqmf")
 
 
 # --- one at a time -----------------------------------------------------------------------------
 
 
-def test_qharmony_is_harmony_to_the_bit(rng, seed):
-    """privacy.md: with the same k and clip only the scale was ever different."""
-    F = rng.normal(0, 1, (5, 4))
-    harmony, qharmony = made("harmony", {}), made("qharmony", {})
-    ours = [qharmony.encode(F, KeyedBits(seed, number)) for number in range(50)]
-    theirs = [harmony.encode(F, KeyedBits(seed, number)) for number in range(50)]
-    assert [r.payload for r in ours] == [r.payload for r in theirs]
-    assert np.array_equal(qharmony.decode(ours), harmony.decode(theirs))
-    paper = made("qharmony", {"scale": "paper"})
-    S = paper.decode(ours)
-    ratio = S[S != 0] / qharmony.decode(ours)[S != 0]
-    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-12)
-
-
 def paper_mechanism(**options):
-    return mechanism("qharmony-paper", epsilon=2.0, allow_unsafe=True, **SIZE, **options)
+    return mechanism("qharmony", epsilon=2.0, allow_unsafe=True, **SIZE, **options)
 
 
 def test_the_printed_qharmony_by_hand(rng, seed):
@@ -211,20 +190,18 @@ def test_the_printed_qharmony_where_f_max_is_not_positive(entry):
     assert m._parts([report])[2][0] == entry
 
 
-@pytest.mark.parametrize("name", ["qharmony-paper", "qharmony"])
-def test_no_positive_sign_gives_no_update_and_says_so(name):
+def test_no_positive_sign_gives_no_update_and_says_so():
     """R5: z_max = 0."""
-    options = {"scale": "paper"} if name == "qharmony" else {"allow_unsafe": True}
-    m = made(name, {"k": 1, **options})
+    m = made("qharmony", {"k": 1, "allow_unsafe": True})
     n = len(m.encode(np.zeros((5, 4)), KeyedBits(0)).payload)
     with pytest.warns(RuntimeWarning, match="z_max = 0"):
-        assert not m.decode([Report(name, 0, bytes(n))]).any()
+        assert not m.decode([Report("qharmony", 0, bytes(n))]).any()
 
 
 def test_one_hostile_phone_blows_up_the_printed_mean_but_not_the_mended_one(rng, seed):
     honest = [rng.normal(0, 0.1, (5, 4)) for _ in range(50)]
     hostile = np.full((5, 4), 1e12)
-    for m, bound in ((paper_mechanism(), math.inf), (made("qharmony", {}), 100.0)):
+    for m, bound in ((paper_mechanism(), math.inf), (made("harmony", {}), 100.0)):
         reports = [m.encode(F, KeyedBits(seed, n)) for n, F in enumerate([*honest, hostile])]
         largest = np.abs(m.decode(reports)).max()
         assert largest < bound

@@ -16,18 +16,21 @@ from scipy import linalg, stats
 
 from nextapp.model import PhoneGradient
 from nextapp.privacy import mechanism
-from nextapp.privacy.codebook import order_statistics
 from nextapp.privacy.walsh import (
     L,
     Walsh,
     hadamard_matrix,
+    order_statistics,
+    philox,
     places,
     rows_and_signs,
     sign_bits,
     walsh_transform,
 )
 from nextapp.randomness import KeyedBits, purpose_word
-from nextapp.shares import Shares, transition_shares
+from nextapp.shares import Shares, transition_vector
+
+word = st.integers(0, 2**64 - 1)
 
 
 def made(n_apps: int, d: int, epsilon: float = 4.5, clip: float = 1.0, b: int = 8) -> Walsh:
@@ -132,12 +135,35 @@ def test_few_entries_give_what_all_of_them_give(n_apps, n_cells, rng):
     assert np.array_equal(m._few(v, x, rows), m._all(v, x, rows))
 
 
+@given(word, word, st.integers(0, 2**40))
+def test_philox_is_that_of_numpy(key0, key1, counter):
+    numpy = np.random.Philox(
+        key=np.array([key0, key1], np.uint64), counter=np.array([counter, 0, 0, 0], np.uint64)
+    )
+    ours = philox(
+        np.array([counter + 1, counter + 2], np.uint64),
+        np.array(key0, np.uint64),
+        np.array(key1, np.uint64),
+    )
+    assert ours.ravel().tolist() == numpy.random_raw(8).tolist()
+
+
+@given(st.lists(st.floats(-1e308, 1e308), min_size=1, max_size=40), st.floats(1e-300, 1e300))
+def test_the_completed_vector_has_length_one_whatever_comes(entries, clip):
+    """What is held against the codewords: the entries and the completing one, in whole units."""
+    m = made(1, len(entries), clip=clip)
+    spread = []
+    m._few = m._all = lambda v, x, rows: spread.append(x) or np.zeros((m.m, L))
+    m._alignments(np.array([entries]), 1)
+    assert np.linalg.norm(spread[0] / 2**22) == pytest.approx(1.0, abs=2e-6)
+
+
 # --- what a phone may hand over -------------------------------------------------------------------
 
 
 def test_shares_gradients_and_arrays_of_the_same_content_give_the_same_report(rng):
     m = made(40, 41, clip=0.2)
-    shares = transition_shares(rng.integers(0, 9, 60), 40)
+    shares = transition_vector(rng.integers(0, 9, 60), 40)
     apps = np.array([3, 7, 30])
     rows = rng.normal(size=(3, 41))
     rows[1, 5:] = 0.0
@@ -170,7 +196,7 @@ def test_a_phone_of_a_long_catalogue_makes_no_dense_array(rng, monkeypatch):
 
     monkeypatch.setattr(Shares, "dense", refuse)
     m = made(2000, 2001)
-    report = m.encode(transition_shares(rng.integers(0, 2000, 400), 2000), KeyedBits(0))
+    report = m.encode(transition_vector(rng.integers(0, 2000, 400), 2000), KeyedBits(0))
     assert len(report.payload) == 9
 
 
@@ -229,7 +255,7 @@ def phone_of(kind: str, n_apps: int) -> Shares:
     if kind == "typical":
         apps = rng.choice(n_apps, 20, replace=False)
         weights = 1 / np.arange(1, 21)
-        return transition_shares(rng.choice(apps, 400, p=weights / weights.sum()), n_apps)
+        return transition_vector(rng.choice(apps, 400, p=weights / weights.sum()), n_apps)
     n = {"two": 2, "three": 3}[kind]
     cells = np.sort(rng.choice(n_apps * (n_apps + 1), n, replace=False))
     return Shares(shape, cells, np.full(n, 1.0))

@@ -72,14 +72,6 @@ for (const one of vectors("coins.json")) {
   meet("coins");
 }
 
-const table = client.gaussianTable();
-const gaussian = vectors("gaussian-table.json");
-for (const [at, entry] of Object.entries(gaussian.entries)) assert.equal(table[at], entry);
-const bytes = Buffer.alloc(4 * table.length);
-table.forEach((entry, i) => bytes.writeInt32LE(entry, 4 * i));
-assert.equal(createHash("sha256").update(bytes).digest("hex"), gaussian.sha256_of_int32_little_endian);
-meet("gaussian-table");
-
 const word = (i) => {
   const number = Buffer.alloc(8);
   number.writeBigUInt64LE(BigInt(i));
@@ -102,16 +94,15 @@ const word = (i) => {
   meet("gradient");
 }
 {
-  const told = vectors("shares.json");
-  const shares = client.transitionShares(told.history, told.n_apps);
-  assert.deepEqual(dense(shares, told.n_apps + 1), told.shares);
+  const told = vectors("transitions.json");
   const found = told.history.map((app) => (app === told.left_out ? null : app));
   near(dense(client.transitionVector(found, told.n_apps), told.n_apps + 1), told.transition_vector, 1e-12, "transitions");
-  for (const { words, report } of told.reports) {
-    const payload = client.subset(shares, told.request, new GivenWords(words));
-    assert.equal(client.reportBytes("subset", told.round, payload).toString("hex"), report);
+  const whole = client.transitionVector(told.history, told.n_apps);
+  for (const { token, words, report } of told.reports) {
+    const payload = client.walsh(whole, told.request, new GivenWords(words), new client.Coins(token, told.round));
+    assert.equal(client.reportBytes("walsh", told.round, payload).toString("hex"), report);
   }
-  meet("shares");
+  meet("transitions");
 }
 {
   const told = vectors("launches.json");
@@ -154,10 +145,12 @@ for (const one of vectors("reports.json")) {
   assert.equal(client.reportBytes(mechanism, one.round, payload).toString("hex"), one.report);
   const coins = new client.Coins(one.token, one.round);
   assert.deepEqual(one.coins.map(() => String(coins.next())), one.coins);
-  const { k, m, n_favoured: s, n_outputs: n, floor, threshold } = one.constants;
-  if (floor) assert.equal(String(client.harmonyFloor(epsilon, k ?? 1)), floor);
-  if (m) assert.equal(client.nFavoured(epsilon, m), k);
-  if (s) assert.equal(String(client.threshold(epsilon, s, n)), threshold);
+  const { k, m, floor, threshold } = one.constants;
+  if (floor) assert.equal(String(client.harmonyFloor(epsilon, k)), floor);
+  if (m) {
+    assert.equal(client.nFavoured(epsilon, m), k);
+    assert.equal(String(client.threshold(epsilon, k, m)), threshold);
+  }
   meet(mechanism);
 }
 

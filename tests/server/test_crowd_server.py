@@ -44,7 +44,7 @@ def answer(broadcast: Broadcast, device: int) -> bytes:
     )
     made = requested_mechanism(broadcast)
     bits = KeyedBits(3, device, broadcast.round, "report")
-    return made.encode(core.answer(made), bits, broadcast.round).payload
+    return made.encode(core.answer(), bits, broadcast.round).payload
 
 
 def reported(federation, devices, start=0):
@@ -101,10 +101,8 @@ def test_the_papers_training_has_no_defaults_for_what_phones_give_away():
         given = {key: value for key, value in SETTINGS.items() if key != missing}
         with pytest.raises(ValueError, match=f"no {missing}"):
             settings_of(given)
-    with pytest.raises(ValueError, match="for --learn crowd"):
-        settings_of({**SETTINGS, "mechanism": "subset", "clip": None})
     with pytest.raises(ValueError, match="needs no clip"):
-        settings_of({"mechanism": "subset", "clip": 1.0})
+        settings_of({"mechanism": "walsh", "clip": 1.0})
     with pytest.raises(ValueError, match="seqmf"):
         settings_of({"learn": "seqmv"})
 
@@ -154,7 +152,7 @@ def test_what_phones_rely_on_cannot_change(tmp_path):
     for folder, given in (("crowd", SMALL), ("paper", SETTINGS)):
         federation, _ = open_federation(tmp_path / folder, given, tuple(NAMES), now=0.0)
         federation.vault.close()
-        for change in ({"epsilon": 0.25}, {"mechanism": "subset"}):
+        for change in ({"epsilon": 0.25}, {"mechanism": "harmony"}):
             with pytest.raises(ValueError, match=f"{next(iter(change))} cannot change"):
                 administration.change(tmp_path / folder, change, 0.0)
         with pytest.raises(ValueError, match="begin anew in another folder"):

@@ -232,8 +232,8 @@ def test_another_catalogue_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"mechanism": "laplace"}, "finitely many"), ({"mechanism": "codebok"}, "codebook"),
-        ({"mechanism": "qharmony-paper"}, "not ε-LDP"), ({"epsilon": -1.0}, "epsilon"),
+        ({"mechanism": "laplace"}, "finitely many"), ({"mechanism": "wolsh"}, "walsh"),
+        ({"mechanism": "qharmony"}, "not ε-LDP"), ({"epsilon": -1.0}, "epsilon"),
         ({"epsilon": "2"}, "type float"), ({"gaol": 3}, "goal"), ({"clip": None}, "clip"),
         ({"goal": 3, "minimum": 4}, "minimum"), ({"optimiser": "adamant"}, "adam"),
         ({"model": {"lambda": 1}}, "lambda"), ({"options": {"l": 3}}, "option"),

@@ -83,9 +83,8 @@ CROWD = {"learn": "crowd", "clip": None, "epsilon": 1.0}
         ({"mechanism": "harmony"}, HISTORY),
         ({**CROWD, "mechanism": "walsh"}, HISTORY),
         ({**CROWD, "mechanism": "walsh", "listed": False}, "mail,chat,mail,maps"),
-        ({**CROWD, "mechanism": "subset"}, ""),
     ],
-    ids=["gradient", "transitions", "launches by bucket", "a phone without launches"],
+    ids=["gradient", "transitions", "launches by bucket"],
 )
 def test_it_joins_a_round(tmp_path, settings, history):
     with ServerProcess(tmp_path, goal=2, minimum=1, **settings) as server:

@@ -42,7 +42,7 @@ def reported(federation, step: int, n: int = 20, target: int | None = None) -> N
             core.observe(app if target is None or number % 2 else target, 60.0 * number)
         core.take(broadcast)
         bits = KeyedBits(step, device, broadcast.round, "report")
-        payload = made.encode(core.answer(made), bits, broadcast.round).payload
+        payload = made.encode(core.answer(), bits, broadcast.round).payload
         some.append(Submission(device.to_bytes(32, "big"), broadcast.round, payload))
     assert set(federation.vault.admit(some)) == {Outcome.ACCEPTED}
 

@@ -17,8 +17,6 @@ import pytest
 from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
 
 from nextapp.data import synthetic
-from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import sum_reports
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
@@ -28,6 +26,7 @@ from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
+from nextapp.privacy.walsh import fewest_bits
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import administration
 from nextapp.server.settings import settings_of
@@ -37,10 +36,9 @@ from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 PHONES, ROUNDS = 12, 3
 
 
-@pytest.mark.parametrize("name", ["harmony", "codebook", "duchi"])
+@pytest.mark.parametrize("name", ["harmony", "walsh"])
 def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp_path, seed, name):
-    """Phone by phone with the coins of their tokens; a fleet in columns has no tokens, so it is
-    held against duchi, whose reports have no public part."""
+    """Phone by phone with the coins of their tokens."""
     options = {"mechanism": name, "optimiser": "adam", "goal": PHONES, "minimum": PHONES}
     with ServerProcess(tmp_path / "server", **options) as server:
         fleet = PlayedFleet(
@@ -60,32 +58,20 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
     assert last.round == ROUNDS
 
     made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
-    log = launches(PHONES, N_APPS, seed)
-    cores = cores_of(log)
-    by_phones, by_columns = (
-        SeqMFLearner(first.app_vectors, ModelSettings(), adam(SETTINGS["rate"]), made)
-        for _ in range(2)
-    )
-    columns = Fleet.of_log(log)
+    cores = cores_of(launches(PHONES, N_APPS, seed))
+    by_phones = SeqMFLearner(first.app_vectors, ModelSettings(), adam(SETTINGS["rate"]), made)
     for number in range(ROUNDS):
         for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
             core.update(by_phones.broadcast)
             bits, coins = KeyedBits(seed, phone, number, "report"), DeviceCoins(token, number)
-            by_phones.collect(made.encode(core.answer(made), bits, number, coins))
+            by_phones.collect(made.encode(core.answer(), bits, number, coins))
         by_phones.step()
-        sums = sum_reports(
-            columns, by_columns.broadcast, made, seed, np.zeros((PHONES, DIM)),
-            np.ones(PHONES, bool),
-        )  # fmt: skip
-        by_columns.apply_sum(sums.n_reports * sums.mean(made), sums.n_reports)
     assert np.array_equal(last.app_vectors, by_phones.broadcast.app_vectors)
-    if name == "duchi":
-        np.testing.assert_allclose(last.app_vectors, by_columns.broadcast.app_vectors, rtol=1e-9)
 
 
 def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, seed):
     options = {
-        "learn": "crowd", "mechanism": "subset", "clip": None, "goal": PHONES, "minimum": PHONES,
+        "learn": "crowd", "mechanism": "walsh", "clip": None, "goal": PHONES, "minimum": PHONES,
     }  # fmt: skip
     with ServerProcess(tmp_path / "crowd", **options) as server:
         fleet = PlayedFleet(
@@ -94,15 +80,16 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
         )  # fmt: skip
         assert fleet.play(1)[0].outcomes == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
+        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         fleet.close()
         server.stop()
-    oracle = mechanism("subset", n_apps=N_APPS, d=N_APPS + 1, epsilon=2.0)
-    asked = ReportRequest("subset", 2.0, question="transitions")
+    asked = ReportRequest("walsh", 2.0, 1.0, {"b": fewest_bits(2.0)}, "transitions")
     simulated = CrowdLearner(CrowdRequests(asked, replace(asked, question="launches")), told.apps)
     for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
         core.update(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
-        simulated.collect(oracle.encode(core.answer(oracle), bits, 0))
+        coins = DeviceCoins(tokens[phone], 0)
+        simulated.collect(simulated.mechanism.encode(core.answer(), bits, 0, coins))
     expected = simulated.step().crowd
     assert told.round == 1
     for name in ("popularity", "starts", "following", "share"):

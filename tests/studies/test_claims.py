@@ -154,7 +154,7 @@ def test_dynamic_claims_follow_the_curves():
 
 def test_privacy_claims_follow_the_curves():
     values = {"none": 0.9, "frozen": 0.9, "zero": 0.9, "laplace": 0.7, "harmony": 0.8,
-              "kashin": 0.9, "qharmony-printed": 0.92, "qharmony": 0.8}  # fmt: skip
+              "kashin": 0.9, "qharmony-printed": 0.92}  # fmt: skip
     result = stream(values)
     for name in ("fig5-level", "fig5-higher", "fig5-poor", "fig5-best", "fig5-controls"):
         assert judge(BY_NAME[name], result).verdict == CONFIRMED
@@ -167,7 +167,7 @@ def test_a_budget_is_what_a_phone_spends_in_all():
     def spent(total, n_rounds=3):
         privacy = {"promise": "in the clear f_max", "n_rounds": n_rounds}
         row = {"epsilon_spent": total, "privacy": privacy}
-        return {"settings": {"epsilon": 4.5}, "series": {"qharmony": row, "qharmony-printed": row}}
+        return {"settings": {"epsilon": 4.5}, "series": {"harmony": row, "qharmony-printed": row}}
 
     assert judge(BY_NAME["fig5-budget-repaired"], spent(4.5)).verdict == CONFIRMED
     assert judge(BY_NAME["fig5-budget-repaired"], spent(13.5)).verdict == NOT_CONFIRMED
@@ -217,15 +217,15 @@ def fleets(phones=(100, 300, 900), **gains):
 )
 def test_the_number_of_phones_is_enough_or_not_or_open(three, verdict):
     assert judge(BY_NAME["phones-qharmony"], fleets(qharmony_printed=three)).verdict == verdict
-    assert judge(BY_NAME["phones-any"], fleets(codebook=three)).verdict == verdict
+    assert judge(BY_NAME["phones-any"], fleets(walsh=three)).verdict == verdict
 
 
 def test_one_private_mechanism_is_enough_and_all_must_be_ruled_out():
     clear, wide, out = (CLEAR,) * 3, (WIDE,) * 3, (NONE_LEFT,) * 3
     for mechanisms, verdict in (
-        ({"qharmony_printed": clear, "laplace": out, "codebook": out}, NOT_CONFIRMED),
-        ({"qharmony_printed": out, "laplace": out, "codebook": wide}, CANNOT_TELL),
-        ({"qharmony_printed": out, "laplace": out, "codebook": clear}, CONFIRMED),
+        ({"qharmony_printed": clear, "laplace": out, "walsh": out}, NOT_CONFIRMED),
+        ({"qharmony_printed": out, "laplace": out, "walsh": wide}, CANNOT_TELL),
+        ({"qharmony_printed": out, "laplace": out, "walsh": clear}, CONFIRMED),
     ):
         assert judge(BY_NAME["phones-any"], fleets(**mechanisms)).verdict == verdict
     for name in ("phones-any", "phones-qharmony"):

@@ -58,7 +58,7 @@ def test_the_oracle_is_above_all_in_every_cycle(log):
 
 def test_settings_come_back_from_toml():
     experiment = small(
-        mechanisms=("harmony", "codebook"),
+        mechanisms=("harmony", "walsh"),
         clip="0.5",
         metrics=("HR@1",),
         seeds=2,
@@ -133,7 +133,7 @@ def test_until_q_or_p_moves_all_regimes_are_one(log):
 def test_what_a_phone_spends_is_what_it_reported(log):
     """Counted by hand: Q moves after the cycles 3 and 5."""
     experiment = small(
-        mechanisms=("harmony", "qharmony-paper"),
+        mechanisms=("harmony", "qharmony"),
         regimes=(),
         models=(),
         epsilon=0.7,
@@ -153,20 +153,20 @@ def test_what_a_phone_spends_is_what_it_reported(log):
     assert result.privacy["zero"]["n_rounds"] == 2
     series = result.as_json()["series"]
     assert series["none"]["epsilon_spent"] is None
-    assert series["qharmony-paper"]["epsilon_spent"] is None
-    assert "f_max" in series["qharmony-paper"]["privacy"]["promise"]
-    assert set(series) == {"none", "frozen", "zero", "harmony", "qharmony-paper"}
+    assert series["qharmony"]["epsilon_spent"] is None
+    assert "f_max" in series["qharmony"]["privacy"]["promise"]
+    assert set(series) == {"none", "frozen", "zero", "harmony", "qharmony"}
     assert {each["delta"]["reference"] for each in series.values()} == {"none"}
 
 
 def test_seeds_change_the_draws_and_nothing_else_does(log):
-    experiment = small(regimes=("full",), mechanisms=("codebook",), models=(), seeds=2)
+    experiment = small(regimes=("full",), mechanisms=("walsh",), models=(), seeds=2)
     first, again = (run(experiment, log).courses.by_user for _ in range(2))
     for name, values in first.items():
         assert np.array_equal(values, again[name], equal_nan=True)
-    assert not np.array_equal(first["codebook"][0], first["codebook"][1], equal_nan=True)
-    alone = run(replace(experiment, seed=4, seeds=1), log).courses.by_user["codebook"]
-    assert np.array_equal(alone[0], first["codebook"][1], equal_nan=True)
+    assert not np.array_equal(first["walsh"][0], first["walsh"][1], equal_nan=True)
+    alone = run(replace(experiment, seed=4, seeds=1), log).courses.by_user["walsh"]
+    assert np.array_equal(alone[0], first["walsh"][1], equal_nan=True)
     assert np.array_equal(first["none"], first["full"], equal_nan=True)
 
 
@@ -174,11 +174,11 @@ def test_the_clip_is_public_or_a_constant(log):
     """Other phones in the log, the same public clip; and a constant is taken as it is."""
     other = read(SOURCE, seed=4)
     experiment = small(
-        mechanisms=("codebook",), regimes=(), models=(), pretraining="none", start="zero"
+        mechanisms=("walsh",), regimes=(), models=(), pretraining="none", start="zero"
     )
-    clips = [run(experiment, each).privacy["codebook"]["clip"] for each in (log, other)]
+    clips = [run(experiment, each).privacy["walsh"]["clip"] for each in (log, other)]
     assert clips[0] == clips[1] > 0
-    assert run(replace(experiment, clip="0.125"), log).privacy["codebook"]["clip"] == 0.125
+    assert run(replace(experiment, clip="0.125"), log).privacy["walsh"]["clip"] == 0.125
 
 
 def test_pretraining_on_all_data_is_another_q(log):

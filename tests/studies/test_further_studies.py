@@ -101,7 +101,7 @@ def test_windows_are_compared_with_all_history(log):
 
 
 def test_costs_are_those_of_the_forms_that_phones_run():
-    names = ("laplace", "kashin", "qharmony-printed", "qharmony")
+    names = ("laplace", "kashin", "qharmony-printed", "harmony")
     study = cost.Cost(sizes=(30,), dim=4, phones=5, repeats=2, mechanisms=names)
     rows = cost.run(study)["sizes"]["30"]
     assert list(rows) == list(names)
@@ -115,7 +115,7 @@ def test_costs_are_those_of_the_forms_that_phones_run():
 
 def test_one_round_sends_what_its_messages_hold():
     found = one_round.run(one_round.OneRound(apps=20, dim=4))
-    printed, repaired = found["up"]["qharmony-printed"], found["up"]["qharmony"]
+    printed, repaired = found["up"]["qharmony-printed"], found["up"]["harmony"]
     # 9 positions of 80 entries at 7 bits and 9 signs, in whole bytes, then f_max
     assert printed["payload_bytes"] == -(-9 * (7 + 1) // 8) + 8
     assert printed["sent_in_clear"] == ["f_max"]

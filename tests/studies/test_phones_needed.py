@@ -19,7 +19,7 @@ TRAINING = Training(ModelSettings(alpha=0.0), dim=4)
 SMALL = PhonesNeeded(
     2.0,
     phones=(40, 120),
-    mechanisms=("harmony", "codebook", "duchi"),
+    mechanisms=("harmony", "walsh", "kashin"),
     apps=30,
     rounds=3,
     rates=(0.01, 0.03),
@@ -32,7 +32,7 @@ SMALL = PhonesNeeded(
 )
 
 
-@pytest.mark.parametrize("name", ["identity", "harmony", "codebook"])
+@pytest.mark.parametrize("name", ["identity", "harmony", "walsh"])
 def test_a_point_is_a_simulated_federation(seed, name):
     """Beside `nextapp simulate` with the same phones, mechanism and rate."""
     world = _World(SMALL, seed, SMALL.sample)
@@ -86,18 +86,18 @@ def result_of(**gains) -> PhonesNeededResult:
 def test_the_answer_is_the_number_from_which_on_all_controls_are_beaten():
     found = result_of(
         none=(0.1, 0.1, 0.1),
-        codebook=(0.0, 0.1, 0.1),
-        privunit=(0.1, -0.1, 0.1),
-        simhash=(0.1, 0.1, 0.0),
+        walsh=(0.0, 0.1, 0.1),
+        kashin=(0.1, -0.1, 0.1),
+        laplace=(0.1, 0.1, 0.0),
         harmony=(-0.1, -0.1, -0.1),
     )
     assert found.as_json()["answer"] == {
-        "none": 10, "codebook": 100, "privunit": 1000, "simhash": None, "harmony": None,
+        "none": 10, "walsh": 100, "kashin": 1000, "laplace": None, "harmony": None,
     }  # fmt: skip
 
 
 def test_gains_are_paired_with_each_control_and_worlds_are_the_tries():
-    figures = result_of(none=(0.1, 0.1, 0.1), codebook=(0.1, 0.2, 0.3)).figures("codebook", 100)
+    figures = result_of(none=(0.1, 0.1, 0.1), walsh=(0.1, 0.2, 0.3)).figures("walsh", 100)
     assert figures["HR@5"]["mean"] == pytest.approx(0.7)
     half = 4.302653 * 0.01 / 3**0.5  # Student's t, two degrees of freedom, from a table
     for control, gain in (("frozen", 0.2), ("zero", 0.3), ("noise", 0.4)):
@@ -107,12 +107,12 @@ def test_gains_are_paired_with_each_control_and_worlds_are_the_tries():
 
 def test_one_mechanism_that_lies_below_a_control_has_not_beaten_it():
     """Above frozen, level with zero: no answer."""
-    found = result_of(none=(0.1,) * 3, codebook=(0.1,) * 3)
+    found = result_of(none=(0.1,) * 3, walsh=(0.1,) * 3)
     zero = [each + 0.2 for each in found.zero]
     other = PhonesNeededResult(
         found.study, found.rates, found.hit_rates, found.noise, found.frozen, zero
     )
-    assert other.answer("codebook") is None
+    assert other.answer("walsh") is None
 
 
 def test_a_small_study_runs_through_and_comes_out_the_same(seed):
@@ -120,11 +120,11 @@ def test_a_small_study_runs_through_and_comes_out_the_same(seed):
     result = run(SMALL, lambda what, done, total: heard.append((done, total))).as_json()
     json.dumps(result, allow_nan=False)
     assert heard[-1][0] == heard[-1][1] - 1
-    assert set(result["mechanisms"]) == {"none", "harmony", "codebook", "duchi"}
-    assert result["mechanisms"]["duchi"]["phones"] == [40]
-    assert result["largest_tried"] == {"none": 120, "harmony": 120, "codebook": 120, "duchi": 40}
-    assert result["mechanisms"]["codebook"]["epsilon_spent"] == 6.0
-    rates = result["mechanisms"]["codebook"]["rate"]
+    assert set(result["mechanisms"]) == {"none", "harmony", "walsh", "kashin"}
+    assert result["mechanisms"]["kashin"]["phones"] == [40]
+    assert result["largest_tried"] == {"none": 120, "harmony": 120, "walsh": 120, "kashin": 40}
+    assert result["mechanisms"]["walsh"]["epsilon_spent"] == 6.0
+    rates = result["mechanisms"]["walsh"]["rate"]
     assert rates[0] == rates[1]  # not chosen anew beyond tune_up_to
     assert run(SMALL).as_json() == result
 
@@ -133,7 +133,7 @@ def test_a_small_study_runs_through_and_comes_out_the_same(seed):
     ("changes", "message"),
     [
         ({"phones": (100, 10)}, "phones must be increasing"),
-        ({"mechanisms": ("codebok",)}, "did you mean 'codebook'"),
+        ({"mechanisms": ("wolsh",)}, "did you mean 'walsh'"),
         ({"rates": ()}, "at least one learning rate"),
         ({"tune_up_to": 10}, "tune_up_to must be at least"),
         ({"rounds": 0}, "rounds must be 1 or more"),

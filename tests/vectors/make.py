@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,10 +18,9 @@ import numpy as np
 
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
-from nextapp.privacy.codewords import table
 from nextapp.privacy.walsh import places, rows_and_signs, sign_bits
 from nextapp.randomness import DeviceCoins, distinct
-from nextapp.shares import transition_shares, transition_vector
+from nextapp.shares import transition_vector
 from nextapp.wire import (
     READINGS,
     Broadcast,
@@ -37,8 +37,7 @@ FOLDER = Path(__file__).parent
 HISTORY = [2, 0, 1, 2, 2, 0, 4, 2, 0, 1]
 LEFT_OUT = 4  # an app of the history that is outside the catalogue of the transition vector
 CONSTANTS = (
-    "k", "b", "m", "q", "t", "n_blocks", "block", "n_favoured", "n_outputs", "scattering",
-    "floor", "threshold",
+    "k", "b", "m", "floor", "threshold",
 )  # fmt: skip
 LARGE = ("floor", "threshold")
 APPS = ("browser", "camera", "chat", "clock", "Müsli ☕")
@@ -123,13 +122,13 @@ def crowd() -> Crowd:
 def broadcasts() -> dict[str, bytes]:
     """Of rounds 7, 7, 8 and 10; the last two continue the first."""
     harmony = ReportRequest("harmony", 2.0, 0.5)
-    codebook = ReportRequest("codebook", 4.5, 0.5, {"b": 8})
+    walsh = ReportRequest("walsh", 4.5, 0.5, {"b": 8})
     first = broadcast(harmony)
     second = replace(first, round=8, history=History().after(7, first.to_bytes()))
     third = replace(second, round=10, history=second.history.after(8, second.to_bytes()))
     return {
         "broadcast-harmony.bin": first.to_bytes(),
-        "broadcast-codebook-crowd.bin": broadcast(codebook, crowd()).to_bytes(),
+        "broadcast-walsh-crowd.bin": broadcast(walsh, crowd()).to_bytes(),
         "broadcast-second.bin": second.to_bytes(),
         "broadcast-third.bin": third.to_bytes(),
         "broadcast-buckets.bin": bucket_broadcast().to_bytes(),
@@ -138,7 +137,7 @@ def broadcasts() -> dict[str, bytes]:
 
 def bucket_broadcast() -> Broadcast:
     """A catalogue of hashes: no names, no app vectors, launches asked for by bucket."""
-    request = ReportRequest("codebook", 1.0, 0.5, {"b": 6}, "launches")
+    request = ReportRequest("walsh", 1.0, 0.5, {"b": 6}, "launches")
     of_names = Buckets(64, "a salt", np.zeros(0, np.int64))
     slots = np.array([of_names.bucket(name) for name in ("mail", "org.maps", "음악")])
     told = Crowd(
@@ -268,7 +267,7 @@ def gradient_vector() -> dict:
     }
     bits = PublicWords()
     asked = requested_mechanism(read)
-    report = asked.encode(device.answer(asked), bits, read.round, coins_of(0, read.round))
+    report = asked.encode(device.answer(), bits, read.round, coins_of(0, read.round))
     return {
         "broadcast": "broadcast-harmony.bin",
         "history": HISTORY,
@@ -290,16 +289,15 @@ def gradient_vector() -> dict:
     }
 
 
-def shares_vector() -> dict:
-    """From a history to shares, and on to a report of the crowd."""
-    read = broadcast(ReportRequest("subset", 4.5, question="transitions"))
+def transitions_vector() -> dict:
+    """From a history to its transition vector, and on to reports of the crowd."""
+    read = broadcast(ReportRequest("walsh", 4.5, 1.0, {"b": 5}, "transitions"))
     device = phone_with(read)
     vector = {
         "round": read.round,
         "history": HISTORY,
         "n_apps": read.n_apps,
         "request": asdict(read.request),
-        "shares": transition_shares(np.array(HISTORY), read.n_apps).dense().tolist(),
         "left_out": LEFT_OUT,
         "transition_vector": transition_vector(
             np.where(np.array(HISTORY) == LEFT_OUT, -1, HISTORY), read.n_apps
@@ -311,9 +309,10 @@ def shares_vector() -> dict:
     for first in range(0, 200, 20):
         bits = PublicWords(first)
         asked = requested_mechanism(read)
-        report = asked.encode(device.answer(asked), bits, read.round)
+        report = asked.encode(device.answer(), bits, read.round, coins_of(first, read.round))
         vector["reports"].append(
             {
+                "token": token(first),
                 "words": bits.taken(),
                 "report": report.to_bytes().hex(),
             }
@@ -327,18 +326,9 @@ def report_vectors() -> list[dict]:
     long = np.array([(word(3000 + i) % 2001 - 1000) / 16384 for i in range(60)]).reshape(20, 3)
     cases = [
         ("harmony", small, 2.0, 1.0, {}), ("harmony", long, 4.5, 0.05, {}),
-        ("harmony", small, 1.0, 1.0, {"k": 3}), ("qharmony", small, 2.0, 1.0, {}),
-        ("codebook", small, 4.5, 1.0, {}), ("codebook", long, 1.0, 0.5, {"b": 6}),
-        ("codebook", 0 * small, 4.5, 1.0, {}), ("simhash", small, 4.5, 1.0, {}),
-        ("kashin", small, 4.5, 1.0, {}), ("duchi", small, 2.0, 1.0, {}),
+        ("harmony", small, 1.0, 1.0, {"k": 3}), ("kashin", small, 4.5, 1.0, {}),
     ]  # fmt: skip
-    few, many, unsure = shares_of(4), shares_of(87), shares_of(6) / 4
-    cases += [
-        (name, F, epsilon, None, options)
-        for name, options in (("subset", {}), ("hadamard", {}), ("subset", {"q": 5, "t": 3}))
-        for F, epsilon in ((few, 4.5), (many, 4.5), (many, 1.0), (unsure, 2.0))
-        if not options or F is not many
-    ]
+    few, many = shares_of(4), shares_of(87)
     cases += [
         ("walsh", small, 4.5, 1.0, {}), ("walsh", long, 1.0, 0.5, {"b": 6}),
         ("walsh", 0 * small, 4.5, 1.0, {}), ("walsh", few, 4.5, 0.25, {}),
@@ -347,13 +337,11 @@ def report_vectors() -> list[dict]:
     spike = np.zeros((20, 3))  # which kashin has to spread
     spike[3, 1] = 1.0
     cases += [
-        ("simhash", long, 8.0, 0.5, {"b": 6}), ("duchi", long, 4.5, 0.05, {}),
         ("kashin", long, 8.0, 0.5, {"b": 8}), ("kashin", spike, 8.0, 1.0, {"b": 8, "K": 1.0}),
     ]  # fmt: skip
     vectors = []
     for number, (name, F, epsilon, clip, options) in enumerate(cases):
-        radius = {} if clip is None else {"clip": clip}
-        m = mechanism(name, n_apps=len(F), d=F.shape[1], epsilon=epsilon, **radius, **options)
+        m = mechanism(name, n_apps=len(F), d=F.shape[1], epsilon=epsilon, clip=clip, **options)
         for repeat in range(3):
             bits, coins = PublicWords(100 * number + 20 * repeat), coins_of(repeat, number)
             report = m.encode(F, bits, number, coins)
@@ -411,9 +399,14 @@ def walsh_vectors() -> dict:
 
 
 def shares_of(n_apps: int) -> np.ndarray:
-    """Shares of a phone of twelve launches, in units of 1/1024, so that they are exact."""
+    """Shares of transitions and launches of a phone, in units of 1/1024, so that they are exact."""
     history = [word(4000 + i) % n_apps for i in range(12)]
-    return np.floor(1024 * transition_shares(np.array(history), n_apps).dense()) / 1024
+    F = np.zeros((n_apps, n_apps + 1))
+    for last, following in itertools.pairwise(history):
+        F[last, following] += 0.95 / 11
+    for app in history:
+        F[app, n_apps] += 0.05 / 12
+    return np.floor(1024 * F) / 1024
 
 
 def written(F: np.ndarray, *, shares: bool) -> dict:
@@ -439,23 +432,16 @@ def bad_reports() -> list[dict]:
 
 def texts() -> dict[str, str]:
     """The JSON files, by name."""
-    entries = table()
     values = {
         "broadcasts.json": {name: read_values(data) for name, data in broadcasts().items()},
         "gradient.json": gradient_vector(),
-        "shares.json": shares_vector(),
+        "transitions.json": transitions_vector(),
         "launches.json": launches_vector(),
         "reports.json": report_vectors(),
         "walsh.json": walsh_vectors(),
         "coins.json": coin_vectors(),
         "history.json": history_vectors(),
         "bad-reports.json": bad_reports(),
-        "gaussian-table.json": {
-            "entries": {str(i): int(entries[i]) for i in (0, 1, 2, 32766, 32767, 32768, 65535)},
-            "sha256_of_int32_little_endian": hashlib.sha256(
-                entries.astype("<i4").tobytes()
-            ).hexdigest(),
-        },
     }
     return {name: json.dumps(value, indent=1, ensure_ascii=False) for name, value in values.items()}
 

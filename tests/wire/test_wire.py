@@ -73,8 +73,7 @@ def _even(n):
 
 def test_a_question_needs_what_it_is_about(broadcast):
     def asking(question, **more):
-        name = more.pop("name", "codebook")
-        request = ReportRequest(name, 1.0, None if name == "subset" else 0.5, question=question)
+        request = ReportRequest("walsh", 1.0, 0.5, question=question)
         return requested_mechanism(replace(broadcast, request=request, **more))
 
     assert (asking("transitions").n_apps, asking("transitions").d) == (5, 6)
@@ -82,10 +81,8 @@ def test_a_question_needs_what_it_is_about(broadcast):
         asking("launches")
     with pytest.raises(WireError, match="no app vectors"):
         asking("gradient", app_vectors=np.zeros((5, 0)))
-    with pytest.raises(WireError, match="can only report shares"):
-        asking("gradient", name="subset")
     with pytest.raises(ValueError, match="question must be one of"):
-        ReportRequest("codebook", 1.0, 0.5, question="names")
+        ReportRequest("walsh", 1.0, 0.5, question="names")
     buckets = Buckets(64, "", np.array([3, 9]))
     hashed = {"apps": (), "app_vectors": np.zeros((2, 0)), "buckets": buckets}
     assert (asking("launches", **hashed).n_apps, asking("launches", **hashed).d) == (64, 1)

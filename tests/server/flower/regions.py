@@ -74,7 +74,7 @@ class Region:
             phone.update(broadcast)
             asked, bits = requested_mechanism(broadcast), KeyedBits(3, number, broadcast.round)
             coins = DeviceCoins(token_bytes(client.token), broadcast.round)
-            report = asked.encode(phone.answer(asked), bits, broadcast.round, coins)
+            report = asked.encode(phone.answer(), bits, broadcast.round, coins)
             client.submit(report.to_bytes())
             client.close()
             sent.append(report)

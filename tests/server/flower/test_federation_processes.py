@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from regions import APPS, Region
-from regions import SETTINGS as OF_HARMONY
+from regions import APPS, SETTINGS, Region
 
 from nextapp.server.coordinator import checkpoints
 from nextapp.server.federation import create_or_resume
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.flower.launching import members
 from nextapp.server.flower.watching import Loopback
+from nextapp.server.settings import settings_of
 from nextapp.wire import unpack
-
-# Reports of duchi have no public part, so that they are the same whatever token a phone was given.
-SETTINGS = {**OF_HARMONY, "mechanism": "duchi"}
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
@@ -35,21 +29,15 @@ def app_vectors(folder):
     }
 
 
-def alone(folder, rounds):
-    """The same phones at one `nextapp serve`, over HTTP: Q by round."""
-    settings = folder.with_suffix(".toml")
-    settings.write_text("".join(f"{name} = {json.dumps(v)}\n" for name, v in SETTINGS.items()))
-    command = [sys.executable, "-m", "nextapp", "serve", "--data", folder, "--port", "0"]
-    command += ["--settings", settings, "--apps", str(len(APPS))]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            region = Region(server.stdout.readline().split()[0], folder, range(10))
-            for round_ in range(rounds):
-                region.report(region.broadcast(round_))
-            region.broadcast(rounds)
-        finally:
-            server.terminate()
-    return app_vectors(folder)
+def of_one_server(sent):
+    """Q by round where one server has all these reports."""
+    learner = settings_of(SETTINGS).new_learner(APPS)
+    found = {0: learner.broadcast.app_vectors}
+    for number, reports in sent.items():
+        mechanism = learner.mechanism
+        total = mechanism.total(mechanism.decode(reports), len(reports))
+        found[number + 1] = learner.apply_sum(total, len(reports)).app_vectors
+    return found
 
 
 def killed(pids):
@@ -85,7 +73,7 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
 ):
     """Two rounds, two gateways of 5 phones each. In round 1, when the second gateway has
     acknowledged its reports, processes are killed; they come back, nothing is lost or counted
-    twice, and Q equals that of one embedded server to the last bit."""
+    twice, and Q equals that of one server with the same reports to the last bit."""
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
     create_or_resume(data / "coordinator", SETTINGS, APPS)
@@ -97,9 +85,10 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
                 federation.urls, federation.ports, (range(5), range(5, 10)), strict=True
             )
         ]
+        sent = {0: [], 1: []}
         for region in regions:
-            region.report(region.broadcast(0))
-        regions[1].report(regions[1].broadcast(1))
+            sent[0] += region.report(region.broadcast(0))
+        sent[1] += regions[1].report(regions[1].broadcast(1))
         for victim in victims:
             if victim == "coordinator":
                 killed(coordinator_pid(data))
@@ -107,11 +96,11 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
                 federation.processes.kill(victim)
                 killed(members(data / victim))
         assert not federation.wait(8)  # they are started again
-        regions[0].report(regions[0].broadcast(1))
+        sent[1] += regions[0].report(regions[0].broadcast(1))
         assert federation.wait(300), (said, federation.processes.said("run"))
     assert members(data) == []
     together = app_vectors(data / "coordinator")
-    single = alone(tmp_path / "single", 2)
+    single = of_one_server(sent)
     assert together.keys() == single.keys() == {0, 1, 2}
     for round_, vectors in single.items():
         assert np.array_equal(together[round_], vectors)

@@ -52,7 +52,7 @@ def reports_of(broadcast_bytes, numbers):
             phone.observe(int(app), float(when))
         phone.update(broadcast)
         bits = KeyedBits(5, number, broadcast.round)
-        yield private.encode(phone.answer(private), bits, broadcast.round)
+        yield private.encode(phone.answer(), bits, broadcast.round)
 
 
 @dataclass
