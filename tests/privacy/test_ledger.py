@@ -58,13 +58,13 @@ def charge(ledger, epsilon, when=NOON, **more):
 
 def test_a_charge_is_kept_with_all_that_was_said_of_it(path):
     with Ledger(path, lifetime=10, per_day=3) as ledger:
-        receipt = ledger.charge(1.1, NOON, round=2**64 - 1, mechanism="codebook")
+        receipt = ledger.charge(1.1, NOON, round=2**64 - 1, mechanism="walsh")
         assert receipt.left == Amounts(today=1.9, lifetime=8.9)
     with Ledger.reopen(path) as ledger:
         (entry,) = ledger.entries()
         assert entry == receipt.entry
         assert (entry.epsilon, entry.when, entry.day) == (1.1, NOON, date(2024, 10, 4))
-        assert (entry.round, entry.mechanism) == (2**64 - 1, "codebook")
+        assert (entry.round, entry.mechanism) == (2**64 - 1, "walsh")
         assert ledger.spent(NOON) == Amounts(1.1, 1.1)
         assert ledger.spent(NOON + DAY) == Amounts(0.0, 1.1)
 
