@@ -35,8 +35,8 @@ from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import walsh as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
 from nextapp.fleet.gpu.card_fleet import CardFleet
-from nextapp.fleet.rounds import fleet_phones, play_round
-from nextapp.learners import SeqMFLearner, adam
+from nextapp.fleet.rounds import fleet_phones
+from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.wire import Broadcast, ModelSettings
@@ -442,7 +442,7 @@ def training(fleet: Fleet, many: int) -> dict[str, Any]:
     phones = fleet_phones(big, kind, 0, "gpu")
     loaded = time.perf_counter() - start
     for _ in range(10):
-        told = play_round(learner, phones)
+        told = run_round(learner, phones)
     return {
         "phones": len(big),
         "gigabytes": big.n_bytes / 1e9,

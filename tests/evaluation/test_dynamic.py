@@ -28,7 +28,7 @@ from nextapp.predictors import SROnDevice
 from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.studies.rounds import LabSeqMF
+from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.wire import ModelSettings
 
 MINUTE = 60_000

@@ -25,8 +25,8 @@ from nextapp.fleet.gpu import walsh as walsh_on_card
 from nextapp.fleet.gpu.card import CudaCard, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
-from nextapp.fleet.rounds import fleet_phones, play_round
-from nextapp.learners import SeqMFLearner, adam
+from nextapp.fleet.rounds import fleet_phones
+from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.studies.new_phones import NewPhoneStudy, learn_from_vectors
 from nextapp.wire import Broadcast, ModelSettings
@@ -387,7 +387,7 @@ def test_three_rounds_on_the_card_train_the_q_of_the_processor(rng, card, seed, 
         learner = SeqMFLearner(broadcast.app_vectors, broadcast.settings, adam(0.01), made)
         phones = fleet_phones(fleet, made, seed, device)
         for _ in range(3):
-            assert play_round(learner, phones).sums.n_reports == len(fleet)
+            assert run_round(learner, phones).sums.n_reports == len(fleet)
         trained[device] = learner.broadcast.app_vectors
     assert_same(trained["gpu"], trained["cpu"], 1e-5)
     assert np.abs(trained["gpu"] - broadcast.app_vectors).max() > 0.01

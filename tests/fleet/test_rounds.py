@@ -10,11 +10,10 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import (
     cosine,
     fleet_phones,
-    play_round,
     training_phones,
     zero_phones,
 )
-from nextapp.learners import SeqMFLearner, sgd
+from nextapp.learners import SeqMFLearner, run_round, sgd
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -40,7 +39,7 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
             device.update(slow.broadcast)
             slow.collect(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
         slow.step()
-        play_round(fast, told)
+        run_round(fast, told)
     assert fast.broadcast.round == 3
     close = {"fleet": 1e-4, "training": 1e-10}[kind]  # float32 and float64
     np.testing.assert_allclose(
@@ -51,12 +50,12 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
 def test_a_round_without_reports_changes_nothing_and_one_of_zeros_only_shrinks(rng, seed):
     start = rng.normal(0, 0.3, (N_APPS, DIM))
     server = new_server(start)
-    told = play_round(server, fleet_phones(Fleet.without_launches(0, N_APPS), PLAIN, seed))
+    told = run_round(server, fleet_phones(Fleet.without_launches(0, N_APPS), PLAIN, seed))
     assert told.estimate is None
     assert told.cosine is None
     assert server.broadcast.round == 1
     assert np.array_equal(server.broadcast.app_vectors, start)
-    play_round(server, zero_phones)
+    run_round(server, zero_phones)
     assert server.broadcast.round == 2
     np.testing.assert_allclose(server.broadcast.app_vectors, (1 - RATE * LAM) * start, rtol=1e-15)
 

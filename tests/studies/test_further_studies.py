@@ -11,7 +11,7 @@ from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.predictors.training import frozen
 from nextapp.studies import cost, one_round, windows
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.rounds import LabSeqMF
+from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.settings import Experiment, training_from
 from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
 

@@ -21,11 +21,11 @@ from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.columns import Fleet, Mask
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.rounds import ReportSum, estimate_sum, play_round, zero_phones
+from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import DRAWS, interval, resample
-from nextapp.learners import Optimiser, SeqMFLearner
+from nextapp.learners import Optimiser, SeqMFLearner, run_round
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
@@ -235,22 +235,22 @@ class FederatedSeqMF:
         """One step on Q, eqs. (11) to (13)."""
         before = self.server.broadcast
         try:
-            self._play_round(moment)
+            self._step(moment)
         except FloatingPointError:
             self.diverged = True
         if np.abs(self.server.broadcast.app_vectors).max(initial=0.0) > _RUN_AWAY:
             self.diverged = True
             self.server.broadcast = replace(before, round=before.round + 1)
 
-    def _play_round(self, moment: Moment) -> None:
+    def _step(self, moment: Moment) -> None:
         if isinstance(self.source, str):
-            play_round(self.server, zero_phones)
+            run_round(self.server, zero_phones)
             return
-        played = play_round(self.server, functools.partial(self._sum, moment, self.source))
-        if played.estimate is not None:
+        reported = run_round(self.server, functools.partial(self._sum, moment, self.source))
+        if reported.estimate is not None:
             self.n_reports += self._waiting
-        if played.cosine is not None:
-            self.cosines.append(played.cosine)
+        if reported.cosine is not None:
+            self.cosines.append(reported.cosine)
 
     def _sum(self, moment: Moment, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner, CrowdRequests, add_apps
-from nextapp.learners.learner import Learner, State, read_checkpoint, write_checkpoint
+from nextapp.learners.learner import (
+    Learner,
+    RoundSum,
+    State,
+    read_checkpoint,
+    run_round,
+    run_rounds,
+    write_checkpoint,
+)
 from nextapp.learners.seqmf import (
     OPTIMISERS,
     Optimiser,
@@ -22,6 +30,7 @@ __all__ = [
     "CrowdRequests",
     "Learner",
     "Optimiser",
+    "RoundSum",
     "SeqMFLearner",
     "State",
     "adam",
@@ -29,6 +38,8 @@ __all__ = [
     "momentum",
     "random_vectors",
     "read_checkpoint",
+    "run_round",
+    "run_rounds",
     "sgd",
     "starting_vectors",
     "write_checkpoint",

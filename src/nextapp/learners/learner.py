@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy.typing as npt
 
 from nextapp.privacy import Mechanism
+from nextapp.progress import Progress, silent
 from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, Floats, Report, WireError, pack, unpack
 
@@ -106,6 +107,48 @@ class Learner(ABC):
             "apps": json.dumps(self.broadcast.apps),
         }
         return State(tensors, {**common, **words})
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSum:
+    """An estimate (n_apps, d) of the sum of gradients in a round; None if nobody reported."""
+
+    estimate: Floats | None
+
+
+Reported = TypeVar("Reported", bound=RoundSum)
+
+
+class GradientLearner(Protocol):
+    """A learner that takes a step along a sum of gradients."""
+
+    broadcast: Broadcast
+
+    def apply_sum(self, total: Floats, /) -> object: ...
+
+    def pass_over(self) -> object: ...
+
+
+def run_round(learner: GradientLearner, phones: Callable[[Broadcast], Reported]) -> Reported:
+    """The phones report on the broadcast; the learner takes a step along the sum of reports."""
+    reported = phones(learner.broadcast)
+    if reported.estimate is None:
+        learner.pass_over()
+    else:
+        learner.apply_sum(reported.estimate)
+    return reported
+
+
+def run_rounds(
+    learner: GradientLearner,
+    phones: Callable[[Broadcast], RoundSum],
+    n_rounds: int,
+    progress: Progress = silent,
+) -> None:
+    """Train: so many rounds with these phones."""
+    for done in range(n_rounds):
+        run_round(learner, phones)
+        progress("federated round", done + 1, n_rounds)
 
 
 def write_checkpoint(path: Path, state: State) -> None:

@@ -1,11 +1,11 @@
-"""MF and SeqMF: phones and a server play federated rounds, then each phone predicts."""
+"""MF and SeqMF: phones and a server train in federated rounds, then each phone predicts."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nextapp.data.log import LaunchLog
-from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
+from nextapp.learners import OPTIMISERS, RoundSum, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.scoring import session_scores, similarity_tables
@@ -14,8 +14,6 @@ from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Floats
-
-ROUND = "federated round"
 
 
 def build_learner(
@@ -53,16 +51,19 @@ def train(
 ) -> Broadcast:
     """Federated rounds over these phones; the last broadcast, which every phone then has."""
     server = build_learner(training, n_apps, seed, apps)
-    for done in range(training.rounds):
-        broadcast = server.broadcast
+    plain = server.mechanism
+
+    def report(broadcast: Broadcast) -> RoundSum:
+        reports = []
         for number, phone in enumerate(phones):
             phone.take(broadcast, keep_vector=True)
-            if done % training.solve_every == 0:
+            if broadcast.round % training.solve_every == 0:
                 phone.solve()
-            bits = KeyedBits(seed, number, done, "report")
-            server.collect(server.mechanism.encode(phone.gradient(), bits, broadcast.round))
-        server.step()
-        progress(ROUND, done + 1, training.rounds)
+            bits = KeyedBits(seed, number, broadcast.round, "report")
+            reports.append(plain.encode(phone.gradient(), bits, broadcast.round))
+        return RoundSum(plain.total(plain.decode(reports), len(reports)))
+
+    run_rounds(server, report, training.rounds, progress)
     for phone in phones:
         phone.update(server.broadcast)
     return server.broadcast

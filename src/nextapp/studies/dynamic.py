@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from nextapp.data import Cycles, Cycling, LaunchLog, synthetic
-from nextapp.data.cutting import launches_in_window
 from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic import (
     FROZEN,
@@ -37,8 +36,8 @@ from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
+from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
-from nextapp.studies.rounds import LabSeqMF
 from nextapp.studies.settings import (
     MF,
     Experiment,
@@ -553,8 +552,8 @@ def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Float
     if experiment.pretraining == "none":
         return starting_vectors(cycles.whole.n_apps, training.dim, training.scale, seed)
     seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
-    model = LabSeqMF(training, seed)
-    model.fit(launches_in_window(seen, experiment.window))
+    model = LabSeqMF(training, seed, window=experiment.window)
+    model.fit(seen)
     return model.app_vectors
 
 

@@ -22,10 +22,10 @@ from nextapp.evaluation.dynamic import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device
-from nextapp.fleet.rounds import fleet_phones, play_round, zero_phones
+from nextapp.fleet.rounds import fleet_phones, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
-from nextapp.learners import OPTIMISERS, SeqMFLearner, starting_vectors
+from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
@@ -154,8 +154,7 @@ class _World:
         phones = (
             zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed, self.device)
         )
-        for _ in range(self.study.rounds):
-            play_round(server, phones)
+        run_rounds(server, phones, self.study.rounds)
         return self.held_out.hit_rates(server.broadcast)
 
 

@@ -114,7 +114,7 @@ class Experiment:
     def _predictor(self, name: str, progress: Progress) -> Predictor:
         if name not in FEDERATED:
             return registry.build(name, self.seed, self.data)
-        from nextapp.studies.rounds import LabSeqMF
+        from nextapp.studies.lab_seqmf import LabSeqMF
 
         trainings = {"mf": self.mf, "seqmf": self.seqmf, "seqmf-frozen": frozen(self.seqmf)}
         return LabSeqMF(trainings[name], self.seed, name, progress, window=self.window)

@@ -25,12 +25,19 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import PlacedFleet, check_device, place_fleet
 from nextapp.fleet.participation import REASONS, Attendance, Participation, tally
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.rounds import ReportSum, estimate_sum, play_round
+from nextapp.fleet.rounds import ReportSum, estimate_sum
 from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import OPTIMISERS, Optimiser, SeqMFLearner, read_checkpoint, starting_vectors
+from nextapp.learners import (
+    OPTIMISERS,
+    Optimiser,
+    SeqMFLearner,
+    read_checkpoint,
+    run_round,
+    starting_vectors,
+)
 from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
@@ -277,8 +284,8 @@ def run(
     while server.broadcast.round < settings.rounds:
         began = time.perf_counter()
         broadcast = server.broadcast
-        played = play_round(server, phones)
-        sums = played.sums
+        reported = run_round(server, phones)
+        sums = reported.sums
         seconds = time.perf_counter() - began
         rates = held_out.hit_rates(server.broadcast)
         record = {
@@ -287,12 +294,12 @@ def run(
             "seconds": seconds,
             "phones_per_second": settings.phones / seconds,
             "loss": sums.loss / max(1, sums.n_reports),
-            "cosine": played.cosine,
+            "cosine": reported.cosine,
             **_measure(rates, frozen, settings.seed),
             "bytes_up": sums.n_bytes_up,
-            "bytes_down": played.outcomes["reports"] * len(broadcast.to_bytes()),
+            "bytes_down": reported.outcomes["reports"] * len(broadcast.to_bytes()),
             "epsilon_spent": _largest_spent(world, mechanism),
-            "outcomes": played.outcomes,
+            "outcomes": reported.outcomes,
         }
         records.append(record)
         if saved:

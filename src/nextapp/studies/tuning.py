@@ -30,14 +30,13 @@ import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from nextapp.data import LaunchLog, Split
-from nextapp.data.cutting import launches_in_window
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic import Courses
 from nextapp.names import unknown
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.rounds import LabSeqMF, Rounds
+from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.settings import Experiment, training_from, training_values
 from nextapp.wire import Floats, WireError
 
@@ -275,21 +274,22 @@ class _Trials:
         return dict(zip(PAPER_GRID, point, strict=True))
 
     def _hit_rate(self, training: Training, trial: optuna.Trial) -> float:
-        known = launches_in_window(self._exam.history, self.experiment.window)
-        rounds = Rounds(known, training, self.experiment.seed)
-        predictor = LabSeqMF(training, self.experiment.seed, self.model)
-        for done in range(1, training.rounds + 1):
-            rounds.play()
-            if done in LOOKS and done < training.rounds:
-                trial.report(self._mark(predictor, rounds), done)
+        """HR@5 after all rounds; looked at before in some rounds, where a poor trial is pruned."""
+        predictor = LabSeqMF(
+            training, self.experiment.seed, self.model, window=self.experiment.window
+        )
+        predictor.start(self._exam.history)
+        done, found = 0, 0.0
+        for look in (*(look for look in LOOKS if look < training.rounds), training.rounds):
+            predictor.train(look - done)
+            done = look
+            by_user, _ = mark(self._exam, predictor)
+            found = float(by_user[:, _OBJECTIVE].mean())
+            if done < training.rounds:
+                trial.report(found, done)
                 if trial.should_prune():
                     raise optuna.TrialPruned
-        return self._mark(predictor, rounds)
-
-    def _mark(self, predictor: LabSeqMF, rounds: Rounds) -> float:
-        predictor.take(rounds)
-        by_user, _ = mark(self._exam, predictor)
-        return float(by_user[:, _OBJECTIVE].mean())
+        return found
 
 
 def _as_parameters(training: Training) -> dict[str, Any]:

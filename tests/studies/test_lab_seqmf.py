@@ -6,7 +6,7 @@ import pytest
 from nextapp.data import LaunchLog
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
-from nextapp.studies.rounds import LabSeqMF
+from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.wire import ModelSettings
 
 

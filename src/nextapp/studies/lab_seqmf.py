@@ -1,0 +1,61 @@
+"""SeqMF of the studies: trained by compiled rounds over the phones of a log.
+
+The same rounds as `nextapp.predictors.factorised.train`, which runs them with `PhoneCore` as on
+phones; a test checks that both agree (float64, 1e-9).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nextapp.data import LaunchLog
+from nextapp.data.cutting import launches_in_window
+from nextapp.fleet.columns import Fleet
+from nextapp.fleet.rounds import training_phones
+from nextapp.fleet.stepping import solve_user_vectors
+from nextapp.learners import run_rounds
+from nextapp.predictors.factorised import SeqMF, build_learner
+from nextapp.predictors.training import Training
+from nextapp.progress import Progress, silent
+
+
+class LabSeqMF(SeqMF):
+    """`SeqMF`, trained by compiled rounds.
+
+    With a ``window``, each phone learns only from this many days before its last launch, the t of
+    the paper's H_u^(t).
+    """
+
+    def __init__(
+        self,
+        training: Training,
+        seed: int,
+        name: str = "seqmf",
+        progress: Progress = silent,
+        *,
+        window: float = 0.0,
+    ) -> None:
+        super().__init__(training, seed, name, progress)
+        self.window = window
+
+    def fit(self, history: LaunchLog) -> None:
+        self.start(history)
+        self.train(self.training.rounds)
+
+    def start(self, history: LaunchLog) -> None:
+        """Begin with Q at its random start; `train` continues."""
+        self._fleet = Fleet.of_log(launches_in_window(history, self.window))
+        self._phones = training_phones(self._fleet, self.training.dim, self.training.solve_every)
+        self._server = build_learner(self.training, history.n_apps, self.seed)
+
+    def train(self, n_rounds: int) -> None:
+        """Run further rounds; then all phones solve their user vectors against the new Q."""
+        run_rounds(self._server, self._phones, n_rounds, self.progress)
+        broadcast = self._server.broadcast
+        self.app_vectors = broadcast.app_vectors
+        self.user_vectors = solve_user_vectors(self._fleet, broadcast)
+        if not np.isfinite(self.user_vectors).all():
+            raise FloatingPointError(
+                f"user vectors are not finite after round {broadcast.round}: lower the learning "
+                f"rate."
+            )
