@@ -18,6 +18,7 @@ import numpy as np
 from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.server.devices import token_hash
 from nextapp.server.vault import Round, Vault
 from nextapp.wire import Report
 
@@ -43,6 +44,11 @@ def report_of(device: int, round: int = 0, draw: int = 0, token: str | None = No
 
 def token_bytes(token: str) -> bytes:
     return base64.urlsafe_b64decode(token + "=")
+
+
+def device_name(token: bytes) -> str:
+    """What an operator calls the device that enrolled with this token."""
+    return token_hash(token).hex()[:16]
 
 
 def until(true: Callable[[], bool], seconds: float = 120.0) -> None:

@@ -11,12 +11,20 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
-from servers import MECHANISM, SETTINGS, ServerProcess, payload, report_of, token_bytes, until
+from servers import (
+    MECHANISM,
+    SETTINGS,
+    ServerProcess,
+    device_name,
+    payload,
+    report_of,
+    token_bytes,
+    until,
+)
 
 from nextapp.cli.commands import app
 from nextapp.server import administration
 from nextapp.server.database import VaultDamaged, VaultError
-from nextapp.server.devices import device_name
 from nextapp.server.federation import check_vault, open_federation
 from nextapp.server.vault import RoundRules, Submission, Vault
 from nextapp.server.write_ahead_log import lost_commits

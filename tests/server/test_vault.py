@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import MECHANISM, payload, report_of
+from servers import MECHANISM, device_name, payload, report_of
 
 from nextapp.server.database import VaultError
-from nextapp.server.devices import BadCode, device_name
+from nextapp.server.devices import BadCode
 from nextapp.server.vault import _SCHEMA, Outcome, Round, RoundRules, Submission, Vault, Verdict
 from nextapp.wire import Report
 

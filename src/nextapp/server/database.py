@@ -36,7 +36,7 @@ class Database:
         The statements that make its tables, and the number kept in the file. A file of another
         version is refused.
     leave_damaged
-        Go on with a write-ahead log that has lost commits.
+        Continue with a write-ahead log that has lost commits.
     """
 
     def __init__(
@@ -135,11 +135,6 @@ class Database:
         """What was deleted shall not live on in the write-ahead log; else `tidy` sees to it."""
         with self._writing, _storage_errors():
             self._log_has_deleted = not _empty_log(self._writer)
-
-    def version(self) -> int:
-        """A number that changes when another process has written to the file."""
-        with _storage_errors(), self._reading:
-            return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -31,7 +31,7 @@ CREATE TABLE devices (
 CREATE INDEX next_tokens ON devices (next) WHERE next IS NOT NULL;
 """
 
-_NAME_LENGTH = 16  # hexadecimal digits of a device's name
+_NAME_LENGTH = 16  # hexadecimal digits
 _BAD_CODE = "the code is not known, was used up or has expired: ask for a new one."
 
 
@@ -49,7 +49,10 @@ class BadCode(ValueError):
 
 @dataclass(frozen=True)
 class Device:
-    """What is known of a phone that enrolled: a name for it, the day, and which code it used."""
+    """What is known of a phone that enrolled: a name for it, the day, and which code it used.
+
+    The name is the beginning of its first token's hash, and stays when it gets other tokens.
+    """
 
     name: str
     day: int
@@ -293,14 +296,6 @@ def with_letter(token: bytes, letter: str) -> bytes:
 def token_hash(token: bytes) -> bytes:
     """What is kept of a token."""
     return hashlib.sha256(b"nextapp token" + token).digest()
-
-
-def device_name(token: bytes) -> str:
-    """What an operator calls the device that enrolled with a token: the beginning of its hash.
-
-    It keeps this name when it gets other tokens.
-    """
-    return token_hash(token).hex()[:_NAME_LENGTH]
 
 
 def _code_hash(code: str) -> bytes:

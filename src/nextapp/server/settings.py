@@ -92,13 +92,13 @@ class FederationSettings:
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         RoundRules(self.goal, self.minimum, self.deadline)
-        self._optimiser()
         if self.learn == "crowd":
             requests = self.requests
             Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
             self._mechanism(self.slots, self.slots + 1, requests.transitions.clip)
             self._mechanism(self.buckets, 1, requests.launches.clip)
         else:
+            self._optimiser()
             self._mechanism(1, self.dim, self.clip)
 
     @property
