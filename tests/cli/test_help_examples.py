@@ -40,7 +40,7 @@ PARSED = {
     "demo", "open", "reproduce", "serve", "play-phones", "admin suspects", "admin roll-back",
     "admin close-round",
     "admin expel", "flower", "flower up", "flower superlink", "flower gateway", "flower run",
-    "flower register", "flower flwr", "flower node-key",
+    "flower register", "flower node-key",
 }  # fmt: skip
 ORDER = ("train", "predict")  # what one writes and another reads
 

@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nextapp.cli import server_options
+from nextapp.cli import serve
 from nextapp.cli.commands import COMMANDS, app
 from nextapp.cli.forms import Command
 from nextapp.cli.options import options_of, settings_of
@@ -114,9 +114,9 @@ def test_given_options_override_the_file_and_others_do_not(tmp_path):
     got = []
 
     @click.command(cls=Command)
-    @server_options.federation_options
+    @serve.federation_options
     def command(given: dict[str, object]) -> None:
-        got.append(server_options.resolve(given, tmp_path))
+        got.append(serve.resolve(given, tmp_path))
 
     file = tmp_path / "s.toml"
     file.write_text('mechanism = "harmony"\nepsilon = 2.0\ngoal = 10\napps = ["a", "b"]\n')

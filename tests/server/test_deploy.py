@@ -15,7 +15,7 @@ import pytest
 from servers import ServerProcess, report_of, token_bytes
 
 from fixed_ports import fixed_port
-from nextapp.cli.server_options import ListenOptions
+from nextapp.cli.serve import ListenOptions
 from nextapp.server import certificates
 from nextapp.server.vault import Vault
 

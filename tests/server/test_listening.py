@@ -20,9 +20,9 @@ import pytest
 from click.testing import CliRunner
 from servers import SETTINGS, ServerProcess, report_of, until
 
-from nextapp.cli import server_options
+from nextapp.cli import serve
 from nextapp.cli.commands import app
-from nextapp.cli.server_options import ListenOptions
+from nextapp.cli.serve import ListenOptions
 from nextapp.server import certificates
 from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
@@ -226,12 +226,12 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
 def test_a_default_port_that_is_taken_is_warned_of(tmp_path, caplog, monkeypatch):
     """What answers there is another server: its metrics would pass for those of this one."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(server_options, "_OPERATOR_AT", f"127.0.0.1:{other.getsockname()[1]}")
+        monkeypatch.setattr(serve, "_OPERATOR_AT", f"127.0.0.1:{other.getsockname()[1]}")
         vault = Vault(tmp_path / "vault.sqlite")
         with caplog.at_level(logging.INFO):
             _, opened = ListenOptions().server(Gateway(vault))["operator"]
         with pytest.raises(ValueError, match="cannot be listened on"):
-            ListenOptions(operator_at=server_options._OPERATOR_AT).server(Gateway(vault))
+            ListenOptions(operator_at=serve._OPERATOR_AT).server(Gateway(vault))
         opened.close()
         vault.close()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]

@@ -1,4 +1,4 @@
-"""`nextapp admin`: look after a federation, while its server runs or not."""
+"""`nextapp admin`: look after a federation, while its server runs or not; `nextapp enrol-code`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from nextapp.cli import screen
-from nextapp.cli.forms import Group, option
+from nextapp.cli.forms import Group, command, option
 from nextapp.cli.options import FILE
 from nextapp.table import Table
 
@@ -274,6 +274,30 @@ def suspects(operator: str) -> None:
         ) from error
     rows = [[name, f"{n:,}"] for name, n in found]
     screen.out.print(Table.of_text(["device", "refused"], rows).terminal())
+
+
+@command("nextapp enrol-code federation --uses 10", "enrol-code")
+@click.argument("data", type=FILE, metavar="FOLDER", help="Folder of the server.")
+@option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
+@option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
+@option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")
+def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
+    """Issue an enrolment code for phones.
+
+    The server keeps only a hash of it. This works while the server runs.
+    """
+    from nextapp.server.vault import Vault
+
+    path = data / "vault.sqlite"
+    if not path.exists():
+        raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
+    if not hours > 0:
+        raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
+    vault = Vault(path, busy_seconds=10.0)
+    code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
+    vault.close()
+    screen.out.print(code, markup=False, highlight=False)
+    screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 
 def _moment(since_1970: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:

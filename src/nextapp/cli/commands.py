@@ -36,22 +36,22 @@ class Listed(NamedTuple):
 
 COMMANDS = {
     "demo": Listed(
-        "demo", "demo", "Measure all models on synthetic phones; write tables and plots.", _TRY
+        "data", "demo", "Measure all models on synthetic phones; write tables and plots.", _TRY
     ),
     "open": Listed(
-        "open_page", "open_page", "Show a phone, a crowd and your own log in a browser.", _TRY
+        "data", "open_page", "Show a phone, a crowd and your own log in a browser.", _TRY
     ),
     "data": Listed(
         "data", "app", "Describe a launch log, convert one, or make a synthetic one.", _TRY
     ),
     "train": Listed(
-        "train", "train", "Train a model on all phones of a log and write it to a file.", _PREDICT
+        "predict", "train", "Train a model on all phones of a log and write it to a file.", _PREDICT
     ),
     "predict": Listed(
-        "train", "predict", "Predict the next apps of one phone with a model file.", _PREDICT
+        "predict", "predict", "Predict the next apps of one phone with a model file.", _PREDICT
     ),
     "explain": Listed(
-        "explain", "explain", "Explain one prediction: the reasons for each app.", _PREDICT
+        "predict", "explain", "Explain one prediction: the reasons for each app.", _PREDICT
     ),
     "phone": Listed(
         "phone",
@@ -66,7 +66,10 @@ COMMANDS = {
         _MEASURE,
     ),
     "tune": Listed(
-        "tune", "tune", "Choose the settings of mf and seqmf on launches before the test.", _MEASURE
+        "evaluate",
+        "tune",
+        "Choose the settings of mf and seqmf on launches before the test.",
+        _MEASURE,
     ),
     "dynamic": Listed(
         "dynamic", "dynamic", "Predict a log cycle by cycle, and learn after each cycle.", _MEASURE
@@ -95,12 +98,12 @@ COMMANDS = {
     "serve": Listed(
         "serve", "serve", "Run a server that learns from the reports of phones.", _SERVE
     ),
-    "enrol-code": Listed("serve", "enrol_code", "Issue an enrolment code for phones.", _SERVE),
+    "enrol-code": Listed("admin", "enrol_code", "Issue an enrolment code for phones.", _SERVE),
     "admin": Listed(
         "admin", "app", "Look after a server: status, rounds, devices, codes, backup.", _SERVE
     ),
     "play-phones": Listed(
-        "play_phones",
+        "serve",
         "play_phones",
         "Play synthetic phones against a server.",
         _SERVE,

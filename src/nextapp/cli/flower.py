@@ -14,10 +14,9 @@ from typing import Any
 import click
 
 from nextapp.cli import screen, stopping
-from nextapp.cli.errors import clear_errors
 from nextapp.cli.forms import Group, option
 from nextapp.cli.options import FILE, options_of
-from nextapp.cli.server_options import (
+from nextapp.cli.serve import (
     ListenOptions,
     federation_options,
     leave_damaged,
@@ -55,7 +54,8 @@ skip_to = option(
 
 
 @app.command(
-    epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5"
+    extra="flower",
+    epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5",
 )
 @option(
     "--data",
@@ -89,7 +89,7 @@ def up(
     The same command again continues from the last checkpoint. Stop it with Ctrl-C or SIGTERM.
     """
     stopping.end_by_itself()
-    with clear_errors("flower"), _stopping():
+    with _stopping():
         from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.watching import Loopback
 
@@ -119,7 +119,7 @@ def up(
         _say(f"{loopback.run.round} rounds have been played.")
 
 
-@app.command(epilog="nextapp flower superlink --data link --insecure")
+@app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
 @option("--data", type=FILE, required=True, metavar="FOLDER", help="Folder for Flower's state.")
 @option("--host", default="127.0.0.1", help="Address to listen on.")
 @option("--port", type=int, default=9092, help="Port to listen on.")
@@ -141,20 +141,22 @@ def superlink(
     Keep its port private: whoever reaches it can start runs. docs/federation-flower.md shows a
     proxy that lets nodes through and nothing else.
     """
-    with clear_errors("flower"):
-        from nextapp.server.flower import launching
+    from nextapp.server.flower import launching
 
-        files = None
-        if not insecure:
-            if ca is None or cert is None or key is None:
-                raise ValueError("a SuperLink needs --ca, --cert and --key, or --insecure.")
-            files = launching.ServerFiles(ca, cert, key)
-        environment = launching.environment(data)
-        command = launching.superlink(host, port, data / "state.db", files)
+    files = None
+    if not insecure:
+        if ca is None or cert is None or key is None:
+            raise ValueError("a SuperLink needs --ca, --cert and --key, or --insecure.")
+        files = launching.ServerFiles(ca, cert, key)
+    environment = launching.environment(data)
+    command = launching.superlink(host, port, data / "state.db", files)
     os.execve(command[0], command, environment)
 
 
-@app.command(epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure")
+@app.command(
+    extra="flower",
+    epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure",
+)
 @option(
     "--data", type=FILE, required=True, metavar="FOLDER", help="Folder of this gateway's vault."
 )
@@ -186,40 +188,42 @@ def gateway(
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
-    with clear_errors("flower"):
-        from nextapp.server import listening
-        from nextapp.server.federation import lock_folder
-        from nextapp.server.flower.launching import Link, free_port, supernode
-        from nextapp.server.flower.messages import keep_letter, open_gateway_vault
-        from nextapp.server.gateway import Gateway
-        from nextapp.server.limits import ServerLimits
-        from nextapp.server.operator import start_log
+    from nextapp.server import listening
+    from nextapp.server.federation import lock_folder
+    from nextapp.server.flower.launching import Link, free_port, supernode
+    from nextapp.server.flower.messages import keep_letter, open_gateway_vault
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.limits import ServerLimits
+    from nextapp.server.operator import start_log
 
-        limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
-        listen.certificate()  # refused: no folder is left behind
-        if insecure == (ca is not None):
-            raise ValueError("give either --ca for the SuperLink, or --insecure.")
-        opened = listening.inherited_socket()
-        opened = opened or listening.open_socket(listen.host, listen.port)
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        start_log(listen.log)
-        logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-        with lock_folder(data):
-            vault = open_gateway_vault(
-                data,
-                keep_letter(data, token_letter),
-                new_vault=new_vault,
-                leave_damaged=leave_damaged,
-            )
-            bound = opened.getsockname()[1]
-            _say(f"{listen.url(bound)}, joined to {superlink}")
-            with supernode(data, Link(superlink, ca), free_port(), node_key):
-                gateway = Gateway(vault, limits, one_of_many=True)
-                listening.serve(None, gateway, opened, **listen.server(gateway))
-            vault.close()
+    limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
+    listen.certificate()  # refused: no folder is left behind
+    if insecure == (ca is not None):
+        raise ValueError("give either --ca for the SuperLink, or --insecure.")
+    opened = listening.inherited_socket()
+    opened = opened or listening.open_socket(listen.host, listen.port)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    start_log(listen.log)
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    with lock_folder(data):
+        vault = open_gateway_vault(
+            data,
+            keep_letter(data, token_letter),
+            new_vault=new_vault,
+            leave_damaged=leave_damaged,
+        )
+        bound = opened.getsockname()[1]
+        _say(f"{listen.url(bound)}, joined to {superlink}")
+        with supernode(data, Link(superlink, ca), free_port(), node_key):
+            gateway = Gateway(vault, limits, one_of_many=True)
+            listening.serve(None, gateway, opened, **listen.server(gateway))
+        vault.close()
 
 
-@app.command(epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure")
+@app.command(
+    extra="flower",
+    epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure",
+)
 @option(
     "--data",
     type=FILE,
@@ -255,7 +259,7 @@ def run(
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
     stopping.end_by_itself()
-    with clear_errors("flower"), _stopping():
+    with _stopping():
         from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.gateway_rounds import Pace
         from nextapp.server.flower.launching import Link, Processes, end_members
@@ -276,19 +280,19 @@ def run(
         _say(f"{coordinator.round} rounds have been played.")
 
 
-@app.command("node-key", epilog="nextapp flower node-key node")
+@app.command("node-key", extra="flower", epilog="nextapp flower node-key node")
 @click.argument("path", type=FILE, metavar="FILE", help="The private key file to write.")
 def node_key_files(path: Path) -> None:
     """Make the key pair of a node; register the .pub file."""
-    with clear_errors("flower"):
-        from nextapp.server.flower.messages import node_key
+    from nextapp.server.flower.messages import node_key
 
-        private, public = node_key(path)
-        _say(f"{private} stays on the node; register {public}")
+    private, public = node_key(path)
+    _say(f"{private} stays on the node; register {public}")
 
 
 @app.command(
-    epilog="nextapp flower register node.pub gateway-1 --superlink 127.0.0.1:9092 --ca ca.pem"
+    extra="flower",
+    epilog="nextapp flower register node.pub gateway-1 --superlink 127.0.0.1:9092 --ca ca.pem",
 )
 @click.argument("public_key", type=FILE, metavar="PUB", help="A node's .pub file.")
 @click.argument("name", help="Name of the node.")
@@ -297,35 +301,15 @@ def node_key_files(path: Path) -> None:
 @operator_home
 def register(public_key: Path, name: str, superlink: str, ca: Path | None, data: Path) -> None:
     """Register a node's public key at a SuperLink."""
-    with clear_errors("flower"):
-        from nextapp.server.flower import launching
+    from nextapp.server.flower import launching
 
-        launching.connect(data, launching.Link(superlink, ca))
-        command = launching.register(public_key, name)
-        environment = launching.environment(data)
+    launching.connect(data, launching.Link(superlink, ca))
+    command = launching.register(public_key, name)
+    environment = launching.environment(data)
     os.execve(command[0], command, environment)
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    epilog="nextapp flower flwr --superlink 127.0.0.1:9092 --ca ca.pem supernode list",
-)
-@click.pass_context
-@superlink_address
-@authority
-@operator_home
-def flwr(context: click.Context, superlink: str, ca: Path | None, data: Path) -> None:
-    """Run Flower's own command line against a SuperLink, without telemetry."""
-    with clear_errors("flower"):
-        from nextapp.server.flower import launching
-
-        launching.connect(data, launching.Link(superlink, ca))
-        command = launching.control(*context.args)
-        environment = launching.environment(data)
-    os.execve(command[0], command, environment)
-
-
-@app.command(epilog="nextapp flower certificate tls example.org")
+@app.command(extra="flower", epilog="nextapp flower certificate tls example.org")
 @click.argument("data", type=FILE, metavar="FOLDER", help="Folder to write to.")
 @click.argument(
     "names",
@@ -335,12 +319,11 @@ def flwr(context: click.Context, superlink: str, ca: Path | None, data: Path) ->
 )
 def certificate(data: Path, names: tuple[str, ...]) -> None:
     """Make a certificate and its own authority: ca.pem, cert.pem, key.pem."""
-    with clear_errors("flower"):
-        from nextapp.server.certificates import development
+    from nextapp.server.certificates import development
 
-        local = ("localhost", "127.0.0.1")  # the SuperLink's own processes reach it there
-        authority, _, _ = development(data, [*names, *(n for n in local if n not in names)])
-        _say(f"{authority} goes to all who connect; cert.pem and key.pem stay on the server")
+    local = ("localhost", "127.0.0.1")  # the SuperLink's own processes reach it there
+    authority, _, _ = development(data, [*names, *(n for n in local if n not in names)])
+    _say(f"{authority} goes to all who connect; cert.pem and key.pem stay on the server")
 
 
 @contextmanager

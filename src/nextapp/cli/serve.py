@@ -1,35 +1,192 @@
-"""`nextapp serve`: a gateway and a coordinator in one process; `nextapp enrol-code`: its codes."""
+"""`nextapp serve`: a gateway and a coordinator in one process; `play-phones`: phones to try it.
+
+`nextapp flower` shares the options of servers.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+import socket
+import tempfile
 import time
-from dataclasses import replace
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import FILE, options_of
-from nextapp.cli.server_options import (
-    CONTINUE,
-    ListenOptions,
-    federation_options,
-    leave_damaged,
-    new_vault,
-    resolve,
-    token_days,
-    token_seconds,
-)
-
-_FEW = 200  # phones that are soon played
+from nextapp.cli.options import FILE, options_of, settings_of
+from nextapp.server.settings import FederationSettings
+from nextapp.settings import setting
+from nextapp.table import Table
 
 if TYPE_CHECKING:
     from nextapp.phone.limits import Limits
+    from nextapp.server.certificates import ServedCertificate
     from nextapp.server.federation import Federation
-    from nextapp.server.settings import FederationSettings
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.operator import Operator
+
+Form = Literal["plain", "json"]
+CONTINUE = "Continuing"
+token_days = option(
+    "--token-days",
+    type=float,
+    metavar="DAYS",
+    help="Days for which a device token is valid. Default: all.",
+)
+new_vault = option(
+    "--new-vault",
+    is_flag=True,
+    help="The vault is lost: begin one without devices.",
+    heading=CONTINUE,
+)
+leave_damaged = option(
+    "--leave-damaged",
+    is_flag=True,
+    help="Go on without reports damaged on disk.",
+    heading=CONTINUE,
+)
+_OPERATOR_AT = "127.0.0.1:9464"
+
+
+def token_seconds(days: float | None) -> float:
+    """How long a device token is valid."""
+    return math.inf if days is None else 86_400 * days
+
+
+federation_options = settings_of(
+    FederationSettings,
+    "given",
+    *("learn", "mechanism", "epsilon", "clip", "slots", "goal", "minimum", "deadline"),
+    *("dim", "rate", "seed"),
+    apps=option(
+        "--apps",
+        help="File of app names, one per line, or a number of apps. Default: none; apps are known "
+        "by a hash of their names.",
+        heading=FederationSettings.HEADING,
+    ),
+)
+
+
+def resolve(
+    given: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, Any], tuple[str, ...] | None]:
+    """The settings that were given, and the catalogue if any.
+
+    ``folder`` is that of the federation: a new one has by default half its goal as minimum.
+    """
+    values = dict(given)
+    catalogue = _catalogue(values.pop("apps", None))
+    if "goal" in values and "minimum" not in values and not (folder / "settings.json").exists():
+        values["minimum"] = max(1, values["goal"] // 2)
+    return values, catalogue
+
+
+@dataclass(frozen=True)
+class ListenOptions:
+    """Where phones reach a server."""
+
+    HEADING: ClassVar[str] = "Listening"
+    host: str = setting("127.0.0.1", "Address to listen on for phones.")
+    port: int = setting(8443, "Port for phones; 0 takes a free one.")
+    cert: Path | None = setting(None, "TLS certificate chain, PEM.")
+    key: Path | None = setting(None, "Private key of the certificate, PEM.")
+    trust_proxy: str | None = setting(None, "Proxies whose X-Forwarded-For is trusted.")
+    operator_at: str | None = setting(
+        None, "HOST:PORT for metrics and health, or off. Default: 127.0.0.1:9464."
+    )
+    log: Form = setting("plain", "Form of the log: plain or json.")
+
+    def __post_init__(self) -> None:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("TLS needs both --cert and --key.")
+
+    def url(self, port: int) -> str:
+        """The address with the port that is bound, which differs from the option for port 0."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.cert else ''}://{host}:{port}"
+
+    def server(self, served: Gateway) -> dict[str, Any]:
+        """As `listening.serve` names them: the certificate, proxies and the operator's port."""
+        certificate = self.certificate()
+        named: dict[str, Any] = {"certificate": certificate}
+        if self.trust_proxy is not None:
+            named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
+        return {**named, "operator": self._operator(served, certificate)}
+
+    def certificate(self) -> ServedCertificate | None:
+        """That of the files given, if any; raises `ValueError` where they cannot be used."""
+        if self.cert is None or self.key is None:
+            return None
+        from nextapp.server.certificates import ServedCertificate
+
+        try:
+            return ServedCertificate(self.cert, self.key)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"{self.cert} and {self.key} cannot be used for TLS: {error}. --cert takes a "
+                f"certificate with those that signed it, --key its private key, both as PEM."
+            ) from error
+
+    def _operator(
+        self, server: Gateway, certificate: ServedCertificate | None
+    ) -> tuple[Operator, socket.socket] | None:
+        """The operator's application and its socket; where that is, is logged."""
+        if self.operator_at == "off":
+            return None
+        from nextapp.server.listening import open_socket
+        from nextapp.server.operator import Operator
+
+        host, _, port = (self.operator_at or _OPERATOR_AT).rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"--operator-at takes HOST:PORT, for example {_OPERATOR_AT}, or 'off', got "
+                f"{self.operator_at!r}."
+            )
+        try:
+            opened = open_socket(host.strip("[]"), int(port))
+        except ValueError:
+            if self.operator_at is not None:
+                raise
+            logging.getLogger("nextapp.operator").warning(
+                "%s is taken, maybe by another server, whose metrics are there: name another by "
+                "--operator-at; for now a free port is taken.", _OPERATOR_AT,
+            )  # fmt: skip
+            opened = open_socket(host, 0)
+        logging.getLogger("nextapp.operator").info(
+            "metrics and health at http://%s:%d", host, opened.getsockname()[1]
+        )
+        return Operator(server, certificate), opened
+
+
+def _catalogue(apps: Any) -> tuple[str, ...] | None:
+    """The apps of a file, of a list, or by number; None where nothing was given."""
+    if apps is None:
+        return None
+    if isinstance(apps, list):
+        names = [str(name) for name in apps]
+    elif str(apps).isascii() and str(apps).isdigit():
+        names = [f"app-{number:04d}" for number in range(int(apps))]
+    else:
+        if not Path(str(apps)).is_file():
+            raise ValueError(
+                f"apps must name a file with one app name per line, or be a number of apps; there "
+                f"is no file {str(apps)!r}."
+            )
+        lines = Path(str(apps)).read_text(encoding="utf-8").splitlines()
+        names = [line.strip() for line in lines if line.strip()]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(
+            f"a catalogue names one app or more, each once; got {len(names)} names, "
+            f"{len(set(names))} of them different."
+        )
+    return tuple(names)
 
 
 @command("nextapp serve --data federation --dev-tls")
@@ -114,30 +271,6 @@ def _with_tls(
     return replace(listen, cert=cert, key=key), authority
 
 
-@command("nextapp enrol-code federation --uses 10", "enrol-code")
-@click.argument("data", type=FILE, metavar="FOLDER", help="Folder of the server.")
-@option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
-@option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
-@option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")
-def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
-    """Issue an enrolment code for phones.
-
-    The server keeps only a hash of it. This works while the server runs.
-    """
-    from nextapp.server.vault import Vault
-
-    path = data / "vault.sqlite"
-    if not path.exists():
-        raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
-    if not hours > 0:
-        raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
-    vault = Vault(path, busy_seconds=10.0)
-    code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
-    vault.close()
-    screen.out.print(code, markup=False, highlight=False)
-    screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
-
-
 def _welcome(
     address: str,
     data: Path,
@@ -194,3 +327,93 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
         f"{cost}\nfor life: a phone as it ships sends at most {n_for_life:,} reports, one in "
         f"{limits.hours:g} hours, ε = {n_for_life * made.epsilon:g} in all; then it only listens"
     )
+
+
+@command(
+    "nextapp play-phones --server https://127.0.0.1:8443 --ca federation/tls/ca.pem "
+    "--data federation --phones 200",
+    "play-phones",
+)
+@option("--server", required=True, metavar="URL", help="The server, https://host:port.")
+@option("--phones", type=click.IntRange(min=1), default=200, help="Number of phones.")
+@option("--rounds", type=click.IntRange(min=1), default=5, help="Number of rounds.")
+@option(
+    "--apps",
+    type=click.IntRange(min=2),
+    help="Number of apps, if the server has no list. Default: 200.",
+)
+@option("--ca", type=FILE, help="The only CA certificate to trust, PEM.")
+@option("--code", help="Enrolment code for so many phones.")
+@option(
+    "--data",
+    type=FILE,
+    metavar="FOLDER",
+    help="Folder of the server, if it is on this machine: codes are issued and rounds "
+    "closed there.",
+)
+@option(
+    "--stores",
+    type=options.OUTPUT_FOLDER,
+    metavar="FOLDER",
+    help="Keep the files of the phones here.",
+)
+@options.seed
+@options.json_file
+def play_phones(
+    server: str,
+    phones: int,
+    rounds: int,
+    apps: int | None,
+    ca: Path | None,
+    code: str | None,
+    data: Path | None,
+    stores: Path | None,
+    seed: int,
+    json: Path | None,
+) -> None:
+    """Play synthetic phones against a server.
+
+    They enrol, fetch, learn and report, each with a file of its own. With --data a round is closed
+    as soon as all of them have reported. What new phones gain is measured by another command.
+    """
+    with ExitStack() as stack:
+        from nextapp.phone import ServerError
+        from nextapp.server import administration
+        from nextapp.server.simulated_phones import PlayedFleet, PlayedRound
+        from nextapp.server.vault import Vault
+
+        if code is None:
+            if data is None:
+                raise ValueError(
+                    "phones need a code: --code from nextapp enrol-code, or --data with the "
+                    "server's folder."
+                )
+            vault = Vault(data / "vault.sqlite", busy_seconds=10.0)
+            code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
+            vault.close()
+        folder = stores or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        rows: list[list[str]] = []
+        try:
+            with screen.progress() as report:
+                report("phones enrol", 0, phones)
+                played = PlayedFleet(
+                    server, folder, phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
+                )
+                stack.callback(played.close)
+
+                def show(one: PlayedRound) -> None:
+                    outcomes = sorted(one.outcomes.items())
+                    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes)
+                    rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
+                    report(f"round {one.round}: {counts}", len(rows), rounds)
+
+                def close(number: int) -> None:
+                    if data is not None and not administration.is_gateway(data):
+                        administration.close_round(data, time.time(), number)
+
+                results = played.play(rounds, show, close)
+        except ServerError as error:
+            raise ValueError(str(error)) from error
+        headings = ["round", "reports", "seconds"]
+        screen.out.print(Table.of_text(headings, rows).terminal(left=True))
+        screen.write_json(json, {"rounds": [vars(one) for one in results], "seed": seed})
