@@ -20,8 +20,8 @@ than usual it makes the app. The score of an app is the weighted sum of the logs
 
 All counts fade. There are three sets of weights: after a change of app, after a repeat, and for a
 launch that opens a session; to each is added what was learnt after the last app. After every launch
-the weights that applied take one AdaGrad step along the slope of log P(launched app), and so do the
-corrections. Apps never launched on this phone share P(new): how often a new app came this many
+the weights that applied take one AdaGrad step along the gradient of log P(launched app), and so do
+the corrections. Apps never launched on this phone share P(new): how often a new app came this many
 launches after the last new one.
 
 A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. Its weight w grows
@@ -149,8 +149,8 @@ class State(NamedTuple):
     ages: Floats  # (4, N_AGES): launches by the app's age, and apps that could have been; launches
     # of new apps by how many launches since the last new one, and all launches by that
     mix: Floats  # (ADDED + MAX_APPS + 1, N_STATISTICS): weights, and what is added to them
-    squares: Floats  # the same: sums of their squared slopes; ∞ where a statistic is off
-    gate: Floats  # (2, 4): g, and sums of their squared slopes
+    squares: Floats  # the same: sums of their squared gradients; ∞ where a statistic is off
+    gate: Floats  # (2, 4): g, and sums of their squared gradients
     trust: Floats  # (2,): log odds that the crowd helps; that it does where the first would change
     rates: Floats  # (3,): of the weights, of the corrections, of what is added to the weights
 
@@ -325,12 +325,12 @@ def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floa
     return chances
 
 
-def crowd_evidence(view: View, told: float) -> Floats:
-    """The inputs of g: launches seen here after the last app and after the last two, and launches
-    of the crowd after the last two."""
+def crowd_evidence(view: View, n_pair: float) -> Floats:
+    """The inputs of g: launches seen here after the last app and after the last two, and the
+    crowd's launches after the last two (`n_pair`)."""
     own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
     own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
-    return np.array([1.0, own, own_pair, math.log(1.0 + told)])
+    return np.array([1.0, own, own_pair, math.log(1.0 + n_pair)])
 
 
 def crowd_weight(state: State, evidence: Floats) -> float:
@@ -379,18 +379,18 @@ def observe(
 
 
 def learn(state: State, view: View, slot: int) -> None:
-    """One AdaGrad step along the slope of log P: the weights, and the corrections that apply.
+    """One AdaGrad step along the gradient of log P: the weights, and the corrections that apply.
 
     A weight whose squares are ∞ does not move: its statistic is switched off.
     """
     error = -view.chances
     error[slot] += 1.0
-    slope = view.features @ error
-    square = slope * slope
+    gradient = view.features @ error
+    square = gradient * gradient
     for row, rate in ((view.number, state.rates[0]), (ADDED + state.recent[0], state.rates[2])):
         squares, mix = state.squares[row], state.mix[row]
         squares += square
-        mix += rate * slope / np.sqrt(squares)
+        mix += rate * gradient / np.sqrt(squares)
     n, rows = len(error), view.rows[: LAST + 1]
     errors = state.errors[rows, :n] * LESSON_FADE + error * error
     state.errors[rows, :n] = errors
@@ -399,7 +399,7 @@ def learn(state: State, view: View, slot: int) -> None:
 
 
 def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Floats) -> None:
-    """One AdaGrad step of g along the slope of log P with the crowd mixed in; and both trusts by
+    """One AdaGrad step of g along the gradient of log P with the crowd mixed in; and both trusts by
     Bayes' rule: was P with the crowd better than P alone, for all apps, and for the two apps that
     each of them puts first."""
     weight = crowd_weight(state, evidence)
@@ -412,11 +412,11 @@ def learn_gate(state: State, view: View, slot: int, share: Floats, evidence: Flo
     if first != best and slot in (first, best):
         gain -= math.log((both[first] + both[best]) / (alone[first] + alone[best]))
         trust[1] = update_trust(trust[1], FIRST_TRUST_START, gain)
-    slope = (share[slot] - own * total) / mixed * weight * (1.0 - weight)
+    gradient = (share[slot] - own * total) / mixed * weight * (1.0 - weight)
     gate, squares = state.gate[0], state.gate[1]
-    slopes = slope * evidence
-    squares += slopes * slopes
-    gate += state.rates[0] * slopes / np.sqrt(squares)
+    gradients = gradient * evidence
+    squares += gradients * gradients
+    gate += state.rates[0] * gradients / np.sqrt(squares)
 
 
 def update_trust(trust: float, start: float, gain: float) -> float:
@@ -660,7 +660,7 @@ class Habits:
         self._crowd: CrowdView | None = None
         self._view: View | None = None
         self._moment = 0.0  # of the view
-        self._told = _NOTHING, _NOTHING  # what the crowd says of the known apps, and its evidence
+        self._from_crowd = _NOTHING, _NOTHING  # shares of the known apps, and evidence
 
     @property
     def crowd(self) -> CrowdView | None:
@@ -695,7 +695,7 @@ class Habits:
         if slot is None:
             slot = self._new_slot(app)
         self._slot[app] = slot
-        observe(self._state, view, slot, when, new, *self._told)
+        observe(self._state, view, slot, when, new, *self._from_crowd)
         self._view = None
 
     def _new_slot(self, app: int) -> int:
@@ -814,7 +814,7 @@ class Habits:
 
     def _chances(self, apps: list[int], when: float | None, *, crowded: bool) -> Floats:
         view, slots = self._seen_from(when), self._slots_of(apps)
-        share, evidence = self._told if crowded else (_NOTHING, _NOTHING)
+        share, evidence = self._from_crowd if crowded else (_NOTHING, _NOTHING)
         if len(share):
             if slots.min(initial=0) < 0 and self._crowd is not None:
                 share, _ = self._crowd.shares(np.array(apps, np.int64), *self._context())
@@ -836,10 +836,10 @@ class Habits:
         moment = when if when is not None and when - clock > SESSION_GAP else clock
         if self._view is None or self._moment != moment:
             self._view, self._moment = look(self._state, moment), moment
-            self._told = _NOTHING, _NOTHING
+            self._from_crowd = _NOTHING, _NOTHING
             if self._crowd is not None and self._slot:
-                share, told = self._crowd.shares(self._apps, *self._context())
-                self._told = share, crowd_evidence(self._view, told)
+                share, n_pair = self._crowd.shares(self._apps, *self._context())
+                self._from_crowd = share, crowd_evidence(self._view, n_pair)
         return self._view
 
     # Keeping
