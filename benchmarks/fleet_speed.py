@@ -169,7 +169,6 @@ def ray() -> None:
     """Best of five rounds each, in turn; written to results/ray-two-workers.json."""
     import ray as library
 
-    from nextapp.fleet.sharding import recipes
     from nextapp.studies.on_ray import RayWorld
     from nextapp.studies.simulation import LocalWorld, Settings
 
@@ -182,19 +181,18 @@ def ray() -> None:
             phones=n_phones, apps=2_000, dim=16, rounds=1, mechanism="harmony", seed=0,
             epsilon=1.0, clip=0.05, shards=2,
         )  # fmt: skip
-        shards = recipes(n_phones, 2, settings.parameters, 0)
         made = settings.build_mechanism(0.05)
         worlds = {
-            "process": LocalWorld(shards, n_phones, keep=True, empty=False),
-            "ray": RayWorld(shards, n_phones, keep=True, empty=False, workers=2),
+            "process": LocalWorld(settings),
+            "ray": RayWorld(settings, workers=2),
         }
         best = dict.fromkeys(worlds, float("inf"))
         for world in worlds.values():
-            world.play(broadcast, made, settings)  # makes the phones
+            world.sum_reports(broadcast, made)  # makes the phones
         for _ in range(5):
             for name, world in worlds.items():
                 start = time.perf_counter()
-                world.play(broadcast, made, settings)
+                world.sum_reports(broadcast, made)
                 best[name] = min(best[name], time.perf_counter() - start)
         for worker in worlds["ray"].workers:
             library.kill(worker)

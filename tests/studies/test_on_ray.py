@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from nextapp.fleet.sharding import recipes
 from nextapp.predictors.training import Training
 from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings
@@ -42,8 +41,7 @@ def started():
 def world(workers, settings=SETTINGS):
     from nextapp.studies.on_ray import RayWorld
 
-    shards = recipes(settings.phones, settings.shards, settings.parameters, settings.seed)
-    return RayWorld(shards, settings.phones, keep=True, empty=False, workers=workers)
+    return RayWorld(settings, workers)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -14,7 +14,6 @@ from nextapp.cli.forms import command, option
 from nextapp.cli.options import settings_of
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
-from nextapp.fleet.sharding import Recipe, recipes
 from nextapp.settings import settings_from
 from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table
@@ -93,8 +92,7 @@ def _run(
                 settings.rounds,
             )
 
-        shards = recipes(settings.phones, settings.shards, settings.parameters, settings.seed)
-        world = _world(settings, shards, ray_workers, device)
+        world = _world(settings, ray_workers, device)
         result = simulation.run(settings, world, out, heard)
     screen.out.print(
         f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
@@ -140,16 +138,11 @@ def _gain(record: Mapping[str, Any]) -> Measured:
     return Measured(record["hr5_gain"], *record["hr5_gain_ci95"])
 
 
-def _world(
-    settings: simulation.Settings, shards: list[Recipe], ray_workers: int, device: str
-) -> simulation.World:
-    kept = {"keep": settings.keep_shards, "empty": settings.zero_gradients}
+def _world(settings: simulation.Settings, ray_workers: int, device: str) -> simulation.World:
     if not ray_workers:
-        return simulation.LocalWorld(shards, settings.phones, device=device, **kept)
+        return simulation.LocalWorld(settings, device=device)
     if device != "cpu":
-        raise ValueError(
-            "Ray workers play on processors: give --ray-workers or --device, not both."
-        )
+        raise ValueError("Ray workers run on processors: give --ray-workers or --device, not both.")
     try:
         import ray
 
@@ -158,4 +151,4 @@ def _world(
         raise ValueError("--ray-workers needs Ray: pip install 'nextapp[ray]'") from error
     if not ray.is_initialized():
         ray.init(num_cpus=ray_workers, include_dashboard=False, log_to_driver=False)
-    return RayWorld(shards, settings.phones, workers=ray_workers, **kept)
+    return RayWorld(settings, ray_workers)

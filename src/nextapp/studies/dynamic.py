@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
@@ -44,8 +44,8 @@ from nextapp.studies.settings import (
     check_ceiling,
     check_names,
     check_window,
+    plain_values,
     settings_on_data,
-    training_values,
     versions,
 )
 from nextapp.wire import Broadcast, Floats
@@ -221,12 +221,7 @@ class DynamicExperiment:
 
     def as_plain_values(self) -> dict[str, Any]:
         """All settings as plain values, as in a TOML file."""
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("regimes", "models", "mechanisms", "metrics", "rates"):
-            values[name] = list(values[name])
-        for name in ("seqmf", "mf"):
-            values[name] = training_values(values[name])
-        return values
+        return plain_values(self)
 
 
 def is_app_usage(source: str) -> bool:

@@ -17,7 +17,7 @@ from nextapp.fleet.participation import Attendance
 from nextapp.fleet.reporting import Sums
 from nextapp.fleet.sharding import Recipe
 from nextapp.privacy import Mechanism
-from nextapp.studies.simulation import LocalWorld, Settings
+from nextapp.studies.simulation import LocalWorld, Settings, join_parts
 from nextapp.wire import Broadcast
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -31,96 +31,79 @@ except ModuleNotFoundError as error:
 
 TRIES = 5
 
+Columns = list[tuple[Any, Any]]  # of each shard: last round and number of reports of every phone
+Answer = tuple[Sums, dict[str, int], Columns]
+
 
 class _Worker:
     """A Ray actor, in its own process."""
 
-    def __init__(self, shards: list[Recipe], n_world: int, keep: bool, empty: bool) -> None:
-        self.world = LocalWorld(shards, n_world, keep=keep, empty=empty)
+    def __init__(self, settings: Settings, shards: list[Recipe]) -> None:
+        self.world = LocalWorld(settings, shards)
 
     def process(self) -> int:
         """Its process id, for operators and tests."""
         return os.getpid()
 
-    def play(
-        self,
-        broadcast: bytes,
-        clip: float,
-        settings: Settings,
-        attendance: list[tuple[Any, Any]],
-    ) -> tuple[Sums, dict[str, int], list[tuple[Any, Any]]]:
+    def sum_reports(self, broadcast: bytes, clip: float, attendance: Columns) -> Answer:
         for mine, (last_round, n_reports) in zip(self.world.attendance(), attendance, strict=True):
             mine.last_round[:], mine.n_reports[:] = last_round, n_reports
-        sums, counts = self.world.play(
-            Broadcast.from_bytes(broadcast), settings.build_mechanism(clip), settings
-        )
+        mechanism = self.world.settings.build_mechanism(clip)
+        sums, counts = self.world.sum_reports(Broadcast.from_bytes(broadcast), mechanism)
         return sums, counts, [(a.last_round, a.n_reports) for a in self.world.attendance()]
 
 
 class RayWorld:
     """Shards spread over Ray workers. Call `ray.init` first."""
 
-    def __init__(
-        self, shards: list[Recipe], n_world: int, *, keep: bool, empty: bool, workers: int
-    ) -> None:
+    def __init__(self, settings: Settings, workers: int) -> None:
+        shards = settings.recipes()
         if not 1 <= workers <= len(shards):
             raise ValueError(
                 f"workers must be from 1 to the number of shards, {len(shards)}, got {workers}."
             )
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
+        self.settings = settings
         self._groups = [shards[first:last] for first, last in pairwise(cuts)]
         self._attendance = [
             [Attendance.fresh(shard.last - shard.first) for shard in group]
             for group in self._groups
         ]
-        self._terms = (n_world, keep, empty)
         self.workers = [self._hire(number) for number in range(workers)]
 
     def attendance(self) -> list[Attendance]:
         return [attendance for group in self._attendance for attendance in group]
 
-    def play(
-        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
+    def sum_reports(
+        self, broadcast: Broadcast, mechanism: Mechanism
     ) -> tuple[Sums, dict[str, int]]:
         data = ray.put(broadcast.to_bytes())
-        pending = [
-            self._ask(number, data, mechanism.clip, settings) for number in range(len(self.workers))
-        ]
-        results = [
-            self._answer(number, reference, data, mechanism.clip, settings)
-            for number, reference in enumerate(pending)
-        ]
-        counts: dict[str, int] = {}
-        total: Sums | None = None
-        for group, (sums, found, after) in zip(self._attendance, results, strict=True):
-            total = sums if total is None else total + sums
-            for mine, (last_round, n_reports) in zip(group, after, strict=True):
+        pending = [self._ask(number, data, mechanism.clip) for number in range(len(self.workers))]
+        parts = []
+        for number, reference in enumerate(pending):
+            sums, outcomes, after = self._answer(number, reference, data, mechanism.clip)
+            parts.append((sums, outcomes))
+            for mine, (last_round, n_reports) in zip(self._attendance[number], after, strict=True):
                 mine.last_round[:], mine.n_reports[:] = last_round, n_reports
-            for reason, n in found.items():
-                counts[reason] = counts.get(reason, 0) + n
-        if total is None:
-            raise ValueError("a world has at least one worker.")
-        return total, counts
+        return join_parts(parts)
 
     def _hire(self, number: int) -> Any:
-        return ray.remote(_Worker).remote(self._groups[number], *self._terms)
+        return ray.remote(_Worker).remote(self.settings, self._groups[number])
 
-    def _ask(self, number: int, data: Any, clip: float, settings: Settings) -> Any:
+    def _ask(self, number: int, data: Any, clip: float) -> Any:
         attendance = [(a.last_round, a.n_reports) for a in self._attendance[number]]
-        return self.workers[number].play.remote(data, clip, settings, attendance)
+        return self.workers[number].sum_reports.remote(data, clip, attendance)
 
-    def _answer(
-        self, number: int, reference: Any, data: Any, clip: float, settings: Settings
-    ) -> tuple[Sums, dict[str, int], list[tuple[Any, Any]]]:
+    def _answer(self, number: int, reference: Any, data: Any, clip: float) -> Answer:
         for _ in range(TRIES):
             try:
-                answer: tuple[Sums, dict[str, int], list[tuple[Any, Any]]] = ray.get(reference)
+                answer: Answer = ray.get(reference)
             except ray.exceptions.RayActorError:
                 self.workers[number] = self._hire(number)
-                reference = self._ask(number, data, clip, settings)
+                reference = self._ask(number, data, clip)
             else:
                 return answer
         raise RuntimeError(
             f"worker {number} died {TRIES} times in one round. Look at Ray's logs and at the free "
-            f"memory of its machine; then run the command again: it goes on from the last round."
+            f"memory of its machine; then run the command again: it continues after the last round."
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
-from nextapp.studies.settings import training_values, versions
+from nextapp.studies.settings import plain_values, versions
 from nextapp.studies.simulation import HeldOutPhones
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
@@ -109,10 +109,7 @@ class PhonesNeeded:
         return [n for n in self.phones if quick or n <= self.exact_up_to]
 
     def as_plain_values(self) -> dict[str, Any]:
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("phones", "mechanisms", "rates"):
-            values[name] = list(values[name])
-        return values | {"training": training_values(self.training)}
+        return plain_values(self)
 
 
 class _World:

@@ -94,17 +94,7 @@ class Experiment:
 
     def as_plain_values(self) -> dict[str, Any]:
         """All settings as plain values, as in a TOML file."""
-        return {
-            "data": self.data,
-            "split": self.split,
-            "preset": self.preset,
-            "models": list(self.models),
-            "seed": self.seed,
-            "tune": self.tune,
-            "window": self.window,
-            "seqmf": training_values(self.seqmf),
-            "mf": training_values(self.mf),
-        }
+        return plain_values(self)
 
     def predictors(self, progress: Progress = silent) -> list[Predictor]:
         """New predictors for all models of the experiment, not fitted yet."""
@@ -140,6 +130,17 @@ def check_ceiling(models: tuple[str, ...], data: str) -> None:
         raise ValueError(
             f"the model ceiling needs synthetic data, such as synthetic:lsapp, got {data!r}."
         )
+
+
+def plain_values(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass as plain values, as in a TOML file."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Training):
+            return training_values(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    return {each.name: plain(getattr(settings, each.name)) for each in fields(settings)}
 
 
 def training_values(training: Training) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -59,8 +60,8 @@ class Settings:
     distribution), or ``auto``: law where the mechanism has one. With ``clip`` None the clip is the
     median norm of the gradients of 400 public synthetic phones, drawn with another seed. HR@5 is
     measured on ``sample`` phones outside the federation: they solve their user vectors from the
-    first four fifths of their launches and predict the last fifth. ``zero_gradients`` is the
-    control in which every phone reports a gradient of zero.
+    first four fifths of their launches and predict the last fifth. Without ``keep_shards`` the
+    phones of a shard are made again in every round.
     """
 
     phones: int = setting(text="Number of phones.", least=1)
@@ -80,7 +81,6 @@ class Settings:
     sample: int = setting(1_000, "Further phones, on which HR@5 is measured.", least=2)
     shards: int = setting(1, "Parts in which the fleet is made.", least=1)
     keep_shards: bool = True
-    zero_gradients: bool = False
     training: Training = Training(ModelSettings(alpha=0.0), dim=16, rate=0.01)
     participation: Participation = Participation()
 
@@ -104,7 +104,7 @@ class Settings:
         if self.mechanism != "identity" and self.epsilon is None:
             raise ValueError(f"the mechanism {self.mechanism!r} needs an epsilon.")
         object.__setattr__(self, "training", replace(self.training, dim=self.dim))
-        recipes(self.phones, self.shards, self.parameters, self.seed)
+        self.recipes()
         self.build_mechanism(1.0)
 
     @property
@@ -112,21 +112,19 @@ class Settings:
         """Parameters of all phones: first the fleet, then the sample outside it."""
         return synthetic.fleet_parameters(self.phones + self.sample, self.apps, self.days)
 
-    @property
-    def played_mode(self) -> str:
-        if self.mode != "auto":
-            return self.mode
-        return cheapest_mode(self.mechanism)
+    def recipes(self) -> list[Recipe]:
+        """How the phones of each shard are made."""
+        return recipes(self.phones, self.shards, self.parameters, self.seed)
 
     def build_mechanism(self, clip: float) -> Mechanism:
         return mechanism_for_simulation(self.mechanism, self.epsilon, self.apps, self.dim, clip)
 
 
 class World(Protocol):
-    """Where the phones are: in this process, in files, on other machines."""
+    """Where the phones are: in this process, or on other machines."""
 
-    def play(
-        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
+    def sum_reports(
+        self, broadcast: Broadcast, mechanism: Mechanism
     ) -> tuple[Sums, dict[str, int]]:
         """One round: the sum of the reports, and the number of phones by outcome."""
         ...
@@ -135,59 +133,44 @@ class World(Protocol):
 
 
 class LocalWorld:
-    """Shards in this process; kept in memory, or rebuilt from their recipes each round.
-
-    They run on a `device` of `nextapp.fleet.devices`.
-    """
+    """Shards in this process, by default all; they run on a `device` of `nextapp.fleet.devices`."""
 
     def __init__(
-        self,
-        shards: Iterable[Recipe],
-        n_world: int,
-        *,
-        keep: bool,
-        empty: bool,
-        device: str = "cpu",
+        self, settings: Settings, shards: Iterable[Recipe] | None = None, device: str = "cpu"
     ) -> None:
         check_device(device)
+        self.settings = settings
         self.device = device
-        self.shards = list(shards)
-        self.n_world = n_world
-        self.keep = keep
-        self.empty = empty
+        self.shards = settings.recipes() if shards is None else list(shards)
         self._placed: dict[int, PlacedFleet] = {}
         self._attendance = [Attendance.fresh(shard.last - shard.first) for shard in self.shards]
 
     def attendance(self) -> list[Attendance]:
         return self._attendance
 
-    def play(
-        self, broadcast: Broadcast, mechanism: Mechanism, settings: Settings
+    def sum_reports(
+        self, broadcast: Broadcast, mechanism: Mechanism
     ) -> tuple[Sums, dict[str, int]]:
-        total: Sums | None = None
-        counts: dict[str, int] = {}
+        settings = self.settings
+        mode = cheapest_mode(settings.mechanism) if settings.mode == "auto" else settings.mode
+        parts = []
         for number, attendance in enumerate(self._attendance):
             fleet = self._fleet(number)
-            found, reporting = self._take_part(fleet, attendance, broadcast.round, settings)
-            sums = fleet.sum_reports(
-                broadcast, mechanism, settings.seed, reporting, mode=settings.played_mode
-            )
-            total = sums if total is None else total + sums
-            for reason, n in found.items():
-                counts[reason] = counts.get(reason, 0) + n
-        if total is None:
-            raise ValueError("a world has at least one shard.")
-        return total, counts
+            outcomes, reporting = self._take_part(fleet, attendance, broadcast.round)
+            sums = fleet.sum_reports(broadcast, mechanism, settings.seed, reporting, mode=mode)
+            parts.append((sums, outcomes))
+        return join_parts(parts)
 
     def _take_part(
-        self, fleet: PlacedFleet, attendance: Attendance, round_: int, settings: Settings
+        self, fleet: PlacedFleet, attendance: Attendance, round_: int
     ) -> tuple[dict[str, int], Any]:
         """The outcomes of a shard's phones, and a mask of those that report (None: all)."""
+        settings = self.settings
         if settings.participation == Participation():  # every phone reports
             attendance.record(slice(None), round_)
             return tally(np.zeros(0, np.int8)) | {REASONS[0]: len(fleet)}, None
         found = fleet.outcomes(
-            settings.participation, self.n_world, round_, settings.seed, attendance
+            settings.participation, settings.phones, round_, settings.seed, attendance
         )
         attendance.record(found == 0, round_)
         return tally(found), found == 0
@@ -195,14 +178,22 @@ class LocalWorld:
     def _fleet(self, number: int) -> PlacedFleet:
         if number in self._placed:
             return self._placed[number]
-        recipe = self.shards[number]
-        fleet = recipe.build()
-        if self.empty:
-            fleet = Fleet.without_launches(len(fleet), fleet.n_apps, fleet.first_phone)
-        placed = place_fleet(fleet, self.device)
-        if self.keep:
+        placed = place_fleet(self.shards[number].build(), self.device)
+        if self.settings.keep_shards:
             self._placed[number] = placed
         return placed
+
+
+def join_parts(parts: Iterable[tuple[Sums, Mapping[str, int]]]) -> tuple[Sums, dict[str, int]]:
+    """The sums and the outcomes of all phones, from those of their parts."""
+    total: Sums | None = None
+    counts: Counter[str] = Counter()
+    for sums, outcomes in parts:
+        total = sums if total is None else total + sums
+        counts.update(outcomes)
+    if total is None:
+        raise ValueError("a world has at least one shard.")
+    return total, dict(counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,13 +252,7 @@ def run(
     mechanism = settings.build_mechanism(clip)
     held_out = HeldOutPhones.of(settings.parameters, settings.seed, settings.phones)
     frozen = held_out.hit_rates(begin)
-    world = world or LocalWorld(
-        recipes(settings.phones, settings.shards, settings.parameters, settings.seed),
-        settings.phones,
-        keep=settings.keep_shards,
-        empty=settings.zero_gradients,
-        device=device,
-    )
+    world = world or LocalWorld(settings, device=device)
     optimiser = OPTIMISERS[settings.training.optimiser](settings.training.rate)
     described = as_values(settings)
     # "qharmony" was another mechanism once, which was private: its checkpoints do not say "unsafe"
@@ -278,7 +263,7 @@ def run(
         server, records = saved.load(optimiser, mechanism, world)
 
     def phones(broadcast: Broadcast) -> ReportSum:
-        sums, outcomes = world.play(broadcast, mechanism, settings)
+        sums, outcomes = world.sum_reports(broadcast, mechanism)
         return ReportSum(estimate_sum(sums, mechanism), sums, outcomes)
 
     while server.broadcast.round < settings.rounds:
