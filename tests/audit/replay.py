@@ -13,7 +13,6 @@ fault too (`unreached`).
 
 from __future__ import annotations
 
-import math
 import struct
 import warnings
 import zlib
@@ -26,12 +25,10 @@ import numpy as np
 from inputs import Input
 from protocols import (
     PROTOCOLS,
-    WORD,
     Chooser,
     Content,
     Protocol,
     content,
-    least_response,
     protocol,
 )
 from unreached import Reach
@@ -47,7 +44,6 @@ from nextapp.audit.bit_source import (
 from nextapp.privacy import (
     MECHANISMS,
     Mechanism,
-    ShorterThan,
     requested_mechanism,
 )
 from nextapp.privacy import mechanism as create
@@ -395,35 +391,6 @@ class _Attempt:
             (coins_left > 0, f"leaves {coins_left} of its coins undrawn"),
         )
         return next((fault for is_wrong, fault in faults if is_wrong), None)
-
-
-def replay_answers(seed: int, epsilon: float) -> Replay:
-    """Replay `ShorterThan`, the answers from which a private clip is computed."""
-    bits = KeyedBits(seed, purpose="answers")
-    rng = bits.generator()
-    found = _Faults()
-    for asked in (epsilon, 2.0**-30, 0.1, 1.0, 8.0, 50.0):
-        answer = ShorterThan(asked)
-        if answer.guarantee.epsilon != asked:
-            found.add(f"shorter-than: made with ε {asked}, promises {answer.guarantee.epsilon}")
-        least = least_response(asked, 1)
-        for length in (0.0, 5e-324, 0.5, 1.0, math.nextafter(1.0, 2.0), 1e300, math.inf):
-            up = WORD - least if length <= 1.0 else least
-            for _ in range(20):
-                chooser = Chooser(bits)
-                payload = bytes([chooser.word((up, up)) < up])
-                round = random_round(rng)
-                script = Script(chooser.words)
-                try:
-                    with system_bits(script) as system:
-                        report = answer.encode(length, 1.0, system, round)
-                    wire = report_bytes("shorter-than", round, payload)
-                    right = report.to_bytes() == wire and not script.n_left
-                    fault = None if right else f"sends {report}, stated is {payload!r}"
-                except Exception as error:
-                    fault = f"no answer, but {error!r}"
-                found.add(fault and f"shorter-than, ε {asked:.3g}, length {length}: {fault}")
-    return Replay(found.n_reports, 1, tuple(found.faults), ())
 
 
 def _refusals(found: _Faults, mechanism: Mechanism, name: str, bits: KeyedBits) -> None:

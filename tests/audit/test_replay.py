@@ -20,7 +20,6 @@ from replay import (
     Effort,
     registered_name,
     replay,
-    replay_answers,
     report_bytes,
 )
 
@@ -34,7 +33,7 @@ from nextapp.audit.bit_source import (
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, audit
 from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
-from nextapp.privacy import ShorterThan, requested_mechanism
+from nextapp.privacy import requested_mechanism
 from nextapp.privacy.exact import W, sign_threshold
 from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.harmony import Harmony
@@ -513,35 +512,6 @@ def test_a_request_that_is_not_followed_is_caught(monkeypatch, seed):
     monkeypatch.setattr("replay.requested_mechanism", twice)
     found = replay(CASES["walsh"].mechanism(4.5), seed, FEW)
     assert "requested by a broadcast: asked for epsilon 4.5, got 9.0" in found.faults[0]
-
-
-def wrong_at_the_threshold(right, self, length, threshold, bits, round):
-    return right(self, math.nextafter(length, math.inf), threshold, bits, round)
-
-
-def says_the_truth_in_the_round(right, self, length, threshold, bits, round):
-    return replace(right(self, length, threshold, bits, round), round=int(length <= threshold))
-
-
-def truth_a_little_too_often(right, self, length, threshold, bits, round):
-    self.floor -= 1
-    return right(self, length, threshold, bits, round)
-
-
-@pytest.mark.parametrize(
-    "changes", [wrong_at_the_threshold, says_the_truth_in_the_round, truth_a_little_too_often]
-)
-def test_a_fault_in_the_answers_for_a_clip_is_caught(changes, monkeypatch, seed):
-    assert replay_answers(seed, 4.5).holds
-    right = ShorterThan.encode
-    monkeypatch.setattr(
-        ShorterThan,
-        "encode",
-        lambda self, length, threshold, bits, round=0: changes(
-            right, self, length, threshold, bits, round
-        ),
-    )
-    assert not replay_answers(seed, 4.5).holds
 
 
 def test_a_fault_is_described(seed):

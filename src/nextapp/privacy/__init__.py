@@ -26,7 +26,6 @@ from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
 from nextapp.privacy.qharmony import QHarmony
-from nextapp.privacy.quantile import Quantile, ShorterThan, private_quantile
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ReportRequest, WireError
 
@@ -35,10 +34,7 @@ __all__ = [
     "FiniteMechanism",
     "Guarantee",
     "Mechanism",
-    "Quantile",
-    "ShorterThan",
     "mechanism",
-    "private_quantile",
     "requested_mechanism",
     "requested_shape",
 ]
@@ -116,5 +112,5 @@ def _request_of(broadcast: Broadcast) -> ReportRequest:
 
 _NEEDED = {
     "epsilon": "the privacy budget of one whole report. There is no default.",
-    "clip": "the public radius to which gradients are clipped, a constant or a private_quantile.",
+    "clip": "the public radius to which gradients are clipped, a constant.",
 }

@@ -272,7 +272,7 @@ def check_clip(clip: float) -> float:
     if not (math.isfinite(clip) and clip > 0):
         raise ValueError(
             f"clip must be a finite number > 0, got {clip!r}. It is public and must not depend on "
-            f"private data: use a constant, or nextapp.privacy.private_quantile."
+            f"private data: use a constant, for example from public data."
         )
     return float(clip)
 
