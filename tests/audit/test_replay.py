@@ -35,10 +35,10 @@ from nextapp.model import PhoneGradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.exact import W, sign_threshold
-from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.mechanism import Guarantee
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits, below, distinct
 from nextapp.shares import Shares

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nextapp.privacy import mechanism
-from nextapp.privacy.packing import SignedPositions, pack_fields, unpack_fields
+from nextapp.privacy.harmony import SignedPositions, pack_fields, unpack_fields
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report, WireError
 

@@ -82,7 +82,7 @@ def is_positive(drawn: Any, x: float, floor: Any) -> bool:
 
 @compiled
 def inside(bits: Words) -> float:
-    """`nextapp.privacy.reals.uniform`: strictly between 0 and 1; one word."""
+    """`nextapp.privacy.laplace.uniform`: strictly between 0 and 1; one word."""
     return (float(word(bits) >> np.uint64(11)) + 0.5) * 2.0**-53
 
 

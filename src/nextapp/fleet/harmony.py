@@ -15,9 +15,8 @@ from nextapp.fleet.columns import Longs, Mask
 from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, entry
-from nextapp.privacy.harmony import Harmony
+from nextapp.privacy.harmony import Harmony, SignedPositions
 from nextapp.privacy.mechanism import Tally
-from nextapp.privacy.packing import SignedPositions
 
 
 class HarmonyEncoder(TallyEncoder[Harmony]):

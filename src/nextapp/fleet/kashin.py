@@ -17,9 +17,9 @@ from nextapp.fleet.draws import distinct, is_positive
 from nextapp.fleet.encoder import Arrays, ShardRound, State, TallyEncoder, report_bits
 from nextapp.fleet.gradients import Gradients, spread_out, sweep
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
+from nextapp.privacy.harmony import SignedPositions
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
 from nextapp.privacy.mechanism import Tally
-from nextapp.privacy.packing import SignedPositions
 from nextapp.wire import Floats
 
 

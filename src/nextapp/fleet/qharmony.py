@@ -16,7 +16,7 @@ from nextapp.fleet.draws import distinct
 from nextapp.fleet.encoder import LARGEST, Arrays, Encoder, ShardRound, State, Totals, report_bits
 from nextapp.fleet.gradients import Gradients, background, entry, taste
 from nextapp.fleet.harmony import count_signs, no_signs, signed_positions, sum_of_signs
-from nextapp.privacy.packing import SignedPositions
+from nextapp.privacy.harmony import SignedPositions
 from nextapp.privacy.qharmony import QHarmony, most_positive
 from nextapp.wire import Floats
 

@@ -19,12 +19,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from nextapp.names import unknown
-from nextapp.privacy.guarantee import Guarantee
 from nextapp.privacy.harmony import Harmony
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
-from nextapp.privacy.mechanism import FiniteMechanism, Mechanism
+from nextapp.privacy.mechanism import FiniteMechanism, Guarantee, Mechanism
 from nextapp.privacy.qharmony import QHarmony
 from nextapp.privacy.walsh import Walsh
 from nextapp.wire import Broadcast, ReportRequest, WireError

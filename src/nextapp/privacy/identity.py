@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nextapp.model import PhoneGradient
-from nextapp.privacy.guarantee import Guarantee
-from nextapp.privacy.mechanism import Gradient, Mechanism
+from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism
 from nextapp.randomness import Bits
 from nextapp.wire import Floats, Report, WireError
 

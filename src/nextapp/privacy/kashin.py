@@ -14,9 +14,16 @@ from fractions import Fraction
 import numpy as np
 
 from nextapp.privacy.exact import W, keep_threshold, sign_threshold
-from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import FiniteMechanism, Gradient, Tally, check_name, check_tally
-from nextapp.privacy.packing import SignedPositions
+from nextapp.privacy.harmony import SignedPositions
+from nextapp.privacy.mechanism import (
+    SECRET_BITS,
+    FiniteMechanism,
+    Gradient,
+    Guarantee,
+    Tally,
+    check_name,
+    check_tally,
+)
 from nextapp.randomness import Bits, KeyedBits, distinct
 from nextapp.wire import Floats, Report
 

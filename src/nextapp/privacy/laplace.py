@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from nextapp.privacy.exact import check_epsilon
-from nextapp.privacy.guarantee import REAL_NUMBERS, SECRET_BITS, Guarantee
-from nextapp.privacy.mechanism import Gradient, Mechanism
-from nextapp.privacy.reals import as_floats, uniform
+from nextapp.privacy.mechanism import REAL_NUMBERS, SECRET_BITS, Gradient, Guarantee, Mechanism
 from nextapp.randomness import Bits
-from nextapp.wire import Floats, Report
+from nextapp.wire import Floats, Report, WireError
 
 
 class Laplace(Mechanism):
@@ -65,3 +64,16 @@ class Laplace(Mechanism):
         y = as_floats(self._payloads([report], 4 * self.D))[0]
         distance = float(np.abs(y - self._x(F)).sum())
         return -distance / self.scale - self.D * math.log(2 * self.scale)
+
+
+def uniform(bits: Bits, n: int) -> Floats:
+    """n uniform numbers strictly between 0 and 1, from 53 bits of one word each."""
+    return ((bits.words(n) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def as_floats(rows: npt.NDArray[np.uint8]) -> Floats:
+    """Rows of bytes as floats of 4 bytes each; all must be finite."""
+    values = np.frombuffer(rows.tobytes(), "<f4").astype(np.float64).reshape(len(rows), -1)
+    if not np.isfinite(values).all():
+        raise WireError("the report has numbers that are not finite.")
+    return values

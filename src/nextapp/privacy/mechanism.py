@@ -1,4 +1,4 @@
-"""The base class of mechanisms: encode and decode, clip, guarantee, likelihood, variance.
+"""The base class of mechanisms, and what they promise: a privacy guarantee as an object.
 
 F (n_apps, d)   gradient of one phone            D = n_apps · d, the length of F row by row
 x (D,)          F flattened, clipped, divided by the clip C, so that it lies in the unit ball
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
 
@@ -18,7 +19,6 @@ import numpy.typing as npt
 
 from nextapp.model import PhoneGradient
 from nextapp.privacy.exact import check_epsilon
-from nextapp.privacy.guarantee import Guarantee
 from nextapp.randomness import Bits
 from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError, WrongSize
@@ -27,6 +27,27 @@ Gradient = Floats | PhoneGradient | Shares
 Tally = npt.NDArray[np.int64]
 
 OUTPUT_LIMIT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """ε-LDP, eq. (14), per ``per`` (such as "report"), for the parts in ``covers``.
+
+    ``epsilon`` is infinite if there is no guarantee. ``sent_in_clear`` names what leaves the phone
+    unprotected. ``assumptions`` must hold for the guarantee to be true.
+    """
+
+    epsilon: float
+    per: str = "report"
+    covers: tuple[str, ...] = ()
+    sent_in_clear: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+SECRET_BITS = "the phone's random bits are uniform and secret"
+REAL_NUMBERS = (
+    "the noise is a real number, which floats only approximate (Mironov 2012): do not use on phones"
+)
 
 
 class Mechanism(ABC):

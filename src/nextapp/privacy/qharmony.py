@@ -26,10 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.exact import W, check_epsilon
-from nextapp.privacy.guarantee import Guarantee
-from nextapp.privacy.harmony import best_k
-from nextapp.privacy.mechanism import Gradient, Mechanism
-from nextapp.privacy.packing import SignedPositions
+from nextapp.privacy.harmony import SignedPositions, best_k
+from nextapp.privacy.mechanism import Gradient, Guarantee, Mechanism
 from nextapp.randomness import Bits, distinct
 from nextapp.wire import Floats, Report, WireError
 

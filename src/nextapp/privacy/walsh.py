@@ -25,10 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy.exact import W, keep_probability, keep_threshold
-from nextapp.privacy.guarantee import SECRET_BITS, Guarantee
 from nextapp.privacy.mechanism import (
+    SECRET_BITS,
     FiniteMechanism,
     Gradient,
+    Guarantee,
     Tally,
     check_name,
     check_tally,
