@@ -385,25 +385,6 @@ def test_sr_beats_seqmf_with_few_trials_only_and_the_verdict_says_so():
     assert found.evidence.endswith("[3 tunings of 100 trials]")
 
 
-def test_a_mechanism_is_judged_at_its_own_rate_and_one_rate_for_all_is_a_note():
-    """Harmony −.80 at .003, −.01 at .0003: each has its own rate, and both are told."""
-    poor = {"none": 0.9, "laplace": 0.1, "harmony": 0.1, "kashin": 0.9}
-    level = dict.fromkeys(poor, 0.9)
-    variants = {
-        "rate 0.003 for all": stream(poor, series=poor),
-        "rate 0.0003 for all": stream(level, series=level),
-    }
-    result = stream(level) | {"rates": {"tried": [0.0003, 0.003]}, "variants": variants}
-    found = judge(BY_NAME["fig5-poor"], result)
-    assert found.verdict == NOT_CONFIRMED
-    assert not found.opposed
-    assert (
-        "(for comparison: confirmed with rate 0.003 for all; not confirmed with rate 0.0003 for "
-        "all)" in found.evidence
-    )
-    assert any(one.startswith("rate 0.003 for all: confirmed; ") for one in found.every)
-
-
 def test_a_badge_has_the_verdict_and_that_it_depends_on_tuning():
     row = {"verdict": CONFIRMED, "opposed": "not confirmed with 5 trials", "of_paper": False}
     badge = report._badge({**row, "on": "on the twin"})

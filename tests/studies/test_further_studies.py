@@ -9,9 +9,15 @@ from nextapp.data import LaunchLog, Split, read
 from nextapp.data.cutting import DAY_MS, launches_in_window
 from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.predictors.training import frozen
-from nextapp.studies import cost, one_round, windows
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.lab_seqmf import LabSeqMF
+from nextapp.studies.reproduce.studies import (
+    Cost,
+    OneRound,
+    run_cost,
+    run_one_round,
+    run_windows,
+)
 from nextapp.studies.settings import Experiment, training_from
 from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
 
@@ -89,7 +95,7 @@ def test_recent_launches_are_counted_back_from_each_users_last():
 
 
 def test_windows_are_compared_with_all_history(log):
-    found = windows.run(DynamicExperiment(SOURCE, cycles="users:5", q_every=2), (1.0, 100.0), log)
+    found = run_windows(DynamicExperiment(SOURCE, cycles="users:5", q_every=2), (1.0, 100.0), log)
     rows = found["windows"]
     assert list(rows) == ["all history", "1 days", "100 days"]
     assert rows["all history"]["gain"] is None
@@ -102,19 +108,19 @@ def test_windows_are_compared_with_all_history(log):
 
 def test_costs_are_those_of_the_forms_that_phones_run():
     names = ("laplace", "kashin", "qharmony-printed", "harmony")
-    study = cost.Cost(sizes=(30,), dim=4, phones=5, repeats=2, mechanisms=names)
-    rows = cost.run(study)["sizes"]["30"]
+    study = Cost(sizes=(30,), dim=4, phones=5, repeats=2, mechanisms=names)
+    rows = run_cost(study)["sizes"]["30"]
     assert list(rows) == list(names)
     assert rows["laplace"]["bytes"] == 4 * 30 * 4
     assert rows["qharmony-printed"]["times"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     for row in rows.values():
         assert 0 < row["encode"]["low"] <= row["encode"]["mean"] <= row["encode"]["high"]
     with pytest.raises(ValueError, match="mechanisms must include qharmony-printed"):
-        cost.Cost(mechanisms=("kashin",))
+        Cost(mechanisms=("kashin",))
 
 
 def test_one_round_sends_what_its_messages_hold():
-    found = one_round.run(one_round.OneRound(apps=20, dim=4))
+    found = run_one_round(OneRound(apps=20, dim=4))
     printed, repaired = found["up"]["qharmony-printed"], found["up"]["harmony"]
     # 9 positions of 80 entries at 7 bits and 9 signs, in whole bytes, then f_max
     assert printed["payload_bytes"] == -(-9 * (7 + 1) // 8) + 8

@@ -24,7 +24,7 @@ import pytest
 from nextapp.data import Split, load
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SROnDevice
-from nextapp.studies.reproduce import paper, plan, players, report, running, sources
+from nextapp.studies.reproduce import paper, plan, processes, report, running, sources
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 
 N_USERS = 11
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on_part_by_part(reproduced, files, small_settings, tm
     assert {path.stem for path in (out / "parts").iterdir()} == set(plan.PARTS) | others
     assert not (out / "scratch").exists()
     for name in ("table1", "fig3"):  # and what came out is what an undisturbed run gives
-        whole = players.play_part(made_part(name, files, small_settings), tmp_path, silent)
+        whole = running.run_part(made_part(name, files, small_settings), tmp_path, silent)
         record = json.loads((out / "parts" / f"{name}.json").read_text())
         assert record["result"] == json.loads(json.dumps(whole))
 
@@ -267,10 +267,10 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
     given = {"lsapp": tmp_path / "lsapp.tsv", "app-usage": tmp_path / "App_usage_trace.txt"}
     records = {}
     for name in plan.PARTS:
-        if plan.PARTS[name] in players.ON_FLEETS:
+        if plan.PARTS[name] in running.ON_FLEETS:
             continue
         part = plan.part(name, quick=True, seed=0, files=given, folder=small_settings)
-        records[name] = running.record_of(part, players.play_part(part, tmp_path, silent), 0.0)
+        records[name] = processes.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
     open_ = {row["claim"] for row in report.verdicts(records) if row["verdict"] == CANNOT_TELL}
     budgets = {claim.name for claim in CLAIMS if "budget" in claim.name}  # need no users
     assert open_ | budgets == {
@@ -298,7 +298,7 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     records = {}
     for name in ("table1", "fig3"):
         part = plan.part(name, quick=True, seed=2, files={}, folder=tmp_path)
-        records[name] = running.record_of(part, players.play_part(part, tmp_path, silent), 0.0)
+        records[name] = processes.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
     for found in records["table1"]["result"]["presets"].values():
         models = found["models"]
         assert all(models["ceiling"]["HR@5"] > models[name]["HR@5"] for name in ("mru", "sr-od"))

@@ -21,7 +21,7 @@ from rich.table import Column
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
 from nextapp.cli.options import FILE
-from nextapp.studies.reproduce import plan, report, running
+from nextapp.studies.reproduce import plan, processes, report
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
 
@@ -94,12 +94,12 @@ def reproduce(
     plan.code_digest()  # of the code that runs, before anybody changes the files under it
     n_jobs = jobs or os.cpu_count() or 1
     stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
-    missing = [part for part in wanted if running.finished_record(out, part) is None]
+    missing = [part for part in wanted if processes.finished_record(out, part) is None]
     for source in dict.fromkeys(part.source for part in missing if part.source.real):
         source.check()
     with _OneLine(wanted, n_jobs) as heard:
-        running.play_missing(wanted, out, n_jobs, heard)
-    found = {part.name: running.finished_record(out, part) for part in every}
+        processes.run_missing(wanted, out, n_jobs, heard)
+    found = {part.name: processes.finished_record(out, part) for part in every}
     records = {name: record for name, record in found.items() if record is not None}
     path = report.write(out, records)
     judged = report.verdicts(records)
@@ -130,7 +130,7 @@ class _OneLine:
         self.said = -math.inf
         self.todo = set(self.weight)
 
-    def __enter__(self) -> running.Heard:
+    def __enter__(self) -> processes.PartProgress:
         self.bar = Progress(
             BarColumn(20),
             TaskProgressColumn(),
@@ -148,7 +148,7 @@ class _OneLine:
         self.bar.stop()
 
     def hear(self, part: str, what: str, done: int, total: int) -> None:
-        """How far a part is, as `running.play_missing` tells it."""
+        """How far a part is, as `processes.run_missing` tells it."""
         now = time.monotonic()
         if what in ("done", "finished before"):
             self.todo.discard(part)

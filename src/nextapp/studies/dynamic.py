@@ -318,10 +318,6 @@ class DynamicResult:
             },
         }
 
-    def common_rates(self) -> dict[float, dict[str, Any]]:
-        """The differences with the same rate for all series, by rate."""
-        return {rate: differences(courses) for rate, courses in self.at_rate.items()}
-
     def _series(self, name: str) -> dict[str, Any]:
         courses = self.courses
         reference = self.reference(name)

@@ -17,7 +17,7 @@ import numpy as np
 from nextapp.evaluation import METRICS
 from nextapp.predictors.registry import CEILING
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
-from nextapp.studies.windows import ALL
+from nextapp.studies.reproduce.studies import ALL
 from nextapp.table import number
 
 CONFIRMED = "confirmed"
@@ -194,8 +194,7 @@ ABOUT_RULES = (
     "hyper-parameters tuned on the first cycle. The other settings are: fewer trials and each "
     "tuning alone; our default hyper-parameters and the authors'.",
     "Each privacy mechanism has the learning rate chosen for it on other users, with the same "
-    "effort for all. What would be found with one rate for all mechanisms, at those rates at which "
-    "training without privacy does no harm, is noted beside the result and changes no verdict.",
+    "effort for all.",
 )
 
 
@@ -242,19 +241,6 @@ def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "
         return found._replace(opposed="; ".join(turned))
     same = len(by_verdict.get(main.verdict, ()))
     return found._replace(evidence=f"{evidence} (the same with {same} of {len(others)} others)")
-
-
-def over_rates(main: Finding, others: Mapping[str, Finding]) -> Finding:
-    """The main verdict, with what one learning rate for all mechanisms would give as a note."""
-    if not others:
-        return main
-    details = (f"{name}: {other.verdict}; {other.evidence}" for name, other in others.items())
-    rates = "; ".join(
-        f"{verdict} with {', '.join(names)}" for verdict, names in _by_verdict(others).items()
-    )
-    return Finding(
-        main.verdict, f"{main.evidence} (for comparison: {rates})", (*main.every, *details)
-    )
 
 
 def _by_verdict(findings: Mapping[str, Finding]) -> dict[str, list[str]]:
@@ -767,8 +753,6 @@ def judge(claim: Claim, result: Result | None) -> Finding:
         for name, variant in variants.items()
         if claim.is_put(variant)
     }
-    if result.get("rates"):  # the variants of a study of mechanisms
-        return over_rates(main, others)
     return over_tunings(main, others, main_settings(result))
 
 

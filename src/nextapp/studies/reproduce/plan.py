@@ -1,7 +1,7 @@
 """The parts of the report, their settings files, and the fingerprint of a finished result.
 
 A part is one table, figure or study. To add one, write a settings file in ``experiments/``, add a
-line to `PARTS`, and add functions to `players` (run it) and `rows` (its figures). A settings file
+line to `PARTS`, and add functions to `running` (run it) and `rows` (its figures). A settings file
 with a table ``[log]`` is also run on logs given by ``--log``, with the changes of that table; such
 a part is called for example table1@NAME.
 """
@@ -169,6 +169,10 @@ def parts_named(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(PARTS) if "all" in names else tuple(name for name in PARTS if name in names)
 
 
+_NOT_OF_RESULTS = ("cli/", "studies/reproduce/", "server/", "audit/")
+_OF_RESULTS = ("studies/reproduce/running.py", "studies/reproduce/studies.py")
+
+
 @cache
 def code_digest() -> str:
     """Hash of the package's source, without commands, servers, audits and the report itself."""
@@ -176,12 +180,7 @@ def code_digest() -> str:
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         inner = path.relative_to(root).as_posix()
-        if inner.startswith(("cli/", "studies/reproduce/", "server/", "audit/")) and (
-            inner != _PLAYERS
-        ):
+        if inner.startswith(_NOT_OF_RESULTS) and inner not in _OF_RESULTS:
             continue
         digest.update(inner.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-_PLAYERS = "studies/reproduce/players.py"

@@ -1,183 +1,269 @@
-"""Runs the parts, one by one or in parallel; a finished part is not run again.
-
-Each result is written atomically to its own file, with the fingerprint of its inputs. A killed run
-can therefore be resumed with the parts that are missing.
-"""
+"""How each kind of part is run: from settings and a log to a result of plain values."""
 
 from __future__ import annotations
 
-import json
-import math
-import multiprocessing
-import os
-import shutil
-import time
-import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Mapping, Set
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from nextapp.storage import write_atomically
-from nextapp.studies.processes import deaf_to_ctrl_c, end_with, received
+from nextapp.data import LaunchLog, collapse_repeats
+from nextapp.data.cycles import Cycling
+from nextapp.data.describing import description
+from nextapp.names import unknown
+from nextapp.predictors.registry import CEILING
+from nextapp.predictors.training import Training
+from nextapp.progress import Progress
+from nextapp.studies import dynamic, new_phones, phones_needed
+from nextapp.studies.dynamic import DynamicExperiment
+from nextapp.studies.new_phones import NewPhoneStudy
+from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.reproduce.plan import Part
-from nextapp.studies.reproduce.players import play_part
-from nextapp.studies.settings import versions
+from nextapp.studies.reproduce.studies import (
+    Cost,
+    OneRound,
+    run_cost,
+    run_one_round,
+    run_windows,
+)
+from nextapp.studies.settings import (
+    Experiment,
+    experiment_from,
+    training_from,
+    training_values,
+)
+from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
 
-Heard = Callable[[str, str, int, int], None]
+AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
+TUNED_ON_FIRST = "tuned on the first cycle"
+USUAL = "usual hyper-parameters"
+AUTHORS = "the authors' hyper-parameters"
+COMPARED_IN_VARIANTS = ("sr-od", "sr-od-su")
 
 
-def result_file(folder: Path, name: str) -> Path:
-    return folder / "parts" / f"{name}.json"
+def run_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
+    """Run a part. If the data are too small for it, the result is a message under ``problem``.
 
-
-def finished_record(folder: Path, part: Part) -> dict[str, Any] | None:
-    """The record of a part that was run with exactly these settings, data and code, or None."""
+    A tuning stores its trials in the folder `scratch`, so that a killed part can be resumed.
+    """
+    about = part.source.as_values()
     try:
-        record = json.loads(result_file(folder, part.name).read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return None
-    return record if record.get("fingerprint") == part.fingerprint else None
+        if part.kind in ON_FLEETS:
+            return {**ON_FLEETS[part.kind](part, report), "data": about}
+        report("reading", 0, 0)
+        log = part.source.log(part.seed)
+        about |= {"n_users": log.n_users, "n_apps": log.n_apps, "n_launches": len(log)}
+        about["notes"] = list(log.notes)
+        return {**ON_LOGS[part.kind](part, log, scratch, report), "data": about}
+    except ValueError as error:
+        return {"problem": str(error), "data": about}
 
 
-def play_missing(
-    parts: Sequence[Part],
-    folder: Path,
-    jobs: int,
-    heard: Heard = lambda part, what, done, total: None,
-) -> dict[str, dict[str, Any]]:
-    """Run the parts that are not finished; return the records of all."""
-    (folder / "parts").mkdir(parents=True, exist_ok=True)
-    ordered = sorted(parts, key=lambda part: -part.seconds)  # longest first balances the workers
-    todo = []
-    for part in ordered:
-        if finished_record(folder, part) is None:
-            todo.append(part)
-        else:
-            heard(part.name, "finished before", 1, 1)
-    if todo:
-        _play(todo, folder, min(jobs, len(todo)), heard)
-        shutil.rmtree(folder / "scratch", ignore_errors=True)
-    records = {part.name: finished_record(folder, part) for part in parts}
-    return {name: record for name, record in records.items() if record is not None}
+def _check(part: Part, known: Set[str]) -> None:
+    for key in part.settings:
+        if key not in known:
+            raise KeyError(f"{part.name}.toml: {unknown('setting', key, sorted(known))}")
 
 
-@dataclass(eq=False)
-class _Worker:
-    process: BaseProcess
-    connection: Connection
-    part: Part | None = None
+def _values(part: Part, kind: type[Any], left_out: Set[str] = frozenset()) -> dict[str, Any]:
+    """The settings as arguments of the dataclass `kind`, and the seed."""
+    _check(part, {each.name for each in fields(kind)} - left_out - {"seed"})
+    values = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in part.settings.items()
+    }
+    return {**values, "seed": part.seed}
 
 
-def _play(todo: list[Part], folder: Path, jobs: int, heard: Heard) -> None:
-    context = multiprocessing.get_context("spawn")
-    workers: list[_Worker] = []
-    try:
-        for _ in range(jobs):
-            here, there = context.Pipe()
-            with deaf_to_ctrl_c():
-                process = context.Process(target=_work, args=(there, str(folder), os.getpid()))
-                process.start()
-                workers.append(_Worker(process, here))
-            there.close()
-            _hand_out(workers[-1], todo, heard)
-        while busy := [worker for worker in workers if worker.part is not None]:
-            for ready in wait([worker.connection for worker in busy]):
-                worker = next(worker for worker in busy if worker.connection is ready)
-                _listen(worker, todo, heard)
-    finally:
-        for worker in workers:
-            worker.process.terminate()
-            worker.process.join()
-            worker.connection.close()
+def _models(part: Part) -> list[str]:
+    """The models of the settings and, on synthetic data, the ceiling."""
+    models: list[str] = list(part.settings["models"])
+    return [*models, CEILING] if models and not part.source.real else models
 
 
-def _hand_out(worker: _Worker, todo: list[Part], heard: Heard) -> None:
-    worker.part = todo.pop(0) if todo else None
-    worker.connection.send(worker.part)
-    if worker.part is not None:
-        heard(worker.part.name, "starting", 0, 0)
+def _named(name: str, report: Progress) -> Progress:
+    """The same report, with a name before what is being done."""
+    return lambda what, done, total: report(f"{name}: {what}", done, total)
 
 
-def _listen(worker: _Worker, todo: list[Part], heard: Heard) -> None:
-    name = worker.part.name if worker.part else ""
-    try:
-        kind, *said = worker.connection.recv()
-    except EOFError:
-        worker.process.join()
-        raise RuntimeError(
-            f"the process that ran {name} ended with exit code {worker.process.exitcode}. "
-            f"Finished parts are kept: run the same command again to go on."
-        ) from None
-    if kind == "heard":
-        heard(name, *said)
-    elif kind == "done":
-        heard(name, "done", 1, 1)
-        _hand_out(worker, todo, heard)
-    elif kind == "refused":
-        raise ValueError(f"{name}: {said[0]}")
-    else:
-        raise RuntimeError(f"{name} failed:\n{said[0]}")
+# --- parts on logs ----------------------------------------------------------------------------
 
 
-def _work(connection: Connection, folder: str, parent: int) -> None:
-    """The loop of a worker process: run the parts it receives until it receives None."""
-    end_with(parent)
-    for part in received(connection):
-        try:
-            _record(part, Path(folder), connection)
-        except (ValueError, OSError) as error:
-            connection.send(("refused", str(error)))
-        except Exception:  # the command shows any error to the user
-            connection.send(("failed", traceback.format_exc()))
-        else:
-            connection.send(("done",))
+def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """A table: for each preset, tune on the validation part, then measure every model.
+
+    ``variants`` has the same for other numbers of trials and for each tuning alone.
+    """
+    _check(part, {"split", "presets", "models", "tune", "tunings", "budgets", "authors"})
+    settings = part.settings
+    tunings = Tunings(settings.get("tunings", 1), tuple(settings.get("budgets", ())))
+    authors = training_from(settings["authors"], "authors", Training())
+    presets: dict[str, Any] = {}
+    variants: dict[str, Any] = {}
+    for preset in settings["presets"]:
+        values = {key: settings[key] for key in ("split", "tune")}
+        experiment = experiment_from(
+            {**values, "data": part.source.where, "preset": preset, "models": _models(part),
+             "seed": part.seed}
+        )  # fmt: skip
+        repeated = RepeatedTuning(log, experiment, tunings, _named(preset, report), scratch)
+        found = repeated.run([(AT_THE_AUTHORS_SETTINGS, authors)])
+        found["settings"]["data"] = part.source.as_values()["where"]
+        for name, other in found.pop("variants").items():
+            variants.setdefault(name, {"presets": {}})["presets"][preset] = other
+        presets[preset] = {**found, "authors": training_values(authors)}
+    return {"presets": presets, "variants": variants}
 
 
-def _record(part: Part, folder: Path, connection: Connection) -> None:
-    last = [0.0]
-
-    def report(what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - last[0] > 0.1 or done == 0:
-            last[0] = now
-            connection.send(("heard", what, done, total))
-
-    scratch = folder / "scratch" / part.fingerprint[:16]
-    scratch.mkdir(parents=True, exist_ok=True)
-    start, worked = time.perf_counter(), time.process_time()
-    result = play_part(part, scratch, report)
-    record = record_of(part, result, time.perf_counter() - start, time.process_time() - worked)
-    text = json.dumps(record, indent=1, allow_nan=False) + "\n"
-    write_atomically(result_file(folder, part.name), text.encode())
-    shutil.rmtree(scratch)
-
-
-def record_of(
-    part: Part, result: Mapping[str, Any], seconds: float, processor_seconds: float = 0.0
-) -> dict[str, Any]:
+def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """Active users and launches by day, and by cycle of almost equal activity."""
+    del scratch
+    _check(part, {"cycles"})
+    report("counting", 0, 0)
+    found = description(log)
+    cycles = Cycling.parse(part.settings["cycles"]).cut(collapse_repeats(log))
+    described = ("from", "to", "n_days", "n_sessions", "sessions_per_user", "repeat_share")
     return {
-        "part": part.name,
-        "base": part.base,
-        "kind": part.kind,
-        "title": part.title,
-        "fingerprint": part.fingerprint,
-        "quick": part.quick,
-        "seed": part.seed,
-        "settings": dict(part.settings),
-        "seconds": round(seconds, 1),
-        "processor_seconds": round(processor_seconds, 1),
-        "versions": versions(),
-        "result": finite(result),
+        "by_day": {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]},
+        "by_cycle": {
+            "n_users": [cycle.n_users for cycle in cycles.parts],
+            "n_launches": [cycle.n_launches for cycle in cycles.parts],
+            "n_sessions": [cycle.n_sessions for cycle in cycles.parts],
+        },
+        "cycles": cycles.how,
+        "description": {key: found[key] for key in described},
     }
 
 
-def finite(value: Any) -> Any:
-    """The value for JSON: numbers that are not finite become None."""
-    if isinstance(value, Mapping):
-        return {key: finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """A figure of the dynamic environment: regimes, or privacy mechanisms.
+
+    ``tune`` is the number of trials on the first cycle that choose the hyper-parameters of SeqMF.
+    The table ``authors`` has the hyper-parameters, initial values and optimiser of the paper's
+    authors. ``variants`` has the differences with other hyper-parameters.
+    """
+    values = {**part.settings, "data": part.source.where, "seed": part.seed}
+    trials, authors = values.pop("tune", 0), values.pop("authors", None)
+    if "models" in values:
+        values["models"] = _models(part)
+    usual = dynamic.experiment_from(values)
+    experiments = {}
+    notes = []
+    if trials:
+        try:
+            seqmf = _tune_on_first_cycle(usual, log, trials, scratch, report)
+            experiments[TUNED_ON_FIRST] = replace(usual, seqmf=seqmf)
+        except ValueError as error:
+            notes.append(f"could not be tuned on the first cycle: {error}")
+    experiments[USUAL] = usual
+    if authors:
+        experiments[AUTHORS] = _as_the_authors(usual, authors)
+    main, *others = experiments
+    result = dynamic.run(experiments[main], log, report).as_json()
+    result["settings"]["data"] = part.source.as_values()["where"]
+    del result["versions"]
+    rivals = tuple(name for name in usual.models if name in COMPARED_IN_VARIANTS)
+    variants = {}
+    for name in others:
+        other = replace(experiments[name], models=rivals)
+        variants[name] = _trim(dynamic.run(other, log, _named(name, report)).as_json())
+    return {**result, "hyper_parameters": main, "variants": variants, "notes": notes}
+
+
+def _tune_on_first_cycle(
+    experiment: DynamicExperiment, log: LaunchLog, trials: int, scratch: Path, report: Progress
+) -> Training:
+    """Tune SeqMF on the last launches of the first cycle, which is not used for evaluation."""
+    first = Cycling.parse(experiment.cycles).cut(collapse_repeats(log)).before(1)
+    tuning = Experiment(
+        experiment.data,
+        split="fraction:0.75,0.125,0.125",
+        preset=experiment.preset,
+        models=("seqmf",),
+        seed=experiment.seed,
+        tune=trials,
+    )
+    return tune(first, tuning, "seqmf", report, storage=scratch / "first-cycle.db").training
+
+
+def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> DynamicExperiment:
+    """With the authors' hyper-parameters, start and learning rate (PAPER.md, R16, R20, R21)."""
+    of_experiment = ("start", "pretraining", "update_rate")
+    seqmf = {key: value for key, value in authors.items() if key not in of_experiment}
+    return replace(
+        usual,
+        seqmf=training_from(seqmf, "authors", Training()),
+        **{key: authors[key] for key in of_experiment if key in authors},
+    )
+
+
+def _trim(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a variant's result that claims and tables read."""
+    return {
+        "differences": result["differences"],
+        "series": {
+            name: {"over_cycles": row["over_cycles"]} for name, row in result["series"].items()
+        },
+        "cycles": [{"n_users_asked": cycle["n_users_asked"]} for cycle in result["cycles"]],
+        "seqmf": result["settings"]["seqmf"],
+    }
+
+
+def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """The regime Full with all history and with each history window."""
+    del scratch
+    values = {**part.settings, "data": part.source.where, "seed": part.seed}
+    days = tuple(values.pop("windows"))
+    result = run_windows(dynamic.experiment_from(values), days, log, report)
+    result["settings"]["data"] = part.source.as_values()["where"]
+    return result
+
+
+# --- parts on synthetic phones ----------------------------------------------------------------
+
+
+def cost(part: Part, report: Progress) -> dict[str, Any]:
+    """Processor time and bytes of a report."""
+    return run_cost(Cost(**_values(part, Cost)), report)
+
+
+def one_round(part: Part, report: Progress) -> dict[str, Any]:
+    """Figure 1: a phone and the server, with the real messages."""
+    report("one round", 0, 0)
+    return run_one_round(OneRound(**_values(part, OneRound)))
+
+
+def phones(part: Part, report: Progress) -> dict[str, Any]:
+    """Fleets of synthetic phones: how many phones does a mechanism need to beat its controls?"""
+    values = _values(part, PhonesNeeded)
+    if "training" in values:
+        usual = PhonesNeeded(values["epsilon"]).training
+        values["training"] = training_from(values["training"], "training", usual)
+    result = phones_needed.run(PhonesNeeded(**values), report).as_json()
+    del result["versions"]
+    return result
+
+
+def crowd(part: Part, report: Progress) -> dict[str, Any]:
+    """New phones from their first launch: users held out of a log, or further synthetic phones."""
+    settings = NewPhoneStudy(part.source.where, **_values(part, NewPhoneStudy, {"data"}))
+    log = part.source.log(part.seed) if part.source.real else None
+    result = new_phones.run(settings, log, report)
+    where = part.source.as_values()["where"]
+    about = {**result.pop("data"), "source": where}
+    del result["versions"]
+    return {**result, "settings": {**result["settings"], "data": where}, "about": about}
+
+
+ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]]] = {
+    "static": static,
+    "activity": activity,
+    "dynamic": in_cycles,
+    "windows": windows,
+}
+ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
+    "phones": phones,
+    "new-phones": crowd,
+    "cost": cost,
+    "round": one_round,
+}

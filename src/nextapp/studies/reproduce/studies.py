@@ -1,0 +1,251 @@
+"""Small studies of the report: one round (Figure 1), the cost of a report, history windows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from nextapp.data import LaunchLog, collapse_repeats, synthetic
+from nextapp.data.cutting import launches_in_window
+from nextapp.evaluation.dynamic import Courses
+from nextapp.fleet.clip import history_lengths
+from nextapp.intervals import bootstrap_means, interval
+from nextapp.learners import SeqMFLearner, sgd, starting_vectors
+from nextapp.model import PhoneGradient, seqmf_gradient
+from nextapp.names import unknown
+from nextapp.phone.core import PhoneCore
+from nextapp.privacy import Mechanism
+from nextapp.progress import Progress, silent
+from nextapp.randomness import KeyedBits
+from nextapp.studies import dynamic
+from nextapp.studies.dynamic import DynamicExperiment
+from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
+from nextapp.wire import Broadcast, Floats, ModelSettings, Report
+
+# --- one round --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OneRound:
+    """The paper's Figure 1 shows what a phone keeps and what it sends; here it is measured."""
+
+    apps: int = 87
+    dim: int = 64
+    epsilon: float = 4.5
+    clip: float = 1.0
+    mechanisms: tuple[str, ...] = (PRINTED, "harmony", "walsh")
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_mechanisms(self.mechanisms)
+
+
+def run_one_round(settings: OneRound) -> dict[str, Any]:
+    """One phone launches apps, gets a broadcast and reports, with the real messages.
+
+    The sizes of the data kept on the phone and of the messages, by mechanism.
+    """
+    vectors = starting_vectors(settings.apps, settings.dim, 0.1, settings.seed)
+    phone = PhoneCore()
+    parameters = synthetic.fleet_parameters(1, settings.apps, 3)
+    _, launched = synthetic.histories(parameters, settings.seed, 0, 1)
+    for second, app in enumerate(launched.tolist()):
+        phone.observe(app, when=float(second))
+    ups = {}
+    down = 0
+    for name in settings.mechanisms:
+        mechanism = mechanism_for_simulation(
+            name, settings.epsilon, settings.apps, settings.dim, settings.clip
+        )
+        server = SeqMFLearner(vectors, ModelSettings(), sgd(0.01), mechanism)
+        sent = server.broadcast.to_bytes()
+        down = len(sent)
+        phone.update(Broadcast.from_bytes(sent))
+        bits = KeyedBits(settings.seed, 0, 0, "report")
+        data = mechanism.encode(phone.gradient(), bits, 0).to_bytes()
+        guarantee = mechanism.guarantee
+        user_vector = np.ascontiguousarray(phone.user_vector).tobytes()
+        ups[name] = {
+            "bytes": len(data),
+            "payload_bytes": len(Report.from_bytes(data).payload),
+            "covers": list(guarantee.covers),
+            "sent_in_clear": list(guarantee.sent_in_clear),
+            "epsilon": None if mechanism.unsafe else guarantee.epsilon,
+            "holds_user_vector": user_vector in data,
+            "holds_history": phone.history.tobytes() in data,
+        }
+    return {
+        "phone": {
+            "n_launches": phone.n_launches,
+            "n_own_apps": len(set(launched.tolist())),
+            "user_vector_bytes": phone.user_vector.nbytes,
+            "gradient_bytes": 8 * settings.apps * settings.dim,
+        },
+        "down": {"bytes": down, "n_apps": settings.apps, "dim": settings.dim},
+        "up": ups,
+        "epsilon": settings.epsilon,
+    }
+
+
+def _check_mechanisms(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in FORMS:
+            raise ValueError(unknown("mechanism", name, FORMS))
+
+
+# --- the cost of a report ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """``phones`` phones report ``repeats`` times each, for every catalogue size in ``sizes``."""
+
+    epsilon: float = 4.5
+    sizes: tuple[int, ...] = (87, 2000)
+    dim: int = 64
+    phones: int = 40
+    repeats: int = 5
+    mechanisms: tuple[str, ...] = (
+        "laplace", "laplace-l1", "harmony", "kashin", PRINTED, "walsh",
+    )  # fmt: skip
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _check_mechanisms(self.mechanisms)
+        if PRINTED not in self.mechanisms:
+            raise ValueError(
+                f"mechanisms must include {PRINTED}, with which all others are compared."
+            )
+        if min(self.phones, self.repeats, self.dim, *self.sizes) < 1:
+            raise ValueError("phones, repeats, dim and sizes must be 1 or more.")
+
+
+def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
+    """For every size and mechanism the time per report, and its ratio to that of `PRINTED`.
+
+    All mechanisms encode the same gradients of the same synthetic phones, in turn, phone by phone,
+    so that other load of the machine affects all of them alike. The code is that of real phones
+    (`nextapp.privacy`), not the compiled code of a fleet. A phone's time is the shortest of its
+    repeats, since only other load can lengthen it; intervals are over phones.
+    """
+    found = {}
+    for number, n_apps in enumerate(study.sizes):
+        report(f"{n_apps} apps", number, len(study.sizes))
+        found[str(n_apps)] = _costs(study, n_apps)
+    return {
+        "sizes": found,
+        "reference": PRINTED,
+        "epsilon": study.epsilon,
+        "dim": study.dim,
+        "n_phones": study.phones,
+        "intervals": "95 %, bootstrap over phones",
+    }
+
+
+def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
+    gradients, mechanisms = _gradients_and_mechanisms(study, n_apps)
+    shortest = {name: np.full(study.phones, np.inf) for name in mechanisms}
+    reports: dict[str, list[Any]] = {name: [] for name in mechanisms}
+    for repeat in range(study.repeats):
+        for phone, gradient in enumerate(gradients):
+            for name, mechanism in mechanisms.items():
+                bits = KeyedBits(study.seed, phone, repeat, "report")
+                start = time.process_time()
+                report = mechanism.encode(gradient, bits)
+                seconds = time.process_time() - start
+                shortest[name][phone] = min(shortest[name][phone], seconds)
+                if repeat == 0:
+                    reports[name].append(report)
+    rows = {}
+    for name, mechanism in mechanisms.items():
+        start = time.process_time()
+        mechanism.decode(reports[name])
+        decode = (time.process_time() - start) / study.phones
+        rows[name] = {
+            "bytes": len(reports[name][0].payload),
+            "encode": _mean_over_phones(shortest[name], study.seed),
+            "decode": decode,
+            "times": _mean_over_phones(shortest[name] / shortest[PRINTED], study.seed),
+        }
+    return rows
+
+
+def _gradients_and_mechanisms(
+    study: Cost, n_apps: int
+) -> tuple[list[PhoneGradient], dict[str, Mechanism]]:
+    """The gradients of synthetic phones; the mechanisms with their median length as clip."""
+    broadcast = Broadcast(0, starting_vectors(n_apps, study.dim, 0.1, study.seed), ModelSettings())
+    population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
+    starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
+    lengths = history_lengths(starts.tolist(), apps, broadcast)
+    clips = {ball: float(np.median(each)) for ball, each in lengths.items()}
+    mechanisms = {
+        name: mechanism_for_simulation(name, study.epsilon, n_apps, study.dim, clips)
+        for name in study.mechanisms
+    }
+    gradients = [
+        seqmf_gradient(apps[first:last].astype(np.int64), broadcast)
+        for first, last in pairwise(starts.tolist())
+    ]
+    return gradients, mechanisms
+
+
+def _mean_over_phones(by_phone: Floats, seed: int) -> dict[str, float]:
+    low, high = interval(bootstrap_means(by_phone[:, None], seed))
+    return {"mean": float(by_phone.mean()), "low": float(low[0]), "high": float(high[0])}
+
+
+# --- the history window t of the paper's H_u^(t) ----------------------------------------------
+
+ALL = "all history"
+
+
+def run_windows(
+    experiment: DynamicExperiment,
+    windows: Sequence[float],
+    log: LaunchLog,
+    report: Progress = silent,
+) -> dict[str, Any]:
+    """The regime Full in the dynamic environment, with all history and with each window of days.
+
+    ``n_launches`` is the number of launches within the window at the end of the log, ``seconds``
+    the processor time of the run.
+    """
+    clean = collapse_repeats(log)
+    by_user, rows = {}, {}
+    cycles: list[dict[str, Any]] = []
+    for days in (0.0, *windows):
+        name = f"{days:g} days" if days else ALL
+        start = time.process_time()
+        alone = replace(experiment, regimes=("full",), models=(), mechanisms=(), window=days)
+
+        def report_window(what: str, done: int, total: int, name: str = name) -> None:
+            report(f"{name}: {what}", done, total)
+
+        result = dynamic.run(alone, log, report_window)
+        by_user[name] = result.courses.by_user["full"]
+        rows[name] = {
+            "days": days,
+            "n_launches": len(launches_in_window(clean, days)),
+            "seconds": round(time.process_time() - start, 2),
+        }
+        cycles = [{"n_users_asked": each.n_users} for each in result.cycles.parts]
+    courses = Courses(by_user, experiment.metrics, experiment.seed)
+    return {
+        "windows": {
+            name: {
+                **row,
+                "HR@5": dynamic.point(courses.overall(name, "HR@5")),
+                "gain": dynamic.point(courses.overall(name, "HR@5", ALL)) if name != ALL else None,
+            }
+            for name, row in rows.items()
+        },
+        "cycles": cycles,
+        "settings": {**experiment.as_plain_values(), "windows": list(windows)},
+        "intervals": "95 %, paired bootstrap over users and seeds",
+    }
