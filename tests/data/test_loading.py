@@ -648,6 +648,86 @@ def test_what_python_refuses_is_skipped(
     assert loaded == sorted(expected, key=lambda row: row[:2])
 
 
+# --- Polars and the reader of lines
+
+odd_values = st.sampled_from([
+    "", " ", "a", " Mail", "é", "0", "1516082465", "1516082465.0015", "1e9", "-1", "9e12", "nan",
+    "20180116060105", "20180116060105123", "2018-01-16 06:01:05", "2018-01-16T06:01:05.5Z",
+    "2018-01-16 06:01:05.1239", "2018-02-29 00:00:00", "2018-01-16T06:01:05+02:00", "1.5.2018",
+    '"x"', '"x', "x\ty", "Opened", "\r", "\0",
+])  # fmt: skip
+odd_lines = st.lists(st.lists(odd_values, min_size=2, max_size=5), max_size=6)
+usual_times = st.one_of(
+    st.integers(0, 4_102_444_800).map(str),
+    st.floats(0, 4.1e9).map(repr).filter(lambda text: "e-" not in text),
+    moments.map(str),
+    moments.map(lambda moment: moment.isoformat() + "Z"),
+    moments.map(lambda moment: moment.strftime("%Y%m%d%H%M%S")),
+)
+
+
+def outcome(path: Path, *, skip: bool) -> object:
+    try:
+        log = load(path, skip_bad_rows=skip)
+    except ValueError as error:
+        return str(error)
+    return launches(log), log.time.tolist(), log.users, log.apps, sorted(log.notes)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    usual=st.lists(st.tuples(names, usual_times, names), max_size=4),
+    odd=odd_lines,
+    header=st.sampled_from([TABLE, "user_id,timestamp,app_name,event_type\n"]),
+    event=st.sampled_from(["Opened", "Closed"]),
+    skip=st.booleans(),
+    block_bytes=st.sampled_from([9, 60, 1 << 23]),
+)
+def test_polars_and_the_reader_of_lines_agree_on_any_table(
+    tmp_path_factory, usual, odd, header, event, skip, block_bytes
+) -> None:
+    rows = [[user.replace(",", ";").replace('"', "'"), time, app.replace(",", ";")]
+            for user, time, app in usual]  # fmt: skip
+    rows = [row + [event] * ("event" in header) for row in rows] + odd
+    text = header + "\n".join(",".join(row) for row in rows)
+    path = written(tmp_path_factory.getbasetemp() / "both.csv", text)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loading, "BLOCK_BYTES", block_bytes)
+        found = outcome(path, skip=skip)
+        patch.setattr(loading, "_cut_at_once", lambda *_: None)
+        assert found == outcome(path, skip=skip)
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    times=st.one_of(
+        st.lists(st.floats(0, 5e9) | st.just(float("nan")), min_size=1, max_size=5),
+        st.lists(st.integers(-5, 2**62), min_size=1, max_size=5),
+        st.lists(usual_times | odd_values, min_size=1, max_size=5),
+    ),
+    unit=st.sampled_from(["s", "ms"]),
+)
+def test_both_read_the_same_times_from_parquet(tmp_path_factory, times, unit) -> None:
+    path = tmp_path_factory.getbasetemp() / "both.parquet"
+    frame = pl.DataFrame({"user_id": ["a"] * len(times), "timestamp": times})
+    frame.with_columns(app_name=pl.lit("x")).write_parquet(path)
+    found = []
+    for at_once in (loading._launches_at_once, lambda *_: None):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loading, "_launches_at_once", at_once)
+            try:
+                found.append(load(path, time_unit=unit, skip_bad_rows=True).time.tolist())
+            except UnreadableLog as error:
+                found.append(str(error))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("text", [LSAPP, TRACE, TABLE + "a,2018-01-16 06:01:05.5,x\r\n"])
+def test_usual_tables_are_read_by_polars_alone(tmp_path, monkeypatch, text) -> None:
+    monkeypatch.setattr(loading.lines, "_row", None)
+    assert len(load(written(tmp_path / "log", text))) > 0
+
+
 # --- Real logs
 
 

@@ -137,9 +137,9 @@ def test_times_of_a_csv_without_a_zone_are_in_the_zone_given(phone, tmp_path):
     ("text", "message"),
     [
         ("time,app\n1,maps\n", "a CSV with the columns timestamp and app_name"),
-        ("timestamp,app_name\nnoon,maps\n", "line 2: a time must be like"),
-        ("timestamp,app_name\n-5,maps\n", "line 2: seconds since 1970"),
-        ("timestamp,app_name\n5,\n", "name must have"),
+        ("timestamp,app_name\nnoon,maps\n", "line 2, column timestamp: expected a time"),
+        ("timestamp,app_name\n-5,maps\n", "line 2, column timestamp: expected a time from 1970"),
+        ("timestamp,app_name\n5,\n", "expected the name of an app"),
         ("user_id,timestamp,app_name\na,5,maps\nb,6,maps\n", "launches of 2 people"),
     ],
 )

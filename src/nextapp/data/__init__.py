@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nextapp.data.loading import Importing as Importing
     from nextapp.data.loading import TimeUnit as TimeUnit
     from nextapp.data.loading import load as load
+    from nextapp.data.loading import read as read
     from nextapp.data.log import LaunchLog as LaunchLog
-    from nextapp.data.sources import read as read
 
 _HOMES = {
     "BadRow": "loading",
@@ -41,7 +41,7 @@ _HOMES = {
     "UnreadableLog": "importers",
     "collapse_repeats": "cutting",
     "load": "loading",
-    "read": "sources",
+    "read": "loading",
     "session_starts": "cutting",
 }
 __all__ = [*_HOMES, "synthetic"]  # noqa: PLE0604

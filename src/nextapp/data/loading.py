@@ -1,127 +1,93 @@
-"""`load`: a launch log from a file in any supported format.
+"""`read` and `load`: a launch log from a file in any supported format, or from synthetic phones.
 
 Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV or
-Parquet file with columns for user, time and app, and exports of people's own devices
-(`nextapp.data.importers`). A text file is first cut into lines and then into fields, so that an
-error can name the line. One row is therefore one line, and a line break inside quotes counts as an
-unbalanced quote. Empty lines are skipped.
+Parquet file with columns for user, time and app, and exports of people's own devices. Polars reads
+blocks of a table in which every row is as expected; `nextapp.data.importers.table` reads the
+others line by line. Both give the same launches, which a test holds for tables of all kinds.
 """
 
 from __future__ import annotations
 
 import codecs
-import csv
-import difflib
 import gzip
-import re
-import reprlib
-import shlex
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, cast
 
 import numpy as np
 import polars as pl
 
-from nextapp.data.importers import (
-    UnreadableLog,
-    check_not_foreign,
-    import_file,
-    list_formats,
-    read_list,
+from nextapp.data.importers import table as lines
+from nextapp.data.importers.content import Content, UnreadableLog, check_not_foreign
+from nextapp.data.importers.local_time import find_zone
+from nextapp.data.importers.table import (
+    APP_USAGE_HEADER,
+    APP_USAGE_LINE,
+    LATEST_MS,
+    LSAPP_HEADER,
+    BadRow,
+    Columns,
+    Row,
+    Table,
+    TimeUnit,
 )
 from nextapp.data.log import Codes, LaunchLog
 
-TimeUnit = Literal["s", "ms"]
+__all__ = ["BadRow", "Columns", "Importing", "TimeUnit", "UnreadableLog", "load", "read"]
 
-BLOCK_BYTES = 1 << 23
-MOST_COLUMNS = 1_000  # a line is cut by one regular expression, whose size is limited
-LATEST_MS = 4_102_444_800_000  # 2100-01-01; times from 1970-01-01 up to it are accepted
-
-LSAPP_HEADER = {"user_id", "session_id", "timestamp", "app_name", "event_type"}
+BLOCK_BYTES = 1 << 24
 APP_USAGE_NAME = "app_usage_trace.txt"
-APP_USAGE_LINE = re.compile(rb"[^ \t]+[ \t][0-9]{14,17}(?:[ \t][^ \t\r\n]+){3}\r?\n?")
-APP_USAGE_HEADER = ("user", "time", "base station", "app id", "traffic")
 
-NUMBER = r"^[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE]\+?[0-9]{1,3})?$"
-DIGITS = r"^([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{0,3})$"
+NUMBER = rf"^{lines.NUMBER}$"
+DIGITS = rf"^{lines.DIGITS}$"
+ISO = rf"^{lines.DAY}[ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?Z?$"
+LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64}
 ISO_OF_DIGITS = "${1}-${2}-${3} ${4}:${5}:${6}.${7}0"
-ISO = (
-    r"^(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[ T]"
-    r"(?P<clock>(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])"
-    r"(?:\.(?P<fraction>[0-9]+))?"
-    r"(?:Z|(?P<sign>[+-])(?P<hours>[01][0-9]|2[0-3])(?::?(?P<minutes>[0-5][0-9]))?)?$"
-)
-
-NOT_UTF8 = "not UTF-8"
-WRONG_FIELDS = "wrong number of fields"
-OPEN_QUOTE = "unbalanced quote"
-NO_USER = "empty user"
-NO_APP = "empty app"
-NO_TIME = "unreadable time"
-FAR_TIME = "time out of range"
-NO_PROBLEM = pl.lit(None, pl.String)
 
 
-class BadRow(ValueError):
-    """A row that cannot be read; the message names file, line and column."""
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns; None for the default: user_id, timestamp, app_name or item_id."""
-
-    user: str | None = None
-    time: str | None = None
-    app: str | None = None
-
-    def names_to_find(self) -> dict[str, tuple[str, ...]]:
-        """For each of user, time and app, the possible names; the first one found is used."""
-        return {
-            "user": (self.user or "user_id",),
-            "time": (self.time or "timestamp",),
-            "app": (self.app,) if self.app else ("app_name", "item_id"),
-        }
+Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
+"""Some rows: as columns, where Polars cut every one of them; and as they are read one by one."""
 
 
 @dataclass(frozen=True)
 class Importing:
     """How to read an export of a person's own device.
 
-    ``zone`` is the time zone of local times (None: this machine's); ``leave_out`` is a file that
-    lists entries that are not apps (None: the built-in list).
+    ``zone`` is the time zone of local times (None: this machine's; in tables UTC); ``leave_out`` is
+    a file that lists entries that are not apps (None: the built-in list).
     """
 
     zone: str | None = None
     leave_out: Path | None = None
 
 
-@dataclass(frozen=True)
-class _Table:
-    """The layout of a file. ``positions``: columns of user, time, app and, in LSApp, event."""
+def read(
+    source: str,
+    *,
+    seed: int,
+    columns: Columns | None = None,
+    time_unit: TimeUnit = "s",
+    skip_bad_rows: bool = False,
+    importing: Importing | None = None,
+) -> LaunchLog:
+    """The log of a file, or the synthetic phones of ``synthetic:…`` generated with this seed."""
+    if source.startswith("synthetic:"):
+        from nextapp.data import synthetic  # needs SciPy
 
-    file: str
-    kind: str
-    header: tuple[str, ...]
-    positions: dict[str, int]
-    separator: str = ""
-    quotes: bool = False
-    row_word: str = "line"
-
-    def column(self, position: int) -> str:
-        return f"column {self.header[position]}" if position < len(self.header) else "whole line"
-
-    @property
-    def field(self) -> str:
-        """A regular expression for one field, including its quotes."""
-        s = self.separator
-        return rf'"(?:[^"]|"")*"|[^{s}"][^{s}]*|' if self.quotes else rf"[^{s}]*"
+        return synthetic.make(synthetic.parse(source), seed)
+    return load(
+        source,
+        columns=columns,
+        time_unit=time_unit,
+        skip_bad_rows=skip_bad_rows,
+        importing=importing,
+    )
 
 
 def load(
@@ -164,23 +130,30 @@ def load(
     """
     if time_unit not in ("s", "ms"):
         raise ValueError(f"time_unit must be 's' or 'ms', got {time_unit!r}.")
-    path = Path(path)
+    path, columns, importing = Path(path), columns or Columns(), importing or Importing()
     _check_is_file(path)
-    if columns is None or columns == Columns():
-        imported = _import_log(path, importing or Importing())
-        if imported is not None:
-            return imported
     with path.open("rb") as start:
         head = start.read(1 << 16)
     check_not_foreign(head, str(path))
     is_parquet = head.startswith(b"PAR1")
-    read = _parquet_rows if is_parquet else _text_rows
+    is_table = is_parquet or lines.recognise(Content(head, str(path)))
+    if columns == Columns() and not is_table:
+        imported = _import_log(path, importing)
+        if imported is not None:
+            return imported
+    zone = find_zone(importing.zone) if importing.zone else None
     tally: Counter[str] = Counter()
-    kind = ""
-    parts = []
-    for table, rows in read(path, columns or Columns()):
+    parts, kind = [], ""
+    blocks = _parquet(path, columns, time_unit) if is_parquet else _text_blocks(path, columns)
+    for table, frame, rows in blocks:
         kind = table.kind
-        parts.append(_launches(rows, table, time_unit, skip_bad_rows, tally))
+        part = None if frame is None or zone else _launches_at_once(frame, time_unit, tally)
+        if part is None:
+            found = lines.launches_of_rows(
+                rows, table, time_unit=time_unit, zone=zone, skip=skip_bad_rows, tally=tally
+            )
+            part = pl.DataFrame([launch[:3] for launch in found], LAUNCHES, orient="row")
+        parts.append(part)
     if not sum(len(part) for part in parts):
         raise UnreadableLog(f"{path}: {_why_nothing_is_left(tally)}")
     rows_read = f"rows read from {path.name} as {kind}: {tally['rows']:,}"
@@ -189,6 +162,8 @@ def load(
 
 def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
+    from nextapp.data.importers import import_file, read_list
+
     left_out = None if importing.leave_out is None else read_list(importing.leave_out)
     found = import_file(path, zone=importing.zone, left_out=left_out)
     if found is None:
@@ -211,23 +186,58 @@ def _check_is_file(path: Path) -> None:
         raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
     if not path.exists():
         siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        nearest = _nearest(path.name, siblings)
+        nearest = lines.nearest(path.name, siblings)
         raise FileNotFoundError(
             f"{path}: no such file. "
             + (f"Did you mean {nearest}?" if nearest else "Check the spelling of the path.")
         )
 
 
-def _nearest(name: str, names: Iterable[str]) -> str | None:
-    by_lower = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
-    return by_lower[close[0]] if close else None
+def _launches_at_once(
+    frame: pl.DataFrame, time_unit: TimeUnit, tally: Counter[str]
+) -> pl.DataFrame | None:
+    """User, app and ms of the launches; None if anything in these rows is unexpected."""
+    n_rows = len(frame)
+    if "event" in frame.columns:
+        frame = frame.filter(pl.col("event") == "Opened")
+    for role in ("user", "app"):
+        if frame[role].null_count() or (frame[role].str.strip_chars() == "").any():
+            return None
+    ms = _milliseconds(frame["time"], time_unit)
+    if ms.null_count() or not ms.is_between(0, LATEST_MS).all():
+        return None
+    tally.update({"rows": n_rows, "other events": n_rows - len(frame)})
+    return frame.select("user", "app", ms=ms)
 
 
-# --- Text: bytes to lines to fields
+def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
+    """Times as milliseconds since 1970-01-01 UTC; null if a time is not of a usual form."""
+    if times.dtype.is_numeric():
+        return _of_numbers(times, time_unit)
+    texts = times.str.strip_chars()
+    numbers = texts.str.contains(NUMBER) & ~texts.str.contains(DIGITS)
+    if numbers.all():
+        return _of_numbers(texts.cast(pl.Float64, strict=False), time_unit)
+    texts = texts.str.replace(DIGITS, ISO_OF_DIGITS)
+    if not texts.str.contains(ISO).all():
+        return pl.Series([None], dtype=pl.Int64)
+    days = texts.str.slice(0, 10) + " " + texts.str.slice(11, 8)
+    seconds = days.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False)
+    thousandths = texts.str.extract(r"\.([0-9]{1,3})").fill_null("0").str.pad_end(3, "0")
+    return seconds.cast(pl.Int64) + thousandths.cast(pl.Int64)
 
 
-def _text_rows(path: Path, columns: Columns) -> Iterator[tuple[_Table, pl.DataFrame]]:
+def _of_numbers(values: pl.Series, time_unit: TimeUnit) -> pl.Series:
+    """Rounded to microseconds, which float64 can represent, then truncated to milliseconds."""
+    microseconds = values.cast(pl.Float64) * {"s": 1e6, "ms": 1e3}[time_unit]
+    rounded = microseconds.clip(-1e16, 1e16).round(mode="half_to_even")
+    return rounded.cast(pl.Int64, strict=False) // 1000
+
+
+# --- Text
+
+
+def _text_blocks(path: Path, columns: Columns) -> Iterator[Block]:
     with _text_stream(path) as (stream, file):
         number, first = next(
             ((i, line) for i, line in enumerate(stream, start=1) if line.strip(b"\r\n")), (0, b"")
@@ -241,16 +251,18 @@ def _text_rows(path: Path, columns: Columns) -> Iterator[tuple[_Table, pl.DataFr
         )
         if is_app_usage:
             separator = "\t" if b"\t" in first else " "
-            positions = {"user": 0, "time": 1, "app": 3}
-            table = _Table(file, "App Usage", APP_USAGE_HEADER, positions, separator)
-            blocks = _blocks(stream, first)
+            places = {"user": 0, "time": 1, "app": 3}
+            table = Table(file, "App Usage", APP_USAGE_HEADER, places, separator)
         else:
-            table = _table_of_header(first, file, columns)
-            blocks = _blocks(stream)
+            table = lines.table_of_header(first, file, columns)
+            first = b""
             number += 1
-        for block in blocks:
-            yield table, _fields(block, number, table)
+        while block := first + stream.read(BLOCK_BYTES):
+            block += stream.readline()
+            rows = lines.rows_of_lines(block.split(b"\n"), number, table)
+            yield table, _cut_at_once(block, table), rows
             number += block.count(b"\n")
+            first = b""
 
 
 @contextmanager
@@ -288,317 +300,84 @@ def _only_tsv(archive: tarfile.TarFile, path: Path) -> tarfile.TarInfo:
     if len(tables) != 1:
         raise UnreadableLog(
             f"{path}: the archive must have one .tsv file, got {len(tables)} among "
-            f"{_list_names(member.name for member in files)}. Unpack it and give the file you mean."
+            f"{lines.list_names(member.name for member in files)}. Unpack it and give the file you "
+            f"mean."
         )
     return tables[0]
 
 
-def _list_names(names: Iterable[str]) -> str:
-    shown = [f"{name!r:.60}" for name in names]
-    more = f" and {len(shown) - 12} more" if len(shown) > 12 else ""
-    return (", ".join(shown[:12]) or "nothing") + more
+def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
+    """The columns of whole lines; None unless every line has the fields that it should have.
 
-
-def _blocks(stream: IO[bytes], start: bytes = b"") -> Iterator[bytes]:
-    """`start` and the remaining bytes of a stream, in blocks of whole lines."""
-    while block := start + stream.read(BLOCK_BYTES):
-        yield block + stream.readline()
-        start = b""
-
-
-def _table_of_header(line: bytes, file: str, columns: Columns) -> _Table:
-    try:
-        text = line.decode().rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise UnreadableLog(
-            f"{file}: the first line is not text in UTF-8. Save the log as CSV or TSV in UTF-8 "
-            f"(plain, gzip or tar.gz) or as Parquet."
-        ) from error
-    if "\r" in text:
-        raise UnreadableLog(
-            f"{file}: the lines end in a lone carriage return. Save the file with Unix (\\n) or "
-            f"Windows (\\r\\n) line ends."
-        )
-    wanted = {name for names in columns.names_to_find().values() for name in names}
-    try:
-        headers = {
-            separator: [name.strip() for name in next(csv.reader([text], delimiter=separator))]
-            for separator in ",\t;"
-        }
-    except csv.Error as error:
-        raise UnreadableLog(
-            f"{file}: the first line is not a header ({error}). Save the log as CSV, TSV or "
-            f"Parquet."
-        ) from error
-    separator, names = max(
-        headers.items(), key=lambda item: (len(wanted.intersection(item[1])), len(item[1]))
-    )
-    if len(names) > MOST_COLUMNS:
-        raise UnreadableLog(
-            f"{file}: a log may have up to {MOST_COLUMNS:,} columns, got {len(names):,}. Keep "
-            f"those of user, time and app."
-        )
-    kind = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons"}[separator]
-    kind = "LSApp" if set(names) >= LSAPP_HEADER else kind
-    return _Table(file, kind, tuple(names), _positions(names, file, columns), separator, True)
-
-
-def _positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
-    """The columns of user, time, app and, if present, the event type."""
-    positions = {}
-    missing = []
-    for role, names in columns.names_to_find().items():
-        found = next((name for name in names if name in header), None)
-        if found is None:
-            missing.append((role, names))
-        elif header.count(found) > 1:
-            raise UnreadableLog(
-                f"{file}: the column {found!r} occurs {header.count(found)} times in the header. "
-                f"Rename or remove all but one."
-            )
-        else:
-            positions[role] = header.index(found)
-    if missing:
-        free = [name for i, name in enumerate(header) if i not in positions.values()]
-        remedies = [_remedy_for_missing(role, names, free) for role, names in missing]
-        if len(missing) == 3:
-            remedies.append("If the file has no header line, add one.")
-            remedies.append(
-                f"It is not an export of a device either; looked for: {list_formats()}."
-            )
-        raise UnreadableLog(f"{file}: the columns are {_list_names(header)}. {' '.join(remedies)}")
-    if "event_type" in header and header.index("event_type") not in positions.values():
-        positions["event"] = header.index("event_type")
-    return positions
-
-
-def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> str:
-    nearest = _nearest(names[0], free)
-    name = nearest or "NAME"
-    return (
-        f"None is {' or '.join(map(repr, names))}"
-        + (f"; the nearest name is {nearest!r}" if nearest else "")
-        + f". Name the column of the {role} with --{role}-column {shlex.quote(name)} "
-        f"(in Python: columns=Columns({role}={name!r}))."
-    )
-
-
-def _fields(block: bytes, first_line: int, table: _Table) -> pl.DataFrame:
-    """Whole lines cut into fields: line, raw, user, time, app, event if any, and problem."""
-    if b'"' not in block:
-        table = replace(table, quotes=False)  # gives the same fields, but faster
-    wanted = set(table.positions.values())
-    separator, field = table.separator, table.field
-    line = separator.join(
-        f"(?P<_{i}>{field})" if i in wanted else f"(?:{field})" for i in range(len(table.header))
-    )
-    rows = (
-        _lines(block)
-        .with_row_index("line", offset=first_line)
-        .filter(pl.col("raw").bin.size() > 0)
-        .with_columns(cut=pl.col("text").str.extract_groups(f"^{line}$"))
-    )
-    values = {role: pl.col("cut").struct.field(f"_{i}") for role, i in table.positions.items()}
-    if table.quotes:
-        values = {role: _unquote(value) for role, value in values.items()}
-    rows = rows.select("line", "raw", "text", **values)
-    if not rows["user"].null_count():
-        return rows.with_columns(problem=NO_PROBLEM)
-    return rows.with_columns(
-        problem=pl.when(pl.col("text").is_null())
-        .then(pl.lit(NOT_UTF8))
-        .when(pl.col("user").is_not_null())
-        .then(NO_PROBLEM)
-        .when(pl.col("text").str.contains(f"^(?:{field})(?:{separator}(?:{field}))*$"))
-        .then(pl.lit(WRONG_FIELDS))
-        .otherwise(pl.lit(OPEN_QUOTE))
-    )
-
-
-def _lines(block: bytes) -> pl.DataFrame:
-    """Each line as bytes (raw) and as text, which is null if the bytes are not UTF-8."""
-    block = block.replace(b"\r\n", b"\n").removesuffix(b"\r")
-    raw = pl.Series(block.split(b"\n"), dtype=pl.Binary)
-    if _decode(block) is None:
-        text = pl.Series([_decode(line) for line in raw], dtype=pl.String)
-    else:
-        text = raw.cast(pl.String)
-    return pl.DataFrame({"raw": raw, "text": text})
-
-
-def _decode(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
+    Polars fills up lines with too few fields, so separators are counted.
+    """
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
+    n_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    n_separators = block.count(table.separator.encode())
+    odd = (table.quotes and b'"' in block) or b"\r" in block or b"\0" in block
+    if odd or n_separators != n_lines * (len(table.header) - 1):
         return None
-
-
-def _unquote(value: pl.Expr) -> pl.Expr:
-    inside = value.str.slice(1, value.str.len_chars() - 2).str.replace_all('""', '"', literal=True)
-    return pl.when(value.str.starts_with('"')).then(inside).otherwise(value)
+    names = [str(place) for place in range(len(table.header))]
+    try:
+        block.decode()
+        frame = pl.read_csv(
+            block,
+            has_header=False,
+            separator=table.separator,
+            quote_char=None,
+            schema=dict.fromkeys(names, pl.String),
+            columns=sorted(table.positions.values()),
+        )
+    except (UnicodeDecodeError, pl.exceptions.PolarsError):
+        return None
+    if len(frame) != n_lines:
+        return None
+    return frame.select(pl.col(names[place]).alias(role) for role, place in table.positions.items())
 
 
 # --- Parquet
 
 
-def _parquet_rows(path: Path, columns: Columns) -> Iterator[tuple[_Table, pl.DataFrame]]:
+def _parquet(path: Path, columns: Columns, time_unit: TimeUnit) -> Iterator[Block]:
     try:
         scan = pl.scan_parquet(path, glob=False)
         schema = scan.collect_schema()
-        table = _Table(
-            str(path),
-            "LSApp in Parquet" if set(schema) >= LSAPP_HEADER else "Parquet",
-            tuple(schema),
-            _positions(list(schema), str(path), columns),
-            row_word="row",
-        )
-        picked = {role: pl.col(table.header[i]) for role, i in table.positions.items()}
-        rows = scan.select(**picked).collect()
+        kind = "LSApp in Parquet" if set(schema) >= LSAPP_HEADER else "Parquet"
+        places = lines.positions(list(schema), str(path), columns)
+        table = Table(str(path), kind, tuple(schema), places, row_word="row")
+        picked = {role: pl.col(table.header[place]) for role, place in places.items()}
+        frame = scan.select(**picked).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise UnreadableLog(
             f"{path}: the Parquet file is damaged ({error}). Write or fetch it again."
         ) from error
-    for role, dtype in rows.schema.items():
-        if not (_holds_names(dtype) or (role == "time" and _holds_instants(dtype))):
+    for role, dtype in frame.schema.items():
+        if not (_holds_names(dtype) or (role == "time" and _holds_times(dtype))):
             kinds = "datetimes, numbers or strings" if role == "time" else "strings or integers"
             raise UnreadableLog(
-                f"{path}: column {table.header[table.positions[role]]} must have {kinds}, got "
-                f"{dtype}. Convert it, or name another column with --{role}-column."
+                f"{path}: column {table.header[places[role]]} must have {kinds}, got {dtype}. "
+                f"Convert it, or name another column with --{role}-column."
             )
-    rows = rows.with_columns(
-        pl.col(role).cast(pl.String)
-        for role, dtype in rows.schema.items()
-        if not (role == "time" and _holds_instants(dtype))
-    )
-    yield table, rows.with_row_index("line", offset=1).with_columns(problem=NO_PROBLEM)
+    if frame["time"].dtype == pl.Datetime:
+        ms = pl.col("time").dt.epoch("ms")
+        frame = frame.with_columns(ms / 1000 if time_unit == "s" else ms)
+    names = pl.col([role for role in places if role != "time"])
+    times = pl.col("time") if frame["time"].dtype.is_numeric() else pl.col("time").cast(pl.String)
+    frame = frame.with_columns(names.cast(pl.String), times)
+    numbered = enumerate(frame.iter_rows(named=True), 1)
+    yield table, frame, (Row(number, b"", **values) for number, values in numbered)
 
 
 def _holds_names(dtype: pl.DataType) -> bool:
     return dtype.is_integer() or dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
-def _holds_instants(dtype: pl.DataType) -> bool:
+def _holds_times(dtype: pl.DataType) -> bool:
     return dtype.is_numeric() or dtype == pl.Datetime
 
 
-# --- Rows to launches
-
-
-def _launches(
-    rows: pl.DataFrame, table: _Table, time_unit: TimeUnit, skip: bool, tally: Counter[str]
-) -> pl.DataFrame:
-    """The rows that are launches: user, app and ms. The others are counted in `tally`."""
-    tally["rows"] += len(rows)
-    if "event" in table.positions:
-        of_interest = pl.col("problem").is_not_null() | (pl.col("event") == "Opened")
-        n_rows = len(rows)
-        rows = rows.filter(of_interest)
-        tally["other events"] += n_rows - len(rows)
-    rows = rows.with_columns(ms=_milliseconds(rows["time"], time_unit))
-    is_blank = {
-        role: pl.col(role).fill_null("").str.strip_chars() == "" for role in ("user", "app")
-    }
-    rows = rows.with_columns(
-        problem=pl.when(pl.col("problem").is_not_null())
-        .then("problem")
-        .when(is_blank["user"])
-        .then(pl.lit(NO_USER))
-        .when(is_blank["app"])
-        .then(pl.lit(NO_APP))
-        .when(pl.col("ms").is_null())
-        .then(pl.lit(NO_TIME))
-        .when(~pl.col("ms").is_between(0, LATEST_MS))
-        .then(pl.lit(FAR_TIME))
-    )
-    bad = rows.filter(pl.col("problem").is_not_null())
-    if len(bad) and not skip:
-        first = bad.head(1).with_columns(pl.col("time").cast(pl.String))
-        raise BadRow(_complaint(first.row(0, named=True), table, time_unit))
-    tally.update(bad["problem"])
-    return rows.filter(pl.col("problem").is_null()).select("user", "app", "ms")
-
-
-def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
-    """Times as milliseconds since 1970-01-01 UTC; null if a time cannot be read."""
-    if times.dtype == pl.Datetime:
-        return times.dt.epoch("ms")
-    if times.dtype.is_numeric():
-        return _of_numbers(times, time_unit)
-    texts = times.str.strip_chars().str.replace(DIGITS, ISO_OF_DIGITS)
-    return _of_numbers(texts, time_unit).zip_with(texts.str.contains(NUMBER), _of_iso(texts))
-
-
-def _of_numbers(values: pl.Series, time_unit: TimeUnit) -> pl.Series:
-    """Rounded to microseconds, which float64 can represent, then truncated to milliseconds."""
-    microseconds = values.cast(pl.Float64, strict=False) * {"s": 1e6, "ms": 1e3}[time_unit]
-    return microseconds.clip(-1e16, 1e16).round().cast(pl.Int64, strict=False) // 1000
-
-
-def _of_iso(texts: pl.Series) -> pl.Series:
-    seconds = pl.concat_str("day", pl.lit(" "), "clock").str.to_datetime(
-        "%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False
-    )
-    fraction = pl.col("fraction").str.slice(0, 3).str.pad_end(3, "0")
-    sign = pl.when(pl.col("sign") == "-").then(-1).otherwise(1)
-    hours, minutes, thousandths = (
-        part.cast(pl.Int64).fill_null(0) for part in (pl.col("hours"), pl.col("minutes"), fraction)
-    )
-    ms = seconds.cast(pl.Int64) + thousandths - sign * (hours * 60 + minutes) * 60_000
-    return texts.str.extract_groups(ISO).struct.unnest().select(ms).to_series()
-
-
-def _complaint(row: dict[str, Any], table: _Table, time_unit: TimeUnit) -> str:
-    """The error message for a row: what is wrong, where, and what to do."""
-    about_line = row["problem"] in (NOT_UTF8, WRONG_FIELDS, OPEN_QUOTE)
-    where, expected, got = (_line_finding if about_line else _value_finding)(row, table)
-    looks_like_ms = (
-        row["problem"] == FAR_TIME
-        and time_unit == "s"
-        and re.match(NUMBER, row["time"].strip())
-        and 0 < float(row["time"]) <= LATEST_MS
-    )
-    hint = " It looks like milliseconds: give --time-unit ms (in Python: time_unit='ms')."
-    return (
-        f"{table.file}, {table.row_word} {row['line']}, {where}: expected {expected}, "
-        f"got {got}.{hint if looks_like_ms else ''} Correct the {table.row_word}, or leave out "
-        f"all bad rows with --skip-bad-rows (in Python: skip_bad_rows=True)."
-    )
-
-
-def _line_finding(row: dict[str, Any], table: _Table) -> tuple[str, str, str]:
-    """The column with the problem, the expected content and the actual one, of a bad line."""
-    raw: bytes = row["raw"]
-    if row["problem"] == NOT_UTF8:
-        fields = raw.split(table.separator.encode())
-        i = next(i for i, field in enumerate(fields) if _decode(field) is None)
-        return table.column(i), "text in UTF-8", _short(fields[i])
-    text = raw.decode()
-    field_before_another = re.compile(f"(?:{table.field}){table.separator}")
-    last = start = 0
-    while match := field_before_another.match(text, start):
-        last, start = last + 1, match.end()
-    if row["problem"] == OPEN_QUOTE:
-        expected = f"a quote closed before the next {table.separator!r} or the end of the line"
-        return table.column(last), expected, _short(text[start:])
-    expected = f"{len(table.header)} fields separated by {table.separator!r}"
-    return "whole line", expected, f"{last + 1} in {_short(text)}"
-
-
-def _value_finding(row: dict[str, Any], table: _Table) -> tuple[str, str, str]:
-    """The column with the problem, the expected value and the actual one."""
-    role, expected = {
-        NO_USER: ("user", "the name of a user"),
-        NO_APP: ("app", "the name of an app"),
-        NO_TIME: ("time", "a time such as 2018-01-16 06:01:05 or a number counted from 1970"),
-        FAR_TIME: ("time", "a time from 1970-01-01 to 2100-01-01"),
-    }[row["problem"]]
-    return table.column(table.positions[role]), expected, _short(row[role])
-
-
-def _short(value: str | bytes | None) -> str:
-    shortener = reprlib.Repr()
-    shortener.maxstring = shortener.maxother = 60
-    return shortener.repr(value)
+# --- Launches to a log
 
 
 def _why_nothing_is_left(tally: Counter[str]) -> str:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data import LaunchLog, collapse_repeats
-from nextapp.data.importers import Content, three_columns
+from nextapp.data.importers import Content, table
 from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets
@@ -258,8 +258,8 @@ def launches_in(history: str) -> list[tuple[str, float]]:
     in one session. Times without a zone count as UTC: only their hour of the day matters.
     """
     content = Content(history.encode(), "history")
-    if three_columns.recognise(content):
-        launches = three_columns.read(content, UTC)
+    if table.recognise(content):
+        launches = table.read(content, UTC)
         users = {launch.user for launch in launches}
         if len(users) > 1:
             raise ValueError(
@@ -277,4 +277,4 @@ def launches_in(history: str) -> list[tuple[str, float]]:
 
 def has_times(history: str) -> bool:
     """Whether a history has times; if not, `launches_in` assumes them."""
-    return three_columns.recognise(Content(history.encode(), "history"))
+    return table.recognise(Content(history.encode(), "history"))

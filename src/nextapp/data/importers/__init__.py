@@ -17,7 +17,7 @@ from nextapp.data.importers import (
     digital_wellbeing,
     google_takeout,
     knowledgec,
-    three_columns,
+    table,
     usagestats,
 )
 from nextapp.data.importers.content import (
@@ -43,7 +43,7 @@ __all__ = [
     "list_formats",
     "read_any",
     "read_list",
-    "three_columns",
+    "table",
 ]
 
 left_out_text = list_text
@@ -156,12 +156,12 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     content = content.unzip()
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
-    if three_columns.recognise(content):
-        found_rows = three_columns.read(content, find_zone(zone))
+    if table.recognise(content):
+        found_rows = table.read(content, find_zone(zone))
         launches = sorted(found_rows, key=lambda each: (each.user, each.clock))
         if not launches:
             raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
-        return Imported(three_columns.NAME, launches, ())
+        return Imported(table.NAME, launches, ())
     found = import_content(content, zone=zone)
     if found is None:
         raise UnreadableLog(
