@@ -61,13 +61,10 @@ def test_rounds_add_up_to_one_round_of_all_reports(rng):
     histories = [rng.integers(0, 4, 20) for _ in range(60)]
     one, many = CrowdLearner(requests(), NAMES), CrowdLearner(requests(), NAMES)
     reports = list(reports_of(one, histories))
-    for report in reports:
-        one.collect(report)
-    one.step()
-    for first in (0, 25, 40):
-        for report in reports[first : {0: 25, 25: 40, 40: 60}[first]]:
-            many.collect(Report(report.mechanism, many.broadcast.round, report.payload))
-        many.step()
+    one.apply_reports(reports)
+    for number, (first, last) in enumerate(((0, 25), (25, 40), (40, 60))):
+        part = reports[first:last]
+        many.apply_reports([Report(each.mechanism, number, each.payload) for each in part])
     assert (one.broadcast.round, many.broadcast.round) == (1, 3)
     np.testing.assert_allclose(one.total, many.total, atol=1e-9)
     assert one.n_transitions == many.n_transitions == 60
@@ -77,17 +74,11 @@ def test_rounds_add_up_to_one_round_of_all_reports(rng):
 def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, rng):
     histories = [rng.integers(0, 4, 20) for _ in range(40)]
     server = CrowdLearner(requests(), NAMES)
-    for report in reports_of(server, histories):
-        server.collect(report)
-    with pytest.raises(RuntimeError, match="would be lost"):
-        server.save(tmp_path / "c")
-    server.step()
+    server.apply_reports(list(reports_of(server, histories)))
     server.save(tmp_path / "c")
     again = CrowdLearner.restore(read_checkpoint(tmp_path / "c"), requests())
     for each in (server, again):
-        for report in reports_of(each, histories, seed=1):
-            each.collect(report)
-        each.step()
+        each.apply_reports(list(reports_of(each, histories, seed=1)))
     assert server.broadcast.to_bytes() == again.broadcast.to_bytes()
     with pytest.raises(ValueError, match="give the same ones"):
         CrowdLearner.restore(read_checkpoint(tmp_path / "c"), requests(epsilon=3.0))
@@ -99,12 +90,12 @@ def test_a_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path, rng):
 def test_reports_of_another_round_or_mechanism_are_refused(rng):
     server = CrowdLearner(requests(), NAMES)
     (report,) = reports_of(server, [rng.integers(0, 4, 9)])
-    with pytest.raises(WireError, match="round at hand"):
-        server.collect(Report(report.mechanism, 1, report.payload))
+    with pytest.raises(WireError, match="current round"):
+        server.apply_reports([Report(report.mechanism, 1, report.payload)])
     with pytest.raises(WireError, match="expected a report of"):
-        server.collect(Report("harmony", 0, report.payload))
+        server.apply_reports([Report("harmony", 0, report.payload)])
     with pytest.raises(RuntimeError, match="pass_over"):
-        server.step()
+        server.apply_reports([])
     assert server.pass_over().round == 1
     assert server.broadcast.crowd is None
 

@@ -164,15 +164,16 @@ def one_by_one(stream, regime, source, start, app_vectors, optimiser, seed):
         if due and source == ZERO:
             server.apply_sum(np.zeros_like(app_vectors))
         elif due and source != FROZEN:
+            sent = []
             for user in sorted(waiting):
                 devices[user].take(broadcast, keep_vector=True)
                 if regime != "global":
                     devices[user].solve()
                 bits = KeyedBits(seed, user, broadcast.round, "report")
                 gradient = devices[user].gradient()
-                server.collect(source.encode(gradient, bits, broadcast.round))
+                sent.append(source.encode(gradient, bits, broadcast.round))
                 reports[user] += 1
-            server.step()
+            server.apply_reports(sent)
         if due:
             waiting.clear()
         if regime == "full" or (regime == "rare" and due):

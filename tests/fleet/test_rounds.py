@@ -35,10 +35,11 @@ def test_three_rounds_are_those_of_devices_and_a_server(rng, seed, kind):
     fleet = Fleet.of_log(log)
     told = fleet_phones(fleet, PLAIN, seed) if kind == "fleet" else training_phones(fleet, DIM, 1)
     for _ in range(3):
+        reports = []
         for device in devices:
             device.update(slow.broadcast)
-            slow.collect(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
-        slow.step()
+            reports.append(PLAIN.encode(device.gradient(), KeyedBits(0), slow.broadcast.round))
+        slow.apply_reports(reports)
         run_round(fast, told)
     assert fast.broadcast.round == 3
     close = {"fleet": 1e-4, "training": 1e-10}[kind]  # float32 and float64

@@ -154,9 +154,8 @@ def test_one_hostile_f_max_breaks_the_printed_mechanism():
     assert np.abs(broken).max() > 1e11 * np.abs(fair).max()
     start = rng.normal(0, 0.1, (N_APPS, DIM))
     server = SeqMFLearner(start, ModelSettings(lam=LAM), sgd(RATE), m)
-    for report in [liar, *honest[1:]]:
-        server.collect(report)
-    assert np.abs(server.step().app_vectors).max() > 1e9  # one phone of a thousand; Q is lost
+    learnt = server.apply_reports([liar, *honest[1:]])
+    assert np.abs(learnt.app_vectors).max() > 1e9  # one phone of a thousand; Q is lost
     worst = Report(m.name, 0, honest[0].payload[:-8] + np.float64(1.7e308).tobytes())
     with np.errstate(over="ignore"):
         assert not np.isfinite(PHONES * m.decode([worst, *honest[1:]])).all()

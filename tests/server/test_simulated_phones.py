@@ -61,11 +61,12 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
     cores = cores_of(launches(PHONES, N_APPS, seed))
     by_phones = SeqMFLearner(first.app_vectors, ModelSettings(), adam(SETTINGS["rate"]), made)
     for number in range(ROUNDS):
+        reports = []
         for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
             core.update(by_phones.broadcast)
             bits, coins = KeyedBits(seed, phone, number, "report"), DeviceCoins(token, number)
-            by_phones.collect(made.encode(core.answer(), bits, number, coins))
-        by_phones.step()
+            reports.append(made.encode(core.answer(), bits, number, coins))
+        by_phones.apply_reports(reports)
     assert np.array_equal(last.app_vectors, by_phones.broadcast.app_vectors)
 
 
@@ -85,12 +86,13 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
         server.stop()
     asked = ReportRequest("walsh", 2.0, 1.0, {"b": fewest_bits(2.0)}, "transitions")
     simulated = CrowdLearner(CrowdRequests(asked, replace(asked, question="launches")), told.apps)
+    reports = []
     for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
         core.update(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
         coins = DeviceCoins(tokens[phone], 0)
-        simulated.collect(simulated.mechanism.encode(core.answer(), bits, 0, coins))
-    expected = simulated.step().crowd
+        reports.append(simulated.mechanism.encode(core.answer(), bits, 0, coins))
+    expected = simulated.apply_reports(reports).crowd
     assert told.round == 1
     for name in ("popularity", "starts", "following", "share"):
         assert np.array_equal(getattr(told.crowd, name), getattr(expected, name))
@@ -147,6 +149,7 @@ def told_in_memory(given, tokens, seed, names) -> Broadcast:
     cores = cores_of(launches(len(tokens), len(names), seed))
     for number in range(3):
         row_of, bucket_of = rows_and_buckets(learner.broadcast)
+        reports = []
         for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
             core.take(
                 learner.broadcast,
@@ -154,8 +157,8 @@ def told_in_memory(given, tokens, seed, names) -> Broadcast:
                 buckets=lambda app, bucket_of=bucket_of: bucket_of(names[app]),
             )
             bits = KeyedBits(seed, phone, number, "report")
-            learner.collect(core.draw_report(learner.mechanism, number, bits, token))
-        learner.step()
+            reports.append(core.draw_report(learner.mechanism, number, bits, token))
+        learner.apply_reports(reports)
     return learner.broadcast
 
 

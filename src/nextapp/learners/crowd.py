@@ -105,7 +105,6 @@ class CrowdLearner(Learner):
         candidates: Longs | None = None,
         settings: ModelSettings | None = None,
     ) -> None:
-        super().__init__()
         self.requests = requests
         self.candidates = candidates
         self.settings = settings or ModelSettings()

@@ -1,7 +1,7 @@
 """What all learners do: take the reports of a round, step, publish, and keep their state.
 
-A learner is its `State` and nothing else: `state` gives it, `restore` of each class goes on from it
-as if nothing had happened. `write_checkpoint` and `read_checkpoint` are the one way to and from a
+A learner is its `State` and nothing else: `state` gives it, `restore` of each class continues from
+it. `write_checkpoint` and `read_checkpoint` are the one way to and from a
 disk.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
@@ -32,44 +32,30 @@ class State(NamedTuple):
 
 
 class Learner(ABC):
-    """What a server trains. ``broadcast`` is that of the round at hand."""
+    """What a server trains. ``broadcast`` is that of the current round."""
 
     kind: ClassVar[str]
     broadcast: Broadcast
     mechanism: Mechanism
 
-    def __init__(self) -> None:
-        self._reports: list[Report] = []
+    def apply_reports(self, reports: Sequence[Report]) -> Broadcast:
+        """Close the round with these reports; the next broadcast.
 
-    @property
-    def n_reports(self) -> int:
-        """Reports collected in the round at hand."""
-        return len(self._reports)
-
-    def collect(self, report: Report) -> None:
-        """Take a report for the round at hand.
-
-        A `WireError` for one of another round or mechanism, or that no phone can have drawn.
+        A `WireError` where one is of another round or mechanism, or none that a phone can draw.
         """
-        if report.round != self.broadcast.round:
-            raise WireError(
-                f"the report is for round {report.round}, the round at hand is "
-                f"{self.broadcast.round}: fetch the current broadcast and report again."
-            )
-        self.mechanism.check(report)
-        self._reports.append(report)
-
-    def step(self) -> Broadcast:
-        """Close the round with what its reports tell, and publish the next broadcast."""
-        if not self._reports:
+        for report in reports:
+            if report.round != self.broadcast.round:
+                raise WireError(
+                    f"the report is for round {report.round}, the current round is "
+                    f"{self.broadcast.round}: fetch the current broadcast and report again."
+                )
+            self.mechanism.check(report)
+        if not reports:
             raise RuntimeError(
                 f"round {self.broadcast.round} has no reports: pass_over() closes it without any."
             )
-        decoded = self.mechanism.decode(self._reports)
-        total = self.mechanism.total(decoded, len(self._reports))
-        broadcast = self.apply_sum(total, len(self._reports))
-        self._reports = []
-        return broadcast
+        total = self.mechanism.total(self.mechanism.decode(reports), len(reports))
+        return self.apply_sum(total, len(reports))
 
     @property
     def note(self) -> str:
@@ -86,7 +72,7 @@ class Learner(ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """All that this learner is; reports of the round at hand are no part of it."""
+        """All that this learner is."""
 
     def save(self, path: Path) -> None:
         """Write a checkpoint; a crash at any instant leaves the one before it intact."""
@@ -94,11 +80,6 @@ class Learner(ABC):
 
     def _state(self, tensors: dict[str, npt.NDArray[Any]], words: Mapping[str, str]) -> State:
         """The state with the words that every learner has."""
-        if self._reports:
-            raise RuntimeError(
-                f"{len(self._reports)} reports of round {self.broadcast.round} are not in a step "
-                f"yet and would be lost: call step() first."
-            )
         common = {
             "kind": self.kind,
             "version": CHECKPOINT_VERSION,
@@ -145,7 +126,7 @@ def run_rounds(
     n_rounds: int,
     progress: Progress = silent,
 ) -> None:
-    """Train: so many rounds with these phones."""
+    """Train for `n_rounds` rounds with these phones."""
     for done in range(n_rounds):
         run_round(learner, phones)
         progress("federated round", done + 1, n_rounds)

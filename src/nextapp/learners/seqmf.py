@@ -124,7 +124,6 @@ class SeqMFLearner(Learner):
         apps: tuple[str, ...] = (),
         request: ReportRequest | None = None,
     ) -> None:
-        super().__init__()
         self.broadcast = Broadcast(0, app_vectors, settings, apps, request)
         self.optimiser = optimiser
         self.mechanism = mechanism

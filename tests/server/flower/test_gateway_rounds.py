@@ -136,9 +136,7 @@ def alone(n_phones, rounds):
     """One server that collects every report itself."""
     server = new_server()
     for _ in range(rounds):
-        for report in reports_of(server.broadcast.to_bytes(), range(n_phones)):
-            server.collect(report)
-        server.step()
+        server.apply_reports(list(reports_of(server.broadcast.to_bytes(), range(n_phones))))
     return server.broadcast.app_vectors
 
 
@@ -170,9 +168,7 @@ def test_two_gateways_give_the_crowd_of_one_server_to_the_last_bit(tmp_path):
     for _ in range(3):
         asked.append(server.broadcast.request.question)
         assert drives.play_round().n_reports == 80
-        for report in reports_of(server.broadcast.to_bytes(), range(80)):
-            server.collect(report)
-        server.step()
+        server.apply_reports(list(reports_of(server.broadcast.to_bytes(), range(80))))
         coordinator = Coordinator.resume(
             tmp_path / "c", lambda state: CrowdLearner.restore(state, new_crowd().requests)
         )

@@ -98,8 +98,6 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
     assert found.keys() == {0, 1, 2}
     for round_, reports in enumerate(counted):
         assert found[round_] == single.broadcast.to_bytes()
-        for report in reports:
-            single.collect(report)
-        single.step()
+        single.apply_reports(reports)
     assert found[2] == single.broadcast.to_bytes()
     assert single.broadcast.request.mechanism == "walsh"
