@@ -1,12 +1,12 @@
-"""What a crowd tells: from many phones' transitions under noise to what a new phone can start from.
+"""The crowd: from the transitions of many phones, under noise, to a start for new phones.
 
-π (n_apps, n_apps + 1)   mean of what phones tell of themselves, as `nextapp.shares` lays it out
+π (n_apps, n_apps + 1)   mean of the phones' answers, laid out as in `nextapp.shares`
 σ                        standard error of one estimated entry of π
 
 The estimate of π is unbiased and most of it is noise. `shrink` gives each entry its expected value
 under a law of the true entries that is itself fitted to all of them (empirical Bayes). How popular
-an app is shows in all the entries of its row and its column, so that is known first, and single
-transitions are held against it; `crowd_from` tells what is expected.
+an app is shows in all the entries of its row and its column, so that is estimated first, and single
+transitions are compared with it. `crowd_from` makes the crowd of the expected values.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MOST_FOLLOWERS = 64
 """Largest number of followers of an app in a `Crowd`: the most likely ones."""
 
 LEAST_SHARE = 1e-3
-"""Followers with a smaller share of their row are left out."""
+"""Followers with a smaller share of their row are dropped."""
 
 EMPHASIS = 1.5
 """Factor on the shares of a row, as long as they sum to 1 or less.
@@ -81,18 +81,18 @@ def crowd_from(
         share(j | j) = √ρ(j) P(j | j)
         ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
-    A row is then told `EMPHASIS` times, as far as it sums to 1 or less.
+    A row is then multiplied by `EMPHASIS`, or by less if its sum would exceed 1.
 
     P(i | j) is what `expected_transitions` makes of the reports, s its standard deviation, and
     U(i | j) what would be expected by the popularity of i alone. So ρ is how surely the reports set
-    a row apart from popularity. What is held back is left to the phone: a little of popularity, and
-    repeats, since a phone that is told of little else expects the same app too often. Only the
-    `MOST_FOLLOWERS` likeliest followers of an app are told. How much is held back was chosen on
+    a row apart from popularity. Two things are reduced and left to the phone: popularity, a little,
+    and repeats, since a phone whose crowd knows little else expects the same app too often. Only
+    the `MOST_FOLLOWERS` likeliest followers of an app are published. The reductions were chosen on
     people and synthetic phones (docs/decisions/0013-the-whole-vector.md).
 
     P(app) is first that of `expected_popularity`, then that of the transitions found with it, with
-    which they are found again. With σ = 0 nothing is shrunk, and all is told. `popularity` is the
-    part of π that is of launches; a repeat counts `repeats` times what another transition does.
+    which they are found again. With σ = 0 nothing is reduced. `popularity` is the part of π that is
+    of launches; a repeat counts `repeats` times as much as another transition.
     """
     check_popularity(popularity)
     if error == 0:
@@ -116,12 +116,11 @@ def crowd_from(
     apart = np.abs(others - usual).sum(axis=1)
     sure = apart / (apart + np.where(same, 0.0, spread).sum(axis=1))
     again = found[same] / repeats
-    told = np.maximum(others - (1.0 - sure**0.25)[:, None] * usual, 0.0)
-    told[same] = np.sqrt(sure) * again
-    told /= (others.sum(axis=1) + again)[:, None]
-    return _largest_shares(
-        likes, EMPHASIS * told / np.maximum(1.0, EMPHASIS * told.sum(axis=1))[:, None]
-    )
+    share = np.maximum(others - (1.0 - sure**0.25)[:, None] * usual, 0.0)
+    share[same] = np.sqrt(sure) * again
+    share /= (others.sum(axis=1) + again)[:, None]
+    largest = np.maximum(1.0, EMPHASIS * share.sum(axis=1))
+    return _largest_shares(likes, EMPHASIS * share / largest[:, None])
 
 
 def _exact(estimate: Floats, popularity: float, repeats: float) -> tuple[Floats, Floats]:
@@ -135,8 +134,8 @@ def _exact(estimate: Floats, popularity: float, repeats: float) -> tuple[Floats,
 
 
 def _largest_shares(likes: Floats, share: Floats) -> Crowd:
-    """The largest shares of a row are told. Every app keeps a little of P(app): a phone may have
-    any."""
+    """A crowd of the largest shares of each row. Every app keeps a little of P(app), since a phone
+    may have any."""
     starts, following, kept = [0], [np.zeros(0, np.int64)], [np.zeros(0)]
     for row in share:
         best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]

@@ -1,4 +1,4 @@
-"""The crowd's learner: asks what is launched and what follows what, and publishes what is told.
+"""The crowd's learner: asks which apps are launched, and which follows which; publishes the crowd.
 
 A catalogue of names has a row for each. A catalogue of buckets (`nextapp.wire.Buckets`) has slots
 for those that phones use most: which these are is asked first and now and then again, so that new
@@ -37,7 +37,7 @@ from nextapp.wire import (
 )
 
 CELLS_PER_APP = 12
-"""Followers that are told of an app, on average: those with the largest P(app) P(next | app).
+"""Followers of an app that are published, on average: those with the largest P(app) P(next | app).
 
 36 bytes per app. What more of them would add: benchmarks/broadcast_size.py.
 """
@@ -46,7 +46,7 @@ SLOTS_BY_BUCKET = 400
 """Slots of a new server whose apps are known by bucket: those with the most estimated launches.
 
 A round number: of 2,000 apps 200 and 1,000 keep up to 5 % less of the gain (decision 13). More
-slots cover more apps, and more cells must be told from noise."""
+slots cover more apps, but leave more cells that must be distinguished from noise."""
 
 LIKELY, SURE = 2.5, 4.5
 """Standard errors above 0 at which a bucket gets a slot, and at which it is no noise.
@@ -61,8 +61,8 @@ asking for transitions between nothing but noise would cost every phone its ε.
 class CrowdRequests:
     """What a server of the crowd asks for: transitions and, where there are buckets, launches.
 
-    ``launches_every``: launches are asked for in one of so many rounds, the first among them, and
-    in every round until two buckets are in use for sure. ``most_slots``: buckets that are asked
+    ``launches_every``: launches are asked for in the first round and then in every n-th, and in
+    every round until two buckets are in use for sure. ``most_slots``: buckets that are asked
     about at the same time.
     """
 
@@ -83,7 +83,7 @@ class CrowdRequests:
 
 
 class CrowdLearner(Learner):
-    """Adds up reports of shares over all rounds and publishes what they tell as a `Crowd`.
+    """Adds up the reports of all rounds and publishes the `Crowd` that they show.
 
     Parameters
     ----------
@@ -209,11 +209,11 @@ class CrowdLearner(Learner):
         self._new_apps = tuple(apps)
 
     def crowd(self) -> Crowd | None:
-        """What all reports so far tell; None before any of transitions.
+        """The crowd of all reports so far; None before any of transitions.
 
         A cell counts the reports since both of its slots were given, n of N in all. It is divided
         by √(n N), not by n, so that all cells have the same noise, that of a mean of N reports:
-        what is told of a new app is small until enough reports have been asked about it.
+        the shares of a new app are small until enough reports have been asked about it.
         """
         n_all = self.n_transitions
         if n_all == 0:
@@ -261,7 +261,7 @@ class CrowdLearner(Learner):
             )
 
     def _resize(self, n_apps: int) -> None:
-        """Rows for further apps, of which nothing is told yet."""
+        """Add rows for further apps, which have no reports yet."""
         n_old = self.n_apps
         total = np.zeros((n_apps, n_apps + 1))
         total[:n_old, :n_old] = self.total[:, :n_old]
@@ -269,8 +269,8 @@ class CrowdLearner(Learner):
         self.total = total
         self.n_since = np.append(self.n_since, np.zeros(n_apps - n_old))
 
-    def _standing(self) -> Floats:
-        """(n_buckets,): the launches told of each bucket, in standard errors above 0."""
+    def _launches_in_errors(self) -> Floats:
+        """(n_buckets,): the estimated launches of each bucket, in standard errors above 0."""
         if self.buckets is None or self.n_launches == 0:
             return np.zeros(len(self.launches))
         made = self.mechanism_for(self.requests.launches)
@@ -281,17 +281,17 @@ class CrowdLearner(Learner):
         """Whether there are apps to ask about that are no noise."""
         if self.candidates is not None:
             return self.n_apps > 0
-        return self.n_apps > 0 and int((self._standing() >= SURE).sum()) > 1
+        return self.n_apps > 0 and int((self._launches_in_errors() >= SURE).sum()) > 1
 
     def _give_slots(self) -> None:
-        """Slots for the buckets that phones use most, as far as there are any left.
+        """Give the free slots to the buckets that phones use most.
 
-        Where there are none, a bucket that is used more than the least used one that has a slot
-        takes its place, if the difference is no noise; what was told of that one is forgotten.
+        If no slot is free, a bucket that is used more than the least used one with a slot takes its
+        place, if the difference is no noise; the reports on that one are forgotten.
         """
         if self.buckets is None:
             raise RuntimeError("a catalogue of names has no slots to give.")
-        standing = self._standing()
+        standing = self._launches_in_errors()
         may = standing >= LIKELY
         if self.candidates is not None:
             may = np.zeros(len(standing), bool)
@@ -337,7 +337,7 @@ class CrowdLearner(Learner):
 
     @classmethod
     def restore(cls, state: State, requests: CrowdRequests) -> CrowdLearner:
-        """The learner of a state; it goes on as if it had never stopped."""
+        """The learner of a state; it continues as if it had never stopped."""
         check_kind(state, cls.kind)
         tensors, words = state
         if "requests" not in words:
@@ -393,7 +393,7 @@ def keep_largest_cells(crowd: Crowd, cells_per_app: int) -> Crowd:
 
 
 def add_apps(crowd: Crowd, n_apps: int) -> Crowd:
-    """The crowd with further apps, of which nothing is told."""
+    """The crowd with further apps, which have no shares."""
     n_new = n_apps - crowd.n_apps
     return replace(
         crowd,

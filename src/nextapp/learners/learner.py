@@ -1,8 +1,7 @@
 """What all learners do: take the reports of a round, step, publish, and keep their state.
 
 A learner is its `State` and nothing else: `state` gives it, `restore` of each class continues from
-it. `write_checkpoint` and `read_checkpoint` are the one way to and from a
-disk.
+it. `write_checkpoint` and `read_checkpoint` are the one way to and from a disk.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class Learner(ABC):
 
     @abstractmethod
     def apply_sum(self, total: Floats, n_reports: int) -> Broadcast:
-        """Close the round with a sum of reports (n_apps, d) that was reduced elsewhere."""
+        """Close the round with the sum of its reports (n_apps, d)."""
 
     @abstractmethod
     def pass_over(self) -> Broadcast:
