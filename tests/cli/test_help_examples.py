@@ -77,7 +77,7 @@ def test_help_fits_a_screen_and_has_an_example(name, monkeypatch):
     assert max(map(len, lines)) <= 80
     assert lines[0].lower().startswith("usage: ")
     assert "\nExample:\n" in text or "\nExamples:\n" in text
-    sentence = lines[2]
+    sentence = lines[2].strip()
     assert sentence[0].isupper()
 
 

@@ -63,12 +63,12 @@ def test_a_command_gets_one_object_from_the_options_of_its_fields():
     assert refused.output == "error: --size takes numbers separated by commas, got '1,x'.\n"
     text = invoke(draw, "--help").output
     for part in (
-        "Draw it.\n",
-        "\nPaper:\n  --paper TEXT     Colour of the paper. [default: white]\n",
+        "  Draw it.\n",
+        "\nPaper:\n  --paper TEXT     Colour of the paper.  [default: white]\n",
         "  --ink TEXT       Colour of the ink.\n",
-        "  --line-width MM  Width of a line. [default: 1.5]\n",
+        "  --line-width MM  Width of a line.  [default: 1.5]\n",
         "  --grid           Draw a grid.\n",
-        "\nText:\n  --names TEXT  Names on it. [default: a,b]\n",
+        "\nText:\n  --names NAMES  Names on it.  [default: a, b]\n",
     ):
         assert part in text
 

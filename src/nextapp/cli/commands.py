@@ -123,9 +123,8 @@ class LazyGroup(Group):
         super().__init__(name, **settings)
         self._listed = listed
         for each, row in listed.items():
-            stub = click.Command(each, help=row.help)
-            vars(stub)["heading"] = row.heading
-            self.add_command(stub)
+            self.add_command(click.Command(each, help=row.help))
+            self.command_headings[each] = row.heading
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Called to run a command, to show its help and to complete its options."""

@@ -1,14 +1,9 @@
-"""Commands and options of Click, with help in one form: what it does, options in groups, examples.
-
-The help is plain text without frames, so that all options of a command fit a screen.
-"""
+"""Commands and options of Click in one form: errors in words, options under headings, examples."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -17,17 +12,29 @@ from nextapp.cli.errors import clear_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NAMES_AT_MOST = 24
-_CONTINUED = " \\"
 _METAVARS = {"integer": "N", "integer range": "N", "float": "X", "float range": "X", "path": "FILE"}
 
 
 class Option(click.Option):
-    """An option under a heading of the help."""
+    """An option under a heading of the help, which shows its default, or the ``shown_default``."""
 
-    def __init__(self, *names: Any, heading: str = "Options", **settings: Any) -> None:
+    def __init__(
+        self,
+        *names: Any,
+        heading: str = "Options",
+        shown_default: str | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(*names, **{"show_default": True, **settings})
         self.heading = heading
+        self.shown_default = shown_default
+        if self.metavar is None:
+            self.metavar = _METAVARS.get(self.type.name)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra: dict[str, Any] = {**super().get_help_extra(ctx)}
+        extra.pop("range", None)
+        return extra | ({"default": self.shown_default} if self.shown_default else {})
 
 
 class Command(click.Command):
@@ -48,20 +55,43 @@ class Command(click.Command):
         with clear_errors(self.extra):
             return super().invoke(ctx)
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(help_text(ctx, self))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None and not isinstance(each, click.Argument):
+                sections.setdefault(getattr(each, "heading", "Options"), []).append(record)
+        _write_sections(sections, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.epilog:
+            return
+        examples = self.epilog.split("\n")
+        with formatter.section(f"Example{'s' * (len(examples) > 1)}"):
+            for example in examples:
+                formatter.write(_wrapped(example, formatter))
 
 
-class Group(click.Group):
-    """A group of such commands. A command in it may say under which ``heading`` it is listed."""
+class Group(Command, click.Group):
+    """A group of such commands, under the headings that ``command_headings`` gives them."""
 
     command_class = Command
+    command_headings: dict[str, str]
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"no_args_is_help": True, **settings})
+        self.command_headings = {}
 
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(help_text(ctx, self))
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, each in self.commands.items():
+            heading = self.command_headings.get(name, "Commands")
+            sections.setdefault(heading, []).append((name, each.get_short_help_str(limit=120)))
+        _write_sections(sections, formatter)
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: they stand before the options."""
 
 
 def option(*names: str, heading: str = "Options", **settings: Any) -> Callable[[F], F]:
@@ -74,113 +104,20 @@ def command(example: str, name: str | None = None, **settings: Any) -> Callable[
     return click.command(name, cls=Command, epilog=example, **settings)
 
 
-def help_text(ctx: click.Context, shown: click.Command) -> str:
-    """The help of a command or a group."""
-    width = max(60, min(100, shutil.get_terminal_size().columns)) - 1
-    parameters = shown.get_params(ctx)
-    arguments = [each for each in parameters if isinstance(each, click.Argument)]
-    lines = [_usage(ctx, shown, arguments), ""]
-    for paragraph in (shown.help or "").split("\n\n"):
-        lines += [*textwrap.wrap(" ".join(paragraph.split()), width), ""]
-    sections: dict[str, list[tuple[str, str]]] = {}
-
-    def add(heading: str, name: str, words: str) -> None:
-        sections.setdefault(heading, []).append((name, words))
-
-    for argument in arguments:
-        if argument.help:
-            add("Arguments", _metavar(argument), argument.help)
-    for name, inner in getattr(shown, "commands", {}).items():
-        heading = getattr(inner, "heading", "Commands")
-        add(heading, name, inner.get_short_help_str(limit=120))
-    for each in parameters:
-        if isinstance(each, click.Option) and not each.hidden:
-            add(getattr(each, "heading", "Options"), _names(each), _words(each))
+def _write_sections(
+    sections: dict[str, list[tuple[str, str]]], formatter: click.HelpFormatter
+) -> None:
     for heading, rows in sections.items():
-        lines += _section(heading, rows, width)
-    if shown.epilog:
-        examples = shown.epilog.split("\n")
-        lines += [f"Example{'s' * (len(examples) > 1)}:"]
-        for example in examples:
-            lines += _command_line(example, width)
-    return "\n".join(lines).rstrip() + "\n"
+        with formatter.section(heading):
+            formatter.write_dl(rows)
 
 
-def _usage(ctx: click.Context, shown: click.Command, arguments: Iterable[click.Argument]) -> str:
-    words = [_metavar(each) if each.required else f"[{_metavar(each)}]" for each in arguments]
-    inside = ["COMMAND [ARGS]..."] if isinstance(shown, click.Group) else []
-    return " ".join([f"Usage: {ctx.command_path}", "[OPTIONS]", *words, *inside])
-
-
-def _metavar(parameter: click.Parameter) -> str:
-    several = "..." if parameter.nargs != 1 or parameter.multiple else ""
-    if parameter.metavar:
-        return f"{parameter.metavar}{several}"
-    if isinstance(parameter, click.Argument):
-        return f"{str(parameter.name).upper()}{several}"
-    return f"{_METAVARS.get(parameter.type.name, 'TEXT')}{several}"
-
-
-def _names(shown: click.Option) -> str:
-    names = ", ".join(shown.opts)
-    if shown.secondary_opts:
-        return f"{names}, {', '.join(shown.secondary_opts)}"
-    return names if shown.is_flag else f"{names} {_metavar(shown)}"
-
-
-def _words(shown: click.Option) -> str:
-    words = shown.help or ""
-    if shown.required:
-        return f"{words} [required]"
-    if isinstance(shown.show_default, str):
-        return f"{words} [default: {shown.show_default}]"
-    has_default = shown.show_default and not shown.is_flag
-    default = shown.to_info_dict()["default"] if has_default else None
-    return words if default in (None, "") else f"{words} [default: {default}]"
-
-
-def _section(heading: str, rows: Iterable[tuple[str, str]], width: int) -> list[str]:
-    rows = list(rows)
-    if not rows:
-        return []
-    longest = max((len(name) for name, _ in rows if len(name) <= _NAMES_AT_MOST), default=0)
-    at = longest + 4
-    lines = [f"{heading}:"]
-    for name, words in rows:
-        wrapped = _wrap(words, width - at) or [""]
-        if len(name) > longest:
-            lines += [f"  {name}", *(" " * at + line for line in wrapped)]
-        else:
-            lines += [f"  {name:<{longest}}  {wrapped[0]}".rstrip()]
-            lines += [" " * at + line for line in wrapped[1:]]
-    return [*lines, ""]
-
-
-def _wrap(words: str, width: int) -> list[str]:
-    """Lines of text; a list of names without spaces is broken after a comma, never in a name."""
-    pieces = [
-        word.replace(",", ",\0") if len(word) > width // 2 else word for word in words.split()
-    ]
-    lines: list[str] = []
-    for piece in pieces:
-        for number, part in enumerate(piece.split("\0")):
-            space = "" if number else " "
-            if lines and len(lines[-1]) + len(space) + len(part) <= width:
-                lines[-1] += space + part
-            else:
-                lines.append(part)
-    return lines
-
-
-def _command_line(text: str, width: int) -> list[str]:
+def _wrapped(example: str, formatter: click.HelpFormatter) -> str:
     """A command that can be copied: where it is too long, a backslash at the end of a line."""
     lines: list[str] = []
-    for part in re.split(" (?=-)", text):  # an option stays beside its value
-        if lines and len(lines[-1]) + len(part) < width - 6:
+    for part in re.split(" (?=-)", example):  # an option stays beside its value
+        if lines and len(lines[-1]) + len(part) < formatter.width - 6:
             lines[-1] += f" {part}"
         else:
             lines.append(part)
-    return [
-        f"  {'' if number == 0 else '  '}{line}{_CONTINUED if number < len(lines) - 1 else ''}"
-        for number, line in enumerate(lines)
-    ]
+    return "  " + " \\\n    ".join(lines) + "\n"

@@ -184,20 +184,15 @@ def _option_of(each: Field[Any], hint: Any, heading: str) -> Any:
         value_type = {int: click.IntRange, float: click.FloatRange}[base](min=least)
     else:
         value_type = base if base in (int, float) else str
-    return option(name, each.name, type=value_type, show_default=_in_help(each), **said)
+    return option(name, each.name, type=value_type, shown_default=_in_help(each), **said)
 
 
-def _in_help(each: Field[Any]) -> Any:
+def _in_help(each: Field[Any]) -> str | None:
     """The default as the help shows it; nothing where its text says what happens without."""
-    if each.default in (MISSING, None, "") or "Default:" in each.metadata["help"]:
-        return False
-    if isinstance(each.default, tuple):
-        return ",".join(map(_plain, each.default)) or False
-    return _plain(each.default)
-
-
-def _plain(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if each.default in (MISSING, None, "", ()) or "Default:" in each.metadata["help"]:
+        return None
+    several = each.default if isinstance(each.default, tuple) else (each.default,)
+    return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in several)
 
 
 OUTPUT = "Output"  # a heading in the help of commands

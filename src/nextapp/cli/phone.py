@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Action, ArgumentParser
-from typing import Any
 
 import click
 
@@ -40,10 +39,18 @@ def _parameters(parser: ArgumentParser) -> list[click.Parameter]:
 
 
 def _parameter(action: Action) -> click.Parameter:
-    shown: dict[str, Any] = {"metavar": action.metavar, "help": action.help}
     if action.option_strings:
-        return Option(action.option_strings, is_flag=action.nargs == 0, **shown)
-    return click.Argument([action.dest], nargs=-1 if action.nargs == "+" else 1, **shown)
+        return Option(
+            action.option_strings,
+            is_flag=action.nargs == 0,
+            metavar=action.metavar,
+            help=action.help,
+        )
+    several = action.nargs == "+"
+    metavar = f"{action.metavar}{'...' * several}"
+    return click.Argument(
+        [action.dest], nargs=-1 if several else 1, metavar=metavar, help=action.help
+    )
 
 
 def _examples(parser: ArgumentParser) -> str:
