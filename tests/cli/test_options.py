@@ -52,7 +52,7 @@ def test_a_command_gets_one_object_from_the_options_of_its_fields():
     assert invoke(draw, *words).exit_code == 0
     assert got == [
         ("a", Colours()),
-        ("b", Colours("red", "blue", 2.0, 1, ["x", "y"], [1.0, 2.5], True)),
+        ("b", Colours("red", "blue", 2.0, 1, ("x", "y"), (1.0, 2.5), True)),
     ]
     assert invoke(draw, "a", "--no-grid").exit_code == 2
     assert invoke(draw, "a", "--secret", "1").exit_code == 2

@@ -68,7 +68,7 @@ def devices(data: Path, most: int) -> None:
     headings = ["device", "enrolled", "expires", "code"]
     screen.out.print(Table.of_text(headings, rows).terminal())
     if n > len(rows):
-        screen.out.print(f"and {n - len(rows):,} more", highlight=False)
+        screen.out.print(f"and {n - len(rows):,} more")
 
 
 @app.command(epilog="nextapp admin expel federation --device 0123456789abcdef")
@@ -111,9 +111,7 @@ def rotate(data: Path, device: str | None, code: str | None, days: float) -> Non
         n = vault.devices.ask_renewal(expires, device, code)
     if not n and device is not None:
         raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
-    screen.out.print(
-        f"{n:,} device{'s' * (n != 1)} asked to renew, by {_moment(expires)}", highlight=False
-    )
+    screen.out.print(f"{n:,} device{'s' * (n != 1)} asked to renew, by {_moment(expires)}")
 
 
 @app.command(epilog="nextapp admin codes federation")
@@ -156,8 +154,7 @@ def set_rules(data: Path, goal: int | None, minimum: int | None, deadline: float
     now = administration.change(data, given, time.time())
     screen.out.print(
         f"a round closes at {now.goal:,} reports, or after {now.deadline:g} s with "
-        f"{now.minimum:,} or more",
-        highlight=False,
+        f"{now.minimum:,} or more"
     )
 
 
@@ -198,8 +195,7 @@ def roll_back(data: Path, to: int) -> None:
     number = administration.roll_back(data, to)
     screen.out.print(
         f"what was learnt from round {to} on is discarded; start the server to continue with "
-        f"round {number}",
-        highlight=False,
+        f"round {number}"
     )
 
 
@@ -213,8 +209,7 @@ def backup(data: Path, out: Path) -> None:
     administration.back_up(data, out)
     screen.out.print(
         f"{out} contains the federation, including the reports of the open round: keep it as "
-        f"safe as the server.",
-        highlight=False,
+        f"safe as the server."
     )
 
 
@@ -231,15 +226,13 @@ def restore(backup: Path, data: Path) -> None:
         n = vault.devices.count()
         vault.close()
         screen.out.print(
-            f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway.",
-            highlight=False,
+            f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway."
         )
         return
     found = administration.status(data, time.time())
     screen.out.print(
         f"{data} is at round {found.round:,} with {found.n_devices:,} devices. If phones have "
-        f"seen later rounds, start once with --skip-to N, N above the last of them.",
-        highlight=False,
+        f"seen later rounds, start once with --skip-to N, N above the last of them."
     )
 
 
@@ -296,7 +289,7 @@ def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
     vault = Vault(path, busy_seconds=10.0)
     code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
     vault.close()
-    screen.out.print(code, markup=False, highlight=False)
+    screen.out.print(code, markup=False)
     screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 
 

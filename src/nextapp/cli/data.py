@@ -67,8 +67,7 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
     screen.out.print(
         f"{len(log):,} launches of {log.n_users:,} phones: [bold]{out}[/]. "
         f"Synthetic phones, not data of people.\n"
-        f"Next: nextapp data describe {out}, nextapp evaluate {out}",
-        highlight=False,
+        f"Next: nextapp data describe {out}, nextapp evaluate {out}"
     )
 
 
@@ -89,11 +88,10 @@ def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOpt
     out.parent.mkdir(parents=True, exist_ok=True)
     log.write(out)
     for note in log.notes:
-        screen.out.print(f"  {note}", highlight=False, markup=False)
+        screen.out.print(f"  {note}", markup=False)
     screen.out.print(
         f"{len(log):,} launches of {log.n_apps:,} apps: [bold]{out}[/].\n"
-        f"Next: nextapp data describe {out}, nextapp open --data {out}",
-        highlight=False,
+        f"Next: nextapp data describe {out}, nextapp open --data {out}"
     )
 
 
@@ -134,11 +132,10 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     with screen.progress() as report:
         result = demonstration.run(out, seed, report)
     tables.show_result(result)
-    screen.out.print(f"\n{in_short(result)}", highlight=False)
+    screen.out.print(f"\n{in_short(result)}")
     screen.out.print(
         f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
-        f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s).",
-        highlight=False,
+        f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s)."
     )
     screen.write_json(json, result)
     screen.say_next(
@@ -208,7 +205,6 @@ def open_page(
         screen.out.print(
             f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "
             f"address. Stop it with Ctrl-C.",
-            highlight=False,
             soft_wrap=True,
         )
         if browser:

@@ -42,7 +42,7 @@ def dynamic(
     if cycles.isdigit():
         given["cycles"] = f"users:{cycles}"
     for name, known in _ALL.items():
-        if given.get(name) == ["all"]:
+        if list(given.get(name, ())) == ["all"]:
             given[name] = list(known)
     experiment = experiments.experiment_from({**given, "data": source})
     began = time.perf_counter()
@@ -62,8 +62,7 @@ def show(result: Mapping[str, Any]) -> None:
         f"[bold]{screen.escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; {len(parts)} cycles "
         f"({settings['cycles']}), preset [bold]{settings['preset']}[/], seeds "
-        f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}",
-        highlight=False,
+        f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"
     )
     for key in ("n_users", "n_sessions", "n_launches"):
         counts = [part[key] for part in parts]
@@ -71,13 +70,11 @@ def show(result: Mapping[str, Any]) -> None:
             f"  {key.removeprefix('n_'):9} |{tables.sparkline(counts)}| {min(counts):,} to "
             f"{max(counts):,}",
             style="dim",
-            highlight=False,
         )
     moves = ", ".join(map(str, result["q_moves_after"])) or "never"
     screen.out.print(
         f"Q is pre-trained on {_PRETRAINED[settings['pretraining']]} and moves after cycles "
-        f"{moves}. Cycles {result['evaluated'][0]} to {result['evaluated'][-1]} are predicted.\n",
-        highlight=False,
+        f"{moves}. Cycles {result['evaluated'][0]} to {result['evaluated'][-1]} are predicted.\n"
     )
     screen.out.print("[bold]HR@5[/], and how far it is from the reference, summed over the cycles")
     screen.out.print(_series_table(result).terminal())
@@ -87,13 +84,12 @@ def show(result: Mapping[str, Any]) -> None:
                 f"{name} {series['over_cycles'][metric]['mean']:.3f}"
                 for name, series in result["series"].items()
             )
-            screen.out.print(f"{metric}: {figures}", highlight=False)
+            screen.out.print(f"{metric}: {figures}")
     if settings["mechanisms"]:
         screen.out.print(
             f"ε: all that the phone with most reports gave, {settings['epsilon']:g} each. "
             f"{'; '.join(_not_private(result))}.",
             style="dim",
-            highlight=False,
         )
 
 

@@ -59,7 +59,7 @@ def evaluate(
 
         plot.parent.mkdir(parents=True, exist_ok=True)
         plots.save(plots.calibration(result), plot)
-        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
+        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png")
     screen.write_json(json, result)
     screen.say_next(f"nextapp explain {source}", f"nextapp new-phones {source}")
 
@@ -129,10 +129,7 @@ def tune(
         screen.out.print(_table(model, chosen).terminal())
         screen.out.print()
     write_atomically(out, as_toml(best.as_plain_values()).encode())
-    screen.out.print(
-        f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].",
-        highlight=False,
-    )
+    screen.out.print(f"Wrote the best settings to [bold]{out}[/], all trials to [bold]{file}[/].")
     screen.write_json(json, _result(best.as_plain_values(), tuning, found))
     screen.say_next(f"nextapp evaluate {source} --settings {out}")
 

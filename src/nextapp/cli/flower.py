@@ -343,4 +343,4 @@ def _stopping() -> Iterator[None]:
 
 
 def _say(words: str) -> None:
-    screen.out.print(words, highlight=False, markup=False, soft_wrap=True)
+    screen.out.print(words, markup=False, soft_wrap=True)

@@ -58,7 +58,7 @@ def new_phones(
     if plot is not None:
         plot.parent.mkdir(parents=True, exist_ok=True)
         plots.save(plots.new_phones(result), plot)
-        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png", highlight=False)
+        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png")
     screen.write_json(json, result)
     screen.say_next("nextapp serve --data federation --dev-tls   (a server that learns a crowd)")
 
@@ -81,8 +81,7 @@ def show(result: Mapping[str, Any]) -> None:
     screen.out.print(
         f"[bold]{screen.escape_markup(about['source'])}[/] ({about['kind']}): "
         f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
-        f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}",
-        highlight=False,
+        f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}"
     )
     first, last = result["headline"]
     screen.out.print(_headline(result, f"launches {first} to {last}").terminal())
@@ -91,7 +90,6 @@ def show(result: Mapping[str, Any]) -> None:
     screen.out.print(
         "Intervals: 95 % over new phones, paired. kept: share of the non-private gain in HR@5.",
         style="dim",
-        highlight=False,
     )
 
 

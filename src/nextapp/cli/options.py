@@ -85,7 +85,7 @@ class _Several(click.ParamType[Any]):
         if not isinstance(value, str):
             return value
         try:
-            return [self._kind(word.strip()) for word in value.split(",") if word.strip()]
+            return tuple(self._kind(word.strip()) for word in value.split(",") if word.strip())
         except ValueError:
             raise ValueError(
                 f"{param.opts[0]} takes numbers separated by commas, got {value!r}."
@@ -104,7 +104,7 @@ def options_of(kind: type, into: str) -> Callable[..., Callable[..., None]]:
     def build(given: dict[str, Any]) -> Any:
         return kind(**given)
 
-    return _gathered(_options(kind), into, build)
+    return _gathered(_options(kind, all_needed=True), into, build)
 
 
 def settings_of(
@@ -115,7 +115,7 @@ def settings_of(
     The command gets a mapping: the values of the file, overridden by options that were given.
     ``more`` are options for further keys of the file.
     """
-    described = _options(kind)
+    described = _options(kind, all_needed=False)
     made = more | {name: described[name] for name in names}
     made["settings"] = option(
         "--settings",
@@ -150,28 +150,31 @@ def _gathered(
     return decorate
 
 
-def _options(kind: type) -> dict[str, Any]:
+def _options(kind: type, *, all_needed: bool) -> dict[str, Any]:
     """The options of a settings class, by field: of those with a help text (`setting`)."""
     hints = get_type_hints(kind)
-    described = [each for each in fields(kind) if "help" in each.metadata]
-    return {each.name: _option_of(each, hints[each.name], _heading(kind)) for each in described}
+    return {
+        each.name: _option_of(
+            each,
+            hints[each.name],
+            heading=each.metadata["heading"] or _heading(kind),
+            required=all_needed and each.default is MISSING,
+        )
+        for each in fields(kind)
+        if "help" in each.metadata
+    }
 
 
 def _heading(kind: type) -> str:
     return getattr(kind, "HEADING", "Options")
 
 
-def _option_of(each: Field[Any], hint: Any, heading: str) -> Any:
+def _option_of(each: Field[Any], hint: Any, **said: Any) -> Any:
     shown = each.metadata
     base = next((part for part in get_args(hint) if part is not NoneType), hint)
     least = shown["least"]
     name = shown["option"] or f"--{each.name.replace('_', '-')}"
-    said = {
-        "help": shown["help"],
-        "metavar": shown["metavar"],
-        "heading": shown["heading"] or heading,
-        "default": None,
-    }
+    said |= {"help": shown["help"], "metavar": shown["metavar"], "default": None}
     if base is bool:
         return option(name, each.name, is_flag=True, **said)
     if get_origin(hint) is tuple:

@@ -130,11 +130,11 @@ def predict(
     except WireError as error:
         raise ValueError(f"{model}: {error}") from error
     if not result.told and threshold is not None:
-        screen.out.print(f"No app is likelier than {threshold:.0%} next.", highlight=False)
+        screen.out.print(f"No app is likelier than {threshold:.0%} next.")
     for line in reason_lines(result.told, why=why) if result.told else ():
-        screen.out.print(line, highlight=False, markup=False, soft_wrap=True)
+        screen.out.print(line, markup=False, soft_wrap=True)
     for note in result.notes:
-        screen.err.print(note, highlight=False, markup=False, soft_wrap=True)
+        screen.err.print(note, markup=False, soft_wrap=True)
     screen.write_json(json, result.as_json())
 
 
@@ -279,8 +279,7 @@ def _show(name: str, result: dict[str, Any]) -> None:
             f" at {result['when']}"
             if result["when"]
             else "; without times, they count as one session"
-        ),
-        highlight=False,
+        )
     )
     spoken = [
         statistic
@@ -298,11 +297,10 @@ def _show(name: str, result: dict[str, Any]) -> None:
     for place, app in enumerate(result["apps"], 1):
         screen.out.print(
             f"{place}. {app['app']} ({100 * app['share']:.0f} %): {app['words']}",
-            highlight=False,
             markup=False,
             soft_wrap=True,
         )
     if result["launched"] is not None:
         place = result["place"]
         rank = f"suggestion number {place}" if place else "an app new to this phone"
-        screen.out.print(f"\nLaunched: {result['launched']}, {rank}.", highlight=False)
+        screen.out.print(f"\nLaunched: {result['launched']}, {rank}.")

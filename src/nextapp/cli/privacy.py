@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from nextapp.audit import accounting, attacks, verdict
-from nextapp.audit.attacks import synthetic_phones
+from nextapp.audit.attacks import SyntheticPhones, synthetic_phones
 from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, WANTED, Compared, build_mechanisms
-from nextapp.audit.comparing import compare as compared
+from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.forms import Group, option
-from nextapp.cli.options import settings_of
+from nextapp.cli.options import options_of, settings_of
 from nextapp.fleet.devices import check_device
-from nextapp.names import unknown
-from nextapp.settings import settings_from
+from nextapp.privacy import Mechanism
+from nextapp.settings import setting, settings_from
 from nextapp.studies import plots
 from nextapp.studies.phones_needed import PhonesNeeded, run
 from nextapp.studies.settings import versions
@@ -32,34 +32,45 @@ app = Group(
     help="Compare, audit, add up and attack privacy mechanisms.",
 )
 
-epsilon = option(
-    "--epsilon",
-    type=options.EPSILON,
-    required=True,
-    help="Privacy budget ε of one report.",
-)
-number_of_apps = option(
-    "--apps", type=click.IntRange(min=2), default=87, help="Apps in the catalogue."
-)
-dim = option("--dim", type=click.IntRange(min=1), default=16, help="Length of an app vector.")
-twin = option(
-    "--twin",
-    default="lsapp",
-    metavar="NAME",
-    help="What synthetic phones imitate: lsapp or app-usage.",
-)
-mechanisms = option(
-    "--mechanisms", metavar="NAMES", help="Names, separated by commas. Default: all."
-)
+
+@dataclass(frozen=True)
+class ComparisonOptions:
+    """Mechanisms, and the synthetic phones whose gradients they report."""
+
+    HEADING: ClassVar[str] = "Mechanisms and phones"
+    epsilon: float = setting(text="Privacy budget ε of one report.")
+    apps: int = setting(87, "Apps in the catalogue.", least=2)
+    dim: int = setting(16, "Length of an app vector.", least=1)
+    twin: str = setting(
+        "lsapp", "What synthetic phones imitate: lsapp or app-usage.", metavar="NAME"
+    )
+    mechanisms: tuple[str, ...] = setting(
+        tuple(LABELS), "Names, separated by commas. Default: all."
+    )
+    seed: int = setting(0, "Random seed.")
+
+    def build(self) -> dict[str, Mechanism]:
+        return build_mechanisms(
+            self.mechanisms, self.apps, self.dim, self.epsilon, self.seed, self.twin
+        )
+
+    def phones(self, n: int) -> SyntheticPhones:
+        return synthetic_phones(n, self.apps, self.dim, self.seed, self.twin)
+
+    def as_json(self, mechanisms: Mapping[str, Any], **more: int) -> dict[str, Any]:
+        """A result, with the settings that it was made with."""
+        settings = {name: value for name, value in asdict(self).items() if name != "mechanisms"}
+        return {
+            "settings": settings | more,
+            "data": "synthetic phones, not data of people",
+            "mechanisms": mechanisms,
+            "versions": versions(),
+        }
 
 
 @app.command(epilog="nextapp privacy compare --apps 87 --dim 16 --phones 292 --epsilon 4.5")
-@epsilon
-@number_of_apps
-@dim
+@options_of(ComparisonOptions, "asked")
 @option("--phones", type=click.IntRange(min=2), default=292, help="Synthetic phones that report.")
-@twin
-@mechanisms
 @option(
     "--rounds", type=click.IntRange(min=1), default=5, help="Simulated rounds that are averaged."
 )
@@ -77,59 +88,28 @@ mechanisms = option(
     help="Folder for the plot.",
     heading=options.OUTPUT,
 )
-@options.seed
 @options.json_file
 def compare(
-    epsilon: float,
-    apps: int,
-    dim: int,
-    phones: int,
-    twin: str,
-    mechanisms: str | None,
-    rounds: int,
-    seconds: float,
-    out: Path,
-    seed: int,
-    json: Path | None,
+    asked: ComparisonOptions, phones: int, rounds: int, seconds: float, out: Path, json: Path | None
 ) -> None:
     """Compare mechanisms on the same SeqMF gradients of synthetic phones.
 
     Shows how well the mean report fits the mean gradient, what a report costs, and what leaks.
     """
-    names = _names(mechanisms, LABELS)
-    for name in names:
-        if name not in LABELS:
-            raise ValueError(unknown("mechanism", name, LABELS))
     with screen.progress() as report:
         report("making synthetic phones", 0, 0)
-        fleet = synthetic_phones(phones, apps, dim, seed, twin)
-        all_made = build_mechanisms(names, apps, dim, epsilon, seed, twin)
-        found = compared(
-            all_made, fleet, n_rounds=rounds, seed=seed, seconds=seconds, progress=report
+        mechanisms, fleet = asked.build(), asked.phones(phones)
+        found = compare_mechanisms(
+            mechanisms, fleet, n_rounds=rounds, seed=asked.seed, seconds=seconds, progress=report
         )
-    title = f"{apps} apps, d = {dim}, ε = {epsilon:g} a report, synthetic phones"
+    title = f"{asked.apps} apps, d = {asked.dim}, ε = {asked.epsilon:g} a report, synthetic phones"
     out.mkdir(parents=True, exist_ok=True)
     plots.save(plots.cosines(found, WANTED, title), out / "cosine")
     screen.out.print(_comparison(found).terminal(tight=True))
     _say_what_it_means(found)
-    screen.err.print(f"Wrote {out / 'cosine.svg'} and .png", highlight=False)
-    screen.write_json(
-        json,
-        {
-            "settings": {
-                "apps": apps,
-                "dim": dim,
-                "phones": phones,
-                "twin": twin,
-                "epsilon": epsilon,
-                "rounds": rounds,
-                "seed": seed,
-            },
-            "data": "synthetic phones, not data of people",
-            "mechanisms": {each.name: each.as_json() for each in found},
-            "versions": versions(),
-        },
-    )
+    screen.err.print(f"Wrote {out / 'cosine.svg'} and .png")
+    figures = {each.name: each.as_json() for each in found}
+    screen.write_json(json, asked.as_json(figures, phones=phones, rounds=rounds))
 
 
 @app.command(epilog="nextapp privacy audit harmony walsh --reports 200000")
@@ -176,11 +156,9 @@ def audit(
     outside; tests the phone's random bits. That each mechanism of nextapp makes the stated report
     at the sizes of a deployment, word by word, is checked by the tests of the project only.
     """
-    names = list(mechanisms or [])
-    if not names:
-        names = [
-            name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
-        ]
+    names = mechanisms or [
+        name for name in verdict.CASES if everything or name not in verdict.EXPECTED_TO_FAIL
+    ]
     cases = {name: verdict.find_case(name) for name in names}
     n_reports = reports // 5 if quick else reports
     bits = audit_bits(seed)
@@ -199,31 +177,27 @@ def audit(
     screen.out.print(_audit_table(found).terminal(tight=True))
     screen.out.print(
         f"The phone's bits ({bits.source}, {bits.n_words:,} words): "
-        + ("hold." if bits.holds else "[bold red]fail[/]."),
-        highlight=False,
+        + ("hold." if bits.holds else "[bold red]fail[/].")
     )
     screen.out.print(
         f"False-alarm rate: a mechanism that is right fails at most once in "
         f"{1 / verdict.FALSE_ALARM:,.0f} audits, right bits once in "
         f"{1 / bits.false_alarm:,.0f}; one of all these at most with probability "
-        f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}.",
-        highlight=False,
+        f"{min(1.0, len(found) * verdict.FALSE_ALARM + bits.false_alarm):.2g}."
     )
     for fault in bits.faults:
-        screen.out.print(f"- {fault}", highlight=False, markup=False)
+        screen.out.print(f"- {fault}", markup=False)
     for each in found:
         if not each.holds:
             expected = each.mechanism in verdict.EXPECTED_TO_FAIL
             screen.out.print(
                 f"[bold red]{each.mechanism} fails[/] ({', '.join(each.caught_by)})"
-                + (", as it must: it sends f_max(u) in the clear." if expected else "."),
-                highlight=False,
+                + (", as it must: it sends f_max(u) in the clear." if expected else ".")
             )
     screen.out.print(
         "Not checked here: reports at the sizes of a deployment. The tests of nextapp do, for "
         "its own mechanisms (tests/audit).",
         style="dim",
-        highlight=False,
     )
     screen.write_json(
         json,
@@ -244,7 +218,7 @@ def audit(
 
 
 @app.command(epilog="nextapp privacy account --epsilon 1.1 --reports 100 --phones 10000")
-@epsilon
+@option("--epsilon", type=options.EPSILON, required=True, help="Privacy budget ε of one report.")
 @option("--reports", type=click.IntRange(min=1), required=True, help="Reports of one phone.")
 @option(
     "--phones", type=click.IntRange(min=1), required=True, help="Phones that report in every round."
@@ -272,16 +246,14 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
         ],
     )
     screen.out.print(table.terminal(tight=True))
-    screen.out.print("if:", highlight=False)
+    screen.out.print("if:")
     for assumption in totals.assumptions:
-        screen.out.print(f"- {assumption}", highlight=False, soft_wrap=True)
+        screen.out.print(f"- {assumption}", soft_wrap=True)
     screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")
-@epsilon
-@number_of_apps
-@dim
+@options_of(ComparisonOptions, "asked")
 @option(
     "--phones", type=click.IntRange(min=2), default=60, help="Synthetic phones that are attacked."
 )
@@ -291,38 +263,26 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
     default=10,
     help="Reports of each phone; one report is attacked too.",
 )
-@twin
-@mechanisms
-@options.seed
 @options.json_file
-def attack(
-    epsilon: float,
-    apps: int,
-    dim: int,
-    phones: int,
-    reports: int,
-    twin: str,
-    mechanisms: str | None,
-    seed: int,
-    json: Path | None,
-) -> None:
+def attack(asked: ComparisonOptions, phones: int, reports: int, json: Path | None) -> None:
     """Attack mechanisms: which apps a phone has, and which it uses most.
 
     An uninformed attacker reads decoded reports; an informed one knows all about the phone but the
     answer. Figures are AUC: .5 is guessing, 1 is certainty.
     """
-    names = _names(mechanisms, LABELS)
     found: dict[str, list[attacks.Leak]] = {}
     with screen.progress() as report:
         report("making synthetic phones", 0, 0)
-        fleet = synthetic_phones(phones, apps, dim, seed, twin)
-        for name, each in build_mechanisms(names, apps, dim, epsilon, seed, twin).items():
+        mechanisms, fleet = asked.build(), asked.phones(phones)
+        for name, each in mechanisms.items():
             found[name] = [
                 leak
                 for n_reports in sorted({1, reports})
-                for leak in attacks.uninformed_attack(each, fleet, n_reports, seed)
+                for leak in attacks.uninformed_attack(each, fleet, n_reports, asked.seed)
             ]
-            found[name] += attacks.informed_attack(each, fleet, reports, seed, progress=report)
+            found[name] += attacks.informed_attack(
+                each, fleet, reports, asked.seed, progress=report
+            )
     for n_reports in sorted({1, reports}):
         screen.out.print(_leaks(found, n_reports).terminal(tight=True))
         screen.out.print()
@@ -330,29 +290,9 @@ def attack(
         "± half of the 95 % interval over phones. hits: how often the app with the longest row "
         "is the most used one.",
         style="dim",
-        highlight=False,
     )
-    screen.write_json(
-        json,
-        {
-            "settings": {
-                "apps": apps,
-                "dim": dim,
-                "phones": phones,
-                "twin": twin,
-                "epsilon": epsilon,
-                "reports": reports,
-                "seed": seed,
-            },
-            "data": "synthetic phones, not data of people",
-            "mechanisms": {name: [asdict(leak) for leak in leaks] for name, leaks in found.items()},
-            "versions": versions(),
-        },
-    )
-
-
-def _names(given: str | None, known: Iterable[str]) -> list[str]:
-    return list(known) if given is None else [name.strip() for name in given.split(",")]
+    figures = {name: [asdict(leak) for leak in leaks] for name, leaks in found.items()}
+    screen.write_json(json, asked.as_json(figures, phones=phones, reports=reports))
 
 
 def _round_count(count: int) -> str:
@@ -392,16 +332,13 @@ def _say_what_it_means(found: Sequence[Compared]) -> None:
         ".71 at: phones for as much gradient as noise. signs: right ones among the largest tenth "
         "of entries. AUC: an informed attacker's, for “is the most used app here?”, one report.",
         style="dim",
-        highlight=False,
     )
     private = [each for each in found if each.name not in ("identity", *verdict.EXPECTED_TO_FAIL)]
     if not private:
         return
     best = min(private, key=lambda each: each.forecast.noise)
     if best.forecast.warning:
-        screen.out.print(
-            f"[bold]Even {best.name}, the best here:[/] {best.forecast.warning}", highlight=False
-        )
+        screen.out.print(f"[bold]Even {best.name}, the best here:[/] {best.forecast.warning}")
 
 
 def _audit_table(found: Sequence[verdict.Audit]) -> Table:
@@ -488,8 +425,7 @@ def _show_phones_needed(result: Mapping[str, Any]) -> None:
         f"rounds of ε = {settings['epsilon']:g}; {settings['seeds']} worlds with "
         f"{settings['sample']:,} synthetic phones outside the fleet each. HR@5 with Q frozen "
         f"{controls['frozen']['HR@5']['mean']:.3f}, with zero gradients "
-        f"{controls['zero']['HR@5']['mean']:.3f}.\n",
-        highlight=False,
+        f"{controls['zero']['HR@5']['mean']:.3f}.\n"
     )
     gains = ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
     rows = [
@@ -508,7 +444,4 @@ def _show_phones_needed(result: Mapping[str, Any]) -> None:
     for name, n in result["answer"].items():
         found = f"from {n:,} phones on" if n else "at no number tried"
         most = result["largest_tried"][name]
-        screen.out.print(
-            f"{name} beats all controls [bold]{found}[/] (largest tried {most:,})",
-            highlight=False,
-        )
+        screen.out.print(f"{name} beats all controls [bold]{found}[/] (largest tried {most:,})")

@@ -90,7 +90,7 @@ def reproduce(
     names = plan.parts_named(tuple(parts or ["all"]))
     wanted = [part for part in every if part.base in names]
     for said in dict.fromkeys(part.source.said for part in wanted):
-        screen.err.print(said, highlight=False, markup=False, soft_wrap=True)
+        screen.err.print(said, markup=False, soft_wrap=True)
     plan.code_digest()  # of the code that runs, before anybody changes the files under it
     n_jobs = jobs or os.cpu_count() or 1
     stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
@@ -105,8 +105,7 @@ def reproduce(
     judged = report.verdicts(records)
     screen.out.print(_verdicts(judged).terminal(left=True))
     screen.out.print(
-        f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser.",
-        highlight=False,
+        f"\nWrote [bold]{path}[/] ({time.perf_counter() - start:.0f} s): open it in a browser."
     )
 
 
@@ -167,7 +166,7 @@ class _OneLine:
         if what in ("starting", "done") or now - self.said > _QUIET:
             self.said = now
             doing = self.doing.get(part, f"{part} {what}")
-            screen.err.print(f"{doing}; {share:.0%}, {left}", highlight=False)
+            screen.err.print(f"{doing}; {share:.0%}, {left}")
 
     def estimate(self, now: float) -> tuple[float, str]:
         """The share of the work that is done, and in words how long the rest will take."""

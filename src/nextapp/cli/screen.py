@@ -14,8 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-out = Console()
-err = Console(stderr=True)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
 
 
 def escape_markup(text: str) -> str:
@@ -93,16 +93,16 @@ def _say_compiling() -> None:
 
 
 def _dim(line: str) -> None:
-    err.print(line, style="dim", highlight=False)
+    err.print(line, style="dim")
 
 
 def say_next(*commands: str) -> None:
     """At the end of a command: what to try after it."""
-    err.print("Next: " + "\n      ".join(commands), highlight=False, markup=False, soft_wrap=True)
+    err.print("Next: " + "\n      ".join(commands), markup=False, soft_wrap=True)
 
 
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        err.print(f"Wrote {path}", highlight=False, markup=False)
+        err.print(f"Wrote {path}", markup=False)

@@ -290,7 +290,6 @@ def _welcome(
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
         f"--rounds 5 --data {data}",
-        highlight=False,
         soft_wrap=True,
     )
 

@@ -98,14 +98,12 @@ def _run(
         f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
         f"{settings.dim}, {settings.mechanism}"
         + (f" with ε = {settings.epsilon:g} a report" if settings.epsilon else "")
-        + f", clip {result['clip']:.4g}, seed {settings.seed}",
-        highlight=False,
+        + f", clip {result['clip']:.4g}, seed {settings.seed}"
     )
     screen.out.print(_rounds_table(result["rounds"]).terminal())
     frozen = result["frozen"]
     screen.out.print(
-        f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation",
-        highlight=False,
+        f"frozen Q: HR@5 {frozen['hr5']:.3f} on {settings.sample:,} phones outside the federation"
     )
     return result
 

@@ -88,16 +88,14 @@ def show_result(result: Mapping[str, Any]) -> None:
         f"[bold]{escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
         f"preset [bold]{result['preset']}[/], split "
-        f"{result['split']}, seed {result['seed']}",
-        highlight=False,
+        f"{result['split']}, seed {result['seed']}"
     )
     for note in about["notes"]:
-        out.print(f"  {note}", style="dim", highlight=False, markup=False)
+        out.print(f"  {note}", style="dim", markup=False)
     out.print(
         f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
         f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
-        f"launch before.\n",
-        highlight=False,
+        f"launch before.\n"
     )
     out.print(figures_table(result["models"]).terminal())
     out.print()
@@ -146,4 +144,4 @@ def show_description(source: str, found: Mapping[str, Any]) -> None:
     out.print(f"[bold]{escape_markup(source)}[/]")
     out.print(Table.of_text(["", ""], rows).terminal(header=False))
     for note in found["notes"]:
-        out.print(f"  {note}", style="dim", highlight=False, markup=False)
+        out.print(f"  {note}", style="dim", markup=False)
