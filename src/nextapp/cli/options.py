@@ -174,9 +174,9 @@ def _option_of(each: Field[Any], hint: Any, **said: Any) -> Any:
     base = next((part for part in get_args(hint) if part is not NoneType), hint)
     least = shown["least"]
     name = shown["option"] or f"--{each.name.replace('_', '-')}"
-    said |= {"help": shown["help"], "metavar": shown["metavar"], "default": None}
+    said |= {"help": shown["help"], "metavar": shown["metavar"]}
     if base is bool:
-        return option(name, each.name, is_flag=True, **said)
+        return option(name, each.name, is_flag=True, default=None, **said)
     if get_origin(hint) is tuple:
         value_type: Any = {int: INTEGERS, float: NUMBERS}.get(base, NAMES)
     elif each.name == "epsilon":

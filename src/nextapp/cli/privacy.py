@@ -98,7 +98,7 @@ def compare(
     """
     with screen.progress() as report:
         report("making synthetic phones", 0, 0)
-        mechanisms, fleet = asked.build(), asked.phones(phones)
+        fleet, mechanisms = asked.phones(phones), asked.build()
         found = compare_mechanisms(
             mechanisms, fleet, n_rounds=rounds, seed=asked.seed, seconds=seconds, progress=report
         )
@@ -273,7 +273,7 @@ def attack(asked: ComparisonOptions, phones: int, reports: int, json: Path | Non
     found: dict[str, list[attacks.Leak]] = {}
     with screen.progress() as report:
         report("making synthetic phones", 0, 0)
-        mechanisms, fleet = asked.build(), asked.phones(phones)
+        fleet, mechanisms = asked.phones(phones), asked.build()
         for name, each in mechanisms.items():
             found[name] = [
                 leak
