@@ -186,7 +186,8 @@ def dropped(port: int) -> int:
     client.request("GET", "/metrics")
     lines = client.getresponse().read().decode().splitlines()
     client.close()
-    return sum(int(line.split()[-1]) for line in lines if line.startswith("nextapp_dropped"))
+    counts = (line.split()[-1] for line in lines if line.startswith("nextapp_dropped"))
+    return int(sum(map(float, counts)))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ import json
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,7 @@ def open_vault(folder: Path, *, of_gateway: bool = True) -> Vault:
 
 
 def status(folder: Path, now: float) -> Status:
-    vault = open_vault(folder, of_gateway=False)
-    try:
+    with closing(open_vault(folder, of_gateway=False)) as vault:
         round, rules = vault.round(), vault.rules()
         if round is None or rules is None:
             raise ValueError(f"{folder} has opened no round yet: start it by nextapp serve.")
@@ -87,8 +87,6 @@ def status(folder: Path, now: float) -> Status:
             coordinator.learner.mechanism.guarantee.epsilon,
             asdict(coordinator.accounting),
         )
-    finally:
-        vault.close()
 
 
 def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSettings:
@@ -98,13 +96,10 @@ def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSett
             raise ValueError(
                 f"{key} cannot change while phones rely on it; {', '.join(CHANGEABLE)} can."
             )
-    vault = open_vault(folder, of_gateway=False)
-    try:
+    with closing(open_vault(folder, of_gateway=False)) as vault:
         settings = change_settings(FederationSettings.read(folder / _SETTINGS), given)
         settings.write(folder / _SETTINGS)
         vault.amend(settings.rules, now)
-    finally:
-        vault.close()
     return settings
 
 
@@ -113,8 +108,7 @@ def close_round(folder: Path, now: float, number: int | None = None) -> None:
 
     Nothing is done where ``number`` is given and that round has closed already.
     """
-    vault = open_vault(folder, of_gateway=False)
-    try:
+    with closing(open_vault(folder, of_gateway=False)) as vault:
         round, rules = vault.round(), vault.rules()
         if round is None or rules is None:
             raise ValueError(f"{folder} has opened no round yet.")
@@ -126,8 +120,6 @@ def close_round(folder: Path, now: float, number: int | None = None) -> None:
                 f"{rules.minimum:,}: wait, or lower it by nextapp admin set --minimum."
             )
         vault.expire_deadline(round.number, now)
-    finally:
-        vault.close()
 
 
 def roll_back(folder: Path, number: int) -> int:
@@ -135,17 +127,13 @@ def roll_back(folder: Path, number: int) -> int:
 
     The server must be stopped. Reports of the current round are forgotten as well.
     """
-    vault = open_vault(folder, of_gateway=False)
-    try:
-        with lock_folder(folder):
-            settings = FederationSettings.read(folder / _SETTINGS)
-            coordinator = Coordinator.resume(folder / _CHECKPOINTS, settings.restored_learner)
-            round = vault.round()
-            n_reports = round.n_reports if round and round.number == coordinator.round else 0
-            coordinator.roll_back(number, settings.restored_learner, n_reports)
-            return coordinator.round
-    finally:
-        vault.close()
+    with closing(open_vault(folder, of_gateway=False)) as vault, lock_folder(folder):
+        settings = FederationSettings.read(folder / _SETTINGS)
+        coordinator = Coordinator.resume(folder / _CHECKPOINTS, settings.restored_learner)
+        round = vault.round()
+        n_reports = round.n_reports if round and round.number == coordinator.round else 0
+        coordinator.roll_back(number, settings.restored_learner, n_reports)
+        return coordinator.round
 
 
 def back_up(folder: Path, out: Path) -> None:
@@ -162,12 +150,9 @@ def back_up(folder: Path, out: Path) -> None:
 
 
 def _copy_federation(folder: Path, out: Path) -> None:
-    vault = open_vault(folder)
-    out.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
+    with closing(open_vault(folder)) as vault:
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
         vault.database.copy_to(out / _VAULT)
-    finally:
-        vault.close()
     check_vault(out / _VAULT)
     for log in out.glob(f"{_VAULT}-*"):
         log.unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,8 +235,7 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
             f"are there: restore it from a backup (nextapp admin restore), or begin a new one with "
             f"--new-vault; then all phones must enrol again."
         )
-    vault = Vault(path, leave_damaged=leave_damaged)
-    try:
+    with closing(Vault(path, leave_damaged=leave_damaged)) as vault:
         vault.check(leave_damaged=leave_damaged)
         if vault.round() is None and len(checkpoints(path.parent / "checkpoints")) > 1 and not new:
             raise ValueError(
@@ -244,5 +243,3 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
                 f"vault. Restore that one from a backup (nextapp admin restore), or continue "
                 f"with this one by --new-vault; then all phones must enrol again."
             )
-    finally:
-        vault.close()
