@@ -8,7 +8,7 @@ one entry      a phone with a single entry, the worst there is. Exact: alignment
 other phones   the alignment of the codeword that is sent, over μ, less 1; with a standard error.
 leak           what a phone with three equal entries adds to the place v XOR v' XOR v'', as a share
                of ‖x‖ = 1; with a standard error, and the forecast (t² − 1)/L x³ of
-               docs/privacy/walsh.md.
+               docs/privacy/mechanisms.md.
 
 The code of a seed is drawn here anew, from NumPy's generator, for any L; rows of a codeword are
 either those of `nextapp.privacy.walsh` (turned), the same for all codewords (shared), or all their

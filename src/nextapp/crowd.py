@@ -36,7 +36,7 @@ EMPHASIS = 1.5
 
 A phone trusts a new crowd little, and weighs a row by the sum of its shares. Chosen on logs of
 people and on synthetic phones; 1.25 and 2 do nearly as well
-(docs/decisions/0016-fewer-codewords-told-louder.md)."""
+(docs/decisions/0013-the-whole-vector.md)."""
 
 LEAN = 3.0
 """Pseudo-counts of the null component (level 1, as popularity predicts) in `shrink`.

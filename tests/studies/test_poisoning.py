@@ -76,7 +76,7 @@ def named(phones, target, crowd) -> float:
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["one way", "both ways"])
 def test_liars_lift_an_app_by_no_more_than_the_page_states(honest, epsilon, liars, most, kind):
-    """docs/deployment.md, Through the crowd; and the popularity of the app within its bound."""
+    """docs/deploy.md, Through the crowd; and the popularity of the app within its bound."""
     mean, popular, target, phones = honest
     wanted = direction(kind, target, popular)
     fair, weight = learn(mean, 0.0, wanted, {"epsilon": epsilon})

@@ -86,7 +86,7 @@ class Evaluation:
         }
 
     def to_polars(self) -> pl.DataFrame:
-        """One row per model and metric, with and without exact repeats; docs/results-schema.md.
+        """One row per model and metric, with and without exact repeats; docs/reference/metrics.md.
 
         ``n_users`` is the number of users with at least one prediction; if 0, the figures are null.
         """

@@ -156,7 +156,7 @@ def sum_reports(
     """The sum of the reports of the phones in `reporting`; parameters as in `encode_reports`.
 
     ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
-    is far cheaper (docs/fleet-law.md).
+    is far cheaper (docs/fleet.md).
     """
     check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
     background = broadcast.settings.alpha > 0

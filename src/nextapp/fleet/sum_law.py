@@ -1,4 +1,4 @@
-"""The sum of all reports drawn from its law, not report by report; derived in docs/fleet-law.md.
+"""The sum of all reports drawn from its law, not report by report; derived in docs/fleet.md.
 
 laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
 

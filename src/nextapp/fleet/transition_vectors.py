@@ -6,7 +6,7 @@ t, g, z, ζ   as in `sum_law`
 
 A report is t x + g − (x·g) x up to the factor clip/μ. Only a phone's own cells are drawn phone by
 phone; in all others its report is g, and the sum of those is one Gaussian draw per cell
-(docs/fleet-law.md). So a million phones with millions of cells take seconds. `nextapp.fleet.walsh`
+(docs/fleet.md). So a million phones with millions of cells take seconds. `nextapp.fleet.walsh`
 plays the same phones bit by bit.
 """
 
