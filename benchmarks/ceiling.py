@@ -22,7 +22,7 @@ import numpy as np
 
 from nextapp.data import Cycling, Split, collapse_repeats, read
 from nextapp.evaluation import Exam, evaluate, exam, find_preset
-from nextapp.evaluation.dynamic import Courses, CycleStream, Refitted, play
+from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, play
 from nextapp.evaluation.static import user_means
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor

@@ -11,7 +11,7 @@ from nextapp.cli import options, screen, tables
 from nextapp.cli.forms import command
 from nextapp.cli.options import settings_of
 from nextapp.evaluation import METRICS
-from nextapp.evaluation.dynamic import REGIMES
+from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors.registry import MODELS
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.dynamic import PRIVATE, DynamicExperiment

@@ -13,7 +13,7 @@ import numpy as np
 
 from nextapp.data import Cycles, Cycling, LaunchLog, synthetic
 from nextapp.evaluation import METRICS, find_preset
-from nextapp.evaluation.dynamic import (
+from nextapp.evaluation.dynamic_environment import (
     FROZEN,
     REGIMES,
     ZERO,

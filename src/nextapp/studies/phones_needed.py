@@ -18,7 +18,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from nextapp.data import synthetic
-from nextapp.evaluation.dynamic import FROZEN, ZERO
+from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
-from nextapp.evaluation.dynamic import Courses
+from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.names import unknown
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent

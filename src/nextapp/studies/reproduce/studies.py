@@ -12,7 +12,7 @@ import numpy as np
 
 from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.data.cutting import launches_in_window
-from nextapp.evaluation.dynamic import Courses
+from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SeqMFLearner, sgd, starting_vectors

@@ -12,7 +12,7 @@ import pytest
 from nextapp import model
 from nextapp.data import Cycling, LaunchLog
 from nextapp.evaluation import METRICS, find_preset
-from nextapp.evaluation.dynamic import (
+from nextapp.evaluation.dynamic_environment import (
     FROZEN,
     ZERO,
     Courses,
