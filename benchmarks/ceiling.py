@@ -22,7 +22,7 @@ import numpy as np
 
 from nextapp.data import Cycling, Split, collapse_repeats, read
 from nextapp.evaluation import Exam, evaluate, exam, find_preset
-from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, play
+from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, run_cycles
 from nextapp.evaluation.static import user_means
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
@@ -90,8 +90,8 @@ def dynamic(experiment: Experiment, seeds: list[int]) -> tuple[int, Callable[...
         )
         cycles = Cycling.parse(DynamicExperiment(experiment.data).cycles).cut(whole)
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
-        players = [Refitted(predictor) for predictor in predictors]
-        pooled.append(play(CycleStream(cycles, preset), players, METRICS))
+        models = [Refitted(predictor) for predictor in predictors]
+        pooled.append(run_cycles(CycleStream(cycles, preset), models, METRICS))
     values = np.concatenate(pooled, axis=2)  # users of all seeds, cycle by cycle
     courses = Courses(dict(zip(experiment.models, values[:, None], strict=True)), METRICS, 0)
 

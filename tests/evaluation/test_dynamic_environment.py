@@ -19,7 +19,7 @@ from nextapp.evaluation.dynamic_environment import (
     CycleStream,
     FederatedSeqMF,
     Refitted,
-    play,
+    run_cycles,
     start_vectors,
 )
 from nextapp.learners import SeqMFLearner, adam, sgd
@@ -204,7 +204,7 @@ def test_a_stream_is_its_phones_one_by_one(seed, preset, regime, source):
     federation = FederatedSeqMF(
         "x", TRAINING, app_vectors, start, regime, Q_EVERY, sgd(0.05), source, seed
     )
-    found = play(stream, [federation], METRICS)[0]
+    found = run_cycles(stream, [federation], METRICS)[0]
     np.testing.assert_allclose(found, expected, atol=1e-9)
     np.testing.assert_allclose(federation.server.broadcast.app_vectors, vectors, atol=1e-9)
     assert np.array_equal(federation.n_reports, reports)
@@ -215,7 +215,7 @@ def test_a_stream_is_its_phones_one_by_one(seed, preset, regime, source):
 def test_sr_od_is_counted_anew_before_each_cycle(seed, preset):
     stream = stream_of(random_log(np.random.default_rng([seed, 2])), preset)
     whole, cycle = stream.cycles.whole, stream.cycles.cycle
-    found = play(stream, [Refitted(SROnDevice())], METRICS)[0]
+    found = run_cycles(stream, [Refitted(SROnDevice())], METRICS)[0]
     for now in stream.predicted_cycles:
         rules = []
         for user in range(whole.n_users):
@@ -239,7 +239,7 @@ def test_the_logs_of_these_tests_have_every_case(seed):
         for now in stream.predicted_cycles:
             test = stream.exam(now)
             strangers += (test.seen_from > 0).sum()
-            active = stream.moment(now).active
+            active = stream.end_of(now).active
             away += (~active).sum()
             late += (active & (np.diff(stream.cycles.before(now).starts) == 0)).sum()
     assert min(strangers, late, away) > 0
@@ -265,7 +265,7 @@ def test_the_future_changes_nothing(seed, preset):
             Refitted(SROnDevice()),
             Refitted(LabSeqMF(TRAINING, seed)),
         ]
-        figures.append(play(stream, models, ["HR@3"]))
+        figures.append(run_cycles(stream, models, ["HR@3"]))
     assert np.array_equal(figures[0][:, :-1], figures[1][:, :-1], equal_nan=True)
     assert not np.array_equal(figures[0][:, -1], figures[1][:, -1], equal_nan=True)
 
@@ -279,9 +279,9 @@ def test_models_that_share_their_vectors_are_asked_once_and_answer_alike(seed):
         for name in (FROZEN, ZERO)
     ]
     assert made[0].state() == made[1].state()
-    together = play(stream, made, ["MRR@5"])
+    together = run_cycles(stream, made, ["MRR@5"])
     alone = [
-        play(
+        run_cycles(
             stream,
             [
                 FederatedSeqMF(

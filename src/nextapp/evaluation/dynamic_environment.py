@@ -88,15 +88,15 @@ class CycleStream:
             self.cycles.cycle[first.row] < cycle,  # a user's cycles never go back
         )
 
-    def moment(self, cycle: int) -> Moment:
+    def end_of(self, cycle: int) -> CycleEnd:
         launches = launches_in_window(self.cycles.before(cycle + 1), self.window)
         active = np.zeros(launches.n_users, bool)
         active[self.cycles.whole.user[self.cycles.cycle == cycle]] = True
-        return Moment(cycle, Fleet.of_log(launches), active, cycle == len(self.cycles) - 1)
+        return CycleEnd(cycle, Fleet.of_log(launches), active, cycle == len(self.cycles) - 1)
 
 
 @dataclass(frozen=True, eq=False)
-class Moment:
+class CycleEnd:
     """The end of a cycle: all phones with their launches so far, and which of them were active."""
 
     cycle: int
@@ -133,7 +133,7 @@ class Model(Protocol):
         """Models with the same state, if not None, predict the same, so one result serves all."""
         ...
 
-    def update(self, moment: Moment) -> None:
+    def update(self, end: CycleEnd) -> None:
         """Learn from the cycle that has ended."""
         ...
 
@@ -152,7 +152,7 @@ class Refitted:
     def state(self) -> object:
         return None
 
-    def update(self, moment: Moment) -> None:
+    def update(self, end: CycleEnd) -> None:
         """Do nothing: the next fit includes the cycle."""
 
 
@@ -221,42 +221,42 @@ class FederatedSeqMF:
     def state(self) -> object:
         return id(self.server.broadcast.app_vectors), id(self.user_vectors)
 
-    def update(self, moment: Moment) -> None:
-        self._waiting |= moment.active
-        due = moment.cycle % self.q_every == 0 and not moment.is_last
+    def update(self, end: CycleEnd) -> None:
+        self._waiting |= end.active
+        due = end.cycle % self.q_every == 0 and not end.is_last
         if due and self.source != FROZEN and not self.diverged:
-            self._round(moment)
+            self._round(end)
         if due:
             self._waiting[:] = False
         if self.regime == "full" or (self.regime == "rare" and due):
-            self.user_vectors = moment.user_vectors(self.server.broadcast, self.start)
+            self.user_vectors = end.user_vectors(self.server.broadcast, self.start)
 
-    def _round(self, moment: Moment) -> None:
+    def _round(self, end: CycleEnd) -> None:
         """One step on Q, eqs. (11) to (13)."""
         before = self.server.broadcast
         try:
-            self._step(moment)
+            self._step(end)
         except FloatingPointError:
             self.diverged = True
         if np.abs(self.server.broadcast.app_vectors).max(initial=0.0) > _RUN_AWAY:
             self.diverged = True
             self.server.broadcast = replace(before, round=before.round + 1)
 
-    def _step(self, moment: Moment) -> None:
+    def _step(self, end: CycleEnd) -> None:
         if isinstance(self.source, str):
             run_round(self.server, zero_phones)
             return
-        reported = run_round(self.server, functools.partial(self._sum, moment, self.source))
+        reported = run_round(self.server, functools.partial(self._sum, end, self.source))
         if reported.estimate is not None:
             self.n_reports += self._waiting
         if reported.cosine is not None:
             self.cosines.append(reported.cosine)
 
-    def _sum(self, moment: Moment, source: Mechanism, broadcast: Broadcast) -> ReportSum:
+    def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
         sum_up = functools.partial(
             sum_reports,
-            moment.fleet,
+            end.fleet,
             broadcast,
             source,
             self.seed,
@@ -292,7 +292,7 @@ def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floa
     return generator.normal(0.0, training.scale, (n_users, training.dim))
 
 
-def play(
+def run_cycles(
     stream: CycleStream,
     models: Sequence[Model],
     wanted: Sequence[str],
@@ -316,16 +316,16 @@ def play(
                     means = user_means(test, values, np.ones(len(values), bool))
                     known[state] = means
                 found[number, place, test.users] = means
-        moment = stream.moment(cycle)
+        end = stream.end_of(cycle)
         for model in models:
-            model.update(moment)
+            model.update(end)
         report("cycle", place + 1, len(stream.predicted_cycles))
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class Courses:
-    """The results of `play` by name: (n_seeds, n_cycles, n_users, n_wanted) each.
+    """The results of `run_cycles` by name: (n_seeds, n_cycles, n_users, n_wanted) each.
 
     A deterministic model has one seed. Means are over users, then over seeds. Intervals are a
     bootstrap over users and seeds together; all names share the same resamples, so differences are

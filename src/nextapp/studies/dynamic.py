@@ -25,7 +25,7 @@ from nextapp.evaluation.dynamic_environment import (
     Refitted,
     Regime,
     Source,
-    play,
+    run_cycles,
     start_vectors,
 )
 from nextapp.fleet.clip import public_clips, public_seed
@@ -359,7 +359,7 @@ def run(
         runs += _refitted_models(experiment, seeded, world.seed)
         if experiment.mechanisms and (world is worlds[0] or len(rates) == 1):
             runs += [each for rate in rates for each in world.private(rate)]
-    _play(stream, runs, experiment, report)
+    _run_all(stream, runs, experiment, report)
 
     halves = _halves(whole.n_users, experiment.seed)
     chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
@@ -371,7 +371,7 @@ def run(
             for each in world.private(rate)
             if rate in chosen[each.model.name]
         ]
-        _play(stream, at_chosen_rates, experiment, report)
+        _run_all(stream, at_chosen_rates, experiment, report)
         runs += at_chosen_rates
     return _result(experiment, log, cycles, runs, chosen, halves)
 
@@ -380,7 +380,7 @@ def run(
 class _Run:
     """A model with its random seed, its learning rate on Q if it has one, and its results.
 
-    ``values``: (n_cycles, n_users, n_metrics), as `play` returns them.
+    ``values``: (n_cycles, n_users, n_metrics), as `run_cycles` returns them.
     """
 
     seed: int
@@ -389,11 +389,11 @@ class _Run:
     values: Floats = field(init=False)
 
 
-def _play(
+def _run_all(
     stream: CycleStream, runs: Sequence[_Run], experiment: DynamicExperiment, report: Progress
 ) -> None:
     """Run all models over the cycles. Predictions of a model that diverged count as misses."""
-    found = play(stream, [each.model for each in runs], experiment.metrics, report)
+    found = run_cycles(stream, [each.model for each in runs], experiment.metrics, report)
     for each, values in zip(runs, found, strict=True):
         if isinstance(each.model, FederatedSeqMF) and each.model.diverged:
             values[~np.isnan(values)] = 0.0
