@@ -72,7 +72,7 @@ GROUPS = {
 CHANGED, OPENING, REPEATED, ADDED = range(4)  # sets of weights, then what is added after each app
 
 # Constants. "fitted": by benchmarks/fit_predictor.py on the training parts of four real logs and
-# two synthetic ones. "round": how little it matters is in docs/results/predictor.md.
+# two synthetic ones. "round": how little it matters is in docs/results.md.
 # Weights of priors, in launches:
 FREQUENCY_PRIOR = 6.0  # round
 AFTER_PRIOR = 8.0  # round

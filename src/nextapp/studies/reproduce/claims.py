@@ -103,7 +103,7 @@ class Finding(NamedTuple):
 
 
 def verdict_words(row: Mapping[str, Any]) -> str:
-    """The verdict of a row of `writing.verdicts` in words, with its dependence on tuning.
+    """The verdict of a row of `report.verdicts` in words, with its dependence on tuning.
 
     >>> verdict_words({"verdict": CONFIRMED, "of_paper": False, "opposed": "5 trials"})
     'yes; depends on tuning'
