@@ -24,11 +24,11 @@ from nextapp.data.importers import (
     Content,
     import_content,
     import_file,
-    left_out_text,
     list_formats,
+    not_apps_text,
     read_any,
 )
-from nextapp.data.importers.left_out import parse_list
+from nextapp.data.importers.not_apps import parse_list
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
@@ -525,7 +525,7 @@ def test_a_phone_imports_without_the_lab(tmp_path):
 
 
 def test_the_list_can_be_seen_and_changed(tmp_path):
-    mine = left_out_text() + "\n[passing]\ncom.whatsapp\n"
+    mine = not_apps_text() + "\n[passing]\ncom.whatsapp\n"
     path, changed = tmp_path / "dump.txt", tmp_path / "mine.txt"
     path.write_text(DUMPSYS)
     changed.write_text(mine)

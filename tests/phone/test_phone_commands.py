@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nextapp.data.times import time_and_offset
 from nextapp.phone import Store, commands
-from nextapp.phone.commands import main, moment, odds
+from nextapp.phone.commands import main, odds
 from nextapp.wire import Report
 
 
@@ -190,9 +191,9 @@ def test_a_server_that_cannot_be_reached_is_exit_code_1(phone, monkeypatch):
 
 
 def test_a_time_without_a_zone_is_local():
-    assert moment("1970-01-02T00:00:00Z") == (86_400.0, 0)
-    assert moment("1970-01-02T00:00:00-01:30") == (91_800.0, -5400)
-    assert moment("12.5")[0] == 12.5
+    assert time_and_offset("1970-01-02T00:00:00Z") == (86_400.0, 0)
+    assert time_and_offset("1970-01-02T00:00:00-01:30") == (91_800.0, -5400)
+    assert time_and_offset("12.5")[0] == 12.5
 
 
 def test_a_large_epsilon_is_not_called_a_promise():

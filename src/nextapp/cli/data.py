@@ -95,12 +95,12 @@ def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOpt
     )
 
 
-@app.command("left-out", epilog="nextapp data left-out > mine.txt")
-def left_out() -> None:
+@app.command("not-apps", epilog="nextapp data not-apps > mine.txt")
+def not_apps() -> None:
     """Print the list of what an import leaves out; give a changed copy to --leave-out."""
-    from nextapp.data.importers import left_out_text
+    from nextapp.data.importers import not_apps_text
 
-    click.echo(left_out_text(), nl=False)
+    click.echo(not_apps_text(), nl=False)
 
 
 def _check_written(out: Path, name: str, overwrite: bool) -> None:

@@ -224,7 +224,7 @@ class LogOptions:
     time_unit: str = setting("s", "Unit of numeric times: s or ms.")
     skip_bad_rows: bool = setting(False, "Skip bad rows and say how many there were.")
     zone: str | None = setting(None, "Time zone of local times. Default: this machine's.")
-    leave_out: Path | None = setting(None, "What is not an app; see nextapp data left-out.")
+    leave_out: Path | None = setting(None, "What is not an app; see nextapp data not-apps.")
 
     def __post_init__(self) -> None:
         if self.time_unit not in ("s", "ms"):

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nextapp.data import synthetic as synthetic
+    from nextapp.data.cutting import Cycle as Cycle
+    from nextapp.data.cutting import Cycles as Cycles
+    from nextapp.data.cutting import Cycling as Cycling
     from nextapp.data.cutting import Parts as Parts
     from nextapp.data.cutting import Split as Split
     from nextapp.data.cutting import collapse_repeats as collapse_repeats
     from nextapp.data.cutting import session_starts as session_starts
-    from nextapp.data.cycles import Cycle as Cycle
-    from nextapp.data.cycles import Cycles as Cycles
-    from nextapp.data.cycles import Cycling as Cycling
     from nextapp.data.importers import UnreadableLog as UnreadableLog
     from nextapp.data.loading import BadRow as BadRow
     from nextapp.data.loading import Columns as Columns
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 _HOMES = {
     "BadRow": "loading",
     "Columns": "loading",
-    "Cycle": "cycles",
-    "Cycles": "cycles",
-    "Cycling": "cycles",
+    "Cycle": "cutting",
+    "Cycles": "cutting",
+    "Cycling": "cutting",
     "Importing": "loading",
     "LaunchLog": "log",
     "Parts": "cutting",

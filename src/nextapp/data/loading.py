@@ -25,7 +25,6 @@ import polars as pl
 
 from nextapp.data.importers import table as lines
 from nextapp.data.importers.content import Content, UnreadableLog, check_not_foreign
-from nextapp.data.importers.local_time import find_zone
 from nextapp.data.importers.table import (
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
@@ -38,6 +37,7 @@ from nextapp.data.importers.table import (
     TimeUnit,
 )
 from nextapp.data.log import Codes, LaunchLog
+from nextapp.data.times import find_zone
 
 __all__ = ["BadRow", "Columns", "Importing", "TimeUnit", "UnreadableLog", "load", "read"]
 
@@ -164,8 +164,8 @@ def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
     from nextapp.data.importers import import_file, read_list
 
-    left_out = None if importing.leave_out is None else read_list(importing.leave_out)
-    found = import_file(path, zone=importing.zone, left_out=left_out)
+    not_apps = None if importing.leave_out is None else read_list(importing.leave_out)
+    found = import_file(path, zone=importing.zone, not_apps=not_apps)
     if found is None:
         return None
     launches = pl.DataFrame(

@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from nextapp.data.cutting import launches_in_window
-from nextapp.data.cycles import Cycles
+from nextapp.data.cutting import Cycles, launches_in_window
 from nextapp.evaluation.presets import Preset
 from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
 from nextapp.evaluation.static import score_predictions, user_means

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
-from nextapp.data.moments import moment
+from nextapp.data.times import time_and_offset
 from nextapp.phone.core import LightReason
 from nextapp.phone.limits import OPTIONS, PREDICTORS, Limits
 from nextapp.phone.phone import Phone, Status
@@ -358,7 +358,7 @@ def limit_lines(limits: Limits) -> Lines:
 
 def log(path: Path, apps: Iterable[str], when: str | None = None) -> Lines:
     """Log launches."""
-    clock, zone = (None, None) if when is None else moment(when)
+    clock, zone = (None, None) if when is None else time_and_offset(when)
     with open_phone(path) as phone:
         for app in apps:
             phone.observe(app, clock, zone=zone)
@@ -374,7 +374,7 @@ def predict(
 ) -> Lines:
     """Name the apps most likely launched next, and their strongest reasons."""
     with open_phone(path) as phone:
-        clock = None if when is None else moment(when)[0]
+        clock = None if when is None else time_and_offset(when)[0]
         reasons = phone.explain(n, clock)
         likely = None if threshold is None else phone.predict(n, clock, threshold=threshold)
         round_ = phone.round
@@ -467,7 +467,7 @@ def import_launches(
     if not path.exists():
         raise ValueError(f"{path} is missing: set up a phone first, by init.")
     not_apps = None if leave_out is None else read_list(leave_out)
-    found = import_file(data, zone=zone, left_out=not_apps)
+    found = import_file(data, zone=zone, not_apps=not_apps)
     if found is None:
         found = read_any(Content.of_file(data), zone=zone)
     users = found.users

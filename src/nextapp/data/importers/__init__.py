@@ -1,7 +1,6 @@
 """Importers of logs that people can export from their own devices.
 
-They need only the standard library, since phones use them too. A format is a module with ``NAME``,
-``LOOKED_FOR``, ``recognise(content)`` and ``read(content)``.
+They need only the standard library, since phones use them too.
 """
 
 from __future__ import annotations
@@ -9,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from nextapp.data.importers import (
     activitywatch,
     app_usage_csv,
-    digital_wellbeing,
+    databases,
     google_takeout,
-    knowledgec,
     table,
     usagestats,
 )
@@ -26,49 +23,35 @@ from nextapp.data.importers.content import (
     UnreadableLog,
     check_not_foreign,
 )
-from nextapp.data.importers.events import Found, ImportedLaunch, launches_of
-from nextapp.data.importers.left_out import LeftOut, list_text, read_list, usual_list
-from nextapp.data.importers.local_time import find_zone
+from nextapp.data.importers.events import ImportedLaunch, launches_of
+from nextapp.data.importers.not_apps import NotApps, read_list, usual_list
+from nextapp.data.importers.not_apps import list_text as not_apps_text
+from nextapp.data.times import find_zone
 
 __all__ = [
     "Content",
     "Imported",
     "ImportedLaunch",
-    "LeftOut",
+    "NotApps",
     "UnreadableLog",
     "check_not_foreign",
     "import_content",
     "import_file",
-    "left_out_text",
     "list_formats",
+    "not_apps_text",
     "read_any",
     "read_list",
     "table",
 ]
 
-left_out_text = list_text
 
-
-class Format(Protocol):
-    """The interface of a format module."""
-
-    @property
-    def NAME(self) -> str: ...  # noqa: N802
-
-    @property
-    def LOOKED_FOR(self) -> str: ...  # noqa: N802
-
-    def recognise(self, content: Content) -> bool: ...
-    def read(self, content: Content) -> Found: ...
-
-
-FORMATS: tuple[Format, ...] = (
-    usagestats,
-    app_usage_csv,
-    activitywatch,
-    google_takeout,
-    digital_wellbeing,
-    knowledgec,
+FORMATS = (
+    usagestats.FORMAT,
+    app_usage_csv.FORMAT,
+    activitywatch.FORMAT,
+    google_takeout.FORMAT,
+    databases.DIGITAL_WELLBEING,
+    databases.KNOWLEDGEC,
 )
 
 
@@ -87,11 +70,11 @@ class Imported:
 
 def list_formats() -> str:
     """The known formats, for a message about an unknown file."""
-    return "; ".join(form.LOOKED_FOR for form in FORMATS)
+    return "; ".join(form.looked_for for form in FORMATS)
 
 
 def import_file(
-    path: Path, *, zone: str | None = None, left_out: LeftOut | None = None
+    path: Path, *, zone: str | None = None, not_apps: NotApps | None = None
 ) -> Imported | None:
     """The launches of an export of a person's device; None if the format is not known.
 
@@ -103,7 +86,7 @@ def import_file(
     if not _may_be_import(head, str(path)):
         return None
     content = Content(head, str(path)) if len(head) < HEAD_BYTES else Content.of_file(path)
-    imported = import_content(content, zone=zone, left_out=left_out)
+    imported = import_content(content, zone=zone, not_apps=not_apps)
     log = path.with_name(path.name + "-wal")
     if imported is not None and content.is_database and log.exists() and log.stat().st_size:
         note = f"{log.name} next to the database was not read: its launches are missing"
@@ -112,7 +95,7 @@ def import_file(
 
 
 def import_content(
-    content: Content, *, zone: str | None = None, left_out: LeftOut | None = None
+    content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
 ) -> Imported | None:
     """The launches in the bytes of a file; None if the format is not known.
 
@@ -121,7 +104,7 @@ def import_content(
     content
     zone
         Time zone of local times without a zone; None for this machine's.
-    left_out
+    not_apps
         Entries that are not apps; None for the built-in list.
 
     Raises
@@ -139,13 +122,13 @@ def import_content(
                 f"{content.name}: not recognised.{_hint(content)} Looked for: {list_formats()}."
             )
         return None
-    launches, notes = launches_of(form.read(content), where, left_out or usual_list())
+    launches, notes = launches_of(form.read(content), where, not_apps or usual_list())
     if not launches:
         why = "; ".join(notes) or "it is empty"
         raise UnreadableLog(
-            f"{content.name}: recognised as {form.NAME}, but it has no launch: {why}."
+            f"{content.name}: recognised as {form.name}, but it has no launch: {why}."
         )
-    return Imported(form.NAME, launches, tuple(notes))
+    return Imported(form.name, launches, tuple(notes))
 
 
 def read_any(content: Content, *, zone: str | None = None) -> Imported:

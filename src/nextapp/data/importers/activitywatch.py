@@ -6,11 +6,8 @@ import re
 from typing import Any
 
 from nextapp.data.importers.content import Content
-from nextapp.data.importers.events import Event, Found
-from nextapp.data.importers.local_time import iso_time
-
-NAME = "ActivityWatch export"
-LOOKED_FOR = 'JSON with "buckets" (ActivityWatch)'
+from nextapp.data.importers.events import Event, Format, Found
+from nextapp.data.times import iso_time
 
 _APPS = re.compile(r"aw-watcher-(android|window)(?!-?(unlock|web|afk|input|network))")
 
@@ -63,3 +60,6 @@ def _event(event: Any, user: str) -> Event | None:
     app = data.get("package") or data.get("app")
     when = iso_time(event.get("timestamp"))
     return Event(app, when, user=user) if isinstance(app, str) and when is not None else None
+
+
+FORMAT = Format("ActivityWatch export", 'JSON with "buckets" (ActivityWatch)', recognise, read)

@@ -7,11 +7,8 @@ import re
 from collections.abc import Iterator
 
 from nextapp.data.importers.content import MOST_EVENTS, Content
-from nextapp.data.importers.events import Event, Found
-from nextapp.data.importers.local_time import dates_and_clocks, unclear_dates
-
-NAME = "App Usage export (AUM CSV)"
-LOOKED_FOR = "a CSV with App name, Date, Time, Duration (App Usage)"
+from nextapp.data.importers.events import Event, Format, Found
+from nextapp.data.times import dates_and_clocks, unclear_dates
 
 _HEADER = ["app name", "date", "time", "duration"]
 _DATE = re.compile(r"\d{1,4}\s?[-./]\s?\d{1,2}\s?[-./]\s?\d{1,4}\.?")
@@ -77,7 +74,15 @@ def read(content: Content) -> Found:
         names.append(row[0])
         dates.append(row[1])
         clocks.append(row[2])
-    moments = dates_and_clocks(dates, clocks)
-    events = [Event(name, moment) for name, moment in zip(names, moments, strict=True)]
+    times = dates_and_clocks(dates, clocks)
+    events = [Event(name, time) for name, time in zip(names, times, strict=True)]
     unclear = unclear_dates(dates)
     return Found(events, changes_only=False, n_bad=n_bad, notes=(unclear,) if unclear else ())
+
+
+FORMAT = Format(
+    "App Usage export (AUM CSV)",
+    "a CSV with App name, Date, Time, Duration (App Usage)",
+    recognise,
+    read,
+)

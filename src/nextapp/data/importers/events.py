@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import NamedTuple
 
-from nextapp.data.importers.left_out import LeftOut
-from nextapp.data.importers.local_time import (
+from nextapp.data.importers.content import Content
+from nextapp.data.importers.not_apps import NotApps
+from nextapp.data.times import (
     EARLIEST,
     LATEST,
     Zone,
@@ -46,6 +47,15 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
+class Format(NamedTuple):
+    """A kind of file: its name, what it is recognised by in words, and its reader."""
+
+    name: str
+    looked_for: str
+    recognise: Callable[[Content], bool]
+    read: Callable[[Content], Found]
+
+
 class ImportedLaunch(NamedTuple):
     user: str
     app: str
@@ -60,7 +70,7 @@ class _Timed(NamedTuple):
 
 
 def launches_of(
-    found: Found, zone: Zone, left_out: LeftOut
+    found: Found, zone: Zone, not_apps: NotApps
 ) -> tuple[list[ImportedLaunch], list[str]]:
     """Launches by user and time, and notes on what was done."""
     n_bad = found.n_bad
@@ -84,7 +94,7 @@ def launches_of(
         timed.sort(key=lambda each: each.clock)
         before = None
         for seen in timed:
-            kind = left_out.kind(seen.app)
+            kind = not_apps.kind(seen.app)
             if kind is not None:
                 out[kind] += 1
                 if kind == "home":
@@ -154,7 +164,7 @@ def _notes(out: Counter[str], n_same: int, n_bad: int, turned: bool) -> Iterable
     }
     parts = [f"{words[kind]}: {n:,}" for kind, n in sorted(out.items())]
     if parts:
-        yield f"left out by the list (nextapp data left-out): {', '.join(parts)}"
+        yield f"left out by the list (nextapp data not-apps): {', '.join(parts)}"
     if n_same:
         yield f"events of an app that was already open, not counted as launches: {n_same:,}"
     if n_bad:

@@ -8,11 +8,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from nextapp.data.importers.content import Content, UnreadableLog
-from nextapp.data.importers.events import Event, Found
-from nextapp.data.importers.local_time import iso_time
-
-NAME = "Google Takeout, My Activity"
-LOOKED_FOR = "a JSON list with title, time and products (Google Takeout, My Activity)"
+from nextapp.data.importers.events import Event, Format, Found
+from nextapp.data.times import iso_time
 
 _PACKAGE = re.compile(r"play\.google\.com/store/apps/details\?(?:[^#]*&)?id=([A-Za-z0-9_.]+)")
 _APP = "\0"  # placeholder for the app's name in a title
@@ -119,3 +116,11 @@ def _wording_of_use(wordings: list[str]) -> tuple[set[str], tuple[str, ...]]:
             words = commonest.replace(_APP, "…").strip()
             return {commonest}, (f"titles like {words!r} are read as an app being used",)
     return set(), ()
+
+
+FORMAT = Format(
+    "Google Takeout, My Activity",
+    "a JSON list with title, time and products (Google Takeout, My Activity)",
+    recognise,
+    read,
+)

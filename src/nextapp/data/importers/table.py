@@ -24,7 +24,7 @@ from typing import Literal, NamedTuple
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
-from nextapp.data.importers.local_time import offset_at
+from nextapp.data.times import offset_at
 
 TimeUnit = Literal["s", "ms"]
 Value = str | int | float | None
@@ -337,10 +337,10 @@ def milliseconds(
             where = timezone(timedelta(seconds=offset))
         try:
             year, month, day, hour, minute, second = map(int, parts)
-            moment = datetime(year, month, day, hour, minute, second, tzinfo=where)
+            instant = datetime(year, month, day, hour, minute, second, tzinfo=where)
         except ValueError:
             return NO_TIME, 0, None
-        ms = (moment - _EPOCH) // timedelta(milliseconds=1) + int(f"{fraction or ''}000"[:3])
+        ms = (instant - _EPOCH) // timedelta(milliseconds=1) + int(f"{fraction or ''}000"[:3])
     elif text != "nan" and (isinstance(time, int | float) or _NUMBER.fullmatch(text)):
         # Rounded to microseconds, which a float can represent, then truncated to milliseconds.
         number = float(text) * {"s": 1e6, "ms": 1e3}[time_unit]

@@ -6,11 +6,8 @@ import re
 from datetime import datetime
 
 from nextapp.data.importers.content import MOST_EVENTS, Content
-from nextapp.data.importers.events import Event, Found
-from nextapp.data.importers.local_time import dates_and_clocks
-
-NAME = "Android usage statistics (adb shell dumpsys usagestats)"
-LOOKED_FOR = 'lines time="…" type=ACTIVITY_RESUMED package=… (adb shell dumpsys usagestats)'
+from nextapp.data.importers.events import Event, Format, Found
+from nextapp.data.times import dates_and_clocks
 
 _LINE = re.compile(
     r'^[ \t]*time="(?P<time>[^"\n]{4,60})"[ \t]+type=(?P<type>[A-Z0-9_]{1,60})'
@@ -42,17 +39,17 @@ def read(content: Content) -> Found:
             sections[-1][1].append((match["time"], match["package"]))
             n_events += 1
     texts = [time for _, section in sections for time, _ in section]
-    moments = iter(dates_and_clocks(texts, [_after_date(text) for text in texts]))
+    parsed = iter(dates_and_clocks(texts, [_after_date(text) for text in texts]))
     known: dict[str, tuple[datetime, datetime]] = {}
     events: list[Event] = []
     n_bad = 0
     for user, section in sections:
         read_here = []
         for _, package in section:
-            moment = next(moments)
-            n_bad += moment is None
-            if moment is not None and not _within(moment, known.get(user)):
-                read_here.append(Event(package, moment, user=user))
+            when = next(parsed)
+            n_bad += when is None
+            if when is not None and not _within(when, known.get(user)):
+                read_here.append(Event(package, when, user=user))
         if read_here:
             times = [event.when for event in read_here if isinstance(event.when, datetime)]
             first, last = known.get(user, (times[0], times[0]))
@@ -62,10 +59,18 @@ def read(content: Content) -> Found:
     return Found(events, changes_only=True, n_bad=n_bad, notes=notes)
 
 
-def _within(moment: datetime, span: tuple[datetime, datetime] | None) -> bool:
-    return span is not None and span[0] <= moment <= span[1]
+def _within(when: datetime, span: tuple[datetime, datetime] | None) -> bool:
+    return span is not None and span[0] <= when <= span[1]
 
 
 def _after_date(text: str) -> str:
     """The time of day after a date: what follows the first space or comma."""
     return re.split(r"[ ,\u202f\u00a0]+", text.strip(), maxsplit=1)[-1]
+
+
+FORMAT = Format(
+    "Android usage statistics (adb shell dumpsys usagestats)",
+    'lines time="…" type=ACTIVITY_RESUMED package=… (adb shell dumpsys usagestats)',
+    recognise,
+    read,
+)

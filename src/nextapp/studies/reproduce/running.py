@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, collapse_repeats
-from nextapp.data.cycles import Cycling
+from nextapp.data.cutting import Cycling
 from nextapp.data.describing import description
 from nextapp.names import unknown
 from nextapp.predictors.registry import CEILING

@@ -1,25 +1,26 @@
-"""iOS up to 15 and macOS: the SQLite database `knowledgeC.db`."""
+"""SQLite databases: knowledgeC (iOS up to 15, macOS) and Digital Wellbeing (Android)."""
 
 from __future__ import annotations
 
 import math
 
 from nextapp.data.importers.content import Content
-from nextapp.data.importers.events import ME, Event, Found
+from nextapp.data.importers.events import ME, Event, Format, Found
 
-NAME = "knowledgeC database (iOS, macOS)"
-LOOKED_FOR = "an SQLite database with the table ZOBJECT (knowledgeC.db)"
-
-_COLUMNS = {"ZSTREAMNAME", "ZVALUESTRING", "ZSTARTDATE"}
+_ZOBJECT = {"ZSTREAMNAME", "ZVALUESTRING", "ZSTARTDATE"}
 _FOCUS, _USAGE = "/app/inFocus", "/app/usage"
 _MAC_EPOCH = 978_307_200  # 2001-01-01 in seconds since 1970
+_WELLBEING = {
+    "events": {"timestamp", "type", "package_id"},
+    "packages": {"_id", "package_name"},
+}
 
 
-def recognise(content: Content) -> bool:
-    return content.tables.get("ZOBJECT", set()) >= _COLUMNS
+def _is_knowledgec(content: Content) -> bool:
+    return content.tables.get("ZOBJECT", set()) >= _ZOBJECT
 
 
-def read(content: Content) -> Found:
+def _read_knowledgec(content: Content) -> Found:
     """Rows of the stream /app/inFocus; times are seconds since 2001-01-01 UTC.
 
     Each other device whose rows were synced by iCloud is a separate user. Newer systems write
@@ -53,3 +54,35 @@ def read(content: Content) -> Found:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def _is_wellbeing(content: Content) -> bool:
+    tables = content.tables
+    return all(columns <= tables.get(table, set()) for table, columns in _WELLBEING.items())
+
+
+def _read_wellbeing(content: Content) -> Found:
+    """Events of type 1, an activity being resumed; times are milliseconds since 1970 in UTC."""
+    rows = content.query(
+        "SELECT package_name, timestamp FROM events JOIN packages"
+        " ON events.package_id = packages._id WHERE events.type = 1"
+    )
+    events = [
+        Event(package, when / 1000 if isinstance(when, int | float) else None)
+        for package, when in rows
+    ]
+    return Found(events, changes_only=True)
+
+
+KNOWLEDGEC = Format(
+    "knowledgeC database (iOS, macOS)",
+    "an SQLite database with the table ZOBJECT (knowledgeC.db)",
+    _is_knowledgec,
+    _read_knowledgec,
+)
+DIGITAL_WELLBEING = Format(
+    "Digital Wellbeing database",
+    "an SQLite database with the tables events and packages (Digital Wellbeing)",
+    _is_wellbeing,
+    _read_wellbeing,
+)

@@ -1,4 +1,4 @@
-"""Parsing of times in exports: dates in five formats, local times without a zone.
+"""Parsing of times: ISO, seconds since 1970, dates in five formats, local times without a zone.
 
 A local time is converted to seconds since 1970 with a time zone: one given by name
 (``Europe/Berlin``), or this machine's. At the end of daylight saving time one hour occurs twice;
@@ -7,6 +7,7 @@ the second one is meant if the clock goes back from one launch to the next, else
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
@@ -45,6 +46,37 @@ def find_zone(name: str | None) -> Zone:
         ) from None
 
 
+def time_and_offset(text: str, zone: Zone = None) -> tuple[float, int]:
+    """Seconds since 1970 and the UTC offset in seconds, of an ISO time or a number of seconds.
+
+    A time without a zone is local: in ``zone``, or this machine's if that is None.
+
+    >>> time_and_offset("2026-11-15T10:00:00+02:00")
+    (1794729600.0, 7200)
+    """
+    try:
+        when = float(text)
+    except ValueError:
+        try:
+            parsed = datetime.fromisoformat(text.strip())
+            if parsed.tzinfo is None:
+                parsed = parsed.astimezone() if zone is None else parsed.replace(tzinfo=zone)
+            return parsed.timestamp(), _offset(parsed)
+        except (ValueError, OverflowError):
+            raise ValueError(
+                f"a time must be like 2026-11-15T10:00:00 or in seconds since 1970, got "
+                f"{text!r:.60}."
+            ) from None
+    if not 0 <= when < math.inf:
+        raise ValueError(f"seconds since 1970 must be 0 or more, got {text!r:.60}.")
+    try:
+        return when, offset_at(when, zone)
+    except (OverflowError, OSError, ValueError):
+        raise ValueError(
+            f"seconds since 1970 must be before the year 9999, got {text!r:.60}."
+        ) from None
+
+
 class _Parts(NamedTuple):
     first: int
     second: int
@@ -72,7 +104,7 @@ def dates_and_clocks(dates: Sequence[str], clocks: Sequence[str]) -> list[dateti
     parts = [_date_parts(date) for date in dates]
     month_first = _is_month_first([p for p in parts if p is not None and p.mark == "/"])
     return [
-        None if part is None else _moment(part, clock, month_first)
+        None if part is None else _local_time(part, clock, month_first)
         for part, clock in zip(parts, clocks, strict=True)
     ]
 
@@ -117,7 +149,7 @@ def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:
     return min(up, down)
 
 
-def _moment(date: _Parts, clock: str, month_first: bool) -> datetime | None:
+def _local_time(date: _Parts, clock: str, month_first: bool) -> datetime | None:
     if date.first > 31:
         year, month, day = date.first, date.second, date.third
     elif date.mark == "/" and month_first:
@@ -143,47 +175,44 @@ def iso_time(text: object) -> float | None:
     if not isinstance(text, str) or len(text) > 64:
         return None
     try:
-        moment = datetime.fromisoformat(text.strip())
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
-        return moment.timestamp()
+        when = datetime.fromisoformat(text.strip())
+        return when.replace(tzinfo=when.tzinfo or UTC).timestamp()
     except (ValueError, OverflowError):
         return None
 
 
 def clocks_of_local_times(
-    moments: Iterable[datetime | None], zone: Zone
+    times: Iterable[datetime | None], zone: Zone
 ) -> list[tuple[float, int] | None]:
     """Seconds since 1970 and the UTC offset in seconds, in the order given."""
     clocks: list[tuple[float, int] | None] = []
     before = EARLIEST
-    for moment in moments:
-        clock = None if moment is None else _clock(moment, zone, before)
+    for time in times:
+        clock = None if time is None else _clock(time, zone, before)
         if clock is not None:
             before = clock[0]
         clocks.append(clock)
     return clocks
 
 
-def _clock(moment: datetime, zone: Zone, before: float) -> tuple[float, int] | None:
-    if not 1971 <= moment.year <= 2099:
+def _clock(time: datetime, zone: Zone, before: float) -> tuple[float, int] | None:
+    if not 1971 <= time.year <= 2099:
         return None
-    first, second = (_aware(moment.replace(fold=fold), zone) for fold in (0, 1))
+    first, second = (_aware(time.replace(fold=fold), zone) for fold in (0, 1))
     comes_twice = second.timestamp() > first.timestamp()
     chosen = second if comes_twice and first.timestamp() < before - _DISORDER else first
     return chosen.timestamp(), _offset(chosen)
 
 
-def _aware(moment: datetime, zone: Zone) -> datetime:
-    return moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
+def _aware(time: datetime, zone: Zone) -> datetime:
+    return time.astimezone() if zone is None else time.replace(tzinfo=zone)
 
 
 def offset_at(clock: float, zone: Zone) -> int:
     """The UTC offset in seconds at this time."""
-    moment = datetime.fromtimestamp(clock, UTC)
-    return _offset(moment.astimezone(zone))
+    return _offset(datetime.fromtimestamp(clock, UTC).astimezone(zone))
 
 
-def _offset(moment: datetime) -> int:
-    offset = moment.utcoffset()
+def _offset(time: datetime) -> int:
+    offset = time.utcoffset()
     return 0 if offset is None else int(offset.total_seconds())

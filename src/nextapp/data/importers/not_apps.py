@@ -14,7 +14,7 @@ _LONGEST = 1 << 20  # largest number of characters of a list
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class NotApps:
     """Patterns of entries to leave out.
 
     The same app before and after a ``home`` screen counts as two launches; before and after a
@@ -37,20 +37,20 @@ class LeftOut:
 
 def list_text() -> str:
     """The text of the built-in list."""
-    return files(__package__).joinpath("left_out.txt").read_text(encoding="utf-8")
+    return files(__package__).joinpath("not_apps.txt").read_text(encoding="utf-8")
 
 
 @cache
-def usual_list() -> LeftOut:
+def usual_list() -> NotApps:
     return parse_list(list_text(), "the built-in list")
 
 
-def read_list(file: Path) -> LeftOut:
+def read_list(file: Path) -> NotApps:
     """The list in a file."""
     return parse_list(file.read_text(encoding="utf-8-sig"), str(file))
 
 
-def parse_list(text: str, name: str) -> LeftOut:
+def parse_list(text: str, name: str) -> NotApps:
     """Patterns by part, one per line; a part starts with its name in brackets; # is a comment.
 
     >>> parse_list("[home]\\nmy.launcher*", "x").kind("My.Launcher2")
@@ -76,7 +76,7 @@ def parse_list(text: str, name: str) -> LeftOut:
             )
         else:
             patterns[kind].append(line.lower())
-    return LeftOut(**{kind: _one_of(lines) for kind, lines in patterns.items()})
+    return NotApps(**{kind: _one_of(lines) for kind, lines in patterns.items()})
 
 
 def _one_of(patterns: list[str]) -> re.Pattern[str]:
