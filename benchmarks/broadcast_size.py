@@ -77,8 +77,8 @@ class Hashed:
     def shares(self, apps, last, before=None):
         rows = self.row_of[apps]
         _, place, n = np.unique(rows, return_inverse=True, return_counts=True)
-        told, known = self.crowd.shares(rows, None if last is None else int(self.row_of[last]))
-        return told / n[place], known
+        shares, known = self.crowd.shares(rows, None if last is None else int(self.row_of[last]))
+        return shares / n[place], known
 
 
 def merged(estimate: np.ndarray, row_of: np.ndarray) -> np.ndarray:
@@ -124,29 +124,29 @@ def main() -> None:
         "cells": len(whole.share),
     }  # fmt: skip
     print(json.dumps(result, indent=1), flush=True)
-    result["cells told"] = {}
+    result["cells published"] = {}
     for per_app in (2, 4, 8, CELLS_PER_APP, 24, 64):
-        told = keep_largest_cells(whole, per_app).rounded()
+        published = keep_largest_cells(whole, per_app).rounded()
         row = {
-            "gain": difference(hit_rate(phones, told), without),
-            "kB, names": round(download(told, names, hashed=False) / 1000, 1),
-            "kB, buckets": round(download(told, names, hashed=True) / 1000, 1),
+            "gain": difference(hit_rate(phones, published), without),
+            "kB, names": round(download(published, names, hashed=False) / 1000, 1),
+            "kB, buckets": round(download(published, names, hashed=True) / 1000, 1),
         }
-        result["cells told"][per_app] = row
+        result["cells published"][per_app] = row
         print(per_app, row, flush=True)
     result["buckets"] = {}
     for bits in (12, 14, 16, 18):
         buckets = Buckets(1 << bits, "", np.zeros(0, np.int64))
         found = np.array([buckets.bucket(name) for name in names])
         _, row_of = np.unique(found, return_inverse=True)
-        told = keep_largest_cells(
+        published = keep_largest_cells(
             crowd_from(merged(estimate, row_of), 0.0), CELLS_PER_APP
         ).rounded()
         own = [len(np.unique(row_of[one.candidates])) < len(one.candidates) for one in phones]
         row = {
             "apps that share a bucket": int(given.apps - np.sum(np.bincount(row_of) == 1)),
             "phones with two apps in one": round(float(np.mean(own)), 4),
-            "gain": difference(hit_rate(phones, Hashed(told, row_of)), without),
+            "gain": difference(hit_rate(phones, Hashed(published, row_of)), without),
         }
         result["buckets"][1 << bits] = row
         print(1 << bits, row, flush=True)
@@ -164,7 +164,7 @@ def main() -> None:
 
 
 def most_cells(n_apps: int, seed: int = 0) -> Crowd:
-    """A crowd with as many cells as are ever told, followers and shares at random."""
+    """A crowd with as many cells as are ever published, followers and shares at random."""
     rng = np.random.default_rng(seed)
     popularity = 1.0 / np.arange(1, n_apps + 1)
     counts = np.full(n_apps, CELLS_PER_APP)

@@ -10,7 +10,7 @@ them are copies of 100,000. "kept" is the part of the non-private gain in HR@5 o
 
 prints the tables of docs/crowd.md and writes them into it, between the comments "marks" and "end of
 marks". The first seed has all rows, the others those of synthetic fleets. About ten minutes on
-one core; with --quick three. Rows whose log is not in the folder are left out, and so are rows that
+one core; with --quick three. Rows whose log is not in the folder are skipped, and so are rows that
 do not begin as --only says; then nothing is written into a page. Another seed draws other new
 phones, other synthetic worlds and other noise.
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/flip_bits.py [--flips 900] [--log-flips 300]
 
-A vault with sums of a round, and 400 reports of the round at hand. Bits are flipped one at a time:
+A vault with sums of a round, and 400 reports of the current round. Bits are flipped one at a time:
 anywhere in the file, in its sums, in its reports, and in the write-ahead log that a kill leaves
 behind. After each the vault is checked as a server does at its start. It ends with 1 if sums,
 reports or broadcasts have changed unnoticed, or more than what was committed last is lost.

@@ -64,7 +64,7 @@ def serve(folder: Path, ports: Any) -> None:
 
 
 class Flood:
-    """Clients of one address that do one thing until they are told to stop."""
+    """Clients of one address that do one thing until they are stopped."""
 
     def __init__(self, work: Callable[[threading.Event], int], clients: int) -> None:
         self.over = threading.Event()

@@ -288,9 +288,9 @@ def processor_rounds(fleet: Fleet) -> dict[str, Any]:
 def peers(fleet: Fleet) -> dict[str, Any]:
     """Naive PyTorch: h, p, F; implicit: p. Milliseconds a million phones."""
     found: dict[str, Any] = {}
-    for name, play in (("pytorch", torch_ms), ("implicit", implicit_ms)):
+    for name, measure in (("pytorch", torch_ms), ("implicit", implicit_ms)):
         try:
-            found[name] = {str(d): play(fleet, d) * 1e6 / len(fleet) for d in DIMS}
+            found[name] = {str(d): measure(fleet, d) * 1e6 / len(fleet) for d in DIMS}
         except Exception as error:  # a peer that does not run here is said so, not hidden
             found[name] = f"does not run here: {type(error).__name__}: {error}"
         print(name, found[name], flush=True)
@@ -442,13 +442,13 @@ def training(fleet: Fleet, many: int) -> dict[str, Any]:
     phones = fleet_phones(big, kind, 0, "gpu")
     loaded = time.perf_counter() - start
     for _ in range(10):
-        told = run_round(learner, phones)
+        reported = run_round(learner, phones)
     return {
         "phones": len(big),
         "gigabytes": big.n_bytes / 1e9,
         "loading_s": loaded,
         "ten_rounds_and_loading_s": time.perf_counter() - start,
-        "cosine": told.cosine,
+        "cosine": reported.cosine,
     }
 
 
@@ -528,7 +528,7 @@ def main() -> None:
     }  # fmt: skip
     print(found, flush=True)
     placed = CardFleet(fleet, first_card())
-    play: dict[str, Callable[[], Any]] = {
+    measures: dict[str, Callable[[], Any]] = {
         "floor": lambda: floor(fleet, placed),
         "step": lambda: step(placed),
         "vectors": lambda: vectors(fleet),
@@ -541,7 +541,7 @@ def main() -> None:
     }
     for part in PARTS:
         if part in parts:
-            found[part] = play[part]()
+            found[part] = measures[part]()
             print(part, json.dumps(found[part]), flush=True)
             if given.json:
                 given.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

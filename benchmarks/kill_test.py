@@ -75,7 +75,7 @@ class Recorded(Client):
         os.close(handle)
 
 
-def play(folder: Path, url: str, code: str) -> None:
+def run_phones(folder: Path, url: str, code: str) -> None:
     """Phones of one process, sync after sync, for ever."""
 
     def live(number: int) -> None:
@@ -99,7 +99,7 @@ def play(folder: Path, url: str, code: str) -> None:
     threads = [threading.Thread(target=live, args=(n,), daemon=True) for n in range(PHONES)]
     for thread in threads:
         thread.start()
-    print("playing", flush=True)
+    print("running", flush=True)
     for thread in threads:
         thread.join()
 
@@ -161,7 +161,7 @@ def killing(folder: Path, kills: int, chance: random.Random) -> tuple[Watch, dic
     groups = []
     for number in range(2):
         (folder / f"group{number}").mkdir()
-        groups.append(Part("play", folder / f"group{number}", f"http://127.0.0.1:{port}", code))
+        groups.append(Part("phones", folder / f"group{number}", f"http://127.0.0.1:{port}", code))
         groups[-1].start()
     killed = {"server": 0, "phones": 0}
     for kill in range(kills):
@@ -257,7 +257,7 @@ def main() -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:
         serve(Path(sys.argv[2]), int(sys.argv[3]))
-    elif sys.argv[1:2] == ["play"]:
-        play(Path(sys.argv[2]), *sys.argv[3:])
+    elif sys.argv[1:2] == ["phones"]:
+        run_phones(Path(sys.argv[2]), *sys.argv[3:])
     else:
         main()

@@ -4,7 +4,7 @@
     python benchmarks/server_load.py crowd --apps 2000 --reports 120000 --rate 2200
     make bench-gateways        # .venv-flower/bin/python benchmarks/server_load.py gateways
 
-An open loop: reports are due at fixed times whatever the gateway does, and a latency counts from
+An open loop: reports are due at fixed times even if the gateway is slow, and a latency counts from
 when the report was due. A closed loop sends as fast as reports are answered. Every report comes
 from a device of its own; payloads are drawn at random, as those of phones look.
 
@@ -175,7 +175,7 @@ class Load:
         else:
             self.free.append(connection)
 
-    async def play(self, port: int, seconds: float, n_connections: int = CONNECTIONS) -> float:
+    async def run(self, port: int, seconds: float, n_connections: int = CONNECTIONS) -> float:
         """The seconds it took until everything was answered."""
         loop = asyncio.get_running_loop()
         self.going = True
@@ -286,7 +286,7 @@ def measure_gateway(given: argparse.Namespace) -> dict:
                     loops["open"] = (slice(0, n_open), given.rate, given.seconds)
                 for loop, (part, rate, seconds) in loops.items():
                     load = Load(phones.requests[part], rate)
-                    took = uvloop.run(load.play(port, seconds))
+                    took = uvloop.run(load.run(port, seconds))
                     result[f"{name}_{loop}_loop"] = figures([load], took)
                     acknowledged += load.statuses.get(b"201", 0) if name == "gateway" else 0
         vault = Vault(Path(folder) / "vault.sqlite")
@@ -339,7 +339,7 @@ def measure_crowd(given: argparse.Namespace) -> dict:
             _await_handout(f"http://127.0.0.1:{port}")
             load = Load(phones.requests, given.rate)
             start = time.perf_counter()
-            taken = uvloop.run(load.play(port, given.reports / given.rate))
+            taken = uvloop.run(load.run(port, given.reports / given.rate))
             while round_at(port) == 0:
                 time.sleep(0.05)
             whole = time.perf_counter() - start
@@ -368,7 +368,7 @@ def processor_seconds(pid: int) -> float:
 
 
 class Spending:
-    """Processor seconds of named groups of processes between two moments."""
+    """Processor seconds of named groups of processes between two times."""
 
     def __init__(self, groups: dict[str, list[int]]) -> None:
         self._groups = groups
@@ -381,7 +381,7 @@ class Spending:
         return {name: round(spent - self._before[name], 2) for name, spent in self._now().items()}
 
 
-def play(
+def send(
     phones: Phones, part: slice, ports: Sequence[int], rate: float | None
 ) -> tuple[list[Load], float]:
     """Send a part of the reports, each to its gateway; the seconds until all were answered."""
@@ -396,7 +396,7 @@ def play(
     async def all_at_once() -> None:
         await asyncio.gather(
             *(
-                load.play(port, n / load.rate if load.rate else 600.0, CONNECTIONS // len(ports))
+                load.run(port, n / load.rate if load.rate else 600.0, CONNECTIONS // len(ports))
                 for load, port, n in zip(loads, ports, shares, strict=True)
             )
         )
@@ -426,7 +426,7 @@ def loaded(
         ("fast", slice(0, n_fast), None), ("at a rate", slice(n_fast, None), rate)
     ):  # fmt: skip
         spending = Spending(groups)
-        loads, seconds = play(phones, part, ports, pace)
+        loads, seconds = send(phones, part, ports, pace)
         found[name] = with_spending(figures(loads, seconds), spending.so_far())
         if found[name]["statuses"].keys() != {"201"}:
             raise RuntimeError(f"reports were refused: {found[name]['statuses']}.")
@@ -434,7 +434,7 @@ def loaded(
 
 
 def learnt(folder: Path) -> bytes:
-    """The broadcast after the one round that was played, once it is there."""
+    """The broadcast after the one round that was run, once it is there."""
     path = folder / "checkpoints" / "round-0000000001.safetensors"
     give_up = time.monotonic() + 300
     while not path.exists():
@@ -576,9 +576,9 @@ def through_gateways(
         else:
             found = loaded(phones, n_fast, rate, ports, groups)
         start = time.monotonic()
-        told = learnt(folder / "coordinator")
+        broadcast = learnt(folder / "coordinator")
         found["closed and learnt after, s"] = round(time.monotonic() - start, 1)
-    return found, told
+    return found, broadcast
 
 
 class Persistent:
@@ -589,7 +589,7 @@ class Persistent:
         self.taken: list[tuple[float, float, int, bytes]] = []  # due, when, number, status
         self.refused: Counter[str] = Counter()
 
-    async def play(self, port: int) -> None:
+    async def run(self, port: int) -> None:
         self.start = time.perf_counter()
         self._free = asyncio.Semaphore(CONNECTIONS // 2)
         tasks = []
@@ -638,9 +638,9 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
 
         killer = threading.Timer(when_killed, kill)
         killer.start()
-        uvloop.run(load.play(port))
+        uvloop.run(load.run(port))
         killer.join()
-        told = learnt(folder / "coordinator")
+        broadcast = learnt(folder / "coordinator")
         counted = {
             name: _kept(folder / name / "vault.sqlite", phones.of(place, 2, slice(None)))
             for place, name in enumerate(loopback.ports)
@@ -648,7 +648,7 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
     found: dict = {
         "reports": len(phones.tokens),
         "acknowledged": len(load.taken),
-        "taken before the kill, told again": sum(status == b"200" for *_, status in load.taken),
+        "taken before the kill, answered again": sum(status == b"200" for *_, status in load.taken),
         "refused meanwhile": dict(load.refused),
         "in the sums": {name: n for name, (n, _) in counted.items()},
         "phones": {name: n for name, (_, n) in counted.items()},
@@ -666,7 +666,7 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
             "p50, ms": round(float(np.percentile(waits, 50)), 1),
             "p99, ms": round(float(np.percentile(waits, 99)), 1),
         }
-    return found, told
+    return found, broadcast
 
 
 def _kept(path: Path, mine: list[int]) -> tuple[int, int]:
@@ -681,7 +681,7 @@ def measure_gateways(given: argparse.Namespace) -> dict:
     phones = Phones(given.fast + int(given.rate * given.seconds))
     few = Phones(given.kill_reports)
     result: dict = {}
-    told: dict[str, bytes] = {}
+    learnt_in: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
 
@@ -689,7 +689,7 @@ def measure_gateways(given: argparse.Namespace) -> dict:
             print(what, file=sys.stderr, flush=True)
             folder = root / str(len(result))
             folder.mkdir()
-            result[what], told[what] = make(folder, *arguments)
+            result[what], learnt_in[what] = make(folder, *arguments)
             print(json.dumps(result[what], ensure_ascii=False), file=sys.stderr, flush=True)
 
         amount = (phones, given.fast, given.rate)
@@ -698,12 +698,12 @@ def measure_gateways(given: argparse.Namespace) -> dict:
             measure(f"{n} gateway{'s' if n > 1 else ''}", through_gateways, *amount, n, False)
         if shutil.which("nginx"):
             measure("2 gateways behind nginx", through_gateways, *amount, 2, True)
-        result["the same broadcast learnt in all"] = len(set(told.values())) == 1
+        result["the same broadcast learnt in all"] = len(set(learnt_in.values())) == 1
         if shutil.which("nginx"):
-            told.clear()
+            learnt_in.clear()
             measure("kill -9 of one of two", killed_under_load, few)
             measure("the same without a kill", in_one_process, few, len(few.tokens) // 2, KILL_RATE)
-            result["the same broadcast learnt with a kill"] = len(set(told.values())) == 1
+            result["the same broadcast learnt with a kill"] = len(set(learnt_in.values())) == 1
     return result
 
 

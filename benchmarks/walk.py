@@ -142,10 +142,10 @@ def launch_walk(folder: Path) -> dict[str, Any]:
             walk.on = True
             phone.observe("app 3", now + turn)
             phone.predict(5)
-            told = phone.sync(client, now=True)
+            outcome = phone.sync(client, now=True)
             walk.on = False
-            assert told.report == "accepted", told
-            wait_for_round(client, told.round + 1)
+            assert outcome.report == "accepted", outcome
+            wait_for_round(client, outcome.round + 1)
         walk.on = True
         phone.sync(client, now=True)
         phone.predict(5)

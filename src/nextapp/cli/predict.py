@@ -129,9 +129,9 @@ def predict(
         result = model_file.predict(model.read_bytes(), text, n, threshold)
     except WireError as error:
         raise ValueError(f"{model}: {error}") from error
-    if not result.told and threshold is not None:
+    if not result.ranked and threshold is not None:
         screen.out.print(f"No app is likelier than {threshold:.0%} next.")
-    for line in reason_lines(result.told, why=why) if result.told else ():
+    for line in reason_lines(result.ranked, why=why) if result.ranked else ():
         screen.out.print(line, markup=False, soft_wrap=True)
     for note in result.notes:
         screen.err.print(note, markup=False, soft_wrap=True)

@@ -25,7 +25,7 @@ class Preset:
     ``average``
         ``session``: first over the predictions of a session, then over a user's sessions.
         ``user``: over all predictions of a user.
-        ``prediction``: all predictions have the same weight, whatever the user.
+        ``prediction``: all predictions of all users have the same weight.
     ``drop_unseen``
         leave out test launches of users or apps that do not occur in train or validation.
     ``repeats`` of an app within 3 s

@@ -172,7 +172,7 @@ def evaluate(
 ) -> Evaluation:
     """Fit each predictor on the exam's history and measure its predictions.
 
-    `progress` is told of each predictor before it is fitted.
+    `progress` is called for each predictor before it is fitted.
     """
     marks = []
     for predictor in predictors:

@@ -118,7 +118,7 @@ class Prediction:
     """
 
     model: str
-    told: list[tuple[str, Reason | LightReason]]
+    ranked: list[tuple[str, Reason | LightReason]]
     n_launches: int
     unknown_apps: list[str]
 
@@ -134,14 +134,14 @@ class Prediction:
         """Plain values; ``share`` is None for SeqMF, whose scores are not probabilities."""
         return {
             "model": self.model,
-            "predictions": [name for name, _ in self.told],
+            "predictions": [name for name, _ in self.ranked],
             "reasons": [
                 {
                     **reason._asdict(),
                     "app": name,
                     "share": reason.share if isinstance(reason, Reason) else None,
                 }
-                for name, reason in self.told
+                for name, reason in self.ranked
             ],
             "n_launches": self.n_launches,
             "unknown_apps": self.unknown_apps,
@@ -177,8 +177,8 @@ def predict(model: bytes, history: str, n: int, threshold: float | None = None) 
         reasons = own.explain(own.apps)
     if threshold is not None:
         reasons = _above(threshold, reasons, own)
-    told = [(names[reason.app], reason) for reason in reasons[:n]]
-    return Prediction(name, told, len(launches), strangers)
+    ranked = [(names[reason.app], reason) for reason in reasons[:n]]
+    return Prediction(name, ranked, len(launches), strangers)
 
 
 def _above(

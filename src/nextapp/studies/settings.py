@@ -26,7 +26,7 @@ _MODEL_KEYS = tuple(field.name for field in fields(ModelSettings))
 _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name != "model")
 
 DEFAULT_SPLITS = {"synthetic:lsapp": "days:222,7,14", "synthetic:app-usage": "days:6,1,1"}
-PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # whatever the data
+PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # for any data
 
 # MF needs a stronger regularisation than SeqMF: better on each of the four logs tried.
 MF = without_sequence(Training(ModelSettings(lam=1.0)))

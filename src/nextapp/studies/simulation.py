@@ -368,7 +368,7 @@ class _Checkpoint:
             )
             raise ValueError(
                 f"{self.folder} has a checkpoint with other settings ({', '.join(changed)}): give "
-                f"the same settings to go on, or another folder to start from the beginning."
+                f"the same settings to continue, or another folder to start from the beginning."
             )
         columns, _ = unpack(self._attendance(about["round"]).read_bytes())
         for part, attendance in enumerate(world.attendance()):
