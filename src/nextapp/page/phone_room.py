@@ -40,7 +40,7 @@ MODELS = ("nextapp", "mru", "sr-od", "seqmf")
 EPSILON = 1.0  # per report: the default limit of a phone's owner
 PRACTICE = "practice server in this page"
 MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at the start
-MOST_APPS = 200  # largest catalogue; rarer apps of a log are left out, as on a real server
+MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server
 SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
 PAUSE = 20.0  # assumed seconds between two taps
 _TRAINING = Training(dim=16, rounds=20, rate=0.01)
@@ -163,7 +163,7 @@ class PhoneSession:
         self._folder: TemporaryDirectory[str] | None = None
         self._store: Store | None = None
         self._asked: Broadcast | None = None  # current broadcast of the practice server
-        self._told: list[dict[str, Any]] = []
+        self._reports: list[dict[str, Any]] = []
         self._place = 0
         self._seqmf.take(person.broadcast)
         for app, when in person.launches[: person.n_learnt]:
@@ -252,20 +252,21 @@ class PhoneSession:
     def report(self) -> str:
         """Send the day's report to the practice server; returns a sentence about the result."""
         store, broadcast = self._open_practice()
+        limits, when = store.limits, self._clock
         self._phone.take(broadcast)
         try:
-            mechanism = store.limits.mechanism_for(broadcast)
+            mechanism = limits.mechanism_for(broadcast)
+            epsilon = mechanism.guarantee.epsilon
+            store.check_charge(epsilon, when, hours=limits.hours)
             report = self._phone.draw_report(mechanism, broadcast.round)
-            drawn = store.charge_report(
-                PRACTICE, report, mechanism.guarantee.epsilon, self._clock, hours=store.limits.hours
-            )
+            drawn = store.charge_report(PRACTICE, report, epsilon, when, hours=limits.hours)
         except (BudgetSpent, TooSoon, ClockError, WireError) as error:
             return str(error)
         finally:
             self._phone.take(None)
         data = store.begin_sending(drawn)
         if data is not None:
-            self._told.insert(0, self._about(Report.from_bytes(data), data, mechanism))
+            self._reports.insert(0, self._about(Report.from_bytes(data), data, mechanism))
         self._asked = replace(broadcast, round=broadcast.round + 1)
         store.settle(drawn, "accepted", "", self._clock)
         return f"{drawn.n_bytes} bytes went to the {PRACTICE}; ε = {drawn.epsilon:g} is spent."
@@ -317,7 +318,7 @@ class PhoneSession:
             "spent": limits.lifetime - left.lifetime,
         }
 
-    # --- what is shown
+    # --- the state that the page shows
 
     def state(self, said: str = "") -> dict[str, Any]:
         return {
@@ -334,7 +335,7 @@ class PhoneSession:
             "to_play": len(self.person.launches) - self.person.n_learnt,
             "rates": {model: tally.plain() for model, tally in self.tallies.items()},
             "events": list(self._events),
-            "reports": self._told,
+            "reports": self._reports,
             "budget": self._budget(),
             "said": said,
         }
