@@ -472,7 +472,7 @@ class Broadcast:
             broadcast = cls(
                 round=int(metadata["round"]),
                 app_vectors=vectors,
-                settings=settings_from(json.loads(metadata["settings"])),
+                settings=model_settings_from(json.loads(metadata["settings"])),
                 apps=tuple(json.loads(metadata["apps"])),
                 request=(
                     ReportRequest(**json.loads(metadata["request"]))
@@ -568,7 +568,7 @@ def history_from(values: Mapping[str, Any]) -> History:
     return History(digests, values["chain"])
 
 
-def settings_from(values: Mapping[str, Any]) -> ModelSettings:
+def model_settings_from(values: Mapping[str, Any]) -> ModelSettings:
     known = {field.name for field in fields(ModelSettings)}
     if unknown := set(values) - known:
         raise WireError(f"unknown model settings {sorted(unknown)}; known are {sorted(known)}.")

@@ -33,7 +33,7 @@ from nextapp.wire import (
     ModelSettings,
     ReportRequest,
     WireError,
-    settings_from,
+    model_settings_from,
 )
 
 CELLS_PER_APP = 12
@@ -358,7 +358,7 @@ class CrowdLearner(Learner):
             requests,
             catalogue,
             candidates=None if candidates is None else np.array(candidates),
-            settings=settings_from(json.loads(words["settings"])),
+            settings=model_settings_from(json.loads(words["settings"])),
         )
         learner.total = np.array(tensors["total"])
         learner.n_since = np.array(tensors["n_since"])

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, Floats, ModelSettings, ReportRequest, settings_from
+from nextapp.wire import Broadcast, Floats, ModelSettings, ReportRequest, model_settings_from
 
 OptimiserState = Mapping[str, Floats]
 """What an optimiser remembers of earlier gradients."""
@@ -174,7 +174,7 @@ class SeqMFLearner(Learner):
                 )
         learner = cls(
             np.array(tensors["app_vectors"]),
-            settings_from(json.loads(words["settings"])),
+            model_settings_from(json.loads(words["settings"])),
             optimiser,
             mechanism,
             tuple(json.loads(words["apps"])),

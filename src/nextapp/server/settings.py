@@ -26,8 +26,7 @@ from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.server.vault import RoundRules
 from nextapp.settings import check_keys, setting, settings_from
 from nextapp.storage import write_atomically
-from nextapp.wire import Buckets, ModelSettings, ReportRequest
-from nextapp.wire import settings_from as model_settings_from
+from nextapp.wire import Buckets, ModelSettings, ReportRequest, model_settings_from
 
 CHANGEABLE = ("goal", "minimum", "deadline")
 """May change between two starts, or by `administration.change`."""

@@ -29,7 +29,7 @@ from nextapp.predictors.pooled import OtherPhones, pool_phones
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
 from nextapp.studies.settings import Experiment, training_values, versions
-from nextapp.wire import Broadcast, WireError, pack, settings_from, unpack
+from nextapp.wire import Broadcast, WireError, model_settings_from, pack, unpack
 
 VERSION = "2"  # of a model file
 KIND = "nextapp model"
@@ -223,7 +223,7 @@ def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:
         if name == "nextapp":
             return name, apps, _crowd_from(tensors, len(apps))
         if name == "seqmf":
-            settings = settings_from(json.loads(words["settings"]))
+            settings = model_settings_from(json.loads(words["settings"]))
             vectors = np.array(tensors["app_vectors"])
             return name, apps, Broadcast(int(words["round"]), vectors, settings, apps)
     except (KeyError, TypeError, ValueError) as error:
