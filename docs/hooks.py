@@ -237,7 +237,7 @@ def commands_page() -> str:
     os.environ.update(COLUMNS="80", TERM="dumb", NO_COLOR="1")
     from click.testing import CliRunner
 
-    from nextapp.cli.commands import COMMANDS, app
+    from nextapp.cli.commands import COMMANDS, app, load
 
     runner, parts = CliRunner(), ["# Commands\n"]
 
@@ -246,8 +246,8 @@ def commands_page() -> str:
         text = "\n".join(line.rstrip() for line in found.output.strip().splitlines())
         parts.append(f"{'#' * level} nextapp {' '.join(words)}\n\n```text\n{text}\n```\n")
 
-    for name, row in COMMANDS.items():
+    for name in COMMANDS:
         section([name], 2)
-        for child in getattr(row.load(), "commands", {}):
+        for child in getattr(load(name), "commands", {}):
             section([name, child], 3)
     return "\n".join(parts)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nextapp.cli.commands import COMMANDS, app
+from nextapp.cli.commands import COMMANDS, app, load
 from nextapp.phone.commands import main as phone_main
 from nextapp.phone.commands import subparsers
 
@@ -48,10 +48,10 @@ ORDER = ("train", "predict")  # what one writes and another reads
 def commands() -> dict[str, object]:
     """All commands but those of the phone, by what is typed."""
     found: dict[str, object] = {"": app}
-    for name, row in COMMANDS.items():
+    for name in COMMANDS:
         if name == "phone":
             continue
-        command = row.load()
+        command = load(name)
         found[name] = command
         for inner, each in getattr(command, "commands", {}).items():
             found[f"{name} {inner}"] = each

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp.cli import serve
-from nextapp.cli.commands import COMMANDS, app
+from nextapp.cli.commands import COMMANDS, app, load
 from nextapp.cli.forms import Command
 from nextapp.cli.options import options_of, settings_of
 from nextapp.settings import setting, settings_from
@@ -102,8 +102,8 @@ def test_a_setting_without_a_default_must_be_given():
 
 
 def test_every_option_of_every_command_has_a_help_text_with_an_end():
-    for name, row in COMMANDS.items():
-        command = row.load()
+    for name in COMMANDS:
+        command = load(name)
         for inner in getattr(command, "commands", {name: command}).values():
             for parameter in inner.params:
                 words = (parameter.help or "").partition(" [default: ")[0]

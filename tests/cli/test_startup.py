@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nextapp.cli.commands import COMMANDS, app
+from nextapp.cli.commands import COMMANDS, app, load
 
 LAB = {
     "polars", "numba", "scipy", "matplotlib", "optuna", "dp_accounting", "ray", "starlette",
@@ -77,7 +77,7 @@ def test_serve_needs_nothing_of_the_lab_for_its_help(tmp_path):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_tells_what_a_commands_own_help_tells(name):
-    found = COMMANDS[name].load()
+    found = load(name)
     assert found.name == name
     assert " ".join(found.help.split("\n\n")[0].split()) == COMMANDS[name].help
 

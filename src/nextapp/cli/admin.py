@@ -13,7 +13,7 @@ import click
 
 from nextapp.cli import screen
 from nextapp.cli.forms import Group, command, option
-from nextapp.cli.options import FILE
+from nextapp.cli.options import FILE, FOLDER
 from nextapp.table import Table
 
 app = Group(
@@ -22,7 +22,7 @@ app = Group(
     help="Look after a server: status, rounds, devices, codes, backup.",
 )
 
-folder = click.argument("data", type=FILE, metavar="FOLDER", help="Folder of the server.")
+folder = click.argument("data", type=FOLDER, metavar="FOLDER", help="Folder of the server.")
 _DAY = 86_400
 
 
@@ -215,7 +215,7 @@ def backup(data: Path, out: Path) -> None:
 
 @app.command(epilog="nextapp admin restore copy federation-2")
 @click.argument("backup", type=FILE, metavar="BACKUP", help="Folder of a backup.")
-@click.argument("data", type=FILE, metavar="FOLDER", help="New folder.")
+@click.argument("data", type=FOLDER, metavar="FOLDER", help="New folder.")
 def restore(backup: Path, data: Path) -> None:
     """Restore a backup to a new folder; then start the server as usual."""
     from nextapp.server import administration
@@ -270,7 +270,7 @@ def suspects(operator: str) -> None:
 
 
 @command("nextapp enrol-code federation --uses 10", "enrol-code")
-@click.argument("data", type=FILE, metavar="FOLDER", help="Folder of the server.")
+@click.argument("data", type=FOLDER, metavar="FOLDER", help="Folder of the server.")
 @option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
 @option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
 @option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")

@@ -11,7 +11,7 @@ import click
 
 from nextapp.cli import options, screen, stopping, tables
 from nextapp.cli.forms import Group, command, option
-from nextapp.cli.options import FILE
+from nextapp.cli.options import FILE, FOLDER
 
 overwrite = option("--overwrite", is_flag=True, help="Replace the file if it is there already.")
 
@@ -45,12 +45,7 @@ def describe(source: str, seed: int, json: Path | None, log_options: options.Log
     metavar="DATA",
     help="synthetic:lsapp, synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
 )
-@option(
-    "--out",
-    type=options.OUTPUT_FILE,
-    required=True,
-    help="A .csv or .parquet file.",
-)
+@option("--out", type=options.OUTPUT_FILE, required=True, help="A .csv or .parquet file.")
 @overwrite
 @options.seed
 def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
@@ -73,12 +68,7 @@ def make(source: str, out: Path, overwrite: bool, seed: int) -> None:
 
 @app.command(epilog="nextapp data convert usagestats.txt launches.csv")
 @options.source
-@click.argument(
-    "out",
-    type=options.OUTPUT_FILE,
-    metavar="OUT",
-    help="A .csv or .parquet file.",
-)
+@click.argument("out", type=options.OUTPUT_FILE, metavar="OUT", help="A .csv or .parquet file.")
 @overwrite
 @options.log_options
 def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOptions) -> None:
@@ -115,7 +105,6 @@ def _check_written(out: Path, name: str, overwrite: bool) -> None:
     "--out",
     type=options.OUTPUT_FOLDER,
     default=Path("demo"),
-    metavar="FOLDER",
     help="Folder for tables, plots and settings.",
     heading=options.OUTPUT,
 )
@@ -169,9 +158,7 @@ def in_short(result: Mapping[str, Any]) -> str:
     metavar="HOST:PORT",
     help="Operator's address of a running nextapp serve to watch, such as 127.0.0.1:9464.",
 )
-@option(
-    "--federation", type=FILE, metavar="FOLDER", help="Folder of that server, for its accounting."
-)
+@option("--federation", type=FOLDER, help="Folder of that server, for its accounting.")
 @option(
     "--port",
     type=click.IntRange(min=0, max=65535),

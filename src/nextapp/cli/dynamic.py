@@ -32,10 +32,7 @@ _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": 
 @options.json_file
 @options.log_options
 def dynamic(
-    source: str,
-    given: dict[str, Any],
-    json: Path | None,
-    log_options: options.LogOptions,
+    source: str, given: dict[str, Any], json: Path | None, log_options: options.LogOptions
 ) -> None:
     """Predict a log cycle by cycle, and learn after each cycle."""
     cycles = given.get("cycles", "")

@@ -31,6 +31,7 @@ _SHOWN = 6  # trials of each model
 @option(
     "--plot",
     type=options.OUTPUT_FOLDER,
+    metavar="FILE",
     help="Plot calibration and prewarming, as FILE.svg and FILE.png.",
     heading=options.OUTPUT,
 )

@@ -8,23 +8,20 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from nextapp.cli import screen, stopping
 from nextapp.cli.forms import Group, option
-from nextapp.cli.options import FILE, options_of
-from nextapp.cli.serve import (
-    ListenOptions,
-    federation_options,
-    leave_damaged,
-    new_vault,
-    resolve,
-    token_days,
-    token_seconds,
-)
+from nextapp.cli.options import FILE, FOLDER, options_of
+from nextapp.cli.serve import ListenOptions, VaultOptions, federation_options, resolve
+from nextapp.settings import setting
+
+if TYPE_CHECKING:
+    from nextapp.server.flower.launching import Link
 
 app = Group(
     "flower",
@@ -32,16 +29,23 @@ app = Group(
     help="Run gateways in several regions, joined by Flower.",
 )
 
-superlink_address = option("--superlink", required=True, metavar="HOST:PORT", help="The SuperLink.")
-authority = option("--ca", type=FILE, help="CA certificate of the SuperLink, PEM.")
-insecure = option("--insecure", is_flag=True, help="Plain HTTP, for loopback and tests only.")
-operator_home = option(
-    "--data",
-    type=FILE,
-    default=Path("operator"),
-    metavar="FOLDER",
-    help="Folder for Flower's own settings.",
-)
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """The SuperLink that a gateway or the coordinator talks to."""
+
+    superlink: str = setting(text="The SuperLink.", metavar="HOST:PORT")
+    ca: Path | None = setting(None, "CA certificate of the SuperLink, PEM.")
+    insecure: bool = setting(False, "Plain HTTP, for loopback and tests only.")
+
+    def link(self) -> Link:
+        from nextapp.server.flower.launching import Link
+
+        if self.insecure == (self.ca is not None):
+            raise ValueError("give either --ca for the SuperLink, or --insecure.")
+        return Link(self.superlink, self.ca)
+
+
 rounds = option(
     "--rounds",
     type=click.IntRange(min=0),
@@ -58,11 +62,7 @@ skip_to = option(
     epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5",
 )
 @option(
-    "--data",
-    type=FILE,
-    required=True,
-    metavar="FOLDER",
-    help="Folder for all files; created if it is not there.",
+    "--data", type=FOLDER, required=True, help="Folder for all files; created if it is not there."
 )
 @option("--gateways", type=click.IntRange(min=1), default=2, help="Number of gateways.")
 @option("--tls", is_flag=True, help="TLS and node authentication, with keys made here.")
@@ -94,10 +94,7 @@ def up(
         from nextapp.server.flower.watching import Loopback
 
         coordinator = data / "coordinator"
-        _, made = create_or_resume(
-            coordinator,
-            *resolve(given, coordinator),
-        )
+        _, made = create_or_resume(coordinator, *resolve(given, coordinator))
         loopback = Loopback(
             data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
         )
@@ -120,13 +117,13 @@ def up(
 
 
 @app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
-@option("--data", type=FILE, required=True, metavar="FOLDER", help="Folder for Flower's state.")
+@option("--data", type=FOLDER, required=True, help="Folder for Flower's state.")
 @option("--host", default="127.0.0.1", help="Address to listen on.")
 @option("--port", type=int, default=9092, help="Port to listen on.")
-@authority
+@option("--ca", type=FILE, help="CA certificate of the SuperLink, PEM.")
 @option("--cert", type=FILE, help="TLS certificate of the SuperLink, PEM.")
 @option("--key", type=FILE, help="Private key of the certificate, PEM.")
-@insecure
+@option("--insecure", is_flag=True, help="Plain HTTP, for loopback and tests only.")
 def superlink(
     data: Path,
     host: str,
@@ -157,12 +154,9 @@ def superlink(
     extra="flower",
     epilog="nextapp flower gateway --data gateway-1 --superlink 127.0.0.1:9092 --insecure",
 )
-@option(
-    "--data", type=FILE, required=True, metavar="FOLDER", help="Folder of this gateway's vault."
-)
-@superlink_address
+@option("--data", type=FOLDER, required=True, help="Folder of this gateway's vault.")
+@options_of(LinkOptions, "superlink")
 @options_of(ListenOptions, "listen")
-@authority
 @option("--node-key", type=FILE, help="Private key that authenticates this node.")
 @option(
     "--token-letter",
@@ -170,70 +164,47 @@ def superlink(
     help="First letter of the tokens given out here, by which a proxy in front of several "
     "gateways finds the one of a phone; docs/operate.md.",
 )
-@token_days
-@new_vault
-@leave_damaged
-@insecure
+@options_of(VaultOptions, "vault")
 def gateway(
     data: Path,
-    superlink: str,
+    superlink: LinkOptions,
     listen: ListenOptions,
-    ca: Path | None,
     node_key: Path | None,
     token_letter: str,
-    token_days: float | None,
-    new_vault: bool,
-    leave_damaged: bool,
-    insecure: bool,
+    vault: VaultOptions,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
     from nextapp.server import listening
     from nextapp.server.federation import lock_folder
-    from nextapp.server.flower.launching import Link, free_port, supernode
+    from nextapp.server.flower.launching import free_port, supernode
     from nextapp.server.flower.messages import keep_letter, open_gateway_vault
     from nextapp.server.gateway import Gateway
-    from nextapp.server.limits import ServerLimits
     from nextapp.server.operator import start_log
 
-    limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
+    limits, link = vault.limits(), superlink.link()
     listen.certificate()  # refused: no folder is left behind
-    if insecure == (ca is not None):
-        raise ValueError("give either --ca for the SuperLink, or --insecure.")
     opened = listening.inherited_socket()
     opened = opened or listening.open_socket(listen.host, listen.port)
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     start_log(listen.log)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with lock_folder(data):
-        vault = open_gateway_vault(
-            data,
-            keep_letter(data, token_letter),
-            new_vault=new_vault,
-            leave_damaged=leave_damaged,
-        )
+        kept = open_gateway_vault(data, keep_letter(data, token_letter), **vault.opening())
         bound = opened.getsockname()[1]
-        _say(f"{listen.url(bound)}, joined to {superlink}")
-        with supernode(data, Link(superlink, ca), free_port(), node_key):
-            gateway = Gateway(vault, limits, one_of_many=True)
+        _say(f"{listen.url(bound)}, joined to {link.address}")
+        with supernode(data, link, free_port(), node_key):
+            gateway = Gateway(kept, limits, one_of_many=True)
             listening.serve(None, gateway, opened, **listen.server(gateway))
-        vault.close()
+        kept.close()
 
 
 @app.command(
     extra="flower",
     epilog="nextapp flower run --data coordinator --superlink 127.0.0.1:9092 --insecure",
 )
-@option(
-    "--data",
-    type=FILE,
-    required=True,
-    metavar="FOLDER",
-    help="The coordinator; created if it is not there.",
-)
-@superlink_address
-@authority
-@insecure
+@option("--data", type=FOLDER, required=True, help="The coordinator; created if it is not there.")
+@options_of(LinkOptions, "superlink")
 @option("--gateways", type=click.IntRange(min=1), default=1, help="Gateways that a round needs.")
 @option("--poll", type=float, default=30.0, help="Seconds between two questions to a gateway.")
 @option(
@@ -247,9 +218,7 @@ def gateway(
 @skip_to
 def run(
     data: Path,
-    superlink: str,
-    ca: Path | None,
-    insecure: bool,
+    superlink: LinkOptions,
     gateways: int,
     poll: float,
     patience: float,
@@ -262,16 +231,15 @@ def run(
     with _stopping():
         from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.gateway_rounds import Pace
-        from nextapp.server.flower.launching import Link, Processes, end_members
+        from nextapp.server.flower.launching import Processes, end_members
         from nextapp.server.flower.watching import Run
 
-        if insecure == (ca is not None):
-            raise ValueError("give either --ca for the SuperLink, or --insecure.")
+        link = superlink.link()
         create_or_resume(data, *resolve(given, data))
         end_members(data)  # what a supervisor that was killed has left
         with Processes(data) as processes:
             coordinator = Run(
-                processes, data, data / "flower", Link(superlink, ca), rounds=rounds,
+                processes, data, data / "flower", link, rounds=rounds,
                 skip_to=skip_to, pace=Pace(gateways, poll, patience), say=_say,
             )  # fmt: skip
             coordinator.start()
@@ -296,21 +264,20 @@ def node_key_files(path: Path) -> None:
 )
 @click.argument("public_key", type=FILE, metavar="PUB", help="A node's .pub file.")
 @click.argument("name", help="Name of the node.")
-@superlink_address
-@authority
-@operator_home
-def register(public_key: Path, name: str, superlink: str, ca: Path | None, data: Path) -> None:
+@options_of(LinkOptions, "superlink")
+@option("--data", type=FOLDER, default=Path("operator"), help="Folder for Flower's own settings.")
+def register(public_key: Path, name: str, superlink: LinkOptions, data: Path) -> None:
     """Register a node's public key at a SuperLink."""
     from nextapp.server.flower import launching
 
-    launching.connect(data, launching.Link(superlink, ca))
+    launching.connect(data, superlink.link())
     command = launching.register(public_key, name)
     environment = launching.environment(data)
     os.execve(command[0], command, environment)
 
 
 @app.command(extra="flower", epilog="nextapp flower certificate tls example.org")
-@click.argument("data", type=FILE, metavar="FOLDER", help="Folder to write to.")
+@click.argument("data", type=FOLDER, metavar="FOLDER", help="Folder to write to.")
 @click.argument(
     "names",
     nargs=-1,

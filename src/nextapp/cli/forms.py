@@ -12,7 +12,14 @@ from nextapp.cli.errors import clear_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_METAVARS = {"integer": "N", "integer range": "N", "float": "X", "float range": "X", "path": "FILE"}
+_METAVARS = {
+    "integer": "N",
+    "integer range": "N",
+    "float": "X",
+    "float range": "X",
+    "path": "FILE",
+    "folder": "FOLDER",
+}
 
 
 class Option(click.Option):

@@ -28,6 +28,7 @@ _BAR = 16  # so that the table of all priors has 80 columns
 @option(
     "--plot",
     type=options.OUTPUT_FOLDER,
+    metavar="FILE",
     help="Plot HR@5 against launches seen, as FILE.svg and FILE.png.",
     heading=options.OUTPUT,
 )

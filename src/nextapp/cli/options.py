@@ -30,6 +30,7 @@ class _Output(click.Path):
 
     def __init__(self, *, is_file: bool) -> None:
         super().__init__(path_type=Path)
+        self.name = "path" if is_file else "folder"
         self._is_file = is_file
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -92,7 +93,8 @@ class _Several(click.ParamType[Any]):
             ) from None
 
 
-FILE = click.Path(path_type=Path)
+FILE, FOLDER = click.Path(path_type=Path), click.Path(path_type=Path)
+FOLDER.name = "folder"
 OUTPUT_FILE, OUTPUT_FOLDER = _Output(is_file=True), _Output(is_file=False)
 EPSILON = _Epsilon()
 NAMES, INTEGERS, NUMBERS = _Several(str), _Several(int), _Several(float)

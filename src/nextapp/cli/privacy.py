@@ -84,7 +84,6 @@ class ComparisonOptions:
     "--out",
     type=options.OUTPUT_FOLDER,
     default=Path("privacy-compare"),
-    metavar="FOLDER",
     help="Folder for the plot.",
     heading=options.OUTPUT,
 )
@@ -120,12 +119,7 @@ def compare(
     metavar="NAMES",
     help="Mechanisms. Default: all that claim an ε.",
 )
-@option(
-    "--epsilon",
-    type=options.EPSILON,
-    default=4.5,
-    help="Privacy budget ε of a report.",
-)
+@option("--epsilon", type=options.EPSILON, default=4.5, help="Privacy budget ε of a report.")
 @option(
     "--reports",
     type=click.IntRange(min=1000),
@@ -133,10 +127,7 @@ def compare(
     help="Reports drawn for each of two inputs.",
 )
 @option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Also qharmony, which is not private and must fail.",
+    "--all", "everything", is_flag=True, help="Also qharmony, which is not private and must fail."
 )
 @option("--quick", is_flag=True, help="A fifth of the work, for a first look.")
 @options.seed
@@ -396,12 +387,7 @@ def _auc(leak: attacks.Leak) -> str:
 @option("--dim", type=int, default=16, help="Length of an app vector.")
 @options.device
 @options.json_file
-def phones_needed(
-    given: dict[str, Any],
-    dim: int,
-    device: str,
-    json: Path | None,
-) -> None:
+def phones_needed(given: dict[str, Any], dim: int, device: str, json: Path | None) -> None:
     """Find from how many phones on a mechanism beats a frozen Q and zero gradients.
 
     Synthetic phones train Q from a random start; further phones predict with it.

@@ -20,7 +20,7 @@ from rich.table import Column
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import FILE
+from nextapp.cli.options import FILE, FOLDER
 from nextapp.studies.reproduce import plan, processes, report
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
@@ -44,7 +44,6 @@ from nextapp.table import Mark, Marked, Table
     "--out",
     type=options.OUTPUT_FOLDER,
     default=Path("reproduction"),
-    metavar="FOLDER",
     help="Folder for the report and all numbers.",
     heading=options.OUTPUT,
 )
@@ -55,10 +54,7 @@ from nextapp.table import Mark, Marked, Table
     help="Parts that run at the same time. Default: one per processor core.",
 )
 @option(
-    "--settings",
-    type=FILE,
-    metavar="FOLDER",
-    help="A settings file for each part, instead of the built-in ones.",
+    "--settings", type=FOLDER, help="A settings file for each part, instead of the built-in ones."
 )
 def reproduce(
     parts: tuple[str, ...],

@@ -20,7 +20,7 @@ import click
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import FILE, options_of, settings_of
+from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
 from nextapp.server.settings import FederationSettings
 from nextapp.settings import setting
 from nextapp.table import Table
@@ -30,34 +30,34 @@ if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
+    from nextapp.server.limits import ServerLimits
     from nextapp.server.operator import Operator
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
-token_days = option(
-    "--token-days",
-    type=float,
-    metavar="DAYS",
-    help="Days for which a device token is valid. Default: all.",
-)
-new_vault = option(
-    "--new-vault",
-    is_flag=True,
-    help="The vault is lost: begin one without devices.",
-    heading=CONTINUE,
-)
-leave_damaged = option(
-    "--leave-damaged",
-    is_flag=True,
-    help="Go on without reports damaged on disk.",
-    heading=CONTINUE,
-)
 _OPERATOR_AT = "127.0.0.1:9464"
 
 
-def token_seconds(days: float | None) -> float:
-    """How long a device token is valid."""
-    return math.inf if days is None else 86_400 * days
+@dataclass(frozen=True)
+class VaultOptions:
+    """What holds for the devices and reports of a server."""
+
+    token_days: float = setting(
+        math.inf, "Days for which a device token is valid. Default: all.", metavar="DAYS"
+    )
+    new_vault: bool = setting(
+        False, "The vault is lost: begin one without devices.", heading=CONTINUE
+    )
+    leave_damaged: bool = setting(False, "Go on without reports damaged on disk.", heading=CONTINUE)
+
+    def limits(self) -> ServerLimits:
+        from nextapp.server.limits import ServerLimits
+
+        return ServerLimits(token_valid_seconds=86_400 * self.token_days)
+
+    def opening(self) -> dict[str, bool]:
+        """How the vault is opened."""
+        return {"new_vault": self.new_vault, "leave_damaged": self.leave_damaged}
 
 
 federation_options = settings_of(
@@ -194,7 +194,6 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
     "--data",
     type=options.OUTPUT_FOLDER,
     required=True,
-    metavar="FOLDER",
     help="Folder of the server; created if it is not there.",
 )
 @options_of(ListenOptions, "listen")
@@ -206,18 +205,14 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
 )
 @federation_options
 @option("--skip-to", type=int, help="After a restore: skip the rounds before N.", heading=CONTINUE)
-@token_days
-@new_vault
-@leave_damaged
+@options_of(VaultOptions, "vault")
 def serve(
     data: Path,
     listen: ListenOptions,
     dev_tls: bool,
     given: dict[str, Any],
     skip_to: int | None,
-    token_days: float | None,
-    new_vault: bool,
-    leave_damaged: bool,
+    vault: VaultOptions,
 ) -> None:
     """Run a server that learns from the reports of phones.
 
@@ -226,11 +221,10 @@ def serve(
     from nextapp.server import listening
     from nextapp.server.federation import lock_folder, open_federation, settings_for
     from nextapp.server.gateway import Gateway
-    from nextapp.server.limits import ServerLimits
     from nextapp.server.operator import start_log
 
     stopping.end_by_itself()
-    limits = ServerLimits(token_valid_seconds=token_seconds(token_days))
+    limits = vault.limits()
     # All that can be refused is checked before a folder is made.
     listen.certificate()
     values, catalogue = resolve(given, data)
@@ -244,8 +238,7 @@ def serve(
             catalogue,
             now=time.time(),
             skip_to=skip_to,
-            new_vault=new_vault,
-            leave_damaged=leave_damaged,
+            **vault.opening(),
         )
         listen, authority = _with_tls(listen, data, dev_tls)
         start_log(listen.log)
@@ -345,17 +338,11 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
 @option("--code", help="Enrolment code for so many phones.")
 @option(
     "--data",
-    type=FILE,
-    metavar="FOLDER",
+    type=FOLDER,
     help="Folder of the server, if it is on this machine: codes are issued and rounds "
     "closed there.",
 )
-@option(
-    "--stores",
-    type=options.OUTPUT_FOLDER,
-    metavar="FOLDER",
-    help="Keep the files of the phones here.",
-)
+@option("--stores", type=options.OUTPUT_FOLDER, help="Keep the files of the phones here.")
 @options.seed
 @options.json_file
 def play_phones(

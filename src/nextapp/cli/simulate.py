@@ -42,7 +42,6 @@ REAL_WORLD = Participation(
 @option(
     "--out",
     type=options.OUTPUT_FOLDER,
-    metavar="FOLDER",
     help="Checkpoints; the same command continues from them.",
     heading=options.OUTPUT,
 )
@@ -74,10 +73,7 @@ def simulate(
 
 
 def _run(
-    settings: simulation.Settings,
-    out: Path | None,
-    ray_workers: int,
-    device: str,
+    settings: simulation.Settings, out: Path | None, ray_workers: int, device: str
 ) -> dict[str, Any]:
     with screen.progress() as report:
         report("making phones", 0, 0)
