@@ -9,13 +9,13 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
-from nextapp.server.enrolment import token_text
 from servers import ServerProcess, device_name, report_of, token_bytes
 
 from nextapp.cli.commands import app
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.server_errors import Unreachable
 from nextapp.server.devices import RenewedAlready, UnknownToken
+from nextapp.server.gateway import token_text
 from nextapp.server.vault import RoundRules, Vault
 
 RULES = RoundRules(goal=5, minimum=1, seconds=60.0)

@@ -376,7 +376,7 @@ class Gateway:
             if isinstance(error, Refusal):
                 raise
             raise Refusal(403, "bad_code", str(error)) from error
-        words = {"token": _token_text(token), **_expiry_words(now + seconds)}
+        words = {"token": token_text(token), **_expiry_words(now + seconds)}
         return JSONResponse(words, 201, {"cache-control": "no-store"})
 
     async def _token(self, request: Request) -> Response:
@@ -391,7 +391,7 @@ class Gateway:
                     raise _unknown_token()
                 self._check_pace(token)
                 new = await asyncio.to_thread(self.vault.devices.offer_token, token)
-                words = {"token": _token_text(new)}
+                words = {"token": token_text(new)}
             else:
                 seconds = self.limits.token_valid_seconds
                 found = await asyncio.to_thread(
@@ -610,7 +610,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": code, "message": words}, status, headers)
 
 
-def _token_text(token: bytes) -> str:
+def token_text(token: bytes) -> str:
     """A token as phones keep it, 43 characters."""
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
