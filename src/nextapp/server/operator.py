@@ -210,7 +210,7 @@ QUIET_SECONDS = 30.0
 def start_log(form: Form = "plain", level: int = logging.INFO) -> None:
     """Log to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Json() if form == "json" else _Plain())
+    handler.setFormatter(_Lines(form))
     handler.addFilter(OnceInAWhile())
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
@@ -244,30 +244,19 @@ class OnceInAWhile(logging.Filter):
         return True
 
 
-class _Plain(logging.Formatter):
+class _Lines(logging.Formatter):
+    """One line for each event."""
+
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
+
     def format(self, record: logging.LogRecord) -> str:
-        return f"{_when(record)} {record.levelname.lower():7} {_words(self, record)}"
-
-
-class _Json(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps(
-            {
-                "time": _when(record),
-                "level": record.levelname.lower(),
-                "part": record.name,
-                "message": _words(self, record),
-            }
-        )
-
-
-def _when(record: logging.LogRecord) -> str:
-    created = datetime.fromtimestamp(record.created, UTC)
-    return created.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _words(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    words = record.getMessage()
-    if record.exc_info:
-        words += "\n" + formatter.formatException(record.exc_info)
-    return words
+        created = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        when, level = created.replace("+00:00", "Z"), record.levelname.lower()
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + self.formatException(record.exc_info)
+        if self._form == "plain":
+            return f"{when} {level:7} {message}"
+        return json.dumps({"time": when, "level": level, "part": record.name, "message": message})
