@@ -36,7 +36,7 @@ from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import listening
 from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import ServerLimits
+from nextapp.server.listening import ServerLimits
 
 N_APPS, DIM = 12, 4
 SETTINGS = {

@@ -30,7 +30,7 @@ from nextapp.privacy import mechanism
 from nextapp.server import listening
 from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import ServerLimits
+from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 

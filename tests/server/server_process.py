@@ -17,7 +17,7 @@ from nextapp.server import listening
 from nextapp.server.certificates import ServedCertificate
 from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import ServerLimits
+from nextapp.server.listening import ServerLimits
 from nextapp.server.operator import Operator, start_log
 
 

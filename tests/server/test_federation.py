@@ -16,7 +16,7 @@ from nextapp.learners import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.federation import open_federation
-from nextapp.server.limits import Allowance, ServerLimits
+from nextapp.server.listening import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Reduced, Submission, Verdict
 from nextapp.wire import Broadcast, ModelSettings, pack, unpack

@@ -26,8 +26,7 @@ from nextapp.cli.serve import ListenOptions
 from nextapp.server import certificates
 from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
-from nextapp.server.limits import ServerLimits, network_of
-from nextapp.server.listening import Acceptor, Seat
+from nextapp.server.listening import Acceptor, Seat, ServerLimits, network_of
 from nextapp.server.operator import Metrics, OnceInAWhile
 from nextapp.server.vault import Vault
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
-    from nextapp.server.limits import ServerLimits
+    from nextapp.server.listening import ServerLimits
     from nextapp.server.operator import Operator
 
 Form = Literal["plain", "json"]
@@ -51,7 +51,7 @@ class VaultOptions:
     leave_damaged: bool = setting(False, "Go on without reports damaged on disk.", heading=CONTINUE)
 
     def limits(self) -> ServerLimits:
-        from nextapp.server.limits import ServerLimits
+        from nextapp.server.listening import ServerLimits
 
         return ServerLimits(token_valid_seconds=86_400 * self.token_days)
 

@@ -32,12 +32,11 @@ from starlette.types import Message, Receive, Scope, Send
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.randomness import DeviceCoins
-from nextapp.server.commits import Full, GroupCommit
 from nextapp.server.database import VaultError
 from nextapp.server.devices import BadCode, RenewedAlready, TokenStatus, UnknownToken
-from nextapp.server.limits import Allowance, ServerLimits, network_of
+from nextapp.server.listening import Allowance, ServerLimits, network_of
 from nextapp.server.operator import Metrics
-from nextapp.server.vault import DRAINING, Outcome, Submission, Vault
+from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Submission, Vault
 from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
