@@ -475,7 +475,7 @@ def new_phones(result: Result) -> Figure:
         words = f"{result['n_new'][0]:,} new phones, crowd of {result['n_crowd'][0]:,}"
         heading(figure, f"{source} ({about['kind']}): {words}")
         is_whole = len(bins) == len(priors[names[0]]["bins"])
-        few = "" if is_whole else f"; left out where wider than {WIDEST:g}"
+        few = "" if is_whole else f"; none where wider than {WIDEST:g}"
         legend_below(figure, f"bars: 95 % interval over new phones{few}")
     return figure
 
@@ -550,30 +550,6 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
             figure,
             "mean over cycles, bar: 95 % interval over users and seeds; ○ the interval contains 0",
         )
-    return figure
-
-
-def learning_rates(result: Result) -> Figure:
-    """Gain of every series over a frozen Q by learning rate; ○ marks the rates chosen."""
-    tried, found = result["rates"]["tried"], result["rates"]["series"]
-    look = _look_of_series(result)
-    curves = {
-        name: {key: [point[key] for point in row["over_frozen"]] for key in ("mean", "low", "high")}
-        for name, row in found.items()
-        if name != "frozen"
-    }
-    with new_figure(9.5, 5.6) as figure:
-        panel = figure.subplots()
-        panel.set_xscale("log")
-        panel.set_yscale("symlog", linthresh=0.01)
-        panel.axhline(0, color=FAINT, lw=1)
-        for name, curve in curves.items():
-            chosen = found[name]["chosen"]
-            heights = [curve["mean"][tried.index(rate)] for rate in chosen]
-            panel.plot(chosen, heights, "o", ms=9, mfc="none", mec=look.of(name)["color"])
-        lines(panel, look, curves, tried, bands=False)
-        panel.set_xlabel("learning rate of Q   (○ chosen on one half of the users for the other)")
-        panel.set_title("gain in HR@5 over a frozen Q, mean over cycles, first seed", fontsize=10)
     return figure
 
 

@@ -138,8 +138,6 @@ def _dynamic_figures(name: str, result: Mapping[str, Any]) -> dict[str, Figure]:
     references = references or [each for each in ("sr-od",) if each in series]
     if references and len(series) > len(references):
         drawn[f"{name}-means"] = plots.contrasts(result, references)
-    if result["rates"]:
-        drawn[f"{name}-rates"] = plots.learning_rates(result)
     return drawn
 
 
