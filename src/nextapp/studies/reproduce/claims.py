@@ -258,7 +258,6 @@ Result = Mapping[str, Any]
 BEST_RIVAL = "the best rival"
 EVERY_OTHER = "every other series except the ceiling"
 HIT_RATES = ("HR@1", "HR@3", "HR@5")
-OUR_QUESTION = "our question"
 
 
 @dataclass(frozen=True)
@@ -542,9 +541,9 @@ class _Row(NamedTuple):
 
     parts: str
     name: str
-    where: str
     judged_by: Judge
     words: str
+    where: str = "our question"
     needs: str = ""
     tuned: bool = True
 
@@ -571,145 +570,131 @@ _IN_FLEET = (
 
 # fmt: off
 _QUOTED = (
-    _Row("fig1", "stays", "Local Differential Privacy, Figure 1",
+    _Row("fig1", "stays",
          By("in a real round no report contains the bytes of the user vector or of the history",
             _stays_on_the_phone),
-         "user embeddings and the history of users' actions are stored only on the device"),
-    _Row("table1 table2", "mf", "Results, {figure}",
-         Compare(beats, "seqmf", "mf", METRICS, "authors"),
-         "SeqMF significantly outperforms its non-sequential predecessor MF on both datasets"),
-    _Row("table1", "rival", "Results, {figure}",
-         Compare(beats, "sr-od", "seqmf", METRICS, "authors"),
-         "it underperforms the simple SR-od model on LSApp dataset … in all the metrics"),
-    _Row("table2", "rival", "Results, {figure}",
-         Compare(beats, "sr", "seqmf", METRICS, "authors"),
-         "it underperforms … SR model on App Usage data in all the metrics"),
-    _Row("table1 table2", "comparable", "Abstract",
+         "user embeddings and the history of users' actions are stored only on the device",
+         where="Local Differential Privacy, Figure 1"),
+    _Row("table1 table2", "mf", Compare(beats, "seqmf", "mf", METRICS, "authors"),
+         "SeqMF significantly outperforms its non-sequential predecessor MF on both datasets",
+         where="Results, {figure}"),
+    _Row("table1", "rival", Compare(beats, "sr-od", "seqmf", METRICS, "authors"),
+         "it underperforms the simple SR-od model on LSApp dataset … in all the metrics",
+         where="Results, {figure}"),
+    _Row("table2", "rival", Compare(beats, "sr", "seqmf", METRICS, "authors"),
+         "it underperforms … SR model on App Usage data in all the metrics",
+         where="Results, {figure}"),
+    _Row("table1 table2", "comparable",
          Compare(is_not_worse, "seqmf", BEST_RIVAL, preset="authors", margin=COMPARABLE),
          "the proposed model provides comparable quality with other methods in the static "
-         "environment"),
-    _Row("table1 table2", "all", "Conclusion",
-         Compare(beats, "seqmf", RIVALS, preset="authors"),
+         "environment", where="Abstract"),
+    _Row("table1 table2", "all", Compare(beats, "seqmf", RIVALS, preset="authors"),
          "the SeqMF model outperforms the standard matrix factorization model and other "
-         "competitors based on the collected statistics"),
-    _Row("fig2", "balanced", "Dynamic environment, {figure}",
+         "competitors based on the collected statistics", where="Conclusion"),
+    _Row("fig2", "balanced",
          By(f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
             f"their mean", _activity_balanced),
-         "the number of active users is almost the same in every cycle"),
-    _Row("fig3", "sr-od", "{figure}",
-         Compare(beats, "full rare global", "sr-od"),
+         "the number of active users is almost the same in every cycle",
+         where="Dynamic environment, {figure}"),
+    _Row("fig3", "sr-od", Compare(beats, "full rare global", "sr-od"),
          "The SeqMF model in the considered training regimes outperforms SR-od model in dynamical "
-         "environment"),
-    _Row("fig3", "global", "Results, {figure}",
-         Compare(beats, "full", "global"),
+         "environment", where="{figure}"),
+    _Row("fig3", "global", Compare(beats, "full", "global"),
          "if we do not update users' embeddings on the device at all (Global regime), then the "
-         "overall performance of the SeqMF model decreases"),
-    _Row("fig3", "rare", "Results, {figure}",
-         Compare(beats, "rare", "global"),
+         "overall performance of the SeqMF model decreases", where="Results, {figure}"),
+    _Row("fig3", "rare", Compare(beats, "rare", "global"),
          "if we add just rare updates of users' embeddings (Rare regime), we can see that the "
-         "performance increases compared to the SeqMF model in the Global regime"),
-    _Row("fig3", "regular", "{figure}",
-         Compare(beats, "full", "rare"),
-         "regular updates of user embeddings improve performance"),
-    _Row("fig4", "sr-od", "{figure}",
+         "performance increases compared to the SeqMF model in the Global regime",
+         where="Results, {figure}"),
+    _Row("fig3", "regular", Compare(beats, "full", "rare"),
+         "regular updates of user embeddings improve performance", where="{figure}"),
+    _Row("fig4", "sr-od",
          All(Compare(beats, "full rare", "sr-od"),
              Compare(beats, "global", "sr-od", negated=True)),
          "outperforms SR-od model in dynamical environment only if user embeddings are updated "
-         "(Full and Rare regimes)"),
-    _Row("fig4", "alike", "Results, {figure}",
-         Compare(is_equivalent, "full", "rare"),
-         "the performance of the SeqMF model in Full and Rare regimes is very similar"),
-    _Row("fig4", "regular", "{figure}",
-         Compare(beats, "full rare", "global"),
-         "regular updates of user embeddings improve performance"),
-    _Row("fig5 fig6", "level", "{figure}",
-         Compare(is_not_worse, PRINTED, "none"),
+         "(Full and Rare regimes)", where="{figure}"),
+    _Row("fig4", "alike", Compare(is_equivalent, "full", "rare"),
+         "the performance of the SeqMF model in Full and Rare regimes is very similar",
+         where="Results, {figure}"),
+    _Row("fig4", "regular", Compare(beats, "full rare", "global"),
+         "regular updates of user embeddings improve performance", where="{figure}"),
+    _Row("fig5 fig6", "level", Compare(is_not_worse, PRINTED, "none"),
          "the QHarmony mechanism does not lead to performance decreasing compared to the "
-         "non-private SeqMF model"),
-    _Row("fig5", "higher", "Results, {figure}",
-         Compare(beats, PRINTED, "none"),
+         "non-private SeqMF model", where="{figure}"),
+    _Row("fig5", "higher", Compare(beats, PRINTED, "none"),
          "has an even higher utility on the LSApp dataset compared to the SeqMF model without any "
-         "privacy mechanism"),
-    _Row("fig5", "poor", "Results, {figure}",
+         "privacy mechanism", where="Results, {figure}"),
+    _Row("fig5", "poor",
          All(Compare(is_better, "none", "laplace harmony"),
              Compare(is_not_worse, "kashin", "none")),
-         "poor performance of the baseline privacy mechanisms except for the Kashin mechanism"),
-    _Row("fig5 fig6", "best", "Results, {figure}",
-         Compare(beats, PRINTED, "laplace harmony kashin"),
+         "poor performance of the baseline privacy mechanisms except for the Kashin mechanism",
+         where="Results, {figure}"),
+    _Row("fig5 fig6", "best", Compare(beats, PRINTED, "laplace harmony kashin"),
          "baseline privacy mechanisms have a worse privacy-utility trade-off compared to the "
-         "proposed QHarmony mechanism"),
-    _Row("fig5 fig6", "budget", "{figure}",
+         "proposed QHarmony mechanism", where="Results, {figure}"),
+    _Row("fig5 fig6", "budget",
          By("the phone with the most reports spends no more than ε in total over the run, and "
             "nothing is sent in the clear", partial(_within_budget, PRINTED)),
-         "QHarmony … budget {budget}", tuned=False),
-    _Row("cost", "kashin", "Results, Figure 5",
+         "QHarmony … budget {budget}", tuned=False, where="{figure}"),
+    _Row("cost", "kashin",
          By(f"a phone's processor time for a report through kashin is more than "
             f"{MUCH_COSTLIER:g} times that of {PRINTED}, for both catalogue sizes of the paper; "
             f"intervals over phones", _kashin_is_costlier),
          "Kashin mechanism … is much more computationally costly than the proposed QHarmony "
-         "mechanism"),
-    _Row("window", "restrict", "SeqMF, the superscript (t)",
+         "mechanism", where="Results, Figure 5"),
+    _Row("window", "restrict",
          By(f"Full with at least one window beats Full with {ALL} in HR@5, mean over cycles; not "
             f"confirmed if this is ruled out for every window", _window_helps),
          "To improve capturing the global dynamics in app usage frequencies, one has to restrict "
-         "a period duration"),
+         "a period duration", where="SeqMF, the superscript (t)"),
 )
 _ASKED = (
-    _Row("table1 table2", "frozen", OUR_QUESTION,
-         Compare(beats, "seqmf", "seqmf-frozen", preset="honest"),
+    _Row("table1 table2", "frozen", Compare(beats, "seqmf", "seqmf-frozen", preset="honest"),
          "Is a trained Q better than a Q left at its random initial value?"),
-    _Row("table1 table2", "nextapp", OUR_QUESTION,
+    _Row("table1 table2", "nextapp",
          Compare(beats, "nextapp", f"{RIVALS} seqmf", HIT_RATES, "honest"),
          "Does nextapp, which only counts launches on the phone, beat every rival?",
          needs="nextapp"),
-    _Row("fig3 fig4", "sr-od-su", OUR_QUESTION,
-         Compare(beats, "full rare", "sr-od-su"),
+    _Row("fig3 fig4", "sr-od-su", Compare(beats, "full rare", "sr-od-su"),
          "Do Full and Rare also outperform SR-od scored with S_u, as the authors ran it (R22)?",
          needs="sr-od-su"),
-    _Row("fig3-honest fig4-honest", "sr-od", OUR_QUESTION,
-         Compare(beats, "full rare", "sr-od"),
+    _Row("fig3-honest fig4-honest", "sr-od", Compare(beats, "full rare", "sr-od"),
          "Do Full and Rare also outperform SR-od when counted as a phone would see it?"),
-    _Row("fig3-honest fig4-honest", "nextapp", OUR_QUESTION,
-         Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
+    _Row("fig3-honest fig4-honest", "nextapp", Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
          "Does nextapp, which only counts launches on the phone, beat every rival?",
          needs="nextapp"),
-    _Row("fig5 fig6", "readings", OUR_QUESTION,
-         Compare(is_not_worse, _READINGS, "none"),
+    _Row("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none"),
          "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
          "clipped with the best k?", needs="qharmony-printed-k1"),
     # A rate that is too small learns nothing: against controls only the best rate counts.
-    _Row("fig5 fig6", "controls", OUR_QUESTION,
-         Compare(beats, PRINTED, "frozen zero"),
+    _Row("fig5 fig6", "controls", Compare(beats, PRINTED, "frozen zero"),
          "Does training through QHarmony as printed beat a Q that is not trained, and a Q trained "
          "on zero gradients?", tuned=False),
-    _Row("fig5 fig6", "repaired", OUR_QUESTION,
-         Compare(beats, REPAIRED, "frozen zero"),
+    _Row("fig5 fig6", "repaired", Compare(beats, REPAIRED, "frozen zero"),
          "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
          "both?", tuned=False),
-    _Row("fig5 fig6", "plain", OUR_QUESTION,
-         Compare(beats, "none", "frozen"),
+    _Row("fig5 fig6", "plain", Compare(beats, "none", "frozen"),
          "Does further training without any privacy beat the pre-trained Q?", tuned=False),
-    _Row("fig5 fig6", "budget-repaired", OUR_QUESTION,
+    _Row("fig5 fig6", "budget-repaired",
          By("the phone with the most reports spends no more than ε in total over the run",
             partial(_within_budget, REPAIRED)),
          "With the repaired mechanism, does a phone spend no more than {budget} in total?",
          tuned=False),
-    _Row("fig5 fig6", "laplace-l1", OUR_QUESTION,
-         Compare(is_not_worse, "laplace-l1", "none"),
+    _Row("fig5 fig6", "laplace-l1", Compare(is_not_worse, "laplace-l1", "none"),
          "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
          "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
-    _Row("phones", "qharmony", OUR_QUESTION,
+    _Row("phones", "qharmony",
          By(_IN_FLEET, partial(_enough_phones, [PRINTED])),
          f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?"),
-    _Row("phones", "any", OUR_QUESTION,
+    _Row("phones", "any",
          By(f"{_IN_FLEET}; yes if this holds for one mechanism, no if it is ruled out for every "
             f"one", partial(_enough_phones, None)),
          f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?"),
-    _Row("new-phones", "gain", OUR_QUESTION,
+    _Row("new-phones", "gain",
          By("the predictor with a non-private crowd prior beats the same predictor without a "
             "prior in HR@5", _crowd_helps),
          "Does a prior learnt from the crowd without privacy help a new phone?"),
-    _Row("new-phones", "kept", OUR_QUESTION,
+    _Row("new-phones", "kept",
          By(f"yes if the interval of the share kept lies above {KEPT}, no if below", _share_kept),
          f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of {PAPERS_EPSILON:g} "
          f"per phone?"),

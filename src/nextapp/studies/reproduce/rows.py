@@ -111,7 +111,7 @@ def _dynamic(base: str, result: Result) -> Iterator[Row]:
         yield Row(table, name, f"cumulative δHR@5 − {reference}", *_interval(last), n_users)
         if row["privacy"]:
             yield Row(table, name, "ε per report", row["privacy"]["epsilon"])
-            yield Row(table, name, "total ε of a phone, at most", row["privacy"]["worst"])
+            yield Row(table, name, "largest total ε of a phone", row["privacy"]["worst"])
             yield Row(table, name, "promise", row["privacy"]["promise"])
         for figure, curve in row.items():
             if figure in METRICS:
