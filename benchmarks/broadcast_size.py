@@ -17,12 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from nextapp.crowd import crowd_from
+from nextapp.crowd import crowd_without_noise
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import mean_shares
 from nextapp.learners.crowd import CELLS_PER_APP, keep_largest_cells
-from nextapp.shares import POPULARITY
 from nextapp.studies.new_phones import HEADLINE, NewPhone, hit_rates, synthetic_phones
 from nextapp.wire import Broadcast, Buckets, Crowd, History, ModelSettings, ReportRequest
 
@@ -59,7 +58,7 @@ def download(crowd: Crowd, names: tuple[str, ...], *, hashed: bool) -> int:
 
 
 def whole_crowd(parameters, seed: int) -> Crowd:
-    return crowd_from(mean_shares(fleet_of(parameters, seed)), 0.0)
+    return crowd_without_noise(mean_shares(fleet_of(parameters, seed)))
 
 
 def fleet_of(parameters, seed: int) -> Fleet:
@@ -113,7 +112,7 @@ def main() -> None:
     given = parser.parse_args()
     parameters = synthetic.fleet_parameters(given.phones, given.apps, 3)
     estimate = mean_shares(fleet_of(parameters, given.seed))
-    whole = crowd_from(estimate, 0.0, POPULARITY)
+    whole = crowd_without_noise(estimate)
     phones = synthetic_phones(parameters, given.seed, given.phones, given.new)
     names = package_names(given.apps)
     without, with_all = hit_rate(phones, None), hit_rate(phones, whole)
@@ -140,7 +139,7 @@ def main() -> None:
         found = np.array([buckets.bucket(name) for name in names])
         _, row_of = np.unique(found, return_inverse=True)
         published = keep_largest_cells(
-            crowd_from(merged(estimate, row_of), 0.0), CELLS_PER_APP
+            crowd_without_noise(merged(estimate, row_of)), CELLS_PER_APP
         ).rounded()
         own = [len(np.unique(row_of[one.candidates])) < len(one.candidates) for one in phones]
         row = {

@@ -1,12 +1,12 @@
-"""The crowd: from the transitions of many phones, under noise, to a start for new phones.
+"""The crowd: from many phones' transitions under noise to what a new phone can start from.
 
-π (n_apps, n_apps + 1)   mean of the phones' answers, laid out as in `nextapp.shares`
+π (n_apps, n_apps + 1)   mean of the phones' transition vectors (`nextapp.shares`)
 σ                        standard error of one estimated entry of π
 
 The estimate of π is unbiased and most of it is noise. `shrink` gives each entry its expected value
-under a law of the true entries that is itself fitted to all of them (empirical Bayes). How popular
-an app is shows in all the entries of its row and its column, so that is estimated first, and single
-transitions are compared with it. `crowd_from` makes the crowd of the expected values.
+under a distribution of the true entries that is itself fitted to all of them (empirical Bayes). How
+popular an app is shows in all the entries of its row and its column, so popularity is estimated
+first, and single transitions are compared with it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.privacy import Mechanism
-from nextapp.shares import POPULARITY, REPEATS, check_popularity
-from nextapp.wire import (
-    Crowd,
-    Floats,
-)
+from nextapp.shares import REPEATS
+from nextapp.wire import Crowd, Floats
 
 Longs = npt.NDArray[np.int64]
 
@@ -59,83 +56,72 @@ def entry_variance(mechanism: Mechanism) -> float:
     return mechanism.clip**2 * mechanism.variance / mechanism.D
 
 
-def crowd_from_reports(
-    mechanism: Mechanism,
-    estimate: Floats,
-    n_reports: float,
-) -> Crowd:
-    """The crowd from a mechanism's estimate of π, the mean of the transition vectors."""
-    error = math.sqrt(entry_variance(mechanism) / n_reports)
-    return crowd_from(estimate, error, 0.0, REPEATS)
+def crowd_from_reports(mechanism: Mechanism, estimate: Floats, n_reports: float) -> Crowd:
+    """The crowd from a mechanism's estimate of π."""
+    return crowd_from(estimate, math.sqrt(entry_variance(mechanism) / n_reports))
 
 
-def crowd_from(
-    estimate: Floats,
-    error: float,
-    popularity: float = POPULARITY,
-    repeats: float = 1.0,
-) -> Crowd:
+def crowd_from(estimate: Floats, error: float) -> Crowd:
     """P(app) and P(next | last) from an estimate of π whose entries have the standard error σ.
 
         share(i | j) = max(0, P(i | j) − (1 − ρ(j)^¼) U(i | j)),   i ≠ j
         share(j | j) = √ρ(j) P(j | j)
         ρ(j) = Σ_{i≠j} |P(i | j) − U(i | j)| / Σ_{i≠j} (|P(i | j) − U(i | j)| + s(i | j))
 
-    A row is then multiplied by `EMPHASIS`, or by less if its sum would exceed 1.
+    Every row is then multiplied by `EMPHASIS`, and scaled down to a sum of 1 if it exceeds 1.
 
-    P(i | j) is what `expected_transitions` makes of the reports, s its standard deviation, and
-    U(i | j) what would be expected by the popularity of i alone. So ρ is how surely the reports set
-    a row apart from popularity. Two things are reduced and left to the phone: popularity, a little,
-    and repeats, since a phone whose crowd knows little else expects the same app too often. Only
-    the `MOST_FOLLOWERS` likeliest followers of an app are published. The reductions were chosen on
-    people and synthetic phones (docs/decisions/0013-the-whole-vector.md).
+    P(i | j) is the expectation of `expected_transitions`, s its standard deviation, and U(i | j)
+    the expectation from the popularity of i alone. So ρ says how surely a row differs from
+    popularity. The probability that is held back is left to the phone: a little of popularity, and
+    repeats, since a phone with a crowd of little else would expect the same app too often. Of every
+    app only the `MOST_FOLLOWERS` likeliest followers are published. How much is held back was
+    chosen on people and synthetic phones (docs/decisions/0013-the-whole-vector.md).
 
     P(app) is first that of `expected_popularity`, then that of the transitions found with it, with
-    which they are found again. With σ = 0 nothing is reduced. `popularity` is the part of π that is
-    of launches; a repeat counts `repeats` times as much as another transition.
+    which they are estimated again. Repeats have the weight `REPEATS` in π.
     """
-    check_popularity(popularity)
-    if error == 0:
-        return _largest_shares(*_exact(estimate, popularity, repeats))
     n_apps = len(estimate)
-    spoken = estimate[:, :-1] if popularity == 0 else estimate
-    total = max(float(spoken.sum()), 2.0 * error * math.sqrt(spoken.size))
-    estimate, error = estimate / total, error / total
-    likes = expected_popularity(estimate, error, popularity)
-    if popularity == 1 or n_apps == 1:
-        return _largest_shares(likes, np.zeros((n_apps, n_apps)))
-    moves = 1.0 - popularity
-    found, _ = expected_transitions(estimate[:, :-1], error, likes, moves)
+    moves = estimate[:, :-1]
+    total = max(float(moves.sum()), 2.0 * error * math.sqrt(moves.size))
+    moves, error = moves / total, error / total
+    likes = expected_popularity(moves, error)
+    if n_apps == 1:
+        return _largest_shares(likes, np.zeros((1, 1)))
+    found, _ = expected_transitions(moves, error, likes)
     likes = np.maximum(found.sum(axis=0) + found.sum(axis=1), _LEAST)
     likes /= likes.sum()
-    found, spread = expected_transitions(estimate[:, :-1], error, likes, moves)
+    found, spread = expected_transitions(moves, error, likes)
     same = np.eye(n_apps, dtype=bool)
     others = np.where(same, 0.0, found)
     usual = np.where(same, 0.0, likes)
     usual *= (others.sum(axis=1) / usual.sum(axis=1))[:, None]
     apart = np.abs(others - usual).sum(axis=1)
     sure = apart / (apart + np.where(same, 0.0, spread).sum(axis=1))
-    again = found[same] / repeats
+    again = found[same] / REPEATS
     share = np.maximum(others - (1.0 - sure**0.25)[:, None] * usual, 0.0)
     share[same] = np.sqrt(sure) * again
     share /= (others.sum(axis=1) + again)[:, None]
-    largest = np.maximum(1.0, EMPHASIS * share.sum(axis=1))
-    return _largest_shares(likes, EMPHASIS * share / largest[:, None])
+    share *= EMPHASIS
+    return _largest_shares(likes, share / np.maximum(1.0, share.sum(axis=1))[:, None])
 
 
-def _exact(estimate: Floats, popularity: float, repeats: float) -> tuple[Floats, Floats]:
-    known = np.maximum(estimate, 0.0)
-    np.fill_diagonal(known, np.diagonal(known) / repeats)
-    likes = known[:, :-1].sum(axis=0) if popularity == 0 else known[:, -1]
-    n_apps, total = len(likes), float(likes.sum())
-    likes = likes / total if total > 0 else np.full(n_apps, 1.0 / n_apps)
-    rows = np.maximum(known[:, :-1].sum(axis=1), _LEAST)
-    return likes, known[:, :-1] / rows[:, None]
+def crowd_without_noise(shares: Floats) -> Crowd:
+    """P(app) and P(next | last) of phones whose mean shares are known exactly.
+
+    shares (n_apps, n_apps + 1): of transitions, and in the last column of launches, as
+    `nextapp.fleet.transition_vectors.mean_shares` has them.
+    """
+    moves, launches = shares[:, :-1], shares[:, -1]
+    total = float(launches.sum())
+    likes = launches / total if total > 0 else np.full(len(launches), 1.0 / len(launches))
+    return _largest_shares(likes, moves / np.maximum(moves.sum(axis=1), _LEAST)[:, None])
 
 
 def _largest_shares(likes: Floats, share: Floats) -> Crowd:
-    """A crowd of the largest shares of each row. Every app keeps a little of P(app), since a phone
-    may have any."""
+    """The crowd with the largest shares of each row.
+
+    Every app keeps a little of P(app), since a phone may have any app.
+    """
     starts, following, kept = [0], [np.zeros(0, np.int64)], [np.zeros(0)]
     for row in share:
         best = np.argsort(-row, kind="stable")[:MOST_FOLLOWERS]
@@ -152,29 +138,24 @@ def _largest_shares(likes: Floats, share: Floats) -> Crowd:
     )
 
 
-def expected_popularity(estimate: Floats, error: float, popularity: float = POPULARITY) -> Floats:
-    """(n_apps,): P(app), from the column of launches and from the sums of rows and columns.
+def expected_popularity(moves: Floats, error: float) -> Floats:
+    """(n_apps,): P(app), from the sums of rows and columns of estimated transitions; Σπ is 1.
 
-    Rows and columns differ by a phone's first and last launch only, so all three speak of the same;
-    they are weighed by their precision, then shrunk (`shrink`) towards even shares. Σπ is 1.
+    Rows and columns differ by a phone's first and last launch only, so both estimate the same.
+    Their mean is shrunk (`shrink`) towards equal shares.
     """
-    n_apps, transitions = len(estimate), 1.0 - popularity
-    moves = (estimate[:, :-1].sum(axis=0) + estimate[:, :-1].sum(axis=1)) / 2
-    spread = (n_apps + 1) / 2  # the variance of `moves`, in that of an entry
-    precision = transitions**2 / spread + popularity**2
-    seen = (transitions * moves / spread + popularity * estimate[:, -1]) / precision
+    n_apps = len(moves)
+    seen = (moves.sum(axis=0) + moves.sum(axis=1)) / 2
     multiples = [_AS_EXPECTED, 0.0, *np.geomspace(0.03, 0.8, 15), *np.geomspace(1.2, n_apps, 25)]
     mean = 1.0 / n_apps
     levels = np.tile(mean * np.array(multiples), (n_apps, 1))
-    found, _ = shrink(seen, error / math.sqrt(precision), levels, mean=mean)
+    found, _ = shrink(seen, error * math.sqrt((n_apps + 1) / 2), levels, mean=mean)
     found = np.maximum(found, _LEAST)
     return np.asarray(found / found.sum())
 
 
-def expected_transitions(
-    estimate: Floats, error: float, likes: Floats, total: float
-) -> tuple[Floats, Floats]:
-    """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app) and Σπ = `total`.
+def expected_transitions(estimate: Floats, error: float, likes: Floats) -> tuple[Floats, Floats]:
+    """(n_apps, n_apps) each: E[π(j, i)] and its standard deviation, given P(app); Σπ is 1.
 
     A repeat (j, j) is a part of its row; another transition is a part of its row, or a multiple of
     what the popularity of its two apps gives it. Either can also be of any size that noise reaches
@@ -184,14 +165,13 @@ def expected_transitions(
     steps = np.rint(np.log(likes) / math.log(_STEP)).astype(np.int64)
     step, kind = np.unique(steps, return_inverse=True)
     level = _STEP**step / (_STEP**steps).sum()  # P(app), by kind
-    row = total * level
     least = error * math.sqrt(2.0 * math.log(estimate.size / _RARELY))
     largest = float(estimate.max())
     sizes = np.geomspace(least, largest, _N_SIZES) if largest > least else np.zeros(0)
     repeats, others = np.eye(n_apps, dtype=bool), ~np.eye(n_apps, dtype=bool)
     found, spread = np.empty((n_apps, n_apps)), np.empty((n_apps, n_apps))
 
-    levels = _side_by_side(row[kind][:, None] * np.append(0.0, _PARTS), sizes)
+    levels = _side_by_side(level[kind][:, None] * np.append(0.0, _PARTS), sizes)
     found[repeats], spread[repeats] = shrink(np.diagonal(estimate), error, levels)
 
     bins = np.rint(estimate[others] / (_BIN * error)).astype(np.int64)
@@ -201,10 +181,10 @@ def expected_transitions(
         pairs * n_bins + (bins - lowest), return_inverse=True, return_counts=True
     )
     last, following = np.divmod(alike // n_bins, len(level))
-    mean = max(total - float(found[repeats].sum()), 0.01 * total) / len(place)
-    expected = row[last] * level[following]
+    mean = max(1.0 - float(found[repeats].sum()), 0.01) / len(place)
+    expected = level[last] * level[following]
     expected *= mean * len(place) / (count @ expected)
-    levels = _side_by_side(expected[:, None] * _MULTIPLES, row[last][:, None] * _PARTS, sizes)
+    levels = _side_by_side(expected[:, None] * _MULTIPLES, level[last][:, None] * _PARTS, sizes)
     seen = (alike % n_bins + lowest) * (_BIN * error)
     each = shrink(seen, error, levels, count.astype(float), mean)
     found[others], spread[others] = each[0][place], each[1][place]

@@ -1,10 +1,8 @@
-"""A phone's transition statistics, which it can report: a sparse matrix (n_apps, n_apps + 1) >= 0.
+"""A phone's transitions, which it can report: a sparse matrix (n_apps, n_apps + 1) >= 0.
 
-    (j, i)        i was launched right after j
-    (j, n_apps)   j was launched at all
-
-A `transition_vector` has length 1: a phone reports the whole vector through `walsh`. Only nonzero
-cells are stored.
+Entry (j, i) is for apps i that were launched right after j. The last column is 0: reports have this
+shape on the wire. A `transition_vector` has length 1; a phone reports the whole vector through
+`walsh`. Only nonzero cells are stored.
 """
 
 from __future__ import annotations
@@ -16,11 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.wire import Floats
-
-POPULARITY = 0.05
-"""Share of a phone's weight that is for launches; the remaining weight is for transitions.
-
-A round number: the gain of new phones is flat between .02 and .2 (docs/crowd.md)."""
 
 REPEATS = 0.3
 """Weight of a repeat in a `transition_vector`; any other transition has weight 1.
@@ -63,11 +56,3 @@ def transition_vector(history: npt.NDArray[np.integer], n_apps: int) -> Shares:
     if len(v):
         v /= math.sqrt(float((v * v).sum()))
     return Shares((n_apps, n_apps + 1), cells, v)
-
-
-def check_popularity(popularity: float) -> None:
-    if not 0 <= popularity <= 1:
-        raise ValueError(
-            f"popularity must lie in [0, 1], got {popularity!r}: it is the share of a phone's "
-            f"weight that is for launches; the remaining weight is for transitions."
-        )

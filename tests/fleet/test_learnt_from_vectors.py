@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.crowd import crowd_from, crowd_from_reports, entry_variance
+from nextapp.crowd import crowd_from_reports, entry_variance
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import draw_copies, draw_estimate, draw_launches, mean_vector
 from nextapp.phone.core import PhoneCore
@@ -103,14 +103,6 @@ def test_launches_of_copies_are_roots_of_shares(seed):
     found = draw_launches(fleet, m, 10**14, seed)
     by_hand = [math.sqrt(0.75) / 2, (0.5 + 1.0) / 2, 0.0]
     np.testing.assert_allclose(found, by_hand, atol=1e-5)
-
-
-def test_without_noise_repeats_weigh_as_others_do():
-    """By hand: of what comes after 0 a half are repeats, which were sent with their weight."""
-    vector = np.zeros((2, 3))
-    vector[0, 0], vector[0, 1], vector[1, 0] = 0.5 * REPEATS, 0.5, 0.7
-    crowd = crowd_from(vector, 0.0, 0.0, REPEATS)
-    np.testing.assert_allclose(dense(crowd), [[0.5, 0.5], [1.0, 0.0]])
 
 
 def test_a_habit_is_found_through_noise_whatever_the_scale_of_the_vectors(rng):

@@ -75,11 +75,11 @@ def test_the_mean_of_shares_is_that_of_the_phones(histories):
     by_hand = np.zeros((7, 8))
     for history in histories:
         for last, following in itertools.pairwise(history.tolist()):
-            by_hand[last, following] += 0.7 / (len(history) - 1)
+            by_hand[last, following] += 1 / (len(history) - 1)
         for app in history.tolist():
-            by_hand[app, 7] += 0.3 / len(history)
+            by_hand[app, 7] += 1 / len(history)
     by_hand /= len(histories)
-    np.testing.assert_allclose(mean_shares(fleet_of(histories), 0.3), by_hand, atol=1e-15)
+    np.testing.assert_allclose(mean_shares(fleet_of(histories)), by_hand, atol=1e-15)
 
 
 def test_what_does_not_fit_is_refused(histories):

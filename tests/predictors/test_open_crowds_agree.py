@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextapp.crowd import LEAST_SHARE, crowd_from
+from nextapp.crowd import LEAST_SHARE, crowd_without_noise
 from nextapp.data import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import mean_shares
@@ -16,7 +16,7 @@ def test_a_fleet_and_a_log_tell_the_same_but_for_the_smallest_shares(rng):
     apps = rng.integers(0, 9, 240)
     names = [f"u{user}" for user in range(6)], [f"a{number}" for number in range(9)]
     log = LaunchLog.from_columns(users, apps, 60_000 * np.arange(240), *names)
-    of_fleet = crowd_from(mean_shares(Fleet.of_log(log)), 0.0)
+    of_fleet = crowd_without_noise(mean_shares(Fleet.of_log(log)))
     of_log = pool_phones_without_pairs(log).others(-1)
     for last in range(9):
         told, _ = of_fleet.shares(np.arange(9), last)

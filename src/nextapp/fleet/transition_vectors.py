@@ -23,7 +23,7 @@ from nextapp.fleet.sum_law import LAW, REST, Lean, draw_lean, draw_normals, lean
 from nextapp.privacy.mechanism import Mechanism, check_clip
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits
-from nextapp.shares import POPULARITY, REPEATS, check_popularity
+from nextapp.shares import REPEATS
 from nextapp.wire import Floats
 
 _LAUNCHES = "law-top"
@@ -38,13 +38,15 @@ def mean_vector(fleet: Fleet, clip: float = 1.0, *, reporting: Mask | None = Non
     return clip / _count(mask) * total.reshape(fleet.n_apps, -1)
 
 
-def mean_shares(fleet: Fleet, popularity: float = POPULARITY) -> Floats:
-    """(n_apps, n_apps + 1): the mean of the phones' shares, with no privacy at all."""
-    check_popularity(popularity)
+def mean_shares(fleet: Fleet) -> Floats:
+    """(n_apps, n_apps + 1): the mean of the phones' shares, with no privacy at all.
+
+    share(j, i) = n(j→i)/n(·→·),   share(j, n_apps) = n(j)/n(·)
+    """
     if len(fleet) == 0:
         raise ValueError("a mean needs at least one phone.")
     total = np.zeros((fleet.n_apps, fleet.n_apps + 1))
-    _add_shares(fleet.columns, popularity, total)
+    _add_shares(fleet.columns, total)
     return total / len(fleet)
 
 
@@ -229,7 +231,6 @@ def _draw_own_cells(
 @compiled
 def _add_shares(
     columns: Columns,
-    popularity: float,
     total: Floats,
 ) -> None:
     app_starts, apps, counts, transition_starts, previous, following, times = columns
@@ -240,7 +241,7 @@ def _add_shares(
         for place in range(begin, end):
             n_launches += counts[place]
         for place in range(begin, end):
-            total[apps[place], n_apps] += popularity * (counts[place] / n_launches)
+            total[apps[place], n_apps] += counts[place] / n_launches
         for move in range(transition_starts[phone], transition_starts[phone + 1]):
             row, column = apps[begin + previous[move]], apps[begin + following[move]]
-            total[row, column] += (1.0 - popularity) * (times[move] / max(1, n_launches - 1))
+            total[row, column] += times[move] / max(1, n_launches - 1)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.crowd import crowd_from
+from nextapp.crowd import crowd_without_noise
 from nextapp.data import collapse_repeats, synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.transition_vectors import mean_shares
@@ -74,7 +74,7 @@ class CrowdRoom:
     @cached_property
     def open(self) -> tuple[Crowd, Floats]:
         """The crowd without privacy, and the hit rates with it."""
-        crowd = crowd_from(self.truth, 0.0)
+        crowd = crowd_without_noise(self.truth)
         return crowd, self._hits(crowd)
 
     def _hits(self, crowd: Crowd | None) -> Floats:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextapp.crowd import Longs, crowd_from, crowd_from_reports
+from nextapp.crowd import Longs, crowd_from_reports, crowd_without_noise
 from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
@@ -185,7 +185,7 @@ def learn_priors(
     settings: NewPhoneStudy, crowd: Fleet, number: int, report: Progress
 ) -> list[Crowd]:
     """The priors of a draw: non-private, then one for each ε; every phone reports once."""
-    found = [crowd_from(mean_shares(crowd), 0.0)]
+    found = [crowd_without_noise(mean_shares(crowd))]
     for done, epsilon in enumerate(settings.epsilons, start=1):
         report("learning priors", done, 1 + len(settings.epsilons))
         found.append(
