@@ -6,13 +6,12 @@ other people of the same log. Rows of synthetic phones are fleets of `synthetic:
 them are copies of 100,000. "kept" is the part of the non-private gain in HR@5 over launches 10 to
 50 that is left, with a 95 % interval over new phones.
 
-    python benchmarks/crowd_marks.py --logs FOLDER --seeds 7,8,9 --docs docs/crowd.md
+    python benchmarks/crowd_marks.py --logs FOLDER --seeds 7,8,9
 
-prints the tables of docs/crowd.md and writes them into it, between the comments "marks" and "end of
-marks". The first seed has all rows, the others those of synthetic fleets. About ten minutes on
-one core; with --quick three. Rows whose log is not in the folder are skipped, and so are rows that
-do not begin as --only says; then nothing is written into a page. Another seed draws other new
-phones, other synthetic worlds and other noise.
+prints two tables. The first seed has all rows, the others those of synthetic fleets. About ten
+minutes on one core; with --quick three. Rows whose log is not in the folder are skipped, and so are
+rows that do not begin as --only says. Another seed draws other new phones, other synthetic worlds
+and other noise.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ from nextapp.studies import new_phones
 from nextapp.studies.new_phones import NewPhoneStudy
 
 EPSILONS = (4.5, 1.0)
-BEGIN, END = "<!-- marks -->\n", "<!-- end of marks -->\n"
 
 
 class Row(NamedTuple):
@@ -68,7 +66,6 @@ def main() -> None:
     parser.add_argument("--only", default="", help="rows whose name begins with this")
     parser.add_argument("--quick", action="store_true", help="2 draws, 150 new phones")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--docs", type=Path, help="the page whose tables are replaced")
     given = parser.parse_args()
     draws, n_new = (2, 150) if given.quick else (given.draws, given.new)
     seeds = [int(each) for each in given.seeds.split(",")]
@@ -91,24 +88,13 @@ def main() -> None:
             seconds = time.perf_counter() - start
             print(f"seed {seed}, {seconds:.0f} s: {main_line(row, found[seed, row])}",
                   file=sys.stderr, flush=True)  # fmt: skip
-    tables = f"{main_table(found, seeds[0])}\n{by_seed(found, seeds)}"
-    print(tables)
+    print(f"{main_table(found, seeds[0])}\n{by_seed(found, seeds)}")
     if given.json is not None:
         rows = [
             {"seed": seed, **row._asdict(), "result": result}
             for (seed, row), result in found.items()
         ]
         given.json.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    if given.docs is not None:
-        if len(found) < len(ROWS) or given.quick:
-            sys.exit("rows are missing, or quick: the page stays as it is.")
-        given.docs.write_text(replaced(given.docs.read_text(encoding="utf-8"), tables), "utf-8")
-
-
-def replaced(page: str, tables: str) -> str:
-    """The page with other tables between the two comments."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + "\n" + tables + "\n" + END + rest.split(END)[1]
 
 
 def main_table(found: Results, seed: int) -> str:
