@@ -398,7 +398,7 @@ def test_a_certificate_that_was_renewed_is_shown_and_the_metric_is_of_the_one_sh
         until(lambda: shown(server.port) == ssl.PEM_cert_to_DER_cert(renewed.decode()))
         assert server.metric(expiry) >= before
         server.stop()
-    assert "shown further" in server.log
+    assert "is still shown" in server.log
     assert "renewed" in server.log
 
 
