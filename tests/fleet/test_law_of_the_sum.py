@@ -16,7 +16,7 @@ from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
-from nextapp.fleet.sum_law import UNIT, SumOfLeaning, draw_lean, normal_table
+from nextapp.fleet.sum_law import UNIT, SumOfWalsh, _draw_lean, normal_table
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import order_statistics
 from nextapp.wire import Broadcast, ModelSettings
@@ -105,7 +105,7 @@ def test_the_noise_of_one_phone_is_orthogonal_to_its_gradient(rng, seed, name, a
     """Cov = factor² (I − x xᵀ + Var[t] x xᵀ), every entry of it, at 6 sigma: once in 10^6 seeds."""
     rounds, kind = Rounds(rng, 1, alpha), made(name)
     x = rounds.sums(kind, 0, "exact").true_sum.ravel() / kind.clip
-    factor = SumOfLeaning(kind, 0, False)._scale * kind.clip
+    factor = kind.clip / kind.mu
     y = rounds.means(kind, "law", seed) / factor
     square = _mean_square_of_lean(kind, seed)
     mean = x / (factor / kind.clip)  # E[t] x
@@ -123,12 +123,12 @@ def _leans(law_, seed: int, n: int):
     bits = stream(seed, 0, 0, 0)
     t = np.empty(n)
     for i in range(n):
-        t[i] = draw_lean(law_, bits)
+        t[i] = _draw_lean(law_, bits)
     return t
 
 
 def _mean_square_of_lean(kind, seed: int) -> float:
-    return float((_leans(SumOfLeaning(kind, 0, False).lean, seed, 200_000) ** 2).mean())
+    return float((_leans(SumOfWalsh(kind, False).lean, seed, 200_000) ** 2).mean())
 
 
 def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
@@ -143,7 +143,7 @@ def _leans_by_definition(kind, rng: np.random.Generator, n: int) -> np.ndarray:
 def test_the_lean_has_the_law_of_its_definition(rng, seed, name):
     "False alarms: once in 10^6 seeds."
     kind = made(name)
-    t = _leans(SumOfLeaning(kind, 0, False).lean, seed, 50_000)
+    t = _leans(SumOfWalsh(kind, False).lean, seed, 50_000)
     assert stats.ks_2samp(t, _leans_by_definition(kind, rng, 50_000)).pvalue > 1e-6
 
 
@@ -196,7 +196,7 @@ def test_mechanisms_without_a_cheap_law_say_so(rng):
 def test_a_covariance_that_does_not_fit_is_refused():
     kind = mechanism("walsh", epsilon=1.0, clip=0.1, n_apps=8193, d=1)
     with pytest.raises(ValueError, match="at most 8,192, got 8,193"):
-        SumOfLeaning(kind, 9, True)
+        SumOfWalsh(kind, True)
 
 
 def test_the_table_of_normal_numbers_is_what_it_was():

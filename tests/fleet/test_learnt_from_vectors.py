@@ -9,7 +9,8 @@ import pytest
 
 from nextapp.crowd import crowd_from_reports, entry_variance
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.transition_vectors import draw_copies, draw_estimate, draw_launches, mean_vector
+from nextapp.fleet.vectors import draw_copies, draw_launches, mean_vector
+from nextapp.fleet.walsh import tally_answers
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -66,7 +67,7 @@ def test_apps_are_left_out_of_a_fleet_as_of_its_phones(rng):
 
 
 def test_copies_teach_the_mean_and_the_noise_of_so_many_phones(rng, seed):
-    """The variance over 300 draws at 5 sigma; a fleet that reports by law has the same."""
+    """The variance over 300 draws at 5 sigma; a fleet whose reports are played has the same."""
     histories = [rng.integers(0, 5, 40) for _ in range(6)]
     fleet, m = fleet_of(histories, 9), mechanism("walsh", epsilon=2.0, n_apps=9, d=10, clip=1.0)
     truth = np.mean([transition_vector(history, 9).dense() for history in histories], axis=0)
@@ -75,7 +76,8 @@ def test_copies_teach_the_mean_and_the_noise_of_so_many_phones(rng, seed):
     assert due == pytest.approx(1 / (m.mu**2 * 5000))
     assert (found**2).mean() == pytest.approx(due, rel=5 * math.sqrt(2 / found.size))
     assert np.abs(found.mean(axis=0)).max() < 5.5 * math.sqrt(due / 300)
-    played = np.array([draw_estimate(fleet, m, seed, round=r)[5:] for r in range(300)])
+    tallies = [tally_answers(fleet, m, "transitions", seed, round=r) for r in range(300)]
+    played = np.array([m.estimate(each, len(fleet))[5:] for each in tallies])
     assert (played**2).mean() == pytest.approx(
         entry_variance(m) / 6, rel=5 * math.sqrt(2 / played.size)
     )

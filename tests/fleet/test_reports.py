@@ -8,13 +8,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from phone_reports import encode_reports
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.data import LaunchLog
 from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.reporting import encode_reports, sum_reports
+from nextapp.fleet.reporting import sum_reports
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import response_floor, sign_threshold
@@ -118,8 +119,8 @@ def test_the_fleet_reports_what_its_phones_would_have_reported(world, seed, name
     user_vectors = np.zeros((len(fleet), DIM))
     batch = encode_reports(fleet, broadcast, kind, seed, user_vectors, everyone)
     np.testing.assert_allclose(user_vectors, vectors, rtol=1e-10, atol=1e-12)
-    reports = batch.reports()
-    assert batch.phones.tolist() == list(range(1000, 1000 + len(fleet)))
+    reports = batch.reports
+    assert batch.phones == list(range(1000, 1000 + len(fleet)))
     if name in FINITE:
         assert reports == expected
     else:
@@ -145,7 +146,7 @@ def test_shapes_that_fit_words_and_groups_and_such_that_do_not(rng, seed, name, 
     kind = made(name, n_apps, d)
     expected = of_phones(log, broadcast, kind, seed)[0]
     vectors, everyone = np.zeros((len(fleet), d)), np.ones(len(fleet), bool)
-    assert encode_reports(fleet, broadcast, kind, seed, vectors, everyone).reports() == expected
+    assert encode_reports(fleet, broadcast, kind, seed, vectors, everyone).reports == expected
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -155,12 +156,10 @@ def test_neither_threads_nor_shards_nor_the_other_phones_matter(world, seed, nam
     user_vectors = np.zeros((len(fleet), DIM))
     some = np.arange(len(fleet)) % 3 != 1
     everyone = np.ones(len(fleet), bool)
-    alone = encode_reports(
-        fleet, broadcast, kind, seed, user_vectors, everyone, threads=1
-    ).reports()
+    alone = encode_reports(fleet, broadcast, kind, seed, user_vectors, everyone).reports
     reports = encode_reports(
         fleet, broadcast, kind, seed, user_vectors, some, solving=False
-    ).reports()
+    ).reports
     assert reports == [report for report, here in zip(alone, some, strict=True) if here]
 
     whole = sum_reports(fleet, broadcast, kind, seed, user_vectors, some, threads=1)
@@ -203,14 +202,14 @@ def test_ranges_are_summed_in_their_order_whatever_the_threads(rng, seed, kind, 
     assert all(np.array_equal(one.state[name], many.state[name]) for name in one.state)
 
     if mode == "exact":
-        batch = encode_reports(fleet, broadcast, made(kind), seed, vectors, some, threads=3)
-        assert batch.phones.tolist() == np.flatnonzero(some).tolist()
-        whole = batch.reports()
+        batch = encode_reports(fleet, broadcast, made(kind), seed, vectors, some)
+        assert batch.phones == np.flatnonzero(some).tolist()
+        whole = batch.reports
         part = fleet.shard(4000, 4200)
         here = slice(4000, 4200)
         reports = encode_reports(
             part, broadcast, made(kind), seed, vectors[here], some[here]
-        ).reports()
+        ).reports
         before = int(some[:4000].sum())
         assert reports == whole[before : before + len(reports)]
 

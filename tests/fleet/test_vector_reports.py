@@ -6,15 +6,11 @@ import itertools
 
 import numpy as np
 import pytest
+from phone_reports import answers
 
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.transition_vectors import mean_shares
-from nextapp.fleet.walsh import (
-    encode_launches,
-    encode_transitions,
-    tally_launches,
-    tally_transitions,
-)
+from nextapp.fleet.vectors import mean_shares, mean_vector
+from nextapp.fleet.walsh import tally_answers
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.shares import Shares, transition_vector
@@ -42,12 +38,12 @@ def test_transition_vectors_are_reported_by_a_fleet_as_by_its_phones(
         m.encode(transition_vector(history, 7), KeyedBits(seed, 11 + phone, 3, "report"), 3)
         for phone, history in enumerate(histories)
     ]
-    assert encode_transitions(fleet, m, seed, round=3) == alone
+    assert answers(fleet, m, "transitions", seed, round=3) == alone
     some = np.arange(len(histories)) % 3 == 0
-    thirds = encode_transitions(fleet, m, seed, round=3, reporting=some)
+    thirds = answers(fleet, m, "transitions", seed, round=3, reporting=some)
     assert thirds == alone[::3]
     halves = [
-        tally_transitions(fleet.shard(*ends), m, seed, round=3)
+        tally_answers(fleet.shard(*ends), m, "transitions", seed, round=3)
         for ends in ((0, 9), (9, len(fleet)))
     ]
     assert np.array_equal(sum(halves), m.tally(alone))
@@ -63,12 +59,24 @@ def test_launches_are_reported_by_a_fleet_as_by_its_phones(epsilon, clip, b, his
         cells = np.flatnonzero(counts)
         answer = Shares((7, 1), cells, np.sqrt(counts[cells] / max(1, len(history))))
         alone.append(m.encode(answer, KeyedBits(seed, 11 + phone, 3, "report"), 3))
-    assert encode_launches(fleet, m, seed, round=3) == alone
+    assert answers(fleet, m, "launches", seed, round=3) == alone
     some = np.arange(len(histories)) % 3 == 0
-    assert encode_launches(fleet, m, seed, round=3, reporting=some) == alone[::3]
-    assert np.array_equal(tally_launches(fleet, m, seed, round=3), m.tally(alone))
+    assert answers(fleet, m, "launches", seed, round=3, reporting=some) == alone[::3]
+    assert np.array_equal(tally_answers(fleet, m, "launches", seed, round=3), m.tally(alone))
     with pytest.raises(ValueError, match="make one for the catalogue"):
-        tally_launches(fleet.among(np.arange(5)), m, seed)
+        tally_answers(fleet.among(np.arange(5)), m, "launches", seed)
+
+
+def test_the_mean_of_clipped_vectors_is_that_of_the_phones(histories):
+    def clipped(history):
+        F = transition_vector(history, 7).dense()
+        return F * min(1.0, 0.3 / max(np.linalg.norm(F), 1e-300))
+
+    each = np.array([clipped(history) for history in histories])
+    found = mean_vector(fleet_of(histories), 0.3)
+    np.testing.assert_allclose(found, each.mean(axis=0), atol=1e-15)
+    with pytest.raises(ValueError, match="at least one phone"):
+        mean_vector(Fleet.without_launches(0, 7))
 
 
 def test_the_mean_of_shares_is_that_of_the_phones(histories):
@@ -83,8 +91,8 @@ def test_the_mean_of_shares_is_that_of_the_phones(histories):
 
 
 def test_what_does_not_fit_is_refused(histories):
-    fleet = fleet_of(histories)
+    fleet, m = fleet_of(histories), mechanism("walsh", epsilon=1.0, n_apps=6, d=7, clip=1.0)
     with pytest.raises(ValueError, match="make one for the catalogue"):
-        tally_transitions(fleet, mechanism("walsh", epsilon=1.0, n_apps=6, d=7, clip=1.0), 0)
+        tally_answers(fleet, m, "transitions", 0)
     with pytest.raises(ValueError, match="at least one phone"):
         mean_shares(Fleet.without_launches(0, 3))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.fleet.reporting import FLEET_MECHANISMS
+from nextapp.fleet.encoders import FLEET_MECHANISMS
 from nextapp.learners import SeqMFLearner, sgd
 from nextapp.randomness import KeyedBits
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED, mechanism_for_simulation

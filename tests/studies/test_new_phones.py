@@ -78,8 +78,8 @@ def test_of_a_long_catalogue_the_apps_launched_most_are_asked_about(monkeypatch,
     history = np.tile([3, 11, 17, 5], 15)
     starts = np.arange(0, 60 * 50 + 1, 60)
     fleet = Fleet.of_histories(starts, np.tile(history, 50).astype(np.int32), 20)
-    for copies, mode in ((0, "law"), (0, "exact"), (200_000, "law")):
-        crowd = learn_from_vectors(fleet, 8.0, seed, copies, mode=mode)
+    for copies in (0, 200_000):
+        crowd = learn_from_vectors(fleet, 8.0, seed, copies)
         assert crowd.n_apps == 20
         for last, following in ((3, 11), (11, 17), (17, 5), (5, 3)):
             share, _ = crowd.shares(np.arange(20), last)
@@ -129,8 +129,6 @@ def test_marks_are_those_of_a_phone_that_predicts_launch_by_launch(rng):
         ({"draws": 0}, "draws must be"),
         ({"epsilons": (0.0,)}, "epsilon must be"),
         ({"copies": -1}, "copies must be 0"),
-        ({"mode": "auto"}, "unknown mode 'auto'"),
-        ({"mode": "exact", "copies": 10}, "leave out the mode and the device"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(bad, says):

@@ -23,7 +23,7 @@ _BAR = 16  # so that the table of all priors has 80 columns
 @settings_of(
     NewPhoneStudy,
     "given",
-    *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies", "mode"),
+    *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies"),
 )
 @option(
     "--plot",
@@ -62,18 +62,6 @@ def new_phones(
         screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png")
     screen.write_json(json, result)
     screen.say_next("nextapp serve --data federation --dev-tls   (a server that learns a crowd)")
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    try:
-        found = tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise ValueError(
-            f"--epsilon takes numbers separated by commas, such as 1,4.5; got {text!r}."
-        ) from None
-    for epsilon in found:
-        options.check_epsilon(epsilon)
-    return found
 
 
 def show(result: Mapping[str, Any]) -> None:

@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextapp.compiled import fast
+from nextapp.compiled import compiled, fast
+from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Columns, Ints, Longs, Mask
 from nextapp.fleet.stepping import Desk, Terms, desk, most_apps, prepare, slope, solve
+from nextapp.randomness import Words, purpose_word
 from nextapp.wire import Floats
 
+REPORT = np.uint64(purpose_word("report"))
 BALLS = {"none": 0, "linf": 1, "l1": 2, "l2": 3}
 LINF, L1 = BALLS["linf"], BALLS["l1"]
 
@@ -36,6 +39,22 @@ class Gradients(NamedTuple):
     p: Floats  # (n, d)
     squares: Floats  # (n,) ‖F‖², then ‖x‖² if the ball is "l2"
     limit: float  # of an entry of x: 1 for the ball "linf", else infinite
+
+
+class ShardRound(NamedTuple):
+    """What is the same for all phones of a shard: Q, QᵀQ, and what their bits depend on."""
+
+    Q: Floats
+    gram: Floats
+    seed: np.uint64
+    first_phone: np.uint64
+    number: np.uint64
+
+
+@compiled
+def report_bits(x: Gradients, i: int, r: ShardRound) -> Words:
+    """``KeyedBits(seed, phone, round, "report")`` of the phone in row i of a block."""
+    return stream(r.seed, r.first_phone + np.uint64(x.phones[i]), r.number, REPORT)
 
 
 @fast

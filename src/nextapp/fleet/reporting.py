@@ -1,9 +1,8 @@
-"""A round of a fleet: every phone's report, or only what the server makes of all of them.
+"""A round of a fleet: the sum of all phones' reports, from which the server takes its mean.
 
-`encode_reports` draws the report of each phone, with that phone's bits, and returns all of them as
-columns. `sum_reports` adds them up and keeps none. Since every phone has its own bits and ranges of
-phones are added in order, neither threads nor shards change a report. Shards change a sum of floats
-by rounding at most, and a sum of whole numbers not at all.
+Every phone has its own bits and ranges of phones are added in order, so neither threads nor shards
+change a report. Shards change a sum of floats by rounding at most, and a sum of whole numbers not
+at all.
 """
 
 from __future__ import annotations
@@ -11,69 +10,48 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Fleet, Mask, in_ranges
-from nextapp.fleet.encoder import Arrays, Encoder, ShardRound, Side, Totals
-from nextapp.fleet.gradients import BALLS, Gradients, add_up, gradients, into_balls
-from nextapp.fleet.harmony import HarmonyEncoder
-from nextapp.fleet.identity import IdentityEncoder
-from nextapp.fleet.kashin import KashinEncoder
-from nextapp.fleet.laplace import LaplaceEncoder
-from nextapp.fleet.qharmony import QHarmonyEncoder
+from nextapp.fleet.columns import Fleet, Mask
+from nextapp.fleet.encoders import LARGEST, SAME, Encoder, State, exact_encoder
+from nextapp.fleet.gradients import (
+    BALLS,
+    Gradients,
+    ShardRound,
+    add_up,
+    gradients,
+    into_balls,
+)
 from nextapp.fleet.stepping import terms
-from nextapp.fleet.sum_law import sum_law
-from nextapp.fleet.walsh import WalshEncoder
+from nextapp.fleet.sum_law import law_encoder
 from nextapp.privacy import Mechanism
 from nextapp.wire import Broadcast, Floats, Report
 
 MODES = ("exact", "law")
 
-_ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
-    "identity": IdentityEncoder,
-    "harmony": HarmonyEncoder,
-    "qharmony": QHarmonyEncoder,
-    "laplace": LaplaceEncoder,
-    "kashin": KashinEncoder,
-    "walsh": WalshEncoder,
-}
-FLEET_MECHANISMS = tuple(_ENCODERS)
-"""Mechanisms that a fleet can report its gradients through."""
-
 
 @dataclass(frozen=True, eq=False)
-class Batch:
-    """The reports of a round as columns, block by block in the order of the phones."""
+class Sums:
+    """A round of some phones, summed. ``+`` joins shards.
 
-    phones: npt.NDArray[np.int64]
-    blocks: list[Arrays]
-    encoder: Encoder
-    mechanism: str
+    ``state`` is the sum of the reports (`nextapp.fleet.encoders.State`): whole numbers where a
+    report is made of whole numbers. ``true_sum`` (n_apps, d) is the sum of the clipped gradients
+    before any noise, ``loss`` that of the phones' losses, eq. (3).
+    """
+
+    seed: int
     round: int
-
-    def __len__(self) -> int:
-        return len(self.phones)
-
-    def reports(self) -> list[Report]:
-        """One `Report` per phone, as it sends it; ``phones`` has their numbers."""
-        return [
-            Report(self.mechanism, self.round, payload)
-            for block in self.blocks
-            for payload in self.encoder.payloads(block)
-        ]
-
-
-@dataclass(frozen=True, eq=False)
-class Sums(Totals):
-    """`Totals` that know how they came about."""
-
+    n_reports: int
+    state: State
+    true_sum: Floats
+    loss: float
+    n_bytes_up: int
     mechanism: str
     mode: str
 
@@ -84,7 +62,21 @@ class Sums(Totals):
                 raise ValueError(
                     f"sums of one round can be joined; here {name} is {mine!r} and {theirs!r}."
                 )
-        return self.join(other)
+        state = self.state | {
+            name: np.maximum(mine, other.state[name])
+            if name == LARGEST
+            else mine + other.state[name]
+            for name, mine in self.state.items()
+            if name != SAME
+        }
+        return replace(
+            self,
+            n_reports=self.n_reports + other.n_reports,
+            state=state,
+            true_sum=self.true_sum + other.true_sum,
+            loss=self.loss + other.loss,
+            n_bytes_up=self.n_bytes_up + other.n_bytes_up,
+        )
 
     def mean(self, mechanism: Mechanism) -> Floats:
         """(n_apps, d): what ``mechanism.decode`` makes of these reports."""
@@ -92,52 +84,7 @@ class Sums(Totals):
             raise ValueError(f"these are reports of {self.mechanism!r}, not {mechanism.name!r}.")
         if self.n_reports == 0:
             raise ValueError("a mean needs at least one report.")
-        return side_for(mechanism, self.mode).mean(self)
-
-
-def encode_reports(
-    fleet: Fleet,
-    broadcast: Broadcast,
-    mechanism: Mechanism,
-    seed: int,
-    user_vectors: Floats,
-    reporting: Mask,
-    *,
-    solving: bool = True,
-    dtype: npt.DTypeLike = np.float64,
-    threads: int | None = None,
-) -> Batch:
-    """The reports of the phones in `reporting`, each drawn with the phone's own bits.
-
-    They are those of `PhoneCore.draw_report` with ``KeyedBits(seed, phone, round, "report")``.
-
-    Parameters
-    ----------
-    user_vectors : (n_phones, d)
-        Solved anew in place if `solving`, else taken as they are.
-    reporting : (n_phones,)
-    dtype
-        float64, or float32 for the step; what follows it is always float64.
-    """
-    check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
-    encoder = _encoder(mechanism)
-    block_gradients = _block_gradients(
-        fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype
-    )
-    r = round_of(seed, fleet.first_phone, broadcast)
-
-    def work(first: int, last: int) -> list[tuple[npt.NDArray[np.int64], Arrays]]:
-        blocks = []
-        for start, stop in cut(first, last, encoder.block):
-            x = block_gradients(start, stop)[0]
-            blocks.append((x.phones, encoder.encode(x, r)))
-        return blocks
-
-    ranges: list[Any] = in_ranges(len(fleet), work, threads, encoder.size)
-    blocks = [block for blocks in ranges or [work(0, 0)] for block in blocks]
-    phones = np.concatenate([numbers for numbers, _ in blocks]) + fleet.first_phone
-    arrays = [arrays for _, arrays in blocks]
-    return Batch(phones, arrays, encoder, mechanism.name, broadcast.round)
+        return encoder_for(mechanism, self.mode).mean(self)
 
 
 def sum_reports(
@@ -145,24 +92,38 @@ def sum_reports(
     broadcast: Broadcast,
     mechanism: Mechanism,
     seed: int,
-    user_vectors: Floats,
-    reporting: Mask,
+    user_vectors: Floats | None = None,
+    reporting: Mask | None = None,
     *,
     mode: str = "exact",
     solving: bool = True,
     dtype: npt.DTypeLike = np.float64,
     threads: int | None = None,
 ) -> Sums:
-    """The sum of the reports of the phones in `reporting`; parameters as in `encode_reports`.
+    """The sum of the reports of the phones in `reporting`.
 
-    ``mode="exact"`` plays every phone's bits; ``mode="law"`` draws the sum from its law where that
-    is far cheaper (docs/fleet.md).
+    A report is that of `PhoneCore.draw_report` with ``KeyedBits(seed, phone, round, "report")``.
+
+    Parameters
+    ----------
+    user_vectors : (n_phones, d)
+        Solved anew in place if `solving`, else taken as they are; None: solved and not kept.
+    reporting : (n_phones,)
+        None: all.
+    mode
+        ``exact`` plays every phone's bits; ``law`` draws the sum from its law where that is far
+        cheaper (docs/fleet.md).
+    dtype
+        float64, or float32 for the step; what follows it is always float64.
     """
+    if user_vectors is None:
+        user_vectors = np.zeros((len(fleet), broadcast.dim), dtype)
+    if reporting is None:
+        reporting = np.ones(len(fleet), np.bool_)
     check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
-    background = broadcast.settings.alpha > 0
-    side = side_for(mechanism, mode, background)
-    block_gradients = _block_gradients(
-        fleet, broadcast, mechanism, user_vectors, reporting, solving, dtype
+    encoder = encoder_for(mechanism, mode, broadcast.settings.alpha > 0)
+    block_gradients = gradients_of_blocks(
+        fleet, broadcast, mechanism, user_vectors, reporting, solving=solving, dtype=dtype
     )
     r = round_of(seed, fleet.first_phone, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
@@ -170,34 +131,35 @@ def sum_reports(
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
 
     def work(first: int, last: int) -> Sums:
-        state, total = side.empty(), np.zeros(vectors.shape)
+        state, total = encoder.empty(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
         losses, n_reports, n_bytes = 0.0, 0, 0
-        for start, stop in cut(first, last, side.block):
+        for start, stop in cut(first, last, encoder.block):
             x, loss = block_gradients(start, stop)
             add_up(x, vectors, total, common)
-            side.play(state, x, r)
+            encoder.add(state, x, r)
             losses += loss
             n_reports += len(x.phones)
-            n_bytes += side.n_bytes(x) + per_report * len(x.phones)
+            n_bytes += encoder.n_bytes(x) + per_report * len(x.phones)
         true_sum = unit * (total + vectors @ common)
         return Sums(
             seed, broadcast.round, n_reports, state, true_sum, losses, n_bytes,
             mechanism.name, mode,
         )  # fmt: skip
 
-    sums = functools.reduce(Sums.__add__, run_in_order(work, len(fleet), side.size, threads))
-    return replace(sums, state=side.finish(sums.state, r))
+    sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
+    return replace(sums, state=encoder.finish(sums.state, r))
 
 
-def _block_gradients(
+def gradients_of_blocks(
     fleet: Fleet,
     broadcast: Broadcast,
     mechanism: Mechanism,
     user_vectors: Floats,
     reporting: Mask,
-    solving: bool,
-    dtype: npt.DTypeLike,
+    *,
+    solving: bool = True,
+    dtype: npt.DTypeLike = np.float64,
 ) -> Callable[[int, int], tuple[Gradients, float]]:
     """x of the reporting phones of a block, and the sum of their losses."""
     columns, terms_ = fleet.columns, terms(broadcast, dtype)
@@ -219,7 +181,7 @@ def _block_gradients(
     return work
 
 
-def run_in_order(
+def _in_order(
     work: Callable[[int, int], Sums], n_phones: int, size: int, threads: int | None
 ) -> Iterator[Sums]:
     """work(first, last) for ranges of phones, one result after the other; none is kept."""
@@ -248,14 +210,11 @@ def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     )
 
 
-def _encoder(mechanism: Mechanism) -> Encoder:
-    return _ENCODERS[mechanism.name](mechanism)
-
-
-def side_for(mechanism: Mechanism, mode: str, background: bool = False) -> Side:
+def encoder_for(mechanism: Mechanism, mode: str, background: bool = False) -> Encoder:
+    """How the reports of a mechanism are summed in this mode; ``background`` if α > 0."""
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
-    return _encoder(mechanism) if mode == "exact" else sum_law(mechanism, _encoder, background)
+    return exact_encoder(mechanism) if mode == "exact" else law_encoder(mechanism, background)
 
 
 def check_round(
@@ -275,7 +234,7 @@ def check_round(
     if (mechanism.n_apps, mechanism.d) != shape:
         raise ValueError(
             f"the mechanism was made for gradients of {(mechanism.n_apps, mechanism.d)}, the app "
-            f"vectors are {shape}: make one for the catalogue at hand."
+            f"vectors are {shape}: make one for the catalogue of the broadcast."
         )
     if user_vectors.shape != (n_phones, broadcast.dim):
         raise ValueError(

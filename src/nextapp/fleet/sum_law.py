@@ -15,8 +15,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,13 +23,16 @@ from nextapp.compiled import fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.columns import Ints, Longs
 from nextapp.fleet.draws import normal_quantile
-from nextapp.fleet.encoder import SAME, Encoder, ShardRound, Side, State, Totals
-from nextapp.fleet.gradients import Gradients
+from nextapp.fleet.encoders import SAME, Encoder, State, exact_encoder
+from nextapp.fleet.gradients import Gradients, ShardRound
 from nextapp.privacy import Mechanism
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import KeyedBits, Words, purpose_word
 from nextapp.wire import Floats
+
+if TYPE_CHECKING:
+    from nextapp.fleet.reporting import Sums
 
 LAWS = ("laplace", "walsh")
 CHEAP = ("identity", "harmony", "qharmony")
@@ -48,50 +50,42 @@ def cheapest_mode(mechanism: str) -> str:
     return "law" if mechanism in LAWS else "exact"
 
 
-def sum_law(mechanism: Mechanism, exact: Callable[[Mechanism], Encoder], background: bool) -> Side:
+def law_encoder(mechanism: Mechanism, background: bool) -> Encoder:
     """How to draw the sum of the reports of this mechanism.
 
     Where a report is a few entries (`CHEAP`) there is nothing to gain: it is played exactly.
+    ``background`` as in `SumOfWalsh`.
     """
     if isinstance(mechanism, Laplace):
-        return SumOfLaplace(mechanism, exact(mechanism).payload_bytes)
+        return SumOfLaplace(mechanism)
     if isinstance(mechanism, Walsh):
-        return SumOfLeaning(mechanism, exact(mechanism).payload_bytes, background)
+        return SumOfWalsh(mechanism, background)
     if mechanism.name in CHEAP:
-        return exact(mechanism)
+        return exact_encoder(mechanism)
     raise ValueError(
         f"the sum of {mechanism.name} reports has no law that is cheaper to draw than the reports: "
         f"say mode='exact'. {', '.join(LAWS)} have one; {', '.join(CHEAP)} need none."
     )
 
 
-class SumOfLaplace:
+class SumOfLaplace(Encoder):
     """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
 
-    block, size = 1024, 4096
-
-    def __init__(self, mechanism: Laplace, payload_bytes: int) -> None:
+    def __init__(self, mechanism: Laplace) -> None:
         self.mechanism = mechanism
-        self._payload_bytes = payload_bytes
+        self.payload_bytes = exact_encoder(mechanism).payload_bytes
 
     def empty(self) -> State:
         return {}
 
-    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
         pass
 
-    def finish(self, state: State, r: ShardRound) -> State:
-        del r
-        return state
-
-    def n_bytes(self, x: Gradients) -> int:
-        return len(x.phones) * self._payload_bytes
-
-    def mean(self, totals: Totals) -> Floats:
+    def mean(self, sums: Sums) -> Floats:
         m = self.mechanism
-        draws = KeyedBits(totals.seed, round=totals.round, purpose=REST).generator()
-        plus, minus = draws.standard_gamma(totals.n_reports, (2, m.n_apps, m.d))
-        mean: Floats = (totals.true_sum + m.clip * m.scale * (plus - minus)) / totals.n_reports
+        draws = KeyedBits(sums.seed, round=sums.round, purpose=REST).generator()
+        plus, minus = draws.standard_gamma(sums.n_reports, (2, m.n_apps, m.d))
+        mean: Floats = (sums.true_sum + m.clip * m.scale * (plus - minus)) / sums.n_reports
         return mean
 
 
@@ -114,16 +108,14 @@ class Drawn(NamedTuple):
     pairs: Floats  # (n_apps (n_apps + 1) / 2,)   Σ q M q' at pairs of own apps, the lower triangle
 
 
-class SumOfLeaning:
+class SumOfWalsh(Encoder):
     """`Walsh`.
 
     ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
     have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
     """
 
-    block = 1024
-
-    def __init__(self, mechanism: Walsh, payload_bytes: int, background: bool) -> None:
+    def __init__(self, mechanism: Walsh, background: bool) -> None:
         if background and mechanism.n_apps > _MOST_APPS:
             raise ValueError(
                 f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
@@ -131,10 +123,10 @@ class SumOfLeaning:
                 f"alpha=0."
             )
         self.mechanism = mechanism
+        self.payload_bytes = mechanism.payload_bytes
         self.size = 16_384 if background else 4096
-        self._payload_bytes = payload_bytes
+        self.lean = Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m)
         self._background = background
-        self.lean, self._scale = lean_of(mechanism)
         self._table = normal_table()
 
     def empty(self) -> State:
@@ -149,24 +141,22 @@ class SumOfLeaning:
             np.zeros(n_seen * (n_seen + 1) // 2),
         )._asdict()
 
-    def play(self, state: State, x: Gradients, r: ShardRound) -> None:
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
         _leaning(x, r, self.lean, self._table, self._background, Drawn(**state))
 
     def finish(self, state: State, r: ShardRound) -> State:
         return state | {SAME: r.Q}
 
-    def n_bytes(self, x: Gradients) -> int:
-        return len(x.phones) * self._payload_bytes
-
-    def mean(self, totals: Totals) -> Floats:
-        Q = totals.state[SAME]
-        drawn = Drawn(**{name: totals.state[name] for name in Drawn._fields})
-        bits = KeyedBits(totals.seed, round=totals.round, purpose=REST)
+    def mean(self, sums: Sums) -> Floats:
+        Q = sums.state[SAME]
+        drawn = Drawn(**{name: sums.state[name] for name in Drawn._fields})
+        bits = KeyedBits(sums.seed, round=sums.round, purpose=REST)
         z = bits.generator().standard_normal(Q.shape)
-        absent = totals.n_reports - drawn.owners
+        absent = sums.n_reports - drawn.owners
         rest = _rest(Q, drawn, absent, z) if len(drawn.pairs) else np.sqrt(absent)[:, None] * z
         total = drawn.sum + Q @ drawn.common + rest
-        return self.mechanism.clip * self._scale / totals.n_reports * total
+        scale = self.mechanism.clip * (1 / self.mechanism.mu)
+        return scale / sums.n_reports * total
 
 
 def _rest(Q: Floats, drawn: Drawn, absent: Longs, z: Floats) -> Floats:
@@ -204,11 +194,6 @@ def _orthonormal_basis(vectors: Floats) -> Floats:
     return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
 
 
-def lean_of(mechanism: Walsh) -> tuple[Lean, float]:
-    """The law of t, and the factor that makes x̂ of t x + g − (x·g) x."""
-    return Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m), 1 / mechanism.mu
-
-
 @functools.cache
 def normal_table() -> Ints:
     """(65536,): the mean of each of 2^16 equally likely slices of N(0, 1), in units of 2^-16.
@@ -224,7 +209,7 @@ def normal_table() -> Ints:
 
 
 @fast
-def draw_lean(law_: Lean, bits: Words) -> float:
+def _draw_lean(law_: Lean, bits: Words) -> float:
     """t of one report."""
     if word(bits) >= law_.threshold:
         return normal(bits)
@@ -235,7 +220,7 @@ def draw_lean(law_: Lean, bits: Words) -> float:
 
 
 @fast
-def draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
+def _draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
     """Standard normal numbers from the `normal_table`, 16 bits each."""
     four = np.uint64(0)
     for j in range(len(out)):
@@ -256,17 +241,17 @@ def _leaning(
         phone = r.first_phone + np.uint64(x.phones[i])
         bits = stream(r.seed, phone, r.number, LAW)
         apps, rows = x.apps[x.starts[i] : x.starts[i + 1]], x.rows[x.starts[i] : x.starts[i + 1]]
-        t = draw_lean(law_, bits)
+        t = _draw_lean(law_, bits)
         product = math.sqrt(max(0.0, 1.0 - x.squares[i])) * normal(bits)  # becomes x·g
         for row in range(len(apps)):
-            draw_normals(bits, entries, z[row])
+            _draw_normals(bits, entries, z[row])
             for y in range(d):
                 own[row, y] = r.Q[apps[row], y]
                 product += rows[row, y] * z[row, y]
         if background:
             _factor(r.gram, own[: len(apps)], L, T)
             for y in range(d):
-                draw_normals(bits, entries, Z[y])
+                _draw_normals(bits, entries, Z[y])
             product += x.c0[i] * _through(L, Z, x.p[i])
         for row in range(len(apps)):
             drawn.owners[apps[row]] += 1

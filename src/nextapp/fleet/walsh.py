@@ -1,9 +1,8 @@
 """Codewords of Walsh functions: the compiled form of `nextapp.privacy.walsh`; symbols as there.
 
-Gradients are reported as every mechanism's (`nextapp.fleet.reporting`); what phones answer to the
-crowd's two questions by `tally_transitions` and `tally_launches`, or `encode_transitions` and
-`encode_launches`. Alignments are whole numbers, so they are the phone's whatever the order of
-summation.
+Gradients are reported as every mechanism's (`nextapp.fleet.reporting`), what phones answer to the
+crowd's two questions by `draw_answers`, of which `tally_answers` makes the tally. Alignments are
+whole numbers, so they are the phone's whatever the order of summation.
 """
 
 from __future__ import annotations
@@ -16,13 +15,11 @@ import numpy as np
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import Key, below, philox, stream, word
 from nextapp.fleet.columns import Columns, Fleet, Longs, Mask, in_ranges
-from nextapp.fleet.encoder import REPORT, Arrays, ShardRound, State, TallyEncoder, report_bits
-from nextapp.fleet.gradients import Gradients, taste
-from nextapp.fleet.transition_vectors import check_shares_of, launch_vector, transition_vector
+from nextapp.fleet.gradients import REPORT, Gradients, ShardRound, report_bits, taste
+from nextapp.fleet.vectors import check_question, launch_vector, transition_vector
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import L, Walsh, places, sign_bits
 from nextapp.randomness import Words, purpose_word
-from nextapp.wire import Report
 
 WALSH = np.uint64(purpose_word("walsh"))
 _ROW_BLOCKS = L // 8
@@ -33,133 +30,52 @@ _UNIT = float(1 << 22)
 _PHONES_AT_ONCE = 512  # for one thread: a tenth of a second
 
 
-class WalshEncoder(TallyEncoder[Walsh]):
-    """`Walsh`."""
-
-    block = 256
-
-    def __init__(self, mechanism: Walsh) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism.payload_bytes
-        self._places = scatter_table(mechanism)
-
-    def encode(self, x: Gradients, r: ShardRound) -> Arrays:
-        m = self.mechanism
-        return _of_gradients(x, r, self._places, m.n, m.m, m.k, np.uint64(m.threshold))
-
-    def empty(self) -> State:
-        return {"counts": np.zeros(self.mechanism.N, np.int64)}
-
-    def add(self, state: State, reports: Arrays) -> None:
-        seeds, chosen = reports
-        count_rows(seeds, chosen, self.mechanism.n, state["counts"])
-
-    def tally(self, state: State) -> Tally:
-        return state["counts"]
-
-    def payloads(self, reports: Arrays) -> list[bytes]:
-        seeds, chosen = (column.tolist() for column in reports)
-        return [self.mechanism.payload(seed, j) for seed, j in zip(seeds, chosen, strict=True)]
+def gradient_reports(
+    x: Gradients, r: ShardRound, at: Longs, mechanism: Walsh
+) -> tuple[Words, Longs]:
+    """Seed and index of the report of every gradient of a block; `at` is its `scatter_table`."""
+    m = mechanism
+    return _of_gradients(x, r, at, m.n, m.m, m.k, np.uint64(m.threshold))
 
 
-def tally_transitions(
+def tally_answers(
     fleet: Fleet,
     mechanism: Walsh,
+    question: str,
     seed: int,
     *,
     round: int = 0,
     reporting: Mask | None = None,
     threads: int | None = None,
 ) -> Tally:
-    """(N,): ``mechanism.tally`` of transition vectors of the phones in `reporting`, or of all."""
-    check_shares_of(fleet.n_apps, mechanism)
-    return _tally(_draw(fleet, mechanism, seed, round, reporting, threads, False), mechanism)
-
-
-def tally_launches(
-    fleet: Fleet,
-    mechanism: Walsh,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Mask | None = None,
-    threads: int | None = None,
-) -> Tally:
-    """`tally_transitions` of what phones tell of their launches, an entry per app."""
-    check_launches_of(fleet.n_apps, mechanism)
-    return _tally(_draw(fleet, mechanism, seed, round, reporting, threads, True), mechanism)
-
-
-def encode_transitions(
-    fleet: Fleet,
-    mechanism: Walsh,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Mask | None = None,
-    threads: int | None = None,
-) -> list[Report]:
-    """The reports themselves, in the order of the phones.
-
-    They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
-    """
-    check_shares_of(fleet.n_apps, mechanism)
-    drawn = _draw(fleet, mechanism, seed, round, reporting, threads, False)
-    return vector_reports(drawn, mechanism, round)
-
-
-def encode_launches(
-    fleet: Fleet,
-    mechanism: Walsh,
-    seed: int,
-    *,
-    round: int = 0,
-    reporting: Mask | None = None,
-    threads: int | None = None,
-) -> list[Report]:
-    """`encode_transitions` of what phones tell of their launches, an entry per app."""
-    check_launches_of(fleet.n_apps, mechanism)
-    drawn = _draw(fleet, mechanism, seed, round, reporting, threads, True)
-    return vector_reports(drawn, mechanism, round)
-
-
-def check_launches_of(n_apps: int, mechanism: Walsh) -> None:
-    if (mechanism.n_apps, mechanism.d) != (n_apps, 1):
-        raise ValueError(
-            f"{mechanism.name} was made for answers of {(mechanism.n_apps, mechanism.d)}, launches "
-            f"of the fleet are {(n_apps, 1)}: make one for the catalogue at hand."
-        )
-
-
-def vector_reports(drawn: Arrays, mechanism: Walsh, round: int) -> list[Report]:
-    """Seeds and indices as reports."""
-    seeds, chosen = (column.tolist() for column in drawn)
-    return [
-        Report(mechanism.name, round, mechanism.payload(seed, j))
-        for seed, j in zip(seeds, chosen, strict=True)
-    ]
-
-
-def _tally(drawn: tuple[Words, Longs], mechanism: Walsh) -> Tally:
+    """(N,): ``mechanism.tally`` of the answers of the phones in `reporting`, or of all."""
+    drawn = draw_answers(
+        fleet, mechanism, question, seed, round=round, reporting=reporting, threads=threads
+    )
     counts = np.zeros(mechanism.N, np.int64)
     count_rows(*drawn, mechanism.n, counts)
     return counts
 
 
-def _draw(
+def draw_answers(
     fleet: Fleet,
     mechanism: Walsh,
+    question: str,
     seed: int,
-    round: int,
-    reporting: Mask | None,
-    threads: int | None,
-    launches: bool,
+    *,
+    round: int = 0,
+    reporting: Mask | None = None,
+    threads: int | None = None,
 ) -> tuple[Words, Longs]:
-    """Seed and index of every report, of launches or of transitions."""
+    """Seed and index of every report on a question, ``transitions`` or ``launches``.
+
+    They are those that a phone draws with ``KeyedBits(seed, phone, round, "report")``.
+    """
     m = mechanism
+    check_question(fleet.n_apps, m, question)
     mask = np.ones(len(fleet), np.bool_) if reporting is None else reporting
     seeds, chosen = np.empty(len(fleet), np.uint64), np.full(len(fleet), -1, np.int64)
-    columns, at = fleet.columns, scatter_table(m)
+    columns, at, launches = fleet.columns, scatter_table(m), question == "launches"
     keys = (np.uint64(seed), np.uint64(fleet.first_phone), np.uint64(round))
 
     def work(first: int, last: int) -> None:

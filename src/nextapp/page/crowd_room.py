@@ -16,7 +16,7 @@ import numpy as np
 from nextapp.crowd import crowd_without_noise
 from nextapp.data import collapse_repeats, synthetic
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.transition_vectors import mean_shares
+from nextapp.fleet.vectors import mean_shares
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.page.catalogue import N_APPS, NAMES
 from nextapp.studies.new_phones import (

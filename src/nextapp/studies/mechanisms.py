@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nextapp.fleet.reporting import FLEET_MECHANISMS
+from nextapp.fleet.encoders import FLEET_MECHANISMS
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, mechanism
 

@@ -23,10 +23,9 @@ from nextapp.data import LaunchLog, collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device, place_fleet
-from nextapp.fleet.transition_vectors import draw_copies, draw_launches, mean_shares
+from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests
-from nextapp.names import unknown
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy.walsh import Walsh, fewest_bits
 from nextapp.progress import Progress, silent
@@ -39,7 +38,6 @@ BINS = ((0, 10), (10, 20), (20, 50), (50, 100), (100, 200), (200, 500), (500, 10
 HEADLINE = (10, 50)
 CUTOFFS = metrics.CUTOFFS
 WITHOUT, OPEN = "without", "non-private"
-MODES = ("law", "exact")
 LAUNCHES_PART = 1.0 / CrowdRequests.launches_every
 """Share of the phones that report launches, if the catalogue has more apps than slots."""
 
@@ -59,8 +57,8 @@ class NewPhoneStudy:
     ``new`` is the share of users held out as new phones, in ``draws`` random draws. With synthetic
     data the whole fleet is the crowd and the new phones are additional ones, in one draw: the same
     share, but at most ``at_most``. If ``copies`` > 0, the crowd is a fleet of this size, made of
-    equally many copies of each phone. ``mode`` is ``exact`` (simulate every phone's report) or
-    ``law`` (draw the sum of the reports from its distribution).
+    equally many copies of each phone. The sum of the
+    reports of copies is drawn in one step; all others are simulated one by one, bit by bit.
     """
 
     data: str
@@ -80,17 +78,9 @@ class NewPhoneStudy:
     )
     seed: int = setting(0, "Random seed.")
     device: str = setting("cpu", "cpu, or gpu (needs pip install 'nextapp[gpu]').")
-    mode: str = setting(
-        "law",
-        "Reports: law (draws their sum) or exact (every phone's bits).",
-        metavar="NAME",
-        heading=_CROWD,
-    )
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        if self.mode not in MODES:
-            raise ValueError(unknown("mode", self.mode, MODES))
         if not 0 < self.new < 1:
             raise ValueError(f"new must lie between 0 and 1, got {self.new!r}.")
         for word in ("draws", "launches", "at_most"):
@@ -98,10 +88,9 @@ class NewPhoneStudy:
                 raise ValueError(f"{word} must be 1 or more, got {getattr(self, word)!r}.")
         if self.copies < 0:
             raise ValueError(f"copies must be 0 (none) or more, got {self.copies!r}.")
-        if self.copies and (self.mode, self.device) != ("law", "cpu"):
+        if self.copies and self.device != "cpu":
             raise ValueError(
-                "the reports of copies are drawn in one step on the CPU: leave out the mode and "
-                "the device."
+                "the reports of copies are drawn in one step on the CPU: leave out the device."
             )
         for epsilon in self.epsilons:
             transitions_mechanism(epsilon, 2)
@@ -190,12 +179,7 @@ def learn_priors(
         report("learning priors", done, 1 + len(settings.epsilons))
         found.append(
             learn_from_vectors(
-                crowd,
-                epsilon,
-                settings.seed + number,
-                settings.copies,
-                mode=settings.mode,
-                device=settings.device,
+                crowd, epsilon, settings.seed + number, settings.copies, settings.device
             )
         )
     return found
@@ -206,8 +190,6 @@ def learn_from_vectors(
     epsilon: float,
     seed: int,
     copies: int = 0,
-    *,
-    mode: str = "law",
     device: str = "cpu",
 ) -> Crowd:
     """The prior learnt from one report per phone, as the server of the crowd requests it.
@@ -224,21 +206,19 @@ def learn_from_vectors(
         others = crowd if copies else crowd.shard(n_asked, len(crowd))
         n_phones -= n_asked
         mechanism = Walsh(epsilon=epsilon, n_apps=n_apps, d=1, clip=1.0, b=fewest_bits(epsilon))
-        if mode == "exact":
-            tally = place_fleet(asked, device).tally_launches(mechanism, seed)
-            launches = mechanism.estimate(tally, n_asked).ravel()
-        else:
+        if copies:
             launches = draw_launches(asked, mechanism, n_asked, seed)
+        else:
+            tally = place_fleet(asked, device).tally_answers(mechanism, "launches", seed)
+            launches = mechanism.estimate(tally, n_asked).ravel()
         slots = np.sort(np.argsort(-launches, kind="stable")[:ASKED])
         others = others.among(slots)
     mechanism = transitions_mechanism(epsilon, len(slots))
     if copies:
         estimate = draw_copies(others, mechanism, n_phones, seed)
-    elif mode == "exact":
-        tally = place_fleet(others, device).tally_transitions(mechanism, seed)
-        estimate = mechanism.estimate(tally, n_phones)
     else:
-        estimate = place_fleet(others, device).draw_estimate(mechanism, seed)
+        tally = place_fleet(others, device).tally_answers(mechanism, "transitions", seed)
+        estimate = mechanism.estimate(tally, n_phones)
     learnt = crowd_from_reports(mechanism, estimate, n_phones)
     popularity = np.zeros(n_apps)
     popularity[slots] = learnt.popularity

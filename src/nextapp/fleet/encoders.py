@@ -1,0 +1,444 @@
+"""The mechanisms for many phones at once: their reports as columns, the sum, the mean of it.
+
+The compiled forms of `nextapp.privacy`, which read the same words of the phones' bits; symbols as
+there. The loops of `walsh` are in `nextapp.fleet.walsh`, sums that are drawn from their law in
+`nextapp.fleet.sum_law`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from nextapp.compiled import compiled, fast
+from nextapp.compiled_bits import word
+from nextapp.fleet.columns import Longs, Mask
+from nextapp.fleet.draws import distinct, inside, is_positive
+from nextapp.fleet.gradients import (
+    Gradients,
+    ShardRound,
+    background,
+    entry,
+    report_bits,
+    spread_out,
+    sweep,
+    taste,
+)
+from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table
+from nextapp.privacy import Mechanism
+from nextapp.privacy.harmony import Harmony
+from nextapp.privacy.identity import Identity
+from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
+from nextapp.privacy.laplace import Laplace
+from nextapp.privacy.qharmony import QHarmony, most_positive
+from nextapp.privacy.walsh import Walsh
+from nextapp.randomness import Words
+from nextapp.wire import Floats
+
+if TYPE_CHECKING:
+    from nextapp.fleet.reporting import Sums
+
+State = dict[str, npt.NDArray[Any]]
+"""The sum of reports, in arrays that add; but for these two:"""
+LARGEST, SAME = "largest", "same"  # joins by its maximum; is the same in all shards
+
+_HEAD_BYTES = 16  # of a payload of identity
+_NUMBERS_AT_ONCE = 1 << 19  # of dense reports, so that a block fits the cache
+
+
+class Encoder(ABC):
+    """A mechanism over blocks of phones: the sum of their reports, and the mean of a sum."""
+
+    block = 1024  # phones at a time, so that the work on them fits the cache
+    size = 4096  # phones in a range, which one thread sums
+    payload_bytes: int
+
+    @abstractmethod
+    def empty(self) -> State:
+        """The sum of no reports."""
+
+    @abstractmethod
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        """Add the reports of a block to a sum."""
+
+    @abstractmethod
+    def mean(self, sums: Sums) -> Floats:
+        """(n_apps, d): what the mechanism's ``decode`` makes of the reports summed."""
+
+    def finish(self, state: State, r: ShardRound) -> State:
+        """The sum over all ranges, as it is handed on."""
+        del r
+        return state
+
+    def n_bytes(self, x: Gradients) -> int:
+        """Bytes of the payloads of a block."""
+        return len(x.phones) * self.payload_bytes
+
+
+class IdentityEncoder(Encoder):
+    """`Identity`. Its reports sum to the sum of the clipped gradients, so it has no state."""
+
+    def __init__(self, mechanism: Identity) -> None:
+        self.mechanism = mechanism
+
+    def empty(self) -> State:
+        return {}
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        pass
+
+    def mean(self, sums: Sums) -> Floats:
+        return sums.true_sum / sums.n_reports
+
+    def n_bytes(self, x: Gradients) -> int:
+        background = x.c0 > 0
+        return self.bytes_of(np.diff(x.starts), background, background & x.p.any(axis=1))
+
+    def bytes_of(self, n_own: Any, background: Any, dense: Any) -> int:
+        """`n_bytes` of phones with so many own apps, with a background, and with one that is not 0.
+
+        Arrays (n,) of NumPy or of a card.
+        """
+        n_apps, d = self.mechanism.n_apps, self.mechanism.d
+        if self.mechanism.ball == "none":
+            n_words = n_own * (1 + d) + background * (n_apps + d)
+        else:
+            n_words = (n_own + dense * (n_apps - n_own)) * (1 + d)
+        return int((_HEAD_BYTES + 8 * n_words).sum())
+
+
+class LaplaceEncoder(Encoder):
+    """`Laplace`: reports of D floats of 4 bytes, which are summed."""
+
+    size = 256
+
+    def __init__(self, mechanism: Laplace) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = 4 * mechanism.D
+        self.block = max(1, _NUMBERS_AT_ONCE // mechanism.D)
+
+    def empty(self) -> State:
+        return {"sum": np.zeros(self.mechanism.D)}
+
+    def encode(self, x: Gradients, r: ShardRound) -> Any:
+        """(n, D) float32: the noisy entries of every phone."""
+        return _noisy_entries(x, r, self.mechanism.scale)
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        _add_rows(self.encode(x, r), state["sum"])
+
+    def mean(self, sums: Sums) -> Floats:
+        m = self.mechanism
+        return m.clip / sums.n_reports * sums.state["sum"].reshape(m.n_apps, m.d)
+
+
+class WalshEncoder(Encoder):
+    """`Walsh`."""
+
+    block = 256
+
+    def __init__(self, mechanism: Walsh) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = mechanism.payload_bytes
+        self._places = scatter_table(mechanism)
+
+    def empty(self) -> State:
+        return {"counts": np.zeros(self.mechanism.N, np.int64)}
+
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Words, Longs]:
+        """(n,) each: seed and index of every report."""
+        return gradient_reports(x, r, self._places, self.mechanism)
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        count_rows(*self.encode(x, r), self.mechanism.n, state["counts"])
+
+    def mean(self, sums: Sums) -> Floats:
+        return self.mechanism.estimate(sums.state["counts"], sums.n_reports)
+
+
+class HarmonyEncoder(Encoder):
+    """`Harmony`: of every position, how often it came with either sign."""
+
+    def __init__(self, mechanism: Harmony) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = mechanism.payload_bytes
+
+    def empty(self) -> State:
+        return no_signs(self.mechanism.D)
+
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
+        """(n, k) each: positions, and which signs are positive."""
+        return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        _count_signs(*self.encode(x, r), state["positive"], state["negative"])
+
+    def mean(self, sums: Sums) -> Floats:
+        return self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
+
+
+class KashinEncoder(Encoder):
+    """`Kashin`: the same of every coefficient.
+
+    A phone finds its coefficients also where its coin does not need them; here they are left out.
+    """
+
+    block = size = 64
+
+    def __init__(self, mechanism: Kashin) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = mechanism.payload_bytes
+
+    def empty(self) -> State:
+        return no_signs(self.mechanism.N)
+
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
+        m = self.mechanism
+        rows, signs = m._rows.astype(np.int64), m._signs
+        return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        _count_signs(*self.encode(x, r), state["positive"], state["negative"])
+
+    def mean(self, sums: Sums) -> Floats:
+        return self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
+
+
+class QHarmonyEncoder(Encoder):
+    """`QHarmony`: the phones' f_max travels along, and the largest scales the mean."""
+
+    def __init__(self, mechanism: QHarmony) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = mechanism._fields.n_bytes + 8
+
+    def empty(self) -> State:
+        return no_signs(self.mechanism.D) | {LARGEST: np.array([-math.inf])}
+
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask, Floats]:
+        """As `HarmonyEncoder`, and (n,): f_max."""
+        m = self.mechanism
+        unit = m.clip if math.isfinite(m.clip) else 1.0
+        lean = math.tanh(m.epsilon / (2 * m.k))
+        return _signs_as_printed(x, r, m.k, unit, lean)
+
+    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
+        positions, positive, largest = self.encode(x, r)
+        _count_signs(positions, positive, state["positive"], state["negative"])
+        state[LARGEST][0] = max(state[LARGEST][0], largest.max(initial=-math.inf))
+
+    def mean(self, sums: Sums) -> Floats:
+        """f_max S / z_max, as `QHarmony.decode`."""
+        m, signs = self.mechanism, _sum_of_signs(sums.state)
+        z_max = most_positive(sums.state["positive"])
+        mean = float(sums.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
+        return mean.reshape(m.n_apps, m.d)
+
+
+ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
+    "identity": IdentityEncoder,
+    "harmony": HarmonyEncoder,
+    "qharmony": QHarmonyEncoder,
+    "laplace": LaplaceEncoder,
+    "kashin": KashinEncoder,
+    "walsh": WalshEncoder,
+}
+FLEET_MECHANISMS = tuple(ENCODERS)
+"""Mechanisms that a fleet can report its gradients through."""
+
+
+def exact_encoder(mechanism: Mechanism) -> Encoder:
+    """The encoder that plays every phone's bits."""
+    return ENCODERS[mechanism.name](mechanism)
+
+
+def no_signs(n: int) -> State:
+    """Of n positions, how often each came with either sign."""
+    return {"positive": np.zeros(n, np.int64), "negative": np.zeros(n, np.int64)}
+
+
+def _sum_of_signs(state: State) -> Longs:
+    return state["positive"] - state["negative"]
+
+
+@compiled
+def _count_signs(positions: Any, positive: Any, n_positive: Any, n_negative: Any) -> None:
+    for i in range(positions.shape[0]):
+        for place in range(positions.shape[1]):
+            if positive[i, place]:
+                n_positive[positions[i, place]] += 1
+            else:
+                n_negative[positions[i, place]] += 1
+
+
+# --- laplace -------------------------------------------------------------------------------------
+
+
+@compiled
+def _noisy_entries(x: Gradients, r: ShardRound, scale: float) -> Any:
+    n, size = len(x.phones), r.Q.size
+    noisy = np.empty((n, size), np.float32)
+    dense = np.zeros(size)
+    for i in range(n):
+        bits = report_bits(x, i, r)
+        spread_out(x, i, r.Q, dense)
+        for j in range(size):
+            u = inside(bits) - 0.5
+            noisy[i, j] = dense[j] - scale * np.sign(u) * math.log1p(-2.0 * abs(u))
+        sweep(x, i, r.Q.shape[1], dense)
+    return noisy
+
+
+@compiled
+def _add_rows(rows: Any, total: Floats) -> None:
+    for i in range(len(rows)):
+        for j in range(len(total)):
+            total[j] += rows[i, j]
+
+
+# --- harmony -------------------------------------------------------------------------------------
+
+
+@compiled
+def _signs_of_entries(x: Gradients, r: ShardRound, k: int, floor: Any) -> tuple[Longs, Mask]:
+    n = len(x.phones)
+    positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
+    for i in range(n):
+        bits = report_bits(x, i, r)
+        distinct(bits, r.Q.size, positions[i])
+        for place in range(k):
+            f = entry(x, i, r.Q, positions[i, place])
+            positive[i, place] = is_positive(word(bits), f, floor)
+    return positions, positive
+
+
+# --- qharmony ------------------------------------------------------------------------------------
+
+
+@compiled
+def _signs_as_printed(
+    x: Gradients, r: ShardRound, k: int, unit: float, lean: float
+) -> tuple[Longs, Mask, Floats]:
+    """The entries are x in units of `unit`; `lean` is tanh(ε/2k)."""
+    n = len(x.phones)
+    positions, positive = np.empty((n, k), np.int64), np.empty((n, k), np.bool_)
+    largest = np.empty(n)
+    for i in range(n):
+        bits = report_bits(x, i, r)
+        f_max = unit * _largest_entry(x, i, r.Q)
+        largest[i] = f_max
+        distinct(bits, r.Q.size, positions[i])
+        for place in range(k):
+            f = unit * entry(x, i, r.Q, positions[i, place])
+            f = f / f_max if f_max > 0 else float(np.sign(f))
+            p = 0.5 + 0.5 * f * lean
+            drawn = word(bits)
+            positive[i, place] = p >= 1.0 or (p > 0.0 and drawn < np.uint64(p * 2.0**64))
+    return positions, positive, largest
+
+
+@compiled
+def _largest_entry(x: Gradients, i: int, Q: Floats) -> float:
+    """max x: of a background row it is (q·p) times the largest or the smallest entry of p."""
+    start, stop = x.starts[i], x.starts[i + 1]
+    largest = 0.0 if stop - start < len(Q) and x.c0[i] == 0 else -math.inf
+    for row in range(start, stop):
+        largest = max(largest, x.rows[row].max())
+    if x.c0[i] > 0:
+        high, low = x.p[i].argmax(), x.p[i].argmin()
+        own = start
+        for app in range(len(Q)):
+            if own < stop and x.apps[own] == app:
+                own += 1
+                continue
+            product = taste(Q, app, x.p[i])
+            largest = max(largest, background(x, i, product, high if product > 0 else low))
+    return largest
+
+
+# --- kashin --------------------------------------------------------------------------------------
+
+
+@compiled
+def _signs_of_coefficients(
+    x: Gradients,
+    r: ShardRound,
+    rows: Longs,
+    signs: Floats,
+    N: int,
+    b: int,
+    K: float,
+    threshold: Any,
+) -> tuple[Longs, Mask]:
+    n = len(x.phones)
+    positions, positive = np.empty((n, b), np.int64), np.empty((n, b), np.bool_)
+    words = np.empty(b, np.uint64)
+    dense, a, room = np.zeros(r.Q.size), np.empty(N), np.empty(N)
+    bound = K / math.sqrt(N)
+    for i in range(n):
+        bits = report_bits(x, i, r)
+        distinct(bits, N, positions[i])
+        for place in range(b):
+            words[place] = word(bits)
+        coin, other = word(bits), word(bits)
+        if coin < threshold:
+            spread_out(x, i, r.Q, dense)
+            _search(dense, rows, signs, bound, a, room)
+            sweep(x, i, r.Q.shape[1], dense)
+            for place in range(b):
+                y = min(max(a[positions[i, place]] / bound, -1.0), 1.0)
+                positive[i, place] = is_positive(words[place], y, np.uint64(0))
+        else:
+            for place in range(b):
+                positive[i, place] = other >> np.uint64(place) & np.uint64(1)
+    return positions, positive
+
+
+@compiled
+def _search(x: Floats, rows: Longs, signs: Floats, bound: float, a: Floats, room: Floats) -> None:
+    """`Kashin.coefficients` times the bound, into a."""
+    a[:] = 0.0
+    for j in range(len(x)):
+        a[rows[j]] = signs[j] * x[j]
+    _transform(a)
+    for _ in range(_ROUNDS):
+        if np.abs(a).max() <= bound:
+            return
+        for j in range(len(a)):
+            a[j] = min(max(a[j], -_MARGIN * bound), _MARGIN * bound)
+            room[j] = a[j]
+        _transform(room)  # its rows, with their signs, are U a
+        at = 0
+        for j in range(len(a)):
+            if at < len(rows) and rows[at] == j:
+                room[j] = signs[at] * x[at] - room[j]  # signs² = 1
+                at += 1
+            else:
+                room[j] = 0.0
+        _transform(room)
+        for j in range(len(a)):
+            a[j] += room[j]
+
+
+@fast
+def _transform(x: Floats) -> None:
+    """`nextapp.privacy.kashin.hadamard` in place, two bits of the index at a time."""
+    n = len(x)
+    step = 1
+    while 4 * step <= n:
+        for start in range(0, n, 4 * step):
+            for j in range(start, start + step):
+                a, b, c, d = x[j], x[j + step], x[j + 2 * step], x[j + 3 * step]
+                x[j], x[j + step] = (a + b) + (c + d), (a - b) + (c - d)
+                x[j + 2 * step], x[j + 3 * step] = (a + b) - (c + d), (a - b) - (c - d)
+        step *= 4
+    if step < n:
+        for j in range(step):
+            x[j], x[j + step] = x[j] + x[j + step], x[j] - x[j + step]
+    scale = 1.0 / math.sqrt(n)
+    for j in range(n):
+        x[j] *= scale
