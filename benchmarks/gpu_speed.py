@@ -14,7 +14,6 @@ every phone has bits of its own.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
 import os
@@ -32,9 +31,9 @@ from nextapp.fleet import walsh as walsh_on_processor
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import place_fleet
 from nextapp.fleet.gpu import reporting as on_card
-from nextapp.fleet.gpu import walsh as walsh_on_card
+from nextapp.fleet.gpu import vectors as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
-from nextapp.fleet.gpu.card_fleet import CardFleet
+from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.rounds import fleet_phones
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
@@ -148,7 +147,7 @@ class KernelClock:
         return spans
 
 
-def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> dict[str, float]:
+def kernels_ms(fleet: ResidentFleet, work: Callable[[], object], runs: int = 9) -> dict[str, float]:
     """The median of the time in each of our kernels."""
     plain, clock = fleet.card, KernelClock(fleet.card)
     fleet.card = clock
@@ -164,7 +163,7 @@ def kernels_ms(fleet: CardFleet, work: Callable[[], object], runs: int = 9) -> d
     return {name: statistics.median(each[name] for each in found) for name in found[0]}
 
 
-def floor(fleet: Fleet, placed: CardFleet) -> dict[str, Any]:
+def floor(fleet: Fleet, placed: ResidentFleet) -> dict[str, Any]:
     """Reading and writing once what a round reads and writes."""
     import cupy
 
@@ -179,7 +178,7 @@ def floor(fleet: Fleet, placed: CardFleet) -> dict[str, Any]:
     return {"bytes_a_phone": resident / len(fleet), "copy_ms": found}
 
 
-def step(placed: CardFleet) -> dict[str, Any]:
+def step(placed: ResidentFleet) -> dict[str, Any]:
     """h, p, F and their sum; the same with harmony; α > 0; walsh by its law."""
     found: dict[str, Any] = {}
     scale = 1e6 / len(placed)
@@ -195,7 +194,7 @@ def step(placed: CardFleet) -> dict[str, Any]:
             broadcast, kind = broadcast_of(d, alpha), made(name, d)
 
             def work(broadcast=broadcast, kind=kind, mode=mode) -> object:
-                return placed.sum_reports(broadcast, kind, 0, mode=mode)
+                return on_card.sum_reports(placed, broadcast, kind, 0, mode=mode)
 
             rows[label] = {
                 "kernels_ms": scale * sum(kernels_ms(placed, work).values()),
@@ -208,7 +207,7 @@ def step(placed: CardFleet) -> dict[str, Any]:
 
 def vectors(fleet: Fleet) -> dict[str, Any]:
     """The crowd's two questions through walsh at ε 1, as a server asks them: launches of all apps,
-    transitions between those launched most. Every phone's report, and the law of their sum."""
+    transitions between those launched most. Every phone's report."""
     import cupy
 
     launches = np.bincount(fleet.apps, fleet.counts, minlength=N_APPS)
@@ -221,7 +220,7 @@ def vectors(fleet: Fleet) -> dict[str, Any]:
     ):
         width = phones.n_apps + 1 if question == "transitions" else 1
         kind = Walsh(n_apps=phones.n_apps, d=width, epsilon=1.0, clip=1.0, b=fewest_bits(1.0))
-        card, host = CardFleet(phones, first_card()), place_fleet(phones, "cpu")
+        card = ResidentFleet(phones, first_card())
         resident = sum(each.nbytes for each in card.columns if each is not None)
         data = cupy.zeros(resident, np.uint8)
         room = cupy.empty_like(data)
@@ -229,39 +228,30 @@ def vectors(fleet: Fleet) -> dict[str, Any]:
         del data, room
         rows: dict[str, Any] = {"cells_a_phone": len(phones.times) / len(phones)}
         rows["copy_ms"], rows["kept"] = copy_ms, kind.threshold / 2**64
-        tasks = {"exact": f"tally_{question}"}
-        if question == "transitions":
-            tasks["law"] = "draw_estimate"
-        results = {}
-        for mode, task in tasks.items():
-            work = functools.partial(getattr(card, task), kind, 0)
-            by_kernel = kernels_ms(card, work, 5)
-            getattr(place_fleet(phones.shard(0, min(len(phones), 600)), "cpu"), task)(
-                kind, 0
-            )  # compiles it
-            start = time.perf_counter()
-            theirs = getattr(host, task)(kind, 0)
-            host_ms = 1e3 * (time.perf_counter() - start)
-            results[mode] = (work(), theirs)
-            rows[mode] = {
-                "kernels_ms": sum(by_kernel.values()), "by_kernel": by_kernel,
-                "round_ms": clock_ms(work, 5), "processor_ms": host_ms,
-            }  # fmt: skip
-        mine, theirs = results["exact"]
-        rows["same_tally"] = bool(np.array_equal(mine, theirs))
-        rows["same_tally_twice"] = bool(
-            np.array_equal(mine, getattr(card, tasks["exact"])(kind, 0))
-        )
-        if "law" in results:
-            rows["law_error"] = relative(*results["law"])
+
+        def work(card=card, kind=kind, question=question) -> np.ndarray:
+            return walsh_on_card.tally_answers(card, kind, question, 0)
+
+        by_kernel = kernels_ms(card, work, 5)
+        few = phones.shard(0, min(len(phones), 600))
+        walsh_on_processor.tally_answers(few, kind, question, 0)  # compiles it
+        start = time.perf_counter()
+        theirs = walsh_on_processor.tally_answers(phones, kind, question, 0)
+        rows["exact"] = {
+            "processor_ms": 1e3 * (time.perf_counter() - start),
+            "kernels_ms": sum(by_kernel.values()), "by_kernel": by_kernel,
+            "round_ms": clock_ms(work, 5),
+        }  # fmt: skip
+        rows["same_tally"] = bool(np.array_equal(work(), theirs))
+        rows["same_tally_twice"] = bool(np.array_equal(work(), theirs))
         some = phones.shard(0, min(len(phones), 100_000))
-        encode = f"encode_{question}"
-        reports = [
-            getattr(walsh_on_card, encode)(CardFleet(some, first_card()), kind, 5),
-            getattr(walsh_on_processor, encode)(some, kind, 5),
-        ]
+        drawn = walsh_on_card.draw_answers(ResidentFleet(some, first_card()), kind, question, 5)
+        order, seeds, chosen = map(cupy.asnumpy, drawn)
+        at = np.argsort(order)
+        mine = seeds[at], chosen[at]
+        theirs = walsh_on_processor.draw_answers(some, kind, question, 5)
         rows["reports"] = len(some)
-        rows["reports_that_differ"] = sum(a != b for a, b in zip(*reports, strict=True))
+        rows["reports_that_differ"] = int(((mine[0] != theirs[0]) | (mine[1] != theirs[1])).sum())
         found[label] = rows
         print(label, rows, flush=True)
     return found
@@ -387,15 +377,14 @@ def errors(fleet: Fleet) -> dict[str, Any]:
     for d in DIMS:
         for alpha in (0.0, 0.001):
             broadcast, kind = broadcast_of(d, alpha), made("harmony", d)
-            vectors = [np.zeros((len(some), d)) for _ in range(2)]
-            theirs = on_processor.sum_reports(
-                some, broadcast, kind, 5, vectors[0], np.ones(len(some), bool)
-            )
-            card = CardFleet(some, first_card())
-            mine = on_card.sum_reports(card, broadcast, kind, 5, vectors[1])
+            vectors = np.zeros((len(some), d))
+            theirs = on_processor.sum_reports(some, broadcast, kind, 5, vectors)
+            card = ResidentFleet(some, first_card())
+            mine = on_card.sum_reports(card, broadcast, kind, 5)
+            solved = card.card.download(card.user_vectors(d, np.dtype(np.float32)))
             again = on_card.sum_reports(card, broadcast, kind, 5)
             found[f"d={d} alpha={alpha}"] = {
-                "p": relative(vectors[1], vectors[0]),
+                "p": relative(solved, vectors),
                 "sum": relative(mine.true_sum, theirs.true_sum),
                 "loss": abs(mine.loss / theirs.loss - 1),
                 "reports": mine.n_reports,
@@ -417,14 +406,14 @@ def sizes(fleet: Fleet, many: int) -> dict[str, Any]:
     big = repeated(fleet, -(-many // len(fleet)))
     for n in [10**e for e in range(3, 9) if 10**e <= many]:
         start = time.perf_counter()
-        placed = CardFleet(big.shard(0, n), first_card())
+        placed = ResidentFleet(big.shard(0, n), first_card())
         uploaded = time.perf_counter() - start
         rows: dict[str, float] = {"upload_ms": 1e3 * uploaded}
         for name in ("identity", "harmony"):
             kind, broadcast = made(name, 16), broadcast_of(16)
 
             def work(placed=placed, kind=kind, broadcast=broadcast) -> object:
-                return placed.sum_reports(broadcast, kind, 0)
+                return on_card.sum_reports(placed, broadcast, kind, 0)
 
             rows[name] = clock_ms(work)
         found[str(n)] = rows
@@ -527,7 +516,7 @@ def main() -> None:
         "transitions_a_phone": n_moves, "making_phones_s": making,
     }  # fmt: skip
     print(found, flush=True)
-    placed = CardFleet(fleet, first_card())
+    placed = ResidentFleet(fleet, first_card())
     measures: dict[str, Callable[[], Any]] = {
         "floor": lambda: floor(fleet, placed),
         "step": lambda: step(placed),

@@ -14,14 +14,14 @@ import sys
 import numpy as np
 import pytest
 from emulated_card import EmulatedCard
+from phone_reports import answers, reports_of
 
 from nextapp.data import synthetic
-from nextapp.fleet import reporting, transition_vectors, walsh
+from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.gpu import reporting as on_card
-from nextapp.fleet.gpu import transition_vectors as vectors_on_card
-from nextapp.fleet.gpu import walsh as walsh_on_card
+from nextapp.fleet.gpu import vectors as vectors_on_card
 from nextapp.fleet.gpu.card import CudaCard, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
@@ -45,10 +45,9 @@ BALLS = {
     "l1": {"clip": 0.3, "ball": "l1"},
     "l2": {"clip": 0.05, "ball": "l2"},
 }
-OTHERS = {
-    "laplace": ({"epsilon": 2.0, "clip": 0.05}, "law"),
-    "walsh": ({"epsilon": 1.1, "clip": 0.1}, "law"),
-    "kashin": ({"epsilon": 4.5, "clip": 0.1}, "exact"),
+BY_LAW = {
+    "laplace": ({"epsilon": 2.0, "clip": 0.05}, [0.0, 0.3]),
+    "walsh": ({"epsilon": 1.1, "clip": 0.1}, [0.0]),
 }
 
 
@@ -78,13 +77,15 @@ def broadcast_of(rng, d, n_apps=N_APPS, round=3, **settings) -> Broadcast:
 
 def play_both(fleet, card, broadcast, made, seed, *, mask=None, dtype=np.float64, **options):
     """Sums and user vectors of the processor, then of the card."""
-    vectors = [np.zeros((len(fleet), broadcast.dim)) for _ in range(2)]
+    vectors = np.zeros((len(fleet), broadcast.dim))
     mask = np.ones(len(fleet), bool) if mask is None else mask
-    theirs = reporting.sum_reports(fleet, broadcast, made, seed, vectors[0], mask, **options)
+    theirs = reporting.sum_reports(fleet, broadcast, made, seed, vectors, mask, **options)
+    resident = ResidentFleet(fleet, card)
     mine = on_card.sum_reports(
-        ResidentFleet(fleet, card), broadcast, made, seed, vectors[1], mask, dtype=dtype, **options
+        resident, broadcast, made, seed, reporting=mask, dtype=dtype, **options
     )
-    return theirs, mine, *vectors
+    solved = card.download(resident.user_vectors(broadcast.dim, np.dtype(dtype)))
+    return theirs, mine, vectors, solved
 
 
 def assert_same(mine, theirs, tolerance=1e-10) -> None:
@@ -143,32 +144,28 @@ def test_clipped_sums_are_those_of_the_processor(rng, card, ball, alpha):
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 @pytest.mark.parametrize("name", HARMONIES)
-def test_reports_are_the_same_bytes(rng, card, seed, name, alpha):
+def test_reports_are_those_of_the_processor(rng, card, seed, name, alpha):
+    """All together, and each phone alone: positions and signs to the last bit."""
     kind, options = HARMONIES[name]
     fleet, broadcast = random_fleet(rng, first_phone=11), broadcast_of(rng, 6, alpha=alpha)
     made = mechanism(kind, n_apps=N_APPS, d=6, **options)
-    mask = rng.random(len(fleet)) < 0.8
-    theirs = reporting.encode_reports(fleet, broadcast, made, seed, np.zeros((len(fleet), 6)), mask)
-    resident = ResidentFleet(fleet, card)
-    mine = on_card.encode_reports(resident, broadcast, made, seed, None, mask, dtype=np.float64)
-    assert np.array_equal(mine.phones, theirs.phones)
-    assert [each.to_bytes() for each in mine.reports()] == [
-        each.to_bytes() for each in theirs.reports()
-    ]
-    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask)
-    for sign in ("positive", "negative"):
-        assert np.array_equal(mine.state[sign], theirs.state[sign])
-    assert np.array_equal(mine.mean(made), theirs.mean(made))
+    masks = [rng.random(len(fleet)) < 0.8, *np.eye(len(fleet), dtype=bool)]
+    for mask in masks:
+        theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask)
+        for sign in ("positive", "negative"):
+            assert np.array_equal(mine.state[sign], theirs.state[sign])
+        assert np.array_equal(mine.mean(made), theirs.mean(made))
+        assert mine.n_bytes_up == theirs.n_bytes_up
 
 
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("alpha", [0.0, 0.3])
-def test_the_other_mechanisms_draw_what_the_processor_draws(rng, card, seed, name, alpha):
+@pytest.mark.parametrize(
+    ("name", "alpha"), [(name, alpha) for name, (_, alphas) in BY_LAW.items() for alpha in alphas]
+)
+def test_sums_by_law_are_those_of_the_processor(rng, card, seed, name, alpha):
     fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6, alpha=alpha)
-    options, mode = OTHERS[name]
-    made = mechanism(name, n_apps=N_APPS, d=6, **options)
+    made = mechanism(name, n_apps=N_APPS, d=6, **BY_LAW[name][0])
     mask = rng.random(len(fleet)) < 0.8
-    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask, mode=mode)
+    theirs, mine, *_ = play_both(fleet, card, broadcast, made, seed, mask=mask, mode="law")
     assert mine.state.keys() == theirs.state.keys()
     assert_same(mine.mean(made), theirs.mean(made), 1e-8)
     assert mine.n_bytes_up == theirs.n_bytes_up
@@ -185,7 +182,7 @@ def test_float32_is_near(rng, card, seed):
 
 def test_sums_do_not_depend_on_the_order_of_the_phones(rng, card, seed):
     """Whole numbers: three shards in any order, to the last bit."""
-    fleet, broadcast = random_fleet(rng, 30, most=30), broadcast_of(rng, 7)
+    fleet, broadcast = random_fleet(rng, 30, most=30), broadcast_of(rng, 7, alpha=0.0)
     made = mechanism("walsh", n_apps=N_APPS, d=7, epsilon=1.0, clip=0.1)
     whole = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, seed, mode="law")
     again = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, seed, mode="law")
@@ -211,22 +208,11 @@ def test_entries_taller_than_a_first_try_has_room_for(rng, card):
     assert_same(mine.true_sum, theirs.true_sum)
 
 
-def test_a_vector_that_is_not_solved_is_taken_as_it_is(rng, card):
-    fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6, alpha=0.1)
-    made = mechanism("identity", n_apps=N_APPS, d=6)
-    given, everyone = rng.normal(0, 1, (len(fleet), 6)), np.ones(len(fleet), bool)
-    theirs = reporting.sum_reports(fleet, broadcast, made, 0, given, everyone, solving=False)
-    mine = on_card.sum_reports(
-        ResidentFleet(fleet, card), broadcast, made, 0, given, solving=False, dtype=np.float64
-    )
-    assert_same(mine.true_sum, theirs.true_sum)
-
-
 def test_nobody_reports(rng, card):
     fleet, broadcast = random_fleet(rng), broadcast_of(rng, 6)
     made = mechanism("harmony", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
     nobody = np.zeros(len(fleet), bool)
-    sums = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, 0, None, nobody)
+    sums = on_card.sum_reports(ResidentFleet(fleet, card), broadcast, made, 0, reporting=nobody)
     assert sums.n_reports == 0
     assert not sums.true_sum.any()
 
@@ -244,6 +230,15 @@ def test_a_gradient_that_is_not_finite_is_refused(rng, card):
             0,
             dtype=np.float64,
         )
+
+
+def answers_on_card(resident, made, question, seed, *, round=0, reporting=None):
+    drawn = vectors_on_card.draw_answers(
+        resident, made, question, seed, round=round, reporting=reporting
+    )
+    phones, seeds, chosen = map(resident.card.download, drawn)
+    order = np.argsort(phones)
+    return reports_of(seeds[order], chosen[order], made, round)
 
 
 @pytest.mark.parametrize(
@@ -264,12 +259,11 @@ def test_vectors_are_reported_by_walsh_as_on_the_processor(
     resident, mask = ResidentFleet(fleet, card), rng.random(len(fleet)) < 0.8
     for d, question in ((n_apps + 1, "transitions"), (1, "launches")):
         made = mechanism("walsh", n_apps=n_apps, d=d, epsilon=epsilon, clip=clip, b=b)
-        encode, tally = f"encode_{question}", f"tally_{question}"
         for some in (None, mask):
             given = {"round": 2, "reporting": some}
-            theirs = getattr(walsh, encode)(fleet, made, seed, **given)
-            assert getattr(walsh_on_card, encode)(resident, made, seed, **given) == theirs
-            counts = getattr(walsh_on_card, tally)(resident, made, seed, **given)
+            theirs = answers(fleet, made, question, seed, **given)
+            assert answers_on_card(resident, made, question, seed, **given) == theirs
+            counts = vectors_on_card.tally_answers(resident, made, question, seed, **given)
             assert np.array_equal(counts, made.tally(theirs))
 
 
@@ -279,35 +273,21 @@ def test_equal_alignments_are_told_apart_as_on_the_processor(rng, card, seed):
     starts = np.concatenate([[0], np.cumsum([len(each) for each in histories])])
     fleet = Fleet.of_histories(starts, np.concatenate(histories).astype(np.int32), 4)
     made = mechanism("walsh", n_apps=4, d=5, epsilon=3.0, clip=1.0, b=7)
-    theirs = walsh.encode_transitions(fleet, made, seed)
-    assert walsh_on_card.encode_transitions(ResidentFleet(fleet, card), made, seed) == theirs
-
-
-def test_the_law_of_transition_vectors_is_drawn_as_on_the_processor(rng, card, seed):
-    fleet = random_fleet(rng, 50, 30, first_phone=5)
-    made = mechanism("walsh", n_apps=30, d=31, epsilon=2.0, clip=0.7, b=5)
-    mask = rng.random(len(fleet)) < 0.8
-    for some in (None, mask):
-        given = {"round": 2, "reporting": some}
-        theirs = transition_vectors.draw_estimate(fleet, made, seed, **given)
-        mine = vectors_on_card.draw_estimate(ResidentFleet(fleet, card), made, seed, **given)
-        assert_same(mine, theirs, 1e-9)
-    with pytest.raises(ValueError, match="at least one phone"):
-        vectors_on_card.draw_estimate(
-            ResidentFleet(fleet, card), made, seed, reporting=mask & ~mask
-        )
+    theirs = answers(fleet, made, "transitions", seed)
+    assert answers_on_card(ResidentFleet(fleet, card), made, "transitions", seed) == theirs
 
 
 def test_vectors_of_many_phones_are_made_in_parts(rng, card, seed, monkeypatch):
     fleet = random_fleet(rng, 40, 30)
     made = mechanism("walsh", n_apps=30, d=31, epsilon=2.0, clip=1.0, b=4)
-    whole = walsh_on_card.tally_transitions(ResidentFleet(fleet, card), made, seed)
+    whole = vectors_on_card.tally_answers(ResidentFleet(fleet, card), made, "transitions", seed)
     monkeypatch.setattr(vectors_on_card, "_ENTRIES_AT_ONCE", 100)
     everyone = ResidentFleet(fleet, card)
-    parts = list(vectors_on_card.vectors(everyone, everyone.order().phones, 1.0))
+    parts = list(vectors_on_card._vectors(everyone, everyone.order().phones, 1.0))
     assert len(parts) > 5
     assert sum(part.last - part.first for part in parts) == len(fleet)
-    assert np.array_equal(walsh_on_card.tally_transitions(everyone, made, seed), whole)
+    again = vectors_on_card.tally_answers(everyone, made, "transitions", seed)
+    assert np.array_equal(again, whole)
 
 
 def test_transitions_that_no_word_has_room_for(rng, card, seed):
@@ -318,26 +298,23 @@ def test_transitions_that_no_word_has_room_for(rng, card, seed):
     resident = ResidentFleet(fleet, card)
     assert resident.columns[4] is None
     made = mechanism("walsh", n_apps=300, d=301, epsilon=8.0, clip=1.0, b=6)
-    theirs = walsh.encode_transitions(fleet, made, seed)
-    assert walsh_on_card.encode_transitions(resident, made, seed) == theirs
+    theirs = answers(fleet, made, "transitions", seed)
+    assert answers_on_card(resident, made, "transitions", seed) == theirs
 
 
-@pytest.mark.parametrize("mode", ["law", "exact"])
-def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monkeypatch, mode):
+def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monkeypatch):
     """Both questions: of 60 apps the ten launched most are asked about."""
     monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
     monkeypatch.setattr("nextapp.studies.new_phones.CrowdRequests.most_slots", 20)
     monkeypatch.setattr("nextapp.studies.new_phones.ASKED", 10)
     fleet = random_fleet(rng, 100, 60)
     theirs, mine = (
-        learn_from_vectors(fleet, 8.0, seed, mode=mode, device=device) for device in ("cpu", "gpu")
+        learn_from_vectors(fleet, 8.0, seed, device=device) for device in ("cpu", "gpu")
     )
     assert np.array_equal(mine.starts, theirs.starts)
     assert np.array_equal(mine.following, theirs.following)
-    assert_same(mine.share, theirs.share, 1e-9)
-    assert_same(mine.popularity, theirs.popularity, 1e-9)
-    if mode == "exact":
-        assert np.array_equal(mine.share, theirs.share)
+    assert np.array_equal(mine.share, theirs.share)
+    assert np.array_equal(mine.popularity, theirs.popularity)
 
 
 @pytest.mark.parametrize(
@@ -355,12 +332,9 @@ def test_those_take_part_who_do_on_the_processor(card, seed, settings):
     fleet = Fleet.without_launches(500, 10, first_phone=40)
     resident, attendance = ResidentFleet(fleet, card), Attendance.fresh(500)
     for round_ in range(4):
-        theirs = outcomes(settings, 500, 40, 600, round_, seed, attendance)
-        mine = on_card.outcomes(
-            settings, resident, 600, round_, seed,
-            card.xp.asarray(attendance.last_round), card.xp.asarray(attendance.n_reports),
-        )  # fmt: skip
-        assert np.array_equal(card.download(mine), theirs)
+        theirs = outcomes(settings, fleet, 600, round_, seed, attendance)
+        mine = on_card.outcomes(settings, resident, 600, round_, seed, attendance)
+        assert np.array_equal(mine, theirs)
         attendance.record(theirs == 0, round_)
 
 
@@ -399,15 +373,20 @@ def test_what_a_card_does_not_do_is_refused_in_words(rng, card, monkeypatch):
     with pytest.raises(ValueError, match="at most 64"):
         on_card.sum_reports(fleet, broadcast_of(rng, 65), long, 0)
     walsh_ = mechanism("walsh", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
-    with pytest.raises(ValueError, match="reports of harmony, not of 'walsh'"):
-        on_card.encode_reports(fleet, broadcast_of(rng, 6), walsh_, 0)
-    for play in (walsh_on_card.tally_transitions, walsh_on_card.tally_launches):
+    with pytest.raises(ValueError, match="got walsh in mode 'exact' with alpha = 0"):
+        on_card.sum_reports(fleet, broadcast_of(rng, 6, alpha=0.0), walsh_, 0)
+    with pytest.raises(ValueError, match=r"got walsh in mode 'law' with alpha = 0\.3"):
+        on_card.sum_reports(fleet, broadcast_of(rng, 6, alpha=0.3), walsh_, 0, mode="law")
+    kashin = mechanism("kashin", n_apps=N_APPS, d=6, epsilon=1.0, clip=0.1)
+    with pytest.raises(ValueError, match="got kashin in mode 'exact'"):
+        on_card.sum_reports(fleet, broadcast_of(rng, 6, alpha=0.0), kashin, 0)
+    for question in ("transitions", "launches"):
         with pytest.raises(ValueError, match="make one for the catalogue"):
-            play(fleet, walsh_, 0)
-    monkeypatch.setattr(walsh_on_card, "MOST_ENTRIES", 3)
+            vectors_on_card.tally_answers(fleet, walsh_, question, 0)
+    monkeypatch.setattr(vectors_on_card, "MOST_ENTRIES", 3)
     fits = mechanism("walsh", n_apps=N_APPS, d=N_APPS + 1, epsilon=1.0, clip=0.1)
     with pytest.raises(ValueError, match="at most 3 different transitions"):
-        walsh_on_card.tally_transitions(fleet, fits, 0)
+        vectors_on_card.tally_answers(fleet, fits, "transitions", 0)
     monkeypatch.setattr("nextapp.fleet.gpu.card.first_card", lambda: card)
     with pytest.raises(ValueError, match="copies are drawn in one step on the CPU"):
         NewPhoneStudy("log.csv", copies=1000, device="gpu")
@@ -427,7 +406,7 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     [
         ["simulate", "--phones", "1000000"],
         ["privacy", "phones-needed", "--epsilon", "1"],
-        ["new-phones", "synthetic:fleet,phones=1000000", "--mode", "exact"],
+        ["new-phones", "synthetic:fleet,phones=1000000"],
     ],
 )
 def test_a_command_without_the_library_ends_at_once_with_the_install_line(monkeypatch, arguments):

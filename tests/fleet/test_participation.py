@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import (
     NIGHT_OWLS,
     REASONS,
@@ -21,7 +22,7 @@ def played(settings, seed, rounds=1, n=N):
     attendance = Attendance.fresh(n)
     found = []
     for round_ in range(rounds):
-        found.append(outcomes(settings, n, 0, n, round_, seed, attendance))
+        found.append(outcomes(settings, Fleet.without_launches(n, 1), n, round_, seed, attendance))
         attendance.record(found[-1] == REASONS.index("reports"), round_)
     return found, attendance
 
@@ -79,8 +80,12 @@ def test_a_ledger_that_is_spent_stays_spent(seed):
 
 def test_a_shard_sees_what_the_whole_fleet_sees(seed):
     settings = Participation(cohort=300, availability=(0.7,) * 24, drop_out=0.2)
-    whole = outcomes(settings, 1000, 0, 1000, 5, seed, Attendance.fresh(1000))
-    part = outcomes(settings, 400, 600, 1000, 5, seed, Attendance.fresh(400))
+    whole = outcomes(
+        settings, Fleet.without_launches(1000, 1), 1000, 5, seed, Attendance.fresh(1000)
+    )
+    part = outcomes(
+        settings, Fleet.without_launches(400, 1, 600), 1000, 5, seed, Attendance.fresh(400)
+    )
     assert np.array_equal(whole[600:], part)
 
 
@@ -101,4 +106,11 @@ def test_bad_settings_say_so(bad, says):
 
 def test_a_cohort_larger_than_the_fleet_is_refused(seed):
     with pytest.raises(ValueError, match="larger than the fleet of 10"):
-        outcomes(Participation(cohort=11), 10, 0, 10, 0, seed, Attendance.fresh(10))
+        outcomes(
+            Participation(cohort=11),
+            Fleet.without_launches(10, 1),
+            10,
+            0,
+            seed,
+            Attendance.fresh(10),
+        )

@@ -1,71 +1,41 @@
-"""Where a fleet is played: on the processor, or on a card. The one place that chooses."""
+"""Where a fleet is played: on the processor's cores, or on a card. The one place that chooses."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet import reporting as on_processor
-from nextapp.fleet import transition_vectors, walsh
+from nextapp.fleet import participation, reporting, walsh
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.participation import Attendance, Participation, outcomes
+from nextapp.fleet.participation import Attendance, Participation
+from nextapp.fleet.reporting import Sums
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.walsh import Walsh
-from nextapp.wire import Broadcast, Floats
+from nextapp.wire import Broadcast
 
 DEVICES = ("cpu", "gpu")
+CARD_MECHANISMS = ("identity", "harmony", "laplace", "walsh")
+"""Mechanisms whose gradient reports a card plays; `nextapp.fleet.gpu.reporting` says how."""
 
 
-class PlacedFleet(Protocol):
-    """A fleet where its rounds are played. All phones take part that are not left out."""
+@dataclass(frozen=True, eq=False)
+class PlacedFleet:
+    """A fleet where its rounds are played, and the functions that play it there.
 
-    def __len__(self) -> int: ...
+    ``fleet`` is a `Fleet`, or a `ResidentFleet` on a card; the functions of `nextapp.fleet.gpu`
+    take it as those of the processor take a `Fleet`.
+    """
 
-    def sum_reports(
-        self,
-        broadcast: Broadcast,
-        mechanism: Mechanism,
-        seed: int,
-        reporting: Any = None,
-        *,
-        mode: str = "exact",
-    ) -> on_processor.Sums:
-        """`nextapp.fleet.reporting.sum_reports` in float32; user vectors are solved anew."""
-        ...
-
-    def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
-        """`nextapp.fleet.walsh.tally_transitions`."""
-        ...
-
-    def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
-        """`nextapp.fleet.walsh.tally_launches`."""
-        ...
-
-    def draw_estimate(self, mechanism: Walsh, seed: int) -> Floats:
-        """`nextapp.fleet.transition_vectors.draw_estimate`."""
-        ...
-
-    def outcomes(
-        self,
-        settings: Participation,
-        n_world: int,
-        round_: int,
-        seed: int,
-        attendance: Attendance,
-    ) -> npt.NDArray[np.int8]:
-        """`nextapp.fleet.participation.outcomes`."""
-        ...
-
-
-class ProcessorFleet:
-    """`PlacedFleet` on the processor's cores."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self.fleet = fleet
+    fleet: Any
+    _sum_reports: Callable[..., Sums]
+    _tally_answers: Callable[..., Tally]
+    _outcomes: Callable[..., npt.NDArray[np.int8]]
 
     def __len__(self) -> int:
         return len(self.fleet)
@@ -78,46 +48,41 @@ class ProcessorFleet:
         reporting: Any = None,
         *,
         mode: str = "exact",
-    ) -> on_processor.Sums:
-        n = len(self.fleet)
-        return on_processor.sum_reports(
+    ) -> Sums:
+        """`nextapp.fleet.reporting.sum_reports` in float32; user vectors are solved anew."""
+        return self._sum_reports(
             self.fleet,
             broadcast,
             mechanism,
             seed,
-            np.zeros((n, broadcast.dim), np.float32),
-            np.ones(n, np.bool_) if reporting is None else reporting,
+            reporting=reporting,
             mode=mode,
             dtype=np.float32,
         )
 
-    def tally_transitions(self, mechanism: Walsh, seed: int) -> Tally:
-        return walsh.tally_transitions(self.fleet, mechanism, seed)
-
-    def tally_launches(self, mechanism: Walsh, seed: int) -> Tally:
-        return walsh.tally_launches(self.fleet, mechanism, seed)
-
-    def draw_estimate(self, mechanism: Walsh, seed: int) -> Floats:
-        return transition_vectors.draw_estimate(self.fleet, mechanism, seed)
+    def tally_answers(self, mechanism: Walsh, question: str, seed: int) -> Tally:
+        """`nextapp.fleet.walsh.tally_answers`."""
+        return self._tally_answers(self.fleet, mechanism, question, seed)
 
     def outcomes(
-        self,
-        settings: Participation,
-        n_world: int,
-        round_: int,
-        seed: int,
-        attendance: Attendance,
+        self, settings: Participation, n_world: int, round_: int, seed: int, attendance: Attendance
     ) -> npt.NDArray[np.int8]:
-        return outcomes(
-            settings, len(self.fleet), self.fleet.first_phone, n_world, round_, seed, attendance
-        )
+        """`nextapp.fleet.participation.outcomes`."""
+        return self._outcomes(settings, self.fleet, n_world, round_, seed, attendance)
 
 
-def check_device(device: str) -> None:
-    """Raises where there is no such device; `NoGpu` says what a card lacks."""
+def check_device(device: str, mechanism: str | None = None) -> None:
+    """Raises where there is no such device, or where it does not play this mechanism.
+
+    `NoGpu` says what a card lacks.
+    """
     if device not in DEVICES:
         raise ValueError(unknown("device", device, DEVICES))
     if device == "gpu":
+        if mechanism is not None and mechanism not in CARD_MECHANISMS:
+            raise ValueError(
+                f"a card plays {', '.join(CARD_MECHANISMS)}, not {mechanism}: say device 'cpu'."
+            )
         from nextapp.fleet.gpu.card import first_card
 
         first_card()
@@ -127,8 +92,17 @@ def place_fleet(fleet: Fleet, device: str) -> PlacedFleet:
     """The fleet on this device; a card gets a copy of it."""
     check_device(device)
     if device == "cpu":
-        return ProcessorFleet(fleet)
+        return PlacedFleet(
+            fleet, reporting.sum_reports, walsh.tally_answers, participation.outcomes
+        )
+    from nextapp.fleet.gpu import reporting as reporting_on_card
+    from nextapp.fleet.gpu import vectors
     from nextapp.fleet.gpu.card import first_card
-    from nextapp.fleet.gpu.card_fleet import CardFleet
+    from nextapp.fleet.gpu.resident import ResidentFleet
 
-    return CardFleet(fleet, first_card())
+    return PlacedFleet(
+        ResidentFleet(fleet, first_card()),
+        reporting_on_card.sum_reports,
+        vectors.tally_answers,
+        reporting_on_card.outcomes,
+    )

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream, uniform
-from nextapp.fleet.columns import Mask, in_ranges
+from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.randomness import purpose_word
 
 # Share of phones that are charging, idle and on an unmetered network, by local hour of the day.
@@ -95,8 +95,7 @@ class Attendance:
 
 def outcomes(
     settings: Participation,
-    n_phones: int,
-    first_phone: int,
+    fleet: Fleet,
     n_world: int,
     round_: int,
     seed: int,
@@ -111,20 +110,20 @@ def outcomes(
         raise ValueError(
             f"a cohort of {settings.cohort:,} is larger than the fleet of {n_world:,} phones."
         )
-    found = np.empty(n_phones, np.int8)
+    found = np.empty(len(fleet), np.int8)
     invited = settings.cohort / n_world if settings.cohort else 1.0
     hour = round_ * settings.hours_per_round % 24.0
     availability = np.array(settings.availability)
 
     def work(first: int, last: int) -> None:
         _outcomes(
-            first, last, first_phone, np.uint64(seed), round_, found, attendance.last_round,
+            first, last, fleet.first_phone, np.uint64(seed), round_, found, attendance.last_round,
             attendance.n_reports, invited, hour, availability, settings.drop_out,
             math.log(settings.deadline_seconds / settings.typical_seconds),
             settings.minimum_gap, settings.lifetime_reports,
         )  # fmt: skip
 
-    in_ranges(n_phones, work, size=65_536)
+    in_ranges(len(fleet), work, size=65_536)
     return found
 
 

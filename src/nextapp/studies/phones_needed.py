@@ -21,7 +21,7 @@ from nextapp.data import synthetic
 from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import check_device
+from nextapp.fleet.devices import CARD_MECHANISMS, check_device
 from nextapp.fleet.rounds import fleet_phones, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
@@ -148,9 +148,8 @@ class _World:
         fleet = self.fleet.shard(0, n_phones)
         if empty:
             fleet = Fleet.without_launches(n_phones, fleet.n_apps)
-        phones = (
-            zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed, self.device)
-        )
+        device = self.device if mechanism.name in CARD_MECHANISMS else "cpu"
+        phones = zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed, device)
         run_rounds(server, phones, self.study.rounds)
         return self.held_out.hit_rates(server.broadcast)
 

@@ -243,7 +243,7 @@ def run(
     `on_round` is called with each round's record. Without a `world` the phones are simulated in
     this process, on this `device`.
     """
-    check_device(device)
+    check_device(device, settings.mechanism)
     start_vectors = starting_vectors(
         settings.apps, settings.dim, settings.training.scale, settings.seed
     )

@@ -26,7 +26,7 @@ extern "C" __global__ void outcomes(i64 n, u64 first_phone, u64 seed, i32 round,
     found[phone] = !is_invited ? 1 : !is_there ? 2 : rests ? 3 : spent ? 4 : drops ? 5 : late ? 6 : 0;
 }
 
-// --- harmony: `nextapp.fleet.harmony` ---------------------------------------------
+// --- harmony: `nextapp.fleet.encoders` -----------------------------------------------------------
 
 // Positions (n, k), ascending, and the k words of the signs.
 extern "C" __global__ void draw_positions(const i32 *phones, i64 n, u64 first_phone, u64 seed,
@@ -66,36 +66,31 @@ __device__ inline bool is_positive(u64 drawn, double x, u64 floor) {
     return drawn < floor + (__umul64hi(span, steps) << 11 | span * steps >> 53);
 }
 
-// Signs (n, k) of the entries of F, and how often each position came with either sign.
+// How often each position came with either sign, of the entries of F (n, k).
 template <typename Real>
 __device__ inline void sign(i64 size, const i32 *positions, const u64 *words, const Real *entries,
-                            double clip, u64 floor, signed char *positive, unsigned *n_positive,
-                            unsigned *n_negative) {
+                            double clip, u64 floor, unsigned *n_positive, unsigned *n_negative) {
     const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= size) return;
     const double entry = (double)entries[index];
     const double x = (entry < -clip ? -clip : entry > clip ? clip : entry) / clip;
     const bool up = is_positive(words[index], x, floor);
-    if (positive) positive[index] = up;
     atomicAdd((up ? n_positive : n_negative) + positions[index], 1u);
 }
 
 extern "C" __global__ void sign_float(i64 size, const i32 *positions, const u64 *words,
                                       const float *entries, double clip, u64 floor,
-                                      signed char *positive, unsigned *n_positive,
-                                      unsigned *n_negative) {
-    sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
+                                      unsigned *n_positive, unsigned *n_negative) {
+    sign(size, positions, words, entries, clip, floor, n_positive, n_negative);
 }
 
 extern "C" __global__ void sign_double(i64 size, const i32 *positions, const u64 *words,
                                        const double *entries, double clip, u64 floor,
-                                       signed char *positive, unsigned *n_positive,
-                                       unsigned *n_negative) {
-    sign(size, positions, words, entries, clip, floor, positive, n_positive, n_negative);
+                                       unsigned *n_positive, unsigned *n_negative) {
+    sign(size, positions, words, entries, clip, floor, n_positive, n_negative);
 }
 
-// --- the law of the sum of walsh: `nextapp.fleet.sum_law` ------
-// for gradients with α = 0, and for the cells of transition vectors
+// --- the law of the sum of walsh, α = 0: `nextapp.fleet.sum_law` ----------------------------------
 
 constexpr int LEAN_LANES = 32;  // one warp a phone
 
@@ -216,20 +211,4 @@ extern "C" __global__ void lean_double(const i32 *phones, i64 n, u64 first_phone
                                        const double *squares, i32 d, LAW, i64 *sums, i64 *owners) {
     lean_gradient(phones, n, first_phone, seed, round, purpose, app_starts, apps, row_starts, rows,
                   squares, d, LAW_NAMES, sums, owners);
-}
-
-// `nextapp.fleet.transition_vectors`: the vectors of `vectors.cu`, a row each.
-extern "C" __global__ void lean_cells(const i32 *phones, i64 n, u64 first_phone, u64 seed, u64 round,
-                                      u64 purpose, const i64 *starts, const i32 *cells,
-                                      const double *x, const double *squares, LAW, i64 *sums,
-                                      i64 *owners) {
-    const i64 index = (i64)blockIdx.x * (blockDim.x / LEAN_LANES) + threadIdx.x / LEAN_LANES;
-    if (index >= n) return;  // the whole warp
-    const i64 start = starts[index];
-    const int size = (int)(starts[index + 1] - start);
-    auto place = [=](int, int entry) { return (i64)cells[start + entry]; };
-    lean(Bits(seed, first_phone + phones[index], round, purpose), Law{LAW_NAMES}, x + start, 1,
-         size, squares[index], place, sums);
-    for (int entry = threadIdx.x % LEAN_LANES; entry < size; entry += LEAN_LANES)
-        atomicAdd(reinterpret_cast<u64 *>(owners + cells[start + entry]), 1ull);
 }

@@ -1,48 +1,31 @@
-"""Rounds of a fleet on a card, behind the functions that play them on the processor.
+"""Rounds of a `ResidentFleet` on a card: `sum_reports` and `outcomes`, as on the processor.
 
-`sum_reports` and `encode_reports` take what their namesakes in `nextapp.fleet.reporting` take, with
-a `ResidentFleet` for the fleet, and give what they give; `outcomes` is that of
-`nextapp.fleet.participation`. Transition vectors of the crowd are reported by `walsh` and
-`transition_vectors` beside this module.
-
-harmony                                played on the card, bit by bit
-identity, laplace (law)                their sum is that of the gradients
-walsh                                  by its law drawn on the card for α = 0
-all others                             the step on the card, the reports on the processor
+harmony                    played on the card, bit by bit
+identity, laplace (law)    their sum is that of the gradients
+walsh (law, α = 0)         drawn on the card
+all others                 refused: the card would wait for the processor
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.columns import Longs
 from nextapp.fleet.draws import FAR, MIDDLE, TAIL
-from nextapp.fleet.encoder import REPORT, ShardRound, Side, State
+from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, State
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
-from nextapp.fleet.gradients import BALLS, Gradients
-from nextapp.fleet.harmony import HarmonyEncoder
-from nextapp.fleet.identity import IdentityEncoder
-from nextapp.fleet.participation import HOME, PART, Participation
-from nextapp.fleet.reporting import (
-    Batch,
-    Sums,
-    check_round,
-    cut,
-    round_of,
-    run_in_order,
-    side_for,
-)
+from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
+from nextapp.fleet.participation import HOME, PART, Attendance, Participation
+from nextapp.fleet.reporting import Sums, check_round, cut, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
-from nextapp.fleet.sum_law import LAW, UNIT, Lean, SumOfLaplace, SumOfLeaning, normal_table
+from nextapp.fleet.sum_law import LAW, UNIT, Lean, SumOfLaplace, SumOfWalsh, normal_table
 from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
-from nextapp.wire import Broadcast, Floats, Report
+from nextapp.wire import Broadcast, Report
 
 LARGEST_DIM = 64
 DRAWS = Source("draws.cu", options=("--fmad=false",))
@@ -56,7 +39,7 @@ _PER_BLOCK = 1024  # phones whose backgrounds a block sums,
 _BATCH = 32  # so many at a time: BATCH of step.cu
 _WHOLE_BITS = 62  # of a sum
 _TALLEST = 16.0  # entry of an unclipped gradient that a first try has room for
-TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal numbers of 6
+_TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal numbers of 6
 
 
 class Step(NamedTuple):
@@ -79,47 +62,31 @@ def sum_reports(
     broadcast: Broadcast,
     mechanism: Mechanism,
     seed: int,
-    user_vectors: Floats | None = None,
-    reporting: Any = None,
     *,
+    reporting: Any = None,
     mode: str = "exact",
-    solving: bool = True,
     dtype: npt.DTypeLike = np.float32,
 ) -> Sums:
-    """`nextapp.fleet.reporting.sum_reports` on a card.
+    """`nextapp.fleet.reporting.sum_reports` on a card; user vectors stay on it.
 
-    `user_vectors` None keeps them on the card, `reporting` None means everyone. Sums are of whole
-    numbers, so they do not depend on the order in which the card plays the phones.
+    Sums are of whole numbers, so they do not depend on the order in which the card plays the
+    phones.
     """
-    _check(fleet, broadcast, mechanism, user_vectors, reporting)
-    background = broadcast.settings.alpha > 0
-    side = side_for(mechanism, mode, background)
+    _check(fleet, broadcast, mechanism, reporting)
+    encoder = _encoder(mechanism, mode, broadcast.settings.alpha)
     r = round_of(seed, fleet.first_phone, broadcast)
     order, kind = fleet.order(reporting), np.dtype(dtype)
-    vectors = _vectors(fleet, broadcast.dim, kind, user_vectors, solving)
-    state: State
-    by_law = isinstance(side, SumOfLeaning) and not background
-    summed = isinstance(side, IdentityEncoder | SumOfLaplace)
     positions = words = None
-    if isinstance(mechanism, Harmony):
-        positions, words = _draw_positions(fleet, order, mechanism, r)
-    wanted = not (isinstance(mechanism, Harmony) or summed)
-    step = _step(fleet, order, broadcast, mechanism, vectors, solving, kind, positions, wanted)
-    played: Sums | None = None
-    if isinstance(mechanism, Harmony):
-        _, counts = _signs(fleet.card, mechanism, positions, words, step.entries, keep=False)
-        state = counts
-    elif summed:
-        state = side.empty()
-    elif isinstance(side, SumOfLeaning) and by_law:
-        state = side.finish(side.empty() | _lean(fleet, order, step, side, r, kind), r)
-    else:
-        played = _on_processor(fleet, order, step, broadcast, mechanism, side, r, mode)
-        state = side.finish(played.state, r)
-    if user_vectors is not None and solving:
-        _write_back(fleet, order, step.user_vectors, user_vectors)
+    if isinstance(encoder, HarmonyEncoder):
+        positions, words = _draw_positions(fleet, order, encoder.mechanism, r)
+    with_rows = isinstance(encoder, SumOfWalsh)
+    step = _step(fleet, order, broadcast, mechanism, kind, positions, with_rows)
+    state = encoder.empty()
+    if isinstance(encoder, HarmonyEncoder):
+        state = _count_signs(fleet.card, encoder.mechanism, positions, words, step.entries)
+    elif isinstance(encoder, SumOfWalsh):
+        state = encoder.finish(state | _lean(fleet, order, step, encoder, r, kind), r)
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
-    n_bytes = played.n_bytes_up if played else _n_bytes(fleet, order, step, side, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     return Sums(
         seed,
@@ -128,41 +95,10 @@ def sum_reports(
         state,
         unit * _true_sum(fleet, order, step, broadcast),
         float(step.losses.sum(dtype=np.float64)),
-        n_bytes + per_report * order.n,
+        _n_bytes(fleet, order, step, encoder, broadcast) + per_report * order.n,
         mechanism.name,
         mode,
     )
-
-
-def encode_reports(
-    fleet: ResidentFleet,
-    broadcast: Broadcast,
-    mechanism: Mechanism,
-    seed: int,
-    user_vectors: Floats | None = None,
-    reporting: Any = None,
-    *,
-    solving: bool = True,
-    dtype: npt.DTypeLike = np.float32,
-) -> Batch:
-    """`nextapp.fleet.reporting.encode_reports` on a card, of harmony."""
-    _check(fleet, broadcast, mechanism, user_vectors, reporting)
-    if not isinstance(mechanism, Harmony):
-        raise ValueError(
-            f"a card encodes reports of harmony, not of {mechanism.name!r}: "
-            f"nextapp.fleet.reporting.encode_reports does."
-        )
-    order, kind = fleet.order(reporting), np.dtype(dtype)
-    vectors = _vectors(fleet, broadcast.dim, kind, user_vectors, solving)
-    r = round_of(seed, fleet.first_phone, broadcast)
-    positions, words = _draw_positions(fleet, order, mechanism, r)
-    step = _step(fleet, order, broadcast, mechanism, vectors, solving, kind, positions, False)
-    positive, _ = _signs(fleet.card, mechanism, positions, words, step.entries, keep=True)
-    phones = fleet.card.download(order.phones)
-    at = np.argsort(phones)
-    found = (fleet.card.download(positions)[at].astype(np.int64), positive[at])
-    numbers = phones[at].astype(np.int64) + fleet.first_phone
-    return Batch(numbers, [found], HarmonyEncoder(mechanism), mechanism.name, broadcast.round)
 
 
 def outcomes(
@@ -171,84 +107,63 @@ def outcomes(
     n_world: int,
     round_: int,
     seed: int,
-    last_round: Any,
-    n_reports: Any,
-) -> Any:
-    """`nextapp.fleet.participation.outcomes` on a card; the arrays are on it, and the result."""
+    attendance: Attendance,
+) -> npt.NDArray[np.int8]:
+    """`nextapp.fleet.participation.outcomes` on a card."""
     card = fleet.card
-    found = card.xp.zeros(len(fleet), np.int8)
-    if settings == Participation():
-        return found  # a perfect world
     if settings.cohort > n_world:
         raise ValueError(
             f"a cohort of {settings.cohort:,} is larger than the fleet of {n_world:,} phones."
         )
+    found = card.xp.zeros(len(fleet), np.int8)
     arguments = [
         np.int64(len(fleet)), np.uint64(fleet.first_phone), np.uint64(seed), np.int32(round_), PART,
         HOME, np.float64(settings.cohort / n_world if settings.cohort else 1.0),
         np.float64(round_ * settings.hours_per_round % 24.0),
         card.xp.asarray(np.array(settings.availability)), np.float64(settings.drop_out),
         np.float64(math.log(settings.deadline_seconds / settings.typical_seconds)),
-        np.int32(settings.minimum_gap), np.int32(settings.lifetime_reports), last_round, n_reports,
-        found,
+        np.int32(settings.minimum_gap), np.int32(settings.lifetime_reports),
+        card.xp.asarray(attendance.last_round), card.xp.asarray(attendance.n_reports), found,
     ]  # fmt: skip
     card.launch(DRAWS, "outcomes", -(-len(fleet) // THREADS), THREADS, 0, arguments)
-    return found
+    return card.download(found)
 
 
 def _check(
-    fleet: ResidentFleet,
-    broadcast: Broadcast,
-    mechanism: Mechanism,
-    user_vectors: Floats | None,
-    reporting: Any,
+    fleet: ResidentFleet, broadcast: Broadcast, mechanism: Mechanism, reporting: Any
 ) -> None:
     n, d = len(fleet), broadcast.dim
     if d > LARGEST_DIM:
         raise ValueError(
             f"a card plays app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
         )
-    vectors = np.broadcast_to(0.0, (n, d)) if user_vectors is None else user_vectors
     mask = np.broadcast_to(np.True_, n) if reporting is None else reporting
-    check_round(n, fleet.n_apps, broadcast, mechanism, vectors, mask)
+    check_round(n, fleet.n_apps, broadcast, mechanism, np.broadcast_to(0.0, (n, d)), mask)
 
 
-def _vectors(
-    fleet: ResidentFleet, d: int, kind: np.dtype[Any], given: Floats | None, solving: bool
-) -> Any:
-    vectors = fleet.user_vectors(d, kind)
-    if given is not None and not solving:
-        vectors[:] = fleet.card.xp.asarray(given.astype(kind))
-    return vectors
-
-
-def _write_back(fleet: ResidentFleet, order: Order, solved: Any, into: Floats) -> None:
-    phones = fleet.card.download(order.phones)
-    into[phones] = fleet.card.download(solved)[phones]
+def _encoder(mechanism: Mechanism, mode: str, alpha: float) -> Encoder:
+    encoder = encoder_for(mechanism, mode, alpha > 0)
+    played = HarmonyEncoder | IdentityEncoder | SumOfLaplace
+    if isinstance(encoder, played) or (isinstance(encoder, SumOfWalsh) and alpha == 0):
+        return encoder
+    raise ValueError(
+        f"a card plays harmony and identity, and by the law of their sum laplace and, with "
+        f"alpha = 0, walsh; got {mechanism.name} in mode {mode!r} with alpha = {alpha:g}: say "
+        f"device 'cpu'."
+    )
 
 
 def _n_bytes(
-    fleet: ResidentFleet, order: Order, step: Step, side: Side, broadcast: Broadcast
+    fleet: ResidentFleet, order: Order, step: Step, encoder: Encoder, broadcast: Broadcast
 ) -> int:
     """Of the payloads."""
-    xp = fleet.card.xp
-    if not isinstance(side, IdentityEncoder):
-        nobody = _block(np.zeros(1, np.int64), np.zeros(2, np.int64), broadcast.dim)
-        return order.n * side.n_bytes(nobody)
-    starts = xp.zeros(order.n + 1, np.int64)
-    xp.cumsum(fleet.n_own[order.phones], out=starts[1:])
-    x = _block(np.zeros(1, np.int64), starts, broadcast.dim)
-    p = step.user_vectors[order.phones] if broadcast.settings.alpha > 0 else step.c0[:, None]
-    return side.n_bytes(x._replace(c0=step.c0, p=p))
-
-
-def _block(phones: Longs, starts: Longs, d: int) -> Gradients:
-    """Phones without own apps."""
-    n = len(phones)
-    return Gradients(
-        phones, starts, np.zeros(0, np.int32), np.zeros((0, d)), np.zeros(n), np.zeros((n, d)),
-        np.zeros(n), math.inf,
-    )  # fmt: skip
+    if not isinstance(encoder, IdentityEncoder):
+        return order.n * encoder.payload_bytes
+    background = step.c0 > 0
+    dense = background
+    if broadcast.settings.alpha > 0:
+        dense = background & step.user_vectors[order.phones].any(axis=1)
+    return encoder.bytes_of(fleet.n_own[order.phones], background, dense)
 
 
 # --- the step ----------------------------------------------------------------------------------
@@ -288,41 +203,39 @@ def _step(
     order: Order,
     broadcast: Broadcast,
     mechanism: Mechanism,
-    user_vectors: Any,
-    solving: bool,
     kind: np.dtype[Any],
     positions: Any,
-    rows_wanted: bool,
+    with_rows: bool,
 ) -> Step:
     """h, p, F and x of the phones of the order."""
     xp, d, n = fleet.card.xp, broadcast.dim, order.n
     n_positions = 0 if positions is None else positions.shape[1]
     row_starts = rows = None
-    if rows_wanted:
+    if with_rows:
         n_own = fleet.n_own[order.phones]
         row_starts = xp.zeros(n + 1, np.int64)
         xp.cumsum(n_own, out=row_starts[1:])
         rows = xp.zeros((int(row_starts[-1]), d), kind)
     step = Step(
-        user_vectors, xp.zeros(broadcast.app_vectors.shape, np.int64), 0.0, xp.zeros(n, kind),
-        xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind),
+        fleet.user_vectors(d, kind), xp.zeros(broadcast.app_vectors.shape, np.int64), 0.0,
+        xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind), xp.zeros(n, kind),
         xp.zeros((n, max(1, n_positions)), kind), row_starts, rows,
     )  # fmt: skip
     clipped = mechanism.ball != "none"
     tallest = _launch_step(
-        fleet, order, broadcast, mechanism, solving, kind, positions, step,
+        fleet, order, broadcast, mechanism, kind, positions, step,
         limit := 2.0 if clipped else _TALLEST,
     )  # fmt: skip
     if tallest > limit:
         step.sum[:] = 0
         limit = 2.0 ** math.ceil(math.log2(tallest) + 1e-6)
         _launch_step(
-            fleet, order, broadcast, mechanism, solving, kind, positions, step, limit
+            fleet, order, broadcast, mechanism, kind, positions, step, limit
         )  # fmt: skip
-    return step._replace(scale=scale_of_sums(limit, n))
+    return step._replace(scale=_scale_of_sums(limit, n))
 
 
-def scale_of_sums(limit: float, n: int) -> float:
+def _scale_of_sums(limit: float, n: int) -> float:
     """A power of two: n terms up to `limit`, in whole numbers of one over it, fit a word."""
     return 2.0 ** (_WHOLE_BITS - math.ceil(math.log2(limit)) - math.ceil(math.log2(max(n, 1))))
 
@@ -332,7 +245,6 @@ def _launch_step(
     order: Order,
     broadcast: Broadcast,
     mechanism: Mechanism,
-    solving: bool,
     kind: np.dtype[Any],
     positions: Any,
     step: Step,
@@ -351,9 +263,9 @@ def _launch_step(
     shared = [
         *fleet.columns, xp.asarray(Q), xp.asarray(gram), np.int32(n_apps), np.float64(longest),
         np.float64(settings.lam), np.float64(settings.alpha), np.float64(settings.gamma),
-        np.int32(READING_CODES[settings.reading]), step.user_vectors, np.int32(solving),
+        np.int32(READING_CODES[settings.reading]), step.user_vectors,
         np.int32(BALLS[mechanism.ball]), np.float64(mechanism.clip),
-        np.float64(scale_of_sums(limit, order.n)), np.float64(limit), step.sum, flags[:1],
+        np.float64(_scale_of_sums(limit, order.n)), np.float64(limit), step.sum, flags[:1],
         flags[1:],
     ]  # fmt: skip
     source = _source(d, kind, settings.alpha > 0)
@@ -445,29 +357,24 @@ def _draw_positions(
     return positions, words
 
 
-def _signs(
-    card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any, keep: bool
-) -> tuple[npt.NDArray[np.bool_], State]:
-    """Signs (n, k) if they are kept, and how often each position came with either."""
-    xp, size = card.xp, positions.size
-    kept = xp.zeros(positions.shape, np.int8) if keep else None
-    counts = xp.zeros((2, mechanism.D), np.uint32)
+def _count_signs(card: Card, mechanism: Harmony, positions: Any, words: Any, entries: Any) -> State:
+    """How often each position came with either sign."""
+    counts = card.xp.zeros((2, mechanism.D), np.uint32)
     arguments = [
-        np.int64(size), positions, words, entries, np.float64(mechanism.clip),
-        np.uint64(mechanism.floor), kept, counts[0], counts[1],
+        np.int64(positions.size), positions, words, entries, np.float64(mechanism.clip),
+        np.uint64(mechanism.floor), counts[0], counts[1],
     ]  # fmt: skip
     name = f"sign_{_KINDS[entries.dtype.name]}"
-    card.launch(DRAWS, name, -(-size // THREADS), THREADS, 0, arguments)
+    card.launch(DRAWS, name, -(-positions.size // THREADS), THREADS, 0, arguments)
     positive, negative = card.download(counts).astype(np.int64)
-    signs = card.download(kept).astype(np.bool_) if keep else np.zeros((0, 0), np.bool_)
-    return signs, {"positive": positive, "negative": negative}
+    return {"positive": positive, "negative": negative}
 
 
 def _lean(
     fleet: ResidentFleet,
     order: Order,
     step: Step,
-    side: SumOfLeaning,
+    encoder: SumOfWalsh,
     r: ShardRound,
     kind: np.dtype[Any],
 ) -> State:
@@ -475,68 +382,21 @@ def _lean(
     card, (n_apps, d) = fleet.card, r.Q.shape
     total = card.xp.zeros((n_apps, d), np.int64)
     owners = card.xp.zeros(n_apps, np.int64)
-    scale = scale_of_sums(TALLEST_DRAWN, order.n)
+    scale = _scale_of_sums(_TALLEST_DRAWN, order.n)
     arguments = [
         order.phones, np.int64(order.n), r.first_phone, r.seed, r.number, LAW,
         fleet.columns[0], fleet.columns[1], step.row_starts, step.rows, step.squares, np.int32(d),
-        *law_arguments(card, side.lean, scale), total, owners,
+        *_law_arguments(card, encoder.lean, scale), total, owners,
     ]  # fmt: skip
     n_blocks = -(-order.n // (THREADS // 32))
     card.launch(DRAWS, f"lean_{_KINDS[kind.name]}", n_blocks, THREADS, 0, arguments)
     return {"sum": card.download(total) / scale, "owners": card.download(owners)}
 
 
-def law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
+def _law_arguments(card: Card, lean: Lean, scale: float) -> list[Any]:
     """LAW of draws.cu."""
     coefficients = card.xp.asarray(np.array([MIDDLE, TAIL, FAR]))
     return [
         np.uint64(lean.threshold), np.int32(lean.k), np.int32(lean.m), coefficients,
         card.xp.asarray(normal_table()), np.float64(1.0 / UNIT), np.float64(scale),
     ]  # fmt: skip
-
-
-def _on_processor(
-    fleet: ResidentFleet,
-    order: Order,
-    step: Step,
-    broadcast: Broadcast,
-    mechanism: Mechanism,
-    side: Side,
-    r: ShardRound,
-    mode: str,
-) -> Sums:
-    """The reports of gradients that were made on the card."""
-    card, xp = fleet.card, fleet.card.xp
-    starts, apps = fleet.columns[0], fleet.columns[1]
-    n_own = card.download(fleet.n_own[order.phones]).tolist()
-    shift = xp.repeat(starts[order.phones] - step.row_starts[:-1], n_own)
-    apps = apps[xp.arange(len(shift)) + shift]
-    phones = fleet.card.download(order.phones).astype(np.int64)
-    row_starts, apps = card.download(step.row_starts), card.download(apps)
-    rows, c0, squares = map(card.download, (step.rows, step.c0, step.squares))
-    vectors = card.download(step.user_vectors)
-    limit = 1.0 if mechanism.ball == "linf" else math.inf
-    nothing = np.zeros(broadcast.app_vectors.shape)
-
-    def work(first: int, last: int) -> Sums:
-        state, n_bytes = side.empty(), 0
-        for start, stop in cut(first, last, side.block):
-            own = slice(row_starts[start], row_starts[stop])
-            x = Gradients(
-                phones[start:stop],
-                row_starts[start : stop + 1] - row_starts[start],
-                apps[own],
-                rows[own].astype(np.float64),
-                c0[start:stop].astype(np.float64),
-                vectors[phones[start:stop]].astype(np.float64),
-                squares[start:stop].astype(np.float64),
-                limit,
-            )
-            side.play(state, x, r)
-            n_bytes += side.n_bytes(x)
-        return Sums(
-            int(r.seed), broadcast.round, last - first, state, nothing, 0.0, n_bytes,
-            mechanism.name, mode,
-        )  # fmt: skip
-
-    return functools.reduce(Sums.__add__, run_in_order(work, order.n, side.size, None))

@@ -103,8 +103,8 @@ __device__ inline void play(
     // the broadcast: Q (n_apps, WIDTH) and QᵀQ (WIDTH, WIDTH), padded by zeros;
     const real *Q, const real *gram, int n_apps, double longest, double lam, double alpha,
     double gamma, int reading,
-    // p (n_phones, DIM), solved anew or taken as it is
-    real *user_vectors, int solving,
+    // p (n_phones, DIM)
+    real *user_vectors,
     // the clip, and what is summed: x in units of it, in whole numbers of 1 / scale
     int ball, double clip, double scale, double limit, i64 *sums, u64 *largest,
     u64 *first_bad,
@@ -245,7 +245,7 @@ __device__ inline void play(
 
     // p, eq. (10)
     real p_own[ROWS];
-    if (solving) {
+    {
         real a[ROWS][WIDTH], b[ROWS], pivot[ROWS];  // the pivots' inverses
 #pragma unroll
         for (int R = 0; R < ROWS; R++) {
@@ -321,12 +321,6 @@ __device__ inline void play(
             const int r = lane + LANES * R;
             p_own[R] = r < DIM ? b[R] * pivot[R] : 0;
             if (here && r < DIM) user_vectors[phone * DIM + r] = p_own[R];
-        }
-    } else {
-#pragma unroll
-        for (int R = 0; R < ROWS; R++) {
-            const int r = lane + LANES * R;
-            p_own[R] = here && r < DIM ? user_vectors[phone * DIM + r] : 0;
         }
     }
     real length = 0;  // ‖p‖²
@@ -546,14 +540,14 @@ __device__ inline void play(
         const short *previous, const short *following, const int *times, const real *Q,           \
         const real *gram, int n_apps,                                                             \
         double longest, double lam, double alpha, double gamma, int reading, real *user_vectors,  \
-        int solving, int ball, double clip, double scale, double limit, i64 *sums,                \
+        int ball, double clip, double scale, double limit, i64 *sums,                             \
         u64 *largest, u64 *first_bad, real *losses, real *c0_of_x, real *common_c0,          \
         real *squares_of_x, const int *positions, int n_positions, real *entries,                 \
         const i64 *row_starts, real *rows
 #define ARGUMENTS                                                                                 \
     phones, n, capacity, scratch, app_starts, apps, counts, transition_starts, moves, previous,   \
         following, times, Q, gram, n_apps, longest, lam, alpha, gamma, reading, user_vectors,     \
-        solving, ball, clip, scale, limit, sums, largest, first_bad, losses, c0_of_x, common_c0,  \
+        ball, clip, scale, limit, sums, largest, first_bad, losses, c0_of_x, common_c0,  \
         squares_of_x, positions, n_positions, entries, row_starts, rows
 
 extern "C" __global__ void __launch_bounds__(128, MIN_BLOCKS)

@@ -1,6 +1,6 @@
 // Transition vectors and launch vectors of phones, and their reports by `walsh`, on a card. Symbols
 // as in `nextapp.shares` and `nextapp.privacy.walsh`; equal functions of
-// `nextapp.fleet.transition_vectors` and `nextapp.fleet.walsh` have the same names. Compiled without
+// `nextapp.fleet.vectors` and `nextapp.fleet.walsh` have the same names. Compiled without
 // fused multiply-add and with sums in the order of the processor's loops, so that x is the
 // processor's to the last bit; what comes after it is whole numbers.
 //
