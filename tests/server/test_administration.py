@@ -151,7 +151,7 @@ def opened(folder, *, given=SETTINGS, apps=APPS, **options):
     return federation
 
 
-def play_round(folder) -> None:
+def run_round(folder) -> None:
     """A round with two reports, closed."""
     federation, _ = open_federation(folder, SETTINGS, APPS, now=1.0)
     vault, number = federation.vault, federation.coordinator.round
@@ -166,7 +166,7 @@ def play_round(folder) -> None:
 
 def test_what_is_left_of_a_federation_is_not_taken_for_a_new_one(tmp_path):
     """Checkpoints alone: a server began round 0 there, without devices."""
-    play_round(tmp_path)
+    run_round(tmp_path)
     (tmp_path / "settings.json").unlink()
     assert opened(tmp_path).coordinator.round == 1  # the same options: it goes on
     assert (tmp_path / "settings.json").exists()
@@ -182,7 +182,7 @@ def test_what_is_left_of_a_federation_is_not_taken_for_a_new_one(tmp_path):
 
 
 def test_a_vault_that_never_had_a_round_is_not_that_of_its_checkpoints(tmp_path):
-    play_round(tmp_path)
+    run_round(tmp_path)
     for file in tmp_path.glob("vault.sqlite*"):
         file.unlink()
     Vault(tmp_path / "vault.sqlite").close()  # as any program might leave one there
@@ -192,7 +192,7 @@ def test_a_vault_that_never_had_a_round_is_not_that_of_its_checkpoints(tmp_path)
 
 
 def test_a_new_vault_is_no_leave_to_go_on_with_a_damaged_one(tmp_path):
-    play_round(tmp_path)
+    run_round(tmp_path)
     with closing(sqlite3.connect(tmp_path / "vault.sqlite")) as other:
         other.execute("UPDATE tallies SET tally = zeroblob(length(tally))")
         other.commit()

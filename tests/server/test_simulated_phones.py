@@ -30,7 +30,7 @@ from nextapp.privacy.walsh import fewest_bits
 from nextapp.randomness import DeviceCoins, KeyedBits
 from nextapp.server import administration
 from nextapp.server.settings import settings_of
-from nextapp.server.simulated_phones import PlayedFleet, launches
+from nextapp.server.simulated_phones import SimulatedPhones, launches
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 
 PHONES, ROUNDS = 12, 3
@@ -41,7 +41,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
     """Phone by phone with the coins of their tokens."""
     options = {"mechanism": name, "optimiser": "adam", "goal": PHONES, "minimum": PHONES}
     with ServerProcess(tmp_path / "server", **options) as server:
-        fleet = PlayedFleet(
+        fleet = SimulatedPhones(
             f"http://127.0.0.1:{server.port}",
             tmp_path / "phones",
             phones=PHONES,
@@ -50,11 +50,11 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         )
         client = server.client()
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
-        played = fleet.play(ROUNDS)
+        outcomes = fleet.run(ROUNDS)
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         fleet.close()
-    assert [one.outcomes for one in played] == [{"accepted": PHONES}] * ROUNDS
+    assert [one.outcomes for one in outcomes] == [{"accepted": PHONES}] * ROUNDS
     assert last.round == ROUNDS
 
     made = mechanism(name, n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
@@ -75,11 +75,11 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
         "learn": "crowd", "mechanism": "walsh", "clip": None, "goal": PHONES, "minimum": PHONES,
     }  # fmt: skip
     with ServerProcess(tmp_path / "crowd", **options) as server:
-        fleet = PlayedFleet(
+        fleet = SimulatedPhones(
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=PHONES, seed=seed,
             code=server.code(PHONES),
         )  # fmt: skip
-        assert fleet.play(1)[0].outcomes == {"accepted": PHONES}
+        assert fleet.run(1)[0].outcomes == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         fleet.close()
@@ -108,14 +108,14 @@ def test_a_server_without_a_list_learns_from_phones_and_a_new_phone_starts_from_
     }  # fmt: skip
     with ServerProcess(tmp_path / "server", **options) as server:
         url = f"http://127.0.0.1:{server.port}"
-        fleet = PlayedFleet(
+        fleet = SimulatedPhones(
             url, tmp_path / "phones", phones=40, seed=seed, code=server.code(41), n_apps=12
         )
         asked = []
         for _ in range(4):
             told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
             asked.append(told.request.question)
-            assert fleet.play(1)[0].outcomes == {"accepted": 40}
+            assert fleet.run(1)[0].outcomes == {"accepted": 40}
         fleet.close()
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         code = server.code(1)
@@ -227,11 +227,11 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
     options = {**HASHED, "mechanism": "walsh", "goal": 80}
     with ServerProcess(tmp_path / "server", listed=False, **options) as server:
         code = server.code(100)
-        fleet = PlayedFleet(
+        fleet = SimulatedPhones(
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=80, seed=seed,
             code=code, n_apps=30,
         )  # fmt: skip
-        played = fleet.play(3)
+        outcomes = fleet.run(3)
         tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         names = fleet.names
@@ -239,7 +239,7 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
         phones = new_phones(80, 20, seed, names)
         url = f"http://127.0.0.1:{server.port}"
         found = hits_over_http(url, tmp_path / "phones", code, phones, names)
-    assert [one.outcomes for one in played] == [{"accepted": 80}] * 3
+    assert [one.outcomes for one in outcomes] == [{"accepted": 80}] * 3
     expected = told_in_memory(options, tokens, seed, names)
     assert np.array_equal(told.buckets.slots, expected.buckets.slots)
     for field in ("popularity", "starts", "following", "share"):
@@ -265,26 +265,26 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
     tmp_path, seed, monkeypatch
 ):
     with ServerProcess(tmp_path / "server") as server:  # a million reports, or 12 days
-        fleet = PlayedFleet(
+        fleet = SimulatedPhones(
             f"http://127.0.0.1:{server.port}", tmp_path / "phones", phones=2, seed=seed,
             code=server.code(2),
         )  # fmt: skip
         monkeypatch.setattr("nextapp.server.simulated_phones._MOST_WAITING", 0.5)
         with pytest.raises(ValueError, match=r"round 0 is still open .* give --data"):
-            fleet.play(1)
+            fleet.run(1)
         monkeypatch.undo()
 
         def close(number: int) -> None:
             administration.close_round(server.folder, time.time(), number)
 
-        (played,) = fleet.play(1, close=close)  # all have reported
-        assert (played.round, played.outcomes) == (0, {"done": 2})
+        (outcomes,) = fleet.run(1, close=close)  # all have reported
+        assert (outcomes.round, outcomes.outcomes) == (0, {"done": 2})
         close(0)  # it has closed already
         fleet.close()
 
 
 def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
-    """As an operator would: start, play, stop, start again."""
+    """As an operator would: start, report, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
     first = ["--minimum", "6", "--dev-tls"]  # the goal of 10,000 is out of reach

@@ -113,7 +113,7 @@ def up(
                 )
             _say(f"  what every process says is in {loopback.processes.logs}")
             loopback.wait()
-        _say(f"{loopback.run.round} rounds have been played.")
+        _say(f"{loopback.run.round} rounds are over.")
 
 
 @app.command(extra="flower", epilog="nextapp flower superlink --data link --insecure")
@@ -245,7 +245,7 @@ def run(
             coordinator.start()
             while not coordinator.tend():
                 time.sleep(0.5)
-        _say(f"{coordinator.round} rounds have been played.")
+        _say(f"{coordinator.round} rounds are over.")
 
 
 @app.command("node-key", extra="flower", epilog="nextapp flower node-key node")

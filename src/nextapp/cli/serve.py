@@ -365,7 +365,7 @@ def play_phones(
     with ExitStack() as stack:
         from nextapp.phone import ServerError
         from nextapp.server import administration
-        from nextapp.server.simulated_phones import PlayedFleet, PlayedRound
+        from nextapp.server.simulated_phones import RoundOutcome, SimulatedPhones
         from nextapp.server.vault import Vault
 
         if code is None:
@@ -382,12 +382,12 @@ def play_phones(
         try:
             with screen.progress() as report:
                 report("phones enrol", 0, phones)
-                played = PlayedFleet(
+                fleet = SimulatedPhones(
                     server, folder, phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
                 )
-                stack.callback(played.close)
+                stack.callback(fleet.close)
 
-                def show(one: PlayedRound) -> None:
+                def show(one: RoundOutcome) -> None:
                     outcomes = sorted(one.outcomes.items())
                     counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes)
                     rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
@@ -397,7 +397,7 @@ def play_phones(
                     if data is not None and not administration.is_gateway(data):
                         administration.close_round(data, time.time(), number)
 
-                results = played.play(rounds, show, close)
+                results = fleet.run(rounds, show, close)
         except ServerError as error:
             raise ValueError(str(error)) from error
         headings = ["round", "reports", "seconds"]

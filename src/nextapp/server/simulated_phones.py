@@ -1,7 +1,7 @@
-"""Phones played for real against a server: each with its own store, over HTTP, by the same code.
+"""Real phones with synthetic launches against a server: each with its own store, over HTTP.
 
-Their launches are synthetic; their bits come from (seed, phone, round), so that a simulation in
-one process with the same numbers must come to the same app vectors.
+Their bits come from (seed, phone, round), so that a simulation in one process with the same numbers
+must come to the same app vectors.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from nextapp.randomness import KeyedBits, Words
 from nextapp.wire import Broadcast
 
 APPS = 200
-"""Apps of played phones whose server has no list."""
+"""Apps of the phones whose server has no list."""
 
 _POLL_SECONDS = 0.1
 _MOST_WAITING = 600.0  # seconds for the server to close a round
 _AT_ONCE = 8
 _DAYS = 3  # of launches
-_BUDGET = 1e6  # played phones are nobody's: their ledgers count and never stop them
+_BUDGET = 1e6  # these phones are nobody's: their ledgers count and never stop them
 
 
 @dataclass(frozen=True)
-class PlayedRound:
+class RoundOutcome:
     """What became of a round: how many phones' reports were accepted, closed, refused, …"""
 
     round: int
@@ -53,11 +53,11 @@ class _RoundBits:
 
 
 def launches(phones: int, n_apps: int, seed: int, days: int = _DAYS) -> LaunchLog:
-    """What the played phones have launched, the same for the same numbers."""
+    """What the phones have launched, the same for the same numbers."""
     return synthetic.make(synthetic.fleet_parameters(phones, n_apps, days), seed)
 
 
-class PlayedFleet:
+class SimulatedPhones:
     """Phones in a folder of stores, enrolled with one server.
 
     Parameters
@@ -125,22 +125,22 @@ class PlayedFleet:
 
         return Counter(self._pool.map(synced, range(len(self.phones))))
 
-    def play(
+    def run(
         self,
         rounds: int,
-        report: Callable[[PlayedRound], None] = lambda played: None,
+        report: Callable[[RoundOutcome], None] = lambda outcome: None,
         close: Callable[[int], None] = lambda number: None,
-    ) -> list[PlayedRound]:
+    ) -> list[RoundOutcome]:
         """Take part in this many rounds, waiting for the server to close each.
 
         Once all phones have reported, ``close`` may ask the operator to end the round with the
         number it is given.
         """
-        played = []
+        outcomes = []
         for _ in range(rounds):
             start = time.perf_counter()
             number = self.round()
-            outcomes = self.sync()
+            counts = self.sync()
             close(number)
             give_up = time.monotonic() + _MOST_WAITING
             while self.round() == number:
@@ -148,12 +148,12 @@ class PlayedFleet:
                     raise ValueError(
                         f"round {number} is still open {_MOST_WAITING:g} s after all phones have "
                         f"reported: give --data with the server's folder, so that it is closed at "
-                        f"once; or play more phones; or start the server with a smaller --goal."
+                        f"once; or use more phones; or start the server with a smaller --goal."
                     )
                 time.sleep(_POLL_SECONDS)
-            played.append(PlayedRound(number, dict(outcomes), time.perf_counter() - start))
-            report(played[-1])
-        return played
+            outcomes.append(RoundOutcome(number, dict(counts), time.perf_counter() - start))
+            report(outcomes[-1])
+        return outcomes
 
     def round(self) -> int:
         """The server's current round."""

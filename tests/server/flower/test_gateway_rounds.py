@@ -145,7 +145,7 @@ def test_two_gateways_give_the_app_vectors_of_one_server_to_the_last_bit(tmp_pat
     coordinator = Coordinator.start(new_server(), tmp_path / "c")
     drives, _, _ = driver(coordinator, post, goal=20, gateways=2)
     for number in range(3):
-        closed = drives.play_round()
+        closed = drives.run_round()
         assert (closed.round, closed.n_reports, closed.stepped) == (number, 20, True)
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(20, 3))
 
@@ -167,7 +167,7 @@ def test_two_gateways_give_the_crowd_of_one_server_to_the_last_bit(tmp_path):
     server, asked = new_crowd(), []
     for _ in range(3):
         asked.append(server.broadcast.request.question)
-        assert drives.play_round().n_reports == 80
+        assert drives.run_round().n_reports == 80
         server.apply_reports(list(reports_of(server.broadcast.to_bytes(), range(80))))
         coordinator = Coordinator.resume(
             tmp_path / "c", lambda state: CrowdLearner.restore(state, new_crowd().requests)
@@ -194,8 +194,8 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
     coordinator = Coordinator.start(new_server(), tmp_path / "c")
     for _ in range(2):
         drives, _, _ = driver(coordinator, Watched(*regions), goal=20, gateways=2)
-        drives.play_round()
-        drives.play_round()
+        drives.run_round()
+        drives.run_round()
         coordinator = Coordinator.resume(tmp_path / "c", restore)
     bodies = {}
     for address, number, body in seen:
@@ -227,11 +227,11 @@ def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_pa
 
     far.phones_report = report_and_vanish
     began = clock()
-    assert drives.play_round().n_reports == 7
+    assert drives.run_round().n_reports == 7
     assert clock() - began < 60 + 20 + 2  # the deadline, then the patience with what is lost
     assert any(gateway_identity(far.data) in words and "lost" in words for words in said)
     far.reached, far.phones_report = True, lose
-    assert drives.play_round().n_reports == 20  # what was left of round 0 is in no later round
+    assert drives.run_round().n_reports == 20  # what was left of round 0 is in no later round
 
 
 def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
@@ -245,7 +245,7 @@ def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path
             super().send(address, letter)
 
     drives, said, _ = driver(coordinator, UntilClosed(near, far), goal=20, minimum=10)
-    closed = drives.play_round()
+    closed = drives.run_round()
     assert not closed.stepped
     assert "below the minimum" in said[-1]
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, before)
@@ -276,11 +276,11 @@ def test_a_coordinator_killed_while_closing_asks_again_and_loses_nothing(tmp_pat
 
     first = Coordinator.start(new_server(), tmp_path / "c")
     with pytest.raises(Killed):
-        driver(first, UntilKilled(*regions), goal=20)[0].play_round()
+        driver(first, UntilKilled(*regions), goal=20)[0].run_round()
     second = Coordinator.resume(tmp_path / "c", restore)
     drives, _, _ = driver(second, ByHand(*regions), goal=20)
-    assert drives.play_round().n_reports == 20
-    drives.play_round()
+    assert drives.run_round().n_reports == 20
+    drives.run_round()
     assert np.array_equal(second.learner.broadcast.app_vectors, alone(20, 2))
 
 
@@ -297,7 +297,7 @@ def test_below_the_minimum_at_the_deadline_the_round_stays_open_and_says_so(tmp_
             post.regions = (region, late)
 
     drives._sleep = arrive
-    assert drives.play_round().n_reports == 8
+    assert drives.run_round().n_reports == 8
     assert any("stays open" in words for words in said)
     assert 1e9 + 100 <= clock.now < 1e9 + 110  # at the second deadline
     deadlines = {letter.round.deadline for _, letter in post.letters if isinstance(letter, Count)}
@@ -308,7 +308,7 @@ def test_one_gateway_that_two_nodes_speak_for_is_counted_once(tmp_path):
     region = Region(tmp_path / "a", range(10))
     coordinator = Coordinator.start(new_server(), tmp_path / "c")
     drives, _, _ = driver(coordinator, ByHand(region, region), goal=10)
-    assert drives.play_round().n_reports == 10
+    assert drives.run_round().n_reports == 10
     assert np.array_equal(coordinator.learner.broadcast.app_vectors, alone(10, 1))
 
 
@@ -317,12 +317,12 @@ def test_gateways_that_are_ahead_of_the_coordinator_stop_it_with_a_remedy(tmp_pa
     ahead = Coordinator.start(new_server(), tmp_path / "c")
     post = ByHand(region)
     drives, _, _ = driver(ahead, post, goal=3)
-    drives.play_round()
-    drives.play_round()
+    drives.run_round()
+    drives.run_round()
     restored = Coordinator.start(new_server(), tmp_path / "old")
     drives, _, _ = driver(restored, post, goal=3)
     with pytest.raises(RuntimeError, match="skip to round 2"):
-        drives.play_round()
+        drives.run_round()
 
 
 class TestLetters:

@@ -57,7 +57,7 @@ class _Known:
 
 
 class Driver:
-    """Plays rounds of a coordinator with the gateways that a post reaches."""
+    """Runs rounds of a coordinator with the gateways that a post reaches."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Driver:
         self._breath = min(2.0, pace.poll / 5)  # between looks into the letter box
         self._known: dict[int, _Known] = {}
 
-    def play_round(self) -> Closed:
+    def run_round(self) -> Closed:
         """Open the current round at all gateways, wait as its rules say, and absorb it."""
         self._known = {}
         self._await_gateways()

@@ -48,7 +48,7 @@ class Run:
     home
         Flower's folder for whoever starts the run.
     rounds
-        To play in all, counted from the federation's beginning; 0 for no end.
+        Rounds in all, counted from the federation's beginning; 0 for no end.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Loopback:
     port
         Of the first gateway; the others follow. 0 takes free ones.
     rounds
-        To play in all, counted from the federation's beginning; 0 for no end.
+        Rounds in all, counted from the federation's beginning; 0 for no end.
     gateway_options
         Further options of `nextapp flower gateway`, for all of them.
     """
@@ -229,7 +229,7 @@ class Loopback:
         self.processes.stop()
 
     def tend(self) -> bool:
-        """Start again what has ended; True once all rounds have been played."""
+        """Start again what has ended; True once all rounds are over."""
         starts = {"superlink": self._start_superlink}
         starts |= {name: partial(self._start_gateway, name) for name in self.ports}
         for name, start in starts.items():
@@ -247,7 +247,7 @@ class Loopback:
         return self.run.tend()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Tend until all rounds have been played, for `seconds` at most; whether they have."""
+        """Tend until all rounds are over, for `seconds` at most; whether they have."""
         end = None if seconds is None else time.monotonic() + seconds
         while end is None or time.monotonic() < end:
             if self.tend():

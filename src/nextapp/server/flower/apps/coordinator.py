@@ -42,7 +42,7 @@ class GridPost:
 
 
 def _coordinate(grid: Grid, context: Context) -> None:
-    """Play rounds from the checkpoint of the folder ``data`` on, until ``rounds`` have been."""
+    """Run rounds from the checkpoint of the folder ``data`` on, until ``rounds`` have been."""
     config = context.run_config
     data, rounds = Path(str(config["data"])), int(config["rounds"])
     pace = Pace(int(config["gateways"]), float(config["poll"]), float(config["patience"]))
@@ -57,7 +57,7 @@ def _coordinate(grid: Grid, context: Context) -> None:
         driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=say)
         say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
         while not rounds or coordinator.round < rounds:
-            driver.play_round()
+            driver.run_round()
 
 
 app = ServerApp()
