@@ -34,7 +34,7 @@ crowd
     named    how often the target is among the first five, of all predictions
     lift     that, less what it is with the crowd of honest phones alone
     HR@5     of these phones' predictions
-    change   in standard errors, as the server notes it (`nextapp.learners.anomalies`), if the liars
+    change   in standard errors, as the server notes it (`nextapp.learners.crowd`), if the liars
              begin in the last of ten rounds
 """
 
@@ -49,12 +49,11 @@ from pathlib import Path
 import numpy as np
 
 from nextapp import model
-from nextapp.crowd import entry_variance
 from nextapp.data import LaunchLog, synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
 from nextapp.learners import CrowdLearner, SeqMFLearner, adam, random_vectors
-from nextapp.learners.anomalies import anomaly_of_transitions
+from nextapp.learners.crowd import anomaly_of_transitions
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import mechanism, requested_mechanism
@@ -273,7 +272,7 @@ def direction(kind: str, target: int, launched: np.ndarray) -> np.ndarray:
 def learnt(learner: CrowdLearner, mean: np.ndarray, made: Mechanism, seed: int) -> Crowd:
     """The crowd that a server publishes after one report of each phone."""
     noise = np.random.default_rng([seed, 1]).normal(size=mean.shape)
-    learner.total = N_PHONES * (mean + noise * np.sqrt(entry_variance(made) / N_PHONES))
+    learner.total = N_PHONES * (mean + noise * np.sqrt(made.entry_variance / N_PHONES))
     learner.n_since = np.full(CROWD_APPS, float(N_PHONES))
     crowd = learner.crowd()
     if crowd is None:
@@ -291,7 +290,7 @@ def largest_change(
 ) -> float:
     """The largest change from nine rounds with one mean to a tenth with another."""
     noise = np.random.default_rng([seed, 2]).normal(size=(2, *mean.shape))
-    variance = entry_variance(made)
+    variance = made.entry_variance
     n, n_before = N_PHONES / 10, 0.9 * N_PHONES
     found = anomaly_of_transitions(
         n * mean + noise[0] * np.sqrt(variance * n),

@@ -51,14 +51,9 @@ _BIN, _STEP = 0.2, 1.3  # transitions this much alike count as one: standard err
 _LEAST = 1e-12
 
 
-def entry_variance(mechanism: Mechanism) -> float:
-    """The variance of one entry of the estimate from one report, for an entry near 0."""
-    return mechanism.clip**2 * mechanism.variance / mechanism.D
-
-
 def crowd_from_reports(mechanism: Mechanism, estimate: Floats, n_reports: float) -> Crowd:
     """The crowd from a mechanism's estimate of π."""
-    return crowd_from(estimate, math.sqrt(entry_variance(mechanism) / n_reports))
+    return crowd_from(estimate, math.sqrt(mechanism.entry_variance / n_reports))
 
 
 def crowd_from(estimate: Floats, error: float) -> Crowd:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.crowd import crowd_from_reports, entry_variance
+from nextapp.crowd import crowd_from_reports
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_vector
 from nextapp.fleet.walsh import tally_answers
@@ -72,14 +72,14 @@ def test_copies_teach_the_mean_and_the_noise_of_so_many_phones(rng, seed):
     fleet, m = fleet_of(histories, 9), mechanism("walsh", epsilon=2.0, n_apps=9, d=10, clip=1.0)
     truth = np.mean([transition_vector(history, 9).dense() for history in histories], axis=0)
     found = np.array([draw_copies(fleet, m, 5000, seed, round=r) for r in range(300)]) - truth
-    due = entry_variance(m) / 5000
+    due = m.entry_variance / 5000
     assert due == pytest.approx(1 / (m.mu**2 * 5000))
     assert (found**2).mean() == pytest.approx(due, rel=5 * math.sqrt(2 / found.size))
     assert np.abs(found.mean(axis=0)).max() < 5.5 * math.sqrt(due / 300)
     tallies = [tally_answers(fleet, m, "transitions", seed, round=r) for r in range(300)]
     played = np.array([m.estimate(each, len(fleet))[5:] for each in tallies])
     assert (played**2).mean() == pytest.approx(
-        entry_variance(m) / 6, rel=5 * math.sqrt(2 / played.size)
+        m.entry_variance / 6, rel=5 * math.sqrt(2 / played.size)
     )
     with pytest.raises(ValueError, match="1 phone or more"):
         draw_copies(fleet, m, 0, seed)
@@ -92,7 +92,7 @@ def test_real_reports_have_the_noise_that_the_server_reckons_with(rng, seed):
     reports = [m.encode(answer, KeyedBits(seed, phone)) for phone in range(400)]
     found = m.decode(reports)
     unknown = answer.dense() == 0
-    due = entry_variance(m) / 400
+    due = m.entry_variance / 400
     assert (found[unknown] ** 2).mean() == pytest.approx(due, rel=5 * math.sqrt(2 / unknown.sum()))
     known = found[~unknown] - answer.dense()[~unknown]
     assert np.abs(known).max() < 5.5 * math.sqrt(due)
@@ -114,7 +114,7 @@ def test_a_habit_is_found_through_noise_whatever_the_scale_of_the_vectors(rng):
     noise = rng.normal(size=answer.shape)
     for clip in (1.0, 0.2):
         m = mechanism("walsh", epsilon=1.0, n_apps=n, d=n + 1, clip=clip)
-        estimate = clip * answer + math.sqrt(entry_variance(m) / 20_000) * noise
+        estimate = clip * answer + math.sqrt(m.entry_variance / 20_000) * noise
         found.append(dense(crowd_from_reports(m, estimate, 20_000)))
     np.testing.assert_allclose(found[0], found[1], atol=1e-9)
     assert min(found[0][0, 1], found[0][1, 2], found[0][2, 0]) > 0.6
@@ -124,7 +124,7 @@ def test_noise_alone_is_told_as_flat_rows(rng):
     """Rows come out flat, whatever the number of apps: no app stands out by much."""
     for n in (12, 150):
         m = mechanism("walsh", epsilon=1.0, n_apps=n, d=n + 1, clip=1.0)
-        noise = math.sqrt(entry_variance(m) / 1000) * rng.normal(size=(n, n + 1))
+        noise = math.sqrt(m.entry_variance / 1000) * rng.normal(size=(n, n + 1))
         found = dense(crowd_from_reports(m, noise, 1000))
         assert found[~np.eye(n, dtype=bool)].max() < 0.12
         assert found.sum(axis=1).mean() < 0.75

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint
-from nextapp.learners.crowd import CELLS_PER_APP, LIKELY, entry_variance, keep_largest_cells
+from nextapp.learners.crowd import CELLS_PER_APP, LIKELY, keep_largest_cells
 from nextapp.privacy import requested_mechanism
 from nextapp.wire import (
     Broadcast,
@@ -39,7 +39,7 @@ def empty(n_buckets=N_BUCKETS):
 def launches_of(used: dict[int, float], learner, n):
     """A sum of n reports without noise in which buckets stand at so many standard errors."""
     total = np.zeros((N_BUCKETS, 1))
-    error = np.sqrt(entry_variance(requested_mechanism(learner.broadcast)) * n)
+    error = np.sqrt(requested_mechanism(learner.broadcast).entry_variance * n)
     for bucket, standing in used.items():
         total[bucket] = standing * error
     return total

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.crowd import entry_variance
 from nextapp.data import synthetic
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import mean_vector
@@ -55,7 +54,7 @@ def learn(mean, liars, wanted, given):
     made = requested_mechanism(replace(learner.broadcast, request=settings.requests.transitions))
     noise = np.random.default_rng(SEED).normal(size=mean.shape)
     told = (1 - liars) * mean + liars * made.liar_weight * wanted
-    learner.total = N_PHONES * told + noise * math.sqrt(N_PHONES * entry_variance(made))
+    learner.total = N_PHONES * told + noise * math.sqrt(N_PHONES * made.entry_variance)
     learner.n_since = np.full(N_APPS, float(N_PHONES))
     return learner.crowd(), made.liar_weight
 

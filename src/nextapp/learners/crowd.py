@@ -11,18 +11,12 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.crowd import Longs, crowd_from_reports, entry_variance
-from nextapp.learners.anomalies import (
-    SUSPICIOUS,
-    Anomaly,
-    anomaly_of_launches,
-    anomaly_of_transitions,
-)
+from nextapp.crowd import Longs, crowd_from_reports
 from nextapp.learners.learner import Learner, State, check_kind
 from nextapp.privacy import Mechanism, requested_mechanism
 from nextapp.wire import (
@@ -55,6 +49,11 @@ Of 2^16 buckets that nobody uses 400 are above the first by chance, and none abo
 four of five federations. A slot in vain costs a few bytes, and covers an app in use now and then;
 asking for transitions between nothing but noise would cost every phone its ε.
 """
+
+
+SUSPICIOUS = 6.0
+"""Standard errors. By chance alone one of 1,023 apps changes so much in a quarter of a million
+rounds, and one of 65,536 buckets in 7,000."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +166,7 @@ class CrowdLearner(Learner):
     def _anomaly(self, total: Floats, n_reports: int) -> Anomaly | None:
         """How far the reports of the current round differ from all before."""
         made, request = self.mechanism, self.broadcast.request
-        variance = entry_variance(made)
+        variance = made.entry_variance
         if request is not None and request.question == "launches":
             return anomaly_of_launches(
                 total[:, 0], n_reports, self.launches, self.n_launches, variance
@@ -274,7 +273,7 @@ class CrowdLearner(Learner):
         if self.buckets is None or self.n_launches == 0:
             return np.zeros(len(self.launches))
         made = self.mechanism_for(self.requests.launches)
-        error = math.sqrt(entry_variance(made) * self.n_launches)
+        error = math.sqrt(made.entry_variance * self.n_launches)
         return np.asarray(self.launches / error)
 
     def _can_ask_transitions(self) -> bool:
@@ -400,3 +399,73 @@ def add_apps(crowd: Crowd, n_apps: int) -> Crowd:
         popularity=np.append(crowd.popularity, np.zeros(n_new)),
         starts=np.append(crowd.starts, np.full(n_new, crowd.starts[-1])),
     )
+
+
+# --- anomalies ---------------------------------------------------------------------------------
+
+
+class Anomaly(NamedTuple):
+    """The app, by its row of the catalogue, or the bucket that changed most in a round, in standard
+    errors: a sign of phones that lie together.
+
+    They must point their reports in one direction, or they cancel. Whoever wants an app suggested
+    points at the transitions to it, most of all from apps in wide use; so the mean of these cells
+    rises from one round to the next by more than noise explains. An app that is suddenly in wide
+    use does the same: an anomaly is a reason to look, not a proof.
+    """
+
+    question: str
+    row: int
+    errors: float
+
+    def __str__(self) -> str:
+        what = "bucket" if self.question == "launches" else "row"
+        return (
+            f"{what} {self.row} of the catalogue changed by {self.errors:.1f} standard errors "
+            f"({self.question})"
+        )
+
+
+def anomaly_of_transitions(
+    round: Floats, n_round: float, before: Floats, n_before: Floats, variance: float, likes: Floats
+) -> Anomaly | None:
+    """The app to which transitions have changed most against all rounds before.
+
+        z(i) = Σ_j w(j) d(j, i) / √(Σ_j w(j)² σ²(j, i))
+        d = round/n_round − before/n_before,   σ² = variance (1/n_round + 1/n_before)
+
+    for w all the same, and for w as popular as the apps are. None where there is nothing before.
+
+    Parameters
+    ----------
+    round, before : (n_apps, n_apps + 1), sums of reports
+    n_before : (n_apps, n_apps + 1), how many reports each cell of `before` is the sum of
+    variance
+        That of one cell of one report.
+    likes : (n_apps,)
+    """
+    there = n_before > 0
+    if not there.any():
+        return None
+    since = np.maximum(n_before, 1.0)
+    change = np.where(there, round / n_round - before / since, 0.0)
+    noise = np.where(there, variance * (1.0 / n_round + 1.0 / since), 0.0)
+    z = np.array(
+        [
+            (weight @ change) / np.sqrt(np.maximum(weight**2 @ noise, math.ulp(0.0)))
+            for weight in (np.ones(len(likes)), likes)
+        ]
+    )[:, :-1]
+    row = int(np.abs(z).max(axis=0).argmax())
+    return Anomaly("transitions", row, float(np.abs(z[:, row]).max()))
+
+
+def anomaly_of_launches(
+    round: Floats, n_round: float, before: Floats, n_before: float, variance: float
+) -> Anomaly | None:
+    """The bucket whose share of launches has changed most; None where there is nothing before."""
+    if n_before == 0 or not len(round):
+        return None
+    error = math.sqrt(variance * (1.0 / n_round + 1.0 / n_before))
+    z = np.abs(round / n_round - before / n_before) / error
+    return Anomaly("launches", int(z.argmax()), float(z.max()))

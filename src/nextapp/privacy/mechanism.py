@@ -87,6 +87,11 @@ class Mechanism(ABC):
     def variance(self) -> float:
         """V = E‖x̂ − x‖² of one report in units of clip²; at x = 0 if it depends on x."""
 
+    @property
+    def entry_variance(self) -> float:
+        """The variance of one entry of the estimate from one report, for an entry near 0."""
+        return self.clip**2 * self.variance / self.D
+
     @abstractmethod
     def encode(self, F: Gradient, bits: Bits, round: int = 0, coins: Bits | None = None) -> Report:
         """Phone: the randomised report of the gradient F.
