@@ -212,7 +212,7 @@ STARTED = """
 import sys, threading
 from nextapp.cli import stopping
 stopping.answer_ctrl_c()
-stopping.go_on_by("Try again.")
+stopping.continue_by("Try again.")
 print("ready", flush=True)
 try:
     exec(sys.argv[1])
@@ -297,4 +297,4 @@ def test_ctrl_c_ends_a_tuning_without_a_traceback(tmp_path):
         assert process.poll() is None
     time.sleep(1.0)
     said = interrupted(process, 60.0)
-    assert "Finished trials are in t.db: the same command goes on from there." in said
+    assert "Finished trials are in t.db: the same command continues from there." in said

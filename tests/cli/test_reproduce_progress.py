@@ -68,7 +68,7 @@ def test_a_log_file_hears_of_every_part_and_of_quiet_minutes(monkeypatch):
     for moment, what, done in ((0, "starting", 0), (10, "cycle", 1), (59, "cycle", 2),
                                (61, "cycle", 3), (70, "cycle", 4), (100, "done", 1)):  # fmt: skip
         clock[0] = float(moment)
-        progress.hear("a", what, done, 0 if what == "starting" else 9)
+        progress.show("a", what, done, 0 if what == "starting" else 9)
     assert said == [
         "a starting; 0%, about 2 min left",
         "a cycle 3/9; 61%, about 1 min left",
@@ -78,5 +78,5 @@ def test_a_log_file_hears_of_every_part_and_of_quiet_minutes(monkeypatch):
 
 def test_what_was_finished_before_says_nothing_of_the_speed():
     progress = line(jobs=1, a=100.0, b=60.0)
-    progress.hear("a", "finished before", 1, 1)
+    progress.show("a", "finished before", 1, 1)
     assert progress.estimate(0.0) == (pytest.approx(100 / 160), "about 1 min left")

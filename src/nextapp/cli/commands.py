@@ -98,7 +98,7 @@ class LazyGroup(Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Import and run a command; Ctrl-C in either ends it with a line that says how to go on."""
+        """Import and run a command; Ctrl-C ends it with a line that says how to continue."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -119,7 +119,7 @@ def tune(
     experiment = experiment_from({**given, "data": source, "tune": 0})
     out.parent.mkdir(parents=True, exist_ok=True)
     file = storage or out.with_suffix(".db")
-    stopping.go_on_by(f"Finished trials are in {file}: the same command goes on from there.")
+    stopping.continue_by(f"Finished trials are in {file}: the same command continues from there.")
     with screen.progress() as report:
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)

@@ -171,14 +171,14 @@ def _heading(kind: type) -> str:
     return getattr(kind, "HEADING", "Options")
 
 
-def _option_of(each: Field[Any], hint: Any, **said: Any) -> Any:
+def _option_of(each: Field[Any], hint: Any, **settings: Any) -> Any:
     shown = each.metadata
     base = next((part for part in get_args(hint) if part is not NoneType), hint)
     least = shown["least"]
     name = shown["option"] or f"--{each.name.replace('_', '-')}"
-    said |= {"help": shown["help"], "metavar": shown["metavar"]}
+    settings |= {"help": shown["help"], "metavar": shown["metavar"]}
     if base is bool:
-        return option(name, each.name, is_flag=True, default=None, **said)
+        return option(name, each.name, is_flag=True, default=None, **settings)
     if get_origin(hint) is tuple:
         value_type: Any = {int: INTEGERS, float: NUMBERS}.get(base, NAMES)
     elif each.name == "epsilon":
@@ -189,7 +189,7 @@ def _option_of(each: Field[Any], hint: Any, **said: Any) -> Any:
         value_type = {int: click.IntRange, float: click.FloatRange}[base](min=least)
     else:
         value_type = base if base in (int, float) else str
-    return option(name, each.name, type=value_type, shown_default=_in_help(each), **said)
+    return option(name, each.name, type=value_type, shown_default=_in_help(each), **settings)
 
 
 def _in_help(each: Field[Any]) -> str | None:

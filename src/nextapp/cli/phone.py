@@ -17,7 +17,7 @@ PROGRAM = "nextapp phone"
 
 
 class Phone(Group):
-    """The commands of a phone: arguments go to its parser as they are, but for --help."""
+    """The commands of a phone: arguments go to its parser as they are, except --help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if ctx.resilient_parsing or not args or "--help" in args:

@@ -189,7 +189,7 @@ def explain(
 class Asked(NamedTuple):
     """A phone's launches, oldest first; ``timed`` says whether their times are its own.
 
-    ``crowd`` gives what all phones knew together before a moment in seconds, their apps being
+    ``crowd`` gives what all phones knew together before a time in seconds, their apps being
     numbered as in ``catalogue``.
     """
 
@@ -216,7 +216,7 @@ def _launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked
         catalogue=log.apps,
         crowd=None
         if alone
-        else lambda moment: pool_phones(log.where(log.time / 1000 < moment)).others(code),
+        else lambda end: pool_phones(log.where(log.time / 1000 < end)).others(code),
     )
 
 
@@ -281,13 +281,13 @@ def _show(name: str, result: dict[str, Any]) -> None:
             else "; without times, they count as one session"
         )
     )
-    spoken = [
+    shown = [
         statistic
         for statistic in result["apps"][0]["speaks"]
         if any(abs(app["speaks"][statistic]) >= _LEAST for app in result["apps"])
     ]
     rows = []
-    for statistic in spoken:
+    for statistic in shown:
         parts = [app["speaks"][statistic] for app in result["apps"]]
         cells = [Marked(f"{part:+.2f}", "best" if part == max(parts) else "") for part in parts]
         rows.append([statistic, *cells])

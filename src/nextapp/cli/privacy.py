@@ -226,14 +226,14 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
             totals = accounting.total_loss(epsilon, reports, phones, delta)
     except ModuleNotFoundError as error:
         raise ValueError(str(error)) from error
-    but = f"but for {delta:g}"
+    with_delta = f"except for δ = {delta:g}"
     table = Table.of_text(
         ["", f"ε of {reports:,} reports", "holds"],
         [
             ["sum", f"{totals.total_by_sum:.4g}", "always"],
-            ["privacy loss distribution", f"{totals.total_by_pld:.4g}", but],
-            ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{but}, if"],
-            ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{but}, if"],
+            ["privacy loss distribution", f"{totals.total_by_pld:.4g}", with_delta],
+            ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{with_delta}, if"],
+            ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{with_delta}, if"],
         ],
     )
     screen.out.print(table.terminal(tight=True))

@@ -85,16 +85,16 @@ def reproduce(
     )
     names = plan.parts_named(tuple(parts or ["all"]))
     wanted = [part for part in every if part.base in names]
-    for said in dict.fromkeys(part.source.said for part in wanted):
-        screen.err.print(said, markup=False, soft_wrap=True)
+    for notice in dict.fromkeys(part.source.said for part in wanted):
+        screen.err.print(notice, markup=False, soft_wrap=True)
     plan.code_digest()  # of the code that runs, before anybody changes the files under it
     n_jobs = jobs or os.cpu_count() or 1
-    stopping.go_on_by(f"Finished parts are in {out}: the same command goes on from there.")
+    stopping.continue_by(f"Finished parts are in {out}: the same command continues from there.")
     missing = [part for part in wanted if processes.finished_record(out, part) is None]
     for source in dict.fromkeys(part.source for part in missing if part.source.real):
         source.check()
-    with _OneLine(wanted, n_jobs) as heard:
-        processes.run_missing(wanted, out, n_jobs, heard)
+    with _OneLine(wanted, n_jobs) as show:
+        processes.run_missing(wanted, out, n_jobs, show)
     found = {part.name: processes.finished_record(out, part) for part in every}
     records = {name: record for name, record in found.items() if record is not None}
     path = report.write(out, records)
@@ -109,7 +109,7 @@ _QUIET = 60.0  # seconds
 
 
 class _OneLine:
-    """One line for all parts: how much is done, what is going on, and about how long it will take.
+    """One line for all parts: how much is done, what is running, and about how long it will take.
 
     A part weighs the seconds that its settings say, which are of an idle core; how much slower this
     machine is shows in the parts that are done or overdue. Where nobody watches, a line for every
@@ -122,7 +122,7 @@ class _OneLine:
         self.began: dict[str, float] = {}
         self.doing: dict[str, str] = {}
         self.took: dict[str, float] = {}
-        self.said = -math.inf
+        self.shown_at = -math.inf
         self.todo = set(self.weight)
 
     def __enter__(self) -> processes.PartProgress:
@@ -137,12 +137,12 @@ class _OneLine:
         )
         self.task = self.bar.add_task("", total=1.0, left="")
         self.bar.start()
-        return self.hear
+        return self.show
 
     def __exit__(self, *raised: object) -> None:
         self.bar.stop()
 
-    def hear(self, part: str, what: str, done: int, total: int) -> None:
+    def show(self, part: str, what: str, done: int, total: int) -> None:
         """How far a part is, as `processes.run_missing` tells it."""
         now = time.monotonic()
         if what in ("done", "finished before"):
@@ -159,8 +159,8 @@ class _OneLine:
         )
         if screen.err.is_terminal:
             return
-        if what in ("starting", "done") or now - self.said > _QUIET:
-            self.said = now
+        if what in ("starting", "done") or now - self.shown_at > _QUIET:
+            self.shown_at = now
             doing = self.doing.get(part, f"{part} {what}")
             screen.err.print(f"{doing}; {share:.0%}, {left}")
 

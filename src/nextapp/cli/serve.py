@@ -48,7 +48,7 @@ class VaultOptions:
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
     )
-    leave_damaged: bool = setting(False, "Go on without reports damaged on disk.", heading=CONTINUE)
+    leave_damaged: bool = setting(False, "Continue without reports damaged on disk.", heading=CONTINUE)
 
     def limits(self) -> ServerLimits:
         from nextapp.server.listening import ServerLimits
@@ -335,7 +335,7 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
     help="Number of apps, if the server has no list. Default: 200.",
 )
 @option("--ca", type=FILE, help="The only CA certificate to trust, PEM.")
-@option("--code", help="Enrolment code for so many phones.")
+@option("--code", help="Enrolment code for at least as many phones.")
 @option(
     "--data",
     type=FOLDER,

@@ -66,7 +66,9 @@ def simulate(
         participation=REAL_WORLD if real_world else Participation(),
     )
     if out is not None:
-        stopping.go_on_by(f"Finished rounds are in {out}: the same command goes on from there.")
+        stopping.continue_by(
+            f"Finished rounds are in {out}: the same command continues from there."
+        )
     check_device(device)
     result = _run(settings, out, ray_workers, device)
     screen.write_json(json, result)
@@ -79,7 +81,7 @@ def _run(
         report("making phones", 0, 0)
         done = [0]
 
-        def heard(record: dict[str, Any]) -> None:
+        def show_round(record: dict[str, Any]) -> None:
             done[0] = record["round"] + 1
             left = (settings.rounds - done[0]) * record["seconds"]
             report(
@@ -89,7 +91,7 @@ def _run(
             )
 
         world = _world(settings, ray_workers, device)
-        result = simulation.run(settings, world, out, heard)
+        result = simulation.run(settings, world, out, show_round)
     screen.out.print(
         f"[bold]{settings.phones:,} synthetic phones[/], {settings.apps:,} apps, d = "
         f"{settings.dim}, {settings.mechanism}"

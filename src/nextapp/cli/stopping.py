@@ -1,4 +1,4 @@
-"""Ctrl-C: answered within two seconds by one line that says how to go on, never a traceback.
+"""Ctrl-C: answered within two seconds by one line that says how to continue, never a traceback.
 
 Python raises KeyboardInterrupt between two of its own steps. While a loop runs in machine code,
 or is being compiled, that can take minutes; so a thread hears of the signal too, and ends the
@@ -18,13 +18,13 @@ CODE = 130  # what shells give for Ctrl-C
 _PATIENCE = 0.8  # seconds before the answer
 _FOR_CHILDREN = 4.0  # further seconds in which processes of its own may end without a word
 _FROM_THE_START = "Nothing was kept: run the command again from the start."
-_told = threading.Event()
-_how_to_go_on = [_FROM_THE_START]
+_announced = threading.Event()
+_how_to_continue = [_FROM_THE_START]
 
 
-def go_on_by(words: str) -> None:
+def continue_by(words: str) -> None:
     """What to tell a person who stops the command from here on."""
-    _how_to_go_on[0] = words
+    _how_to_continue[0] = words
 
 
 def end_by_itself() -> None:
@@ -34,12 +34,12 @@ def end_by_itself() -> None:
 
 def answer_ctrl_c() -> None:
     """Watch for Ctrl-C from now on. To be called once, by the main thread."""
-    go_on_by(_FROM_THE_START)
-    _told.clear()
-    heard, tell = os.pipe()
-    os.set_blocking(tell, False)
-    signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(heard,), daemon=True).start()
+    continue_by(_FROM_THE_START)
+    _announced.clear()
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(read_end,), daemon=True).start()
     shown = sys.unraisablehook
 
     def without_interrupts(raised: Any) -> None:
@@ -51,16 +51,16 @@ def answer_ctrl_c() -> None:
 
 def say_stopped() -> None:
     """One line on standard error, once."""
-    if _told.is_set():
+    if _announced.is_set():
         return
-    _told.set()
+    _announced.set()
     show_cursor = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress line hides it
-    print(f"{show_cursor}\nstopped. {_how_to_go_on[0]}", file=sys.stderr, flush=True)
+    print(f"{show_cursor}\nstopped. {_how_to_continue[0]}", file=sys.stderr, flush=True)
 
 
-def _watch(heard: int) -> None:
+def _watch(read_end: int) -> None:
     while True:
-        if os.read(heard, 1) == bytes([signal.SIGINT]):
+        if os.read(read_end, 1) == bytes([signal.SIGINT]):
             time.sleep(_PATIENCE)
             say_stopped()
             if "multiprocessing.popen_spawn_posix" in sys.modules:
