@@ -48,7 +48,9 @@ class VaultOptions:
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
     )
-    leave_damaged: bool = setting(False, "Continue without reports damaged on disk.", heading=CONTINUE)
+    leave_damaged: bool = setting(
+        False, "Continue without reports damaged on disk.", heading=CONTINUE
+    )
 
     def limits(self) -> ServerLimits:
         from nextapp.server.listening import ServerLimits
