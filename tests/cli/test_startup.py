@@ -108,7 +108,7 @@ def test_a_mistyped_command_is_corrected():
         ("nextapp e", ["enrol-code", "evaluate", "explain"]),
         ("nextapp serve --dead", ["--deadline"]),
         ("nextapp phone s", ["status", "sync"]),
-        ("nextapp phone init --per", ["--per-day", "--per-report"]),
+        ("nextapp phone init --per", ["--per-report", "--per-day"]),
     ],
 )
 def test_the_shell_completes_commands_and_options(typed, completed):

@@ -13,7 +13,7 @@ import click
 from nextapp.audit import accounting, attacks, verdict
 from nextapp.audit.attacks import SyntheticPhones, synthetic_phones
 from nextapp.audit.bit_source import audit_bits
-from nextapp.audit.comparing import LABELS, WANTED, Compared, build_mechanisms
+from nextapp.audit.comparing import LABELS, SIZES, WANTED, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.forms import Group, option
@@ -103,7 +103,7 @@ def compare(
         )
     title = f"{asked.apps} apps, d = {asked.dim}, ε = {asked.epsilon:g} a report, synthetic phones"
     out.mkdir(parents=True, exist_ok=True)
-    plots.save(plots.cosines(found, WANTED, title), out / "cosine")
+    plots.save(plots.cosines(found, SIZES, WANTED, title), out / "cosine")
     screen.out.print(_comparison(found).terminal(tight=True))
     _say_what_it_means(found)
     screen.err.print(f"Wrote {out / 'cosine.svg'} and .png")

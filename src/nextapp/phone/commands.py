@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -223,15 +223,13 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
 
 def _add_limits(command: argparse.ArgumentParser, defaults: Limits | None) -> None:
     """The owner's limits as options; without defaults those not given stay as they are."""
-    for name, text in (
-        ("lifetime", "Largest ε it may spend in its life."),
-        ("per_day", "Largest ε it may spend in a day."),
-        ("per_report", "Largest ε of one report."),
-        ("hours", "Hours between two reports, at least."),
-    ):
-        default = "" if defaults is None else f" [default: {getattr(defaults, name):g}]"
-        option = f"--{name.replace('_', '-')}"
-        command.add_argument(option, metavar="X", type=float, help=text + default)
+    for each in fields(Limits):
+        if "help" in each.metadata:
+            default = "" if defaults is None else f" [default: {each.default:g}]"
+            option = f"--{each.name.replace('_', '-')}"
+            command.add_argument(
+                option, metavar="X", type=float, help=each.metadata["help"] + default
+            )
     others = "" if defaults is None else f" Default: {', '.join(defaults.mechanisms)}."
     command.add_argument(
         "--mechanisms",

@@ -14,6 +14,7 @@ import numpy as np
 
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, requested_mechanism, requested_shape
+from nextapp.settings import setting
 from nextapp.wire import Broadcast, WireError
 
 # Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small.
@@ -107,10 +108,10 @@ class Limits:
     phone may report by.
     """
 
-    per_report: float = 1.0
-    per_day: float = 1.0
-    lifetime: float = 10.0
-    hours: float = 20.0
+    per_report: float = setting(1.0, "Largest ε of one report.")
+    per_day: float = setting(1.0, "Largest ε it may spend in a day.")
+    lifetime: float = setting(10.0, "Largest ε it may spend in its life.")
+    hours: float = setting(20.0, "Hours between two reports, at least.")
     mechanisms: tuple[str, ...] = (
         "walsh",
         "harmony",

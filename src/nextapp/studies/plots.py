@@ -631,16 +631,16 @@ def _arrow(panel: Axes, start: float, end: float, height: float, words: str) -> 
 # --- mechanisms compared ----------------------------------------------------------------------
 
 
-def cosines(found: Sequence[Compared], wanted: float, title: str) -> Figure:
+def cosines(found: Sequence[Compared], shown: Sequence[int], wanted: float, title: str) -> Figure:
     """Expected cosine of the mean report against the number of phones; marks are simulated rounds.
 
-    Mechanisms whose lines overlap share one. ``wanted`` is where noise is as large as gradient.
+    Mechanisms whose lines overlap share one. ``shown`` are numbers of phones, from fewest to most;
+    ``wanted`` is where noise is as large as gradient.
     """
     by_noise = sorted(found, key=lambda each: each.forecast.noise)
     look = Look([each.name for each in by_noise], faint=())
     phones = found[0].forecast.n_phones
-    simulated = [point.n_phones for each in found for point in each.simulated]
-    sizes = np.geomspace(min(simulated), max(simulated), 101)
+    sizes = np.geomspace(shown[0], shown[-1], 101)
     curves = {}
     for each in by_noise:
         cosine = 1 / np.sqrt(1 + each.forecast.noise * phones / sizes)
