@@ -263,10 +263,10 @@ def test_gateways_tallies_below_the_minimum_change_nothing_and_it_says_so(tmp_pa
     tally = MECHANISM.tally([])
     closed = one.absorb([Reduced(0, 1, tally), Reduced(0, 1, tally)])
     assert not closed.stepped
-    assert "below the minimum of 3; nothing was changed" in closed.words
+    assert "below the minimum of 3; nothing was changed" in closed.message
     assert one.round == 1
     assert np.array_equal(one.learner.broadcast.app_vectors, before)
-    assert one.absorb([]).words.startswith("round 1: 0 reports")
+    assert one.absorb([]).message.startswith("round 1: 0 reports")
     with pytest.raises(ValueError, match="current round is 2"):
         one.absorb([Reduced(0, 5, tally)])
 
@@ -280,7 +280,7 @@ def test_a_step_that_is_not_finite_changes_nothing_and_it_says_so(tmp_path):
     with np.errstate(over="ignore"):
         closed = one.absorb([Reduced(0, 5, tally)])
     assert not closed.stepped
-    assert "not finite" in closed.words
+    assert "not finite" in closed.message
     assert np.array_equal(one.learner.broadcast.app_vectors, before)
 
 

@@ -35,7 +35,7 @@ class Accounting:
 
 @dataclass(frozen=True)
 class Closed:
-    """What became of a round, in figures and in words.
+    """What became of a round, in figures and in a message.
 
     ``anomaly``: its reports differ from all before by more than chance; an operator must look.
     """
@@ -43,7 +43,7 @@ class Closed:
     round: int
     n_reports: int
     stepped: bool
-    words: str
+    message: str
     anomaly: bool = False
 
 
@@ -149,9 +149,9 @@ class Coordinator:
                 )
         n_reports = sum(part.n_reports for part in parts)
         history = self.next_history()
-        words = self._step([part for part in parts if part.n_reports], n_reports)
+        message = self._step([part for part in parts if part.n_reports], n_reports)
         self.history = history
-        stepped = words is None
+        stepped = message is None
         before = self.accounting
         self.accounting = Accounting(
             before.rounds_stepped + stepped,
@@ -160,14 +160,14 @@ class Coordinator:
             before.epsilon_worst_case
             + (self.learner.mechanism.guarantee.epsilon if n_reports else 0.0),
         )
-        words = words or f"round {number}: one step along {n_reports:,} reports."
+        message = message or f"round {number}: one step along {n_reports:,} reports."
         anomaly = stepped and bool(self.learner.note)
         if anomaly:
-            words += f" Look at this: {self.learner.note}"
+            message += f" Look at this: {self.learner.note}"
         n_damaged = sum(part.n_damaged for part in parts)
         if n_damaged:
-            words += f" {n_damaged:,} more were damaged on disk and do not count."
-        return Closed(number, n_reports, stepped, words, anomaly)
+            message += f" {n_damaged:,} more were damaged on disk and do not count."
+        return Closed(number, n_reports, stepped, message, anomaly)
 
     def _step(self, parts: Sequence[Reduced], n_reports: int) -> str | None:
         """Take the step, or pass the round over and return why."""

@@ -610,7 +610,7 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
             await asyncio.to_thread(gateway.refresh)
             gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
             gateway.metrics.anomalies.inc(ended.anomaly)
-            ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.words)
+            ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
         elif ended is Verdict.EXTEND:
             gateway.metrics.rounds.labels("extended").inc()
             ROUNDS_LOG.warning(

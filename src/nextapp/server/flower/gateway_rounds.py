@@ -86,7 +86,7 @@ class Driver:
         self._await_gateways()
         round = self._collect(self.rules.open_round(self.coordinator.round, self._clock()))
         closed = self.coordinator.absorb(self._tallies(round))
-        self._say(closed.words)
+        self._say(closed.message)
         return closed
 
     def _await_gateways(self) -> None:
