@@ -7,16 +7,15 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.participation import Participation
-from nextapp.fleet.sharding import read_shard, recipes, recipes_in, write_shard
+from nextapp.fleet.sharding import recipes
 from nextapp.predictors.training import Training
-from nextapp.studies.simulation import LocalWorld, Settings, run
+from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings
 
 SMALL = Settings(
@@ -137,33 +136,11 @@ def test_bad_settings_are_errors_before_any_work_starts(bad, says):
         replace(SMALL, **bad)
 
 
-def test_shards_survive_their_files(tmp_path):
-    made = recipes(300, 3, SMALL.parameters, 5)
-    whole = Fleet.join([recipe.build() for recipe in made])
-    for recipe in made:
-        write_shard(recipe.build(), tmp_path)
-    found = recipes_in(tmp_path)
-    assert [(r.first, r.last) for r in found] == [(r.first, r.last) for r in made]
-    back = Fleet.join([recipe.build() for recipe in found])
-    for name in ("app_starts", "apps", "counts", "transition_starts", "previous", "times"):
-        assert np.array_equal(getattr(back, name), getattr(whole, name))
-    settings = replace(SMALL, shards=3)
-    from_files = LocalWorld(replace(settings, keep_shards=False), found)
-    assert (
-        run(settings, from_files)["sha256_of_app_vectors"] == run(settings)["sha256_of_app_vectors"]
-    )
-
-
-def test_a_missing_shard_is_named(tmp_path):
-    made = recipes(300, 3, SMALL.parameters, 5)
-    for recipe in (made[0], made[2]):
-        write_shard(recipe.build(), tmp_path)
-    with pytest.raises(ValueError, match="after phone 99 a shard is missing"):
-        recipes_in(tmp_path)
-    with pytest.raises(ValueError, match="no whole shard that begins with phone 100"):
-        read_shard(tmp_path, 100)
-    with pytest.raises(ValueError, match="holds no shards"):
-        recipes_in(Path(tmp_path / "empty"))
+def test_shards_are_parts_of_one_world():
+    parts = [recipe.build() for recipe in recipes(300, 3, SMALL.parameters, 5)]
+    back, whole = Fleet.join(parts), Fleet.of_synthetic(SMALL.parameters, 5, 0, 300)
+    for name, column in whole.columns._asdict().items():
+        assert np.array_equal(getattr(back, name), column)
 
 
 def test_shards_made_again_in_every_round_train_the_same_q(tmp_path, monkeypatch):

@@ -36,19 +36,12 @@ def history_lengths(starts: Iterable[int], apps: Codes, broadcast: Broadcast) ->
 
     Phone u's launches are ``apps[starts[u]:starts[u + 1]]``.
     """
-    return gradient_lengths(
-        seqmf_gradient(apps[first:last].astype(np.int64), broadcast).dense()
-        for first, last in pairwise(starts)
-        if last > first
-    )
-
-
-def gradient_lengths(gradients: Iterable[Floats]) -> dict[str, Floats]:
-    """For each kind of ball, the lengths of these gradients (n_apps, d)."""
     lengths: dict[str, list[float]] = {"linf": [], "l1": [], "l2": []}
-    for gradient in gradients:
-        entries = np.abs(gradient)
-        lengths["linf"].append(float(entries.max()))
-        lengths["l1"].append(float(entries.sum()))
-        lengths["l2"].append(float(np.sqrt((entries**2).sum())))
+    for first, last in pairwise(starts):
+        if last > first:
+            history = apps[first:last].astype(np.int64)
+            entries = np.abs(seqmf_gradient(history, broadcast).dense())
+            lengths["linf"].append(float(entries.max()))
+            lengths["l1"].append(float(entries.sum()))
+            lengths["l2"].append(float(np.sqrt((entries**2).sum())))
     return {ball: np.array(found) for ball, found in lengths.items()}
