@@ -1,7 +1,7 @@
 """What an operator sees of a server: its log, its metrics, and whether it lives and is ready.
 
-The operator's listener is kept apart from the phones' port and listens on loopback unless told
-otherwise: nobody but the operator learns how many phones there are.
+The operator's listener is kept apart from the phones' port, on loopback by default:
+nobody but the operator learns how many phones there are.
 
     GET /live      200 while the process answers
     GET /ready     200 while a report can be stored, else 503 and why
