@@ -61,3 +61,16 @@ def real_logs() -> Path:
     if not (folder / "epm.csv.gz").exists():
         pytest.skip("the real logs are not here")
     return folder
+
+
+@pytest.fixture(params=["plain Python", "compiled"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """All loops in one of their forms, whatever the size of a log."""
+    from nextapp.compiled import Loop
+
+    def choose(loop: Loop, *_: object):
+        return loop.as_numba_divides if request.param == "plain Python" else loop.machine
+
+    monkeypatch.setattr(Loop, "form", choose)
+    monkeypatch.setattr(Loop, "__call__", lambda loop, *arguments: choose(loop)(*arguments))
+    return request.param

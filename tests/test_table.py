@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from nextapp.evaluation import METRICS
-from nextapp.evaluation.tables import NOT_RANKED, figures_table
+from nextapp.evaluation.static import NOT_RANKED, figures_table
 from nextapp.table import Column, Measured, Table, ranks
 
 

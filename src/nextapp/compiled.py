@@ -43,15 +43,24 @@ _IMPORT = re.compile(r"^(?:from|import) (nextapp[\w.]*)(?: import (\([^)]*\)|.*)
 @overload
 def compiled(function: Function) -> Function: ...
 @overload
-def compiled(*, seconds: Estimate) -> Callable[[Function], Function]: ...
-def compiled(function: Function | None = None, *, seconds: Estimate | None = None) -> Any:
+def compiled(
+    *, seconds: Estimate, plain: Callable[..., Any] | None = None
+) -> Callable[[Function], Function]: ...
+def compiled(
+    function: Function | None = None,
+    *,
+    seconds: Estimate | None = None,
+    plain: Callable[..., Any] | None = None,
+) -> Any:
     """A decorator for loops; the function keeps its type.
 
     Compiled, division follows NumPy (x / 0 is inf), and the loop releases the GIL while it runs, so
     that threads can run in parallel. ``seconds`` says from the arguments how long plain Python
-    takes about.
+    takes about. ``plain`` stands in for the function in plain Python, where NumPy has something
+    faster.
     """
-    return partial(_loop, seconds=seconds) if function is None else _loop(function)
+    decorator = partial(_loop, seconds=seconds, plain=plain)
+    return decorator if function is None else decorator(function)
 
 
 @overload
@@ -63,7 +72,7 @@ def borrowing(function: Function | None = None, *, plain: Callable[..., Any] | N
 
     Numba counts who uses an array, with a locked instruction for each array of each call, which can
     take most of the time of short functions. Here arrays are used as their caller keeps them.
-    ``plain`` stands in for the function in plain Python, where NumPy has something faster.
+    ``plain`` is as of `compiled`.
     """
     decorator = partial(_loop, plain=plain, _nrt=False)
     return decorator if function is None else decorator(function)
@@ -120,14 +129,15 @@ class Loop:
             self._spent += seconds
             waits = self._spent < LOADING or (self._spent < COMPILING and not self.is_on_disk())
             if waits:
-                return self._as_numba_divides
+                return self.as_numba_divides
         return cast(Callable[..., Any], self.machine)
 
     @cached_property
     def plain(self) -> Callable[..., Any]:
         return self._plain or _linked(self.function, lambda loop: loop.plain)
 
-    def _as_numba_divides(self, *arguments: Any) -> Any:
+    def as_numba_divides(self, *arguments: Any) -> Any:
+        """Run in plain Python, where x / 0 of NumPy numbers is inf and whole numbers wrap."""
         with np.errstate(all="ignore"):
             return self.plain(*arguments)
 

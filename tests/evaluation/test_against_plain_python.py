@@ -133,6 +133,7 @@ def plainly(log, fraction, preset, model):
 
 @pytest.mark.parametrize("preset", ["authors", "paper", "honest", "neural"])
 @pytest.mark.parametrize("model", [Random, MRU, MFU, SR, SROnDevice, SROnDeviceByS])
+@pytest.mark.usefixtures("form")
 def test_every_figure_of_every_user(seed, preset, model):
     for number in range(6):
         log = random_log(np.random.default_rng([seed, number]))

@@ -43,6 +43,7 @@ def cells(test, model):
 
 
 @pytest.mark.parametrize("preset", ["paper", "honest", "authors"])
+@pytest.mark.usefixtures("form")
 def test_the_figures_are_those_of_plain_loops(log, preset):
     test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     model = PPM()

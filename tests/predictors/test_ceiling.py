@@ -19,6 +19,7 @@ def asked_of(preset, seed, parameters=WORLD):
     return exam(make(parameters, seed), Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
 
 
+@pytest.mark.usefixtures("form")
 def test_without_echoes_its_answers_are_the_odds(seed):
     """Each against the odds looked up by phone and moment; authors' counting leaves no echo."""
     test = asked_of("authors", seed)

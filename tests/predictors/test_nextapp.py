@@ -49,6 +49,7 @@ def one_by_one(test, questions, weights=DEFAULT, crowd=None) -> np.ndarray:
 
 @pytest.mark.parametrize("preset", ["paper", "authors"])
 @pytest.mark.parametrize("crowded", [False, True])
+@pytest.mark.usefixtures("form")
 def test_the_compiled_form_is_the_plain_one_to_the_twelfth_digit(rng, preset, crowded):
     test = exam(made(rng), Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     predictor = NextApp(crowd=pool_phones if crowded else None)
@@ -62,6 +63,7 @@ def test_the_compiled_form_is_the_plain_one_to_the_twelfth_digit(rng, preset, cr
         )
 
 
+@pytest.mark.usefixtures("form")
 def test_the_same_where_phones_weigh_the_crowd_each_in_its_way(rng):
     """Half of the phones go round one circle now and then, the others round another."""
     n_users, n_each, n_apps = 6, 240, 8

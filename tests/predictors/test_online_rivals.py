@@ -40,6 +40,7 @@ def expected(rival, before: list[int], others: list[list[int]], app: int) -> flo
 
 
 @pytest.mark.parametrize("rival", [OnlineMRU, OnlineMFU, OnlineSR, OnlineSROnDevice])
+@pytest.mark.usefixtures("form")
 def test_each_prediction_knows_all_that_came_before_it(test, rival):
     model = rival()
     model.fit(test.history)

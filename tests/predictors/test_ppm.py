@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from nextapp.data import LaunchLog, Split
 from nextapp.evaluation import exam, find_preset
@@ -34,6 +35,7 @@ def expected(before: list[int], candidates: list[int]) -> list[float]:
     return [chance[app] for app in candidates]
 
 
+@pytest.mark.usefixtures("form")
 def test_ppm_is_its_formula_and_its_chances_sum_to_one(rng):
     n_users, n_each, n_apps = 3, 120, 6
     log = LaunchLog.from_columns(

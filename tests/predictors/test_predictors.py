@@ -9,7 +9,7 @@ from nextapp.evaluation import exam, find_preset, mark
 from nextapp.learners import OPTIMISERS
 from nextapp.predictors import SR, Random, registry
 from nextapp.predictors.factorised import SeqMF, phones_of_log, train
-from nextapp.predictors.scoring import Counts, table_pairs
+from nextapp.predictors.rivals import Counts, table_pairs
 from nextapp.predictors.training import OPTIMISER_NAMES, Training, frozen, without_sequence
 from nextapp.wire import ModelSettings
 

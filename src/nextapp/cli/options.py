@@ -234,7 +234,7 @@ class LogOptions:
 
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
-        from nextapp.data import Columns, Importing, read
+        from nextapp.data.loading import Columns, Importing, read
 
         return read(
             source,

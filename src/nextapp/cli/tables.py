@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.cli.screen import escape_markup, out
-from nextapp.evaluation.tables import calibration_table, figures_table, prewarm_table
+from nextapp.evaluation.static import calibration_table, figures_table, prewarm_table
 from nextapp.table import Column, Mark, Marked, Table
 
 BARS = " ▁▂▃▄▅▆▇█"

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 
 from nextapp.data.importers import table as lines
-from nextapp.data.importers.content import Content, UnreadableLog, check_not_foreign
+from nextapp.data.importers.content import UnreadableLog, check_not_foreign
 from nextapp.data.importers.table import (
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
@@ -134,9 +134,10 @@ def load(
     _check_is_file(path)
     with path.open("rb") as start:
         head = start.read(1 << 16)
-    check_not_foreign(head, str(path))
     is_parquet = head.startswith(b"PAR1")
-    is_table = is_parquet or lines.recognise(Content(head, str(path)))
+    is_table = is_parquet or lines.looks_like_table(head[:4096].decode("utf-8", "replace"))
+    if not is_table:
+        check_not_foreign(head, str(path))
     if columns == Columns() and not is_table:
         imported = _import_log(path, importing)
         if imported is not None:

@@ -302,7 +302,24 @@ def _seconds_to_rank(predictions: Predictions, *_: object) -> float:
     return 1.5e-5 * len(predictions.user)
 
 
-@compiled(seconds=_seconds_to_rank)
+def _ranks_by_numpy(
+    predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
+) -> tuple[Indices, Indices, bool]:
+    better, equal = np.zeros((2, len(predictions.user)), np.intp)
+    finite = True
+    for n in range(len(better)):
+        target, row = predictions.target[n], predictions.row[n]
+        competes = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]] < row
+        competes[target] |= target_competes
+        score = scores[predictions.cell[n] : predictions.cell[n] + len(competes)]
+        finite &= bool(np.isfinite(score[competes]).all())
+        if competes[target]:
+            better[n] = np.count_nonzero(competes & (score > score[target]))
+            equal[n] = np.count_nonzero(competes & (score == score[target]))
+    return better, equal, finite
+
+
+@compiled(seconds=_seconds_to_rank, plain=_ranks_by_numpy)
 def _ranks(
     predictions: Predictions, seen_from: Indices, scores: Floats, target_competes: bool
 ) -> tuple[Indices, Indices, bool]:
@@ -314,12 +331,13 @@ def _ranks(
         seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
         score = scores[predictions.cell[n] : predictions.cell[n] + len(seen)]
         target, row = predictions.target[n], predictions.row[n]
-        competes = seen < row
-        competes[target] |= target_competes
-        score = score[competes]
-        finite &= bool(np.isfinite(score).all())
-        if competes[target]:
-            mine = scores[predictions.cell[n] + target]
-            better[n] = np.count_nonzero(score > mine)
-            equal[n] = np.count_nonzero(score == mine)
+        above, level = 0, 0
+        for i in range(len(seen)):
+            if seen[i] < row or (target_competes and i == target):
+                finite &= np.isfinite(score[i])
+                above += score[i] > score[target]
+                level += score[i] == score[target]
+        if target_competes or seen[target] < row:
+            better[n] = above
+            equal[n] = level
     return better, equal, finite

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from nextapp.data.log import LaunchLog
 from nextapp.learners import OPTIMISERS, RoundSum, SeqMFLearner, run_rounds, starting_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors.questions import Questions
-from nextapp.predictors.scoring import session_scores, similarity_tables
+from nextapp.predictors.rivals import WHOLE_SESSION, session_scores
 from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.wire import Broadcast, Floats
+from nextapp.wire import Broadcast, Floats, inference_window
 
 
 def build_learner(
@@ -101,4 +103,15 @@ class SeqMF:
         tables = (
             np.zeros(0) if inference == "none" else similarity_tables(questions, self.app_vectors)
         )
-        return session_scores(questions, taste, tables, inference)
+        window = {"none": 0, "last": 1}.get(inference, inference_window(inference) or WHOLE_SESSION)
+        return session_scores(questions, taste, tables, window, mean=inference == "mean")
+
+
+def similarity_tables(questions: Questions, app_vectors: Floats) -> Floats:
+    """Tables of q_jᵀ q_i."""
+    starts = questions.candidate_starts
+    tables = [np.zeros(0)]
+    for first, end in pairwise(starts.tolist()):
+        own = app_vectors[questions.candidates[first:end]]
+        tables.append((own @ own.T).ravel())
+    return np.concatenate(tables)

@@ -8,7 +8,6 @@ from typing import Any
 
 from nextapp.data import read
 from nextapp.data.describing import description
-from nextapp.evaluation.tables import whole_table
 from nextapp.progress import Progress
 from nextapp.settings import as_toml
 from nextapp.studies import plots, static
@@ -23,13 +22,14 @@ def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     report("making synthetic phones", 0, 0)
     log = read(SOURCE, seed=seed)
     experiment = Experiment(SOURCE, preset="authors", seed=seed)
-    result = static.run(experiment, log, report).as_json()
+    found = static.run(experiment, log, report)
+    result = found.as_json()
     report("drawing", 0, 0)
     plots.save(plots.hit_rates(result), folder / "hit-rates")
-    found = description(log)
-    by_day = {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]}
+    days = description(log)
+    by_day = {"n_users": days["users_by_day"], "n_launches": days["launches_by_day"]}
     plots.save(plots.activity({"day": by_day}, plots.source_title(SOURCE)), folder / "activity")
-    (folder / "table.csv").write_text(whole_table(result["models"]).csv(digits=6), encoding="utf-8")
+    found.evaluation.to_polars().write_csv(folder / "table.csv", float_precision=6)
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")
     return result

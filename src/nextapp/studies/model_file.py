@@ -258,7 +258,7 @@ def launches_in(history: str) -> list[tuple[str, float]]:
     in one session. Times without a zone count as UTC: only their hour of the day matters.
     """
     content = Content(history.encode(), "history")
-    if table.recognise(content):
+    if table.looks_like_table(history):
         launches = table.read(content, UTC)
         users = {launch.user for launch in launches}
         if len(users) > 1:
@@ -277,4 +277,4 @@ def launches_in(history: str) -> list[tuple[str, float]]:
 
 def has_times(history: str) -> bool:
     """Whether a history has times; if not, `launches_in` assumes them."""
-    return table.recognise(Content(history.encode(), "history"))
+    return table.looks_like_table(history)

@@ -139,7 +139,7 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     content = content.unzip()
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
-    if table.recognise(content):
+    if table.looks_like_table(content.text[:4096]):
         found_rows = table.read(content, find_zone(zone))
         launches = sorted(found_rows, key=lambda each: (each.user, each.clock))
         if not launches:

@@ -112,9 +112,9 @@ class Launch(NamedTuple):
     offset: int | None
 
 
-def recognise(content: Content) -> bool:
-    """Whether this is a table with the usual names of columns; that of the user may be missing."""
-    first = _first_line(content)
+def looks_like_table(start: str) -> bool:
+    """Whether a text begins with the usual names of columns; that of the user may be missing."""
+    first = start.lstrip("\ufeff\r\n").split("\n", 1)[0].strip("\r")
     separator = max(",;\t", key=first.count)
     try:
         names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
@@ -147,10 +147,6 @@ def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
             )
         found.append(ImportedLaunch(user, app, clock, offset))
     return found
-
-
-def _first_line(content: Content) -> str:
-    return content.text[:4096].lstrip("\ufeff\r\n").split("\n", 1)[0].strip("\r")
 
 
 # --- Header

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from nextapp import __version__
 from nextapp.evaluation import METRICS
-from nextapp.evaluation.tables import NOT_RANKED
+from nextapp.evaluation.static import NOT_RANKED
 from nextapp.settings import as_toml
 from nextapp.storage import write_public
 from nextapp.studies import plots
