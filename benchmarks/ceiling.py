@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from nextapp.data import Cycling, Split, collapse_repeats, read
+from nextapp.data import Cycling, Split, read
 from nextapp.evaluation import Exam, evaluate, exam, find_preset
 from nextapp.evaluation.dynamic_environment import Courses, CycleStream, Refitted, run_cycles
 from nextapp.evaluation.static import user_means
@@ -85,9 +85,7 @@ def dynamic(experiment: Experiment, seeds: list[int]) -> tuple[int, Callable[...
     pooled = []
     for seed in seeds:
         preset = find_preset(experiment.preset)
-        whole = collapse_repeats(
-            read(experiment.data, seed=seed), inclusive=preset.collapse_inclusive
-        )
+        whole = preset.collapse_repeats(read(experiment.data, seed=seed))
         cycles = Cycling.parse(DynamicExperiment(experiment.data).cycles).cut(whole)
         predictors = Experiment(experiment.data, models=experiment.models, seed=seed).predictors()
         models = [Refitted(predictor) for predictor in predictors]
