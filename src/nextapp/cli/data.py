@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nextapp.cli import options, screen, stopping, tables
+from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import Group, command, option
 from nextapp.cli.options import FILE, FOLDER
 
@@ -29,6 +29,7 @@ app = Group(
 @options.log_options
 def describe(source: str, seed: int, json: Path | None, log_options: options.LogOptions) -> None:
     """Describe a log: users, apps, launches, sessions, repeats, activity over time."""
+    from nextapp.cli import tables
     from nextapp.data.describing import description
 
     with screen.progress() as report:
@@ -115,6 +116,7 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
 
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
+    from nextapp.cli import tables
     from nextapp.studies import demo as demonstration
 
     start = time.perf_counter()

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -344,7 +344,6 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
     help="Folder of the server, if it is on this machine: codes are issued and rounds "
     "closed there.",
 )
-@option("--stores", type=options.OUTPUT_FOLDER, help="Keep the files of the phones here.")
 @options.seed
 @options.json_file
 def play_phones(
@@ -355,7 +354,6 @@ def play_phones(
     ca: Path | None,
     code: str | None,
     data: Path | None,
-    stores: Path | None,
     seed: int,
     json: Path | None,
 ) -> None:
@@ -364,44 +362,40 @@ def play_phones(
     They enrol, fetch, learn and report, each with a file of its own. With --data a round is closed
     as soon as all of them have reported. What new phones gain is measured by another command.
     """
-    with ExitStack() as stack:
-        from nextapp.phone import ServerError
-        from nextapp.server import administration
-        from nextapp.server.simulated_phones import RoundOutcome, SimulatedPhones
-        from nextapp.server.vault import Vault
+    from nextapp.phone import ServerError
+    from nextapp.server import administration
+    from nextapp.server.simulated_phones import RoundOutcome, SimulatedPhones
+    from nextapp.server.vault import Vault
 
-        if code is None:
-            if data is None:
-                raise ValueError(
-                    "phones need a code: --code from nextapp enrol-code, or --data with the "
-                    "server's folder."
-                )
-            vault = Vault(data / "vault.sqlite", busy_seconds=10.0)
+    if code is None:
+        if data is None:
+            raise ValueError(
+                "phones need a code: --code from nextapp enrol-code, or --data with the server's "
+                "folder."
+            )
+        with closing(Vault(data / "vault.sqlite", busy_seconds=10.0)) as vault:
             code = vault.devices.issue_code(uses=phones, expires=time.time() + 3600)
-            vault.close()
-        folder = stores or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        rows: list[list[str]] = []
-        try:
-            with screen.progress() as report:
-                report("phones enrol", 0, phones)
-                fleet = SimulatedPhones(
-                    server, folder, phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
-                )
-                stack.callback(fleet.close)
+    rows: list[list[str]] = []
 
-                def show(one: RoundOutcome) -> None:
-                    outcomes = sorted(one.outcomes.items())
-                    counts = ", ".join(f"{n:,} {outcome}" for outcome, n in outcomes)
-                    rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
-                    report(f"round {one.round}: {counts}", len(rows), rounds)
+    def show(one: RoundOutcome) -> None:
+        counts = ", ".join(f"{n:,} {outcome}" for outcome, n in sorted(one.outcomes.items()))
+        rows.append([str(one.round), counts, f"{one.seconds:.1f}"])
+        report(f"round {one.round}: {counts}", len(rows), rounds)
 
-                def close(number: int) -> None:
-                    if data is not None and not administration.is_gateway(data):
-                        administration.close_round(data, time.time(), number)
+    def close(number: int) -> None:
+        if data is not None and not administration.is_gateway(data):
+            administration.close_round(data, time.time(), number)
 
+    try:
+        with tempfile.TemporaryDirectory() as folder, screen.progress() as report:
+            report("phones enrol", 0, phones)
+            fleet = SimulatedPhones(
+                server, Path(folder), phones=phones, seed=seed, code=code, ca=ca, n_apps=apps
+            )
+            with closing(fleet):
                 results = fleet.run(rounds, show, close)
-        except ServerError as error:
-            raise ValueError(str(error)) from error
-        headings = ["round", "reports", "seconds"]
-        screen.out.print(Table.of_text(headings, rows).terminal(left=True))
-        screen.write_json(json, {"rounds": [vars(one) for one in results], "seed": seed})
+    except ServerError as error:
+        raise ValueError(str(error)) from error
+    headings = ["round", "reports", "seconds"]
+    screen.out.print(Table.of_text(headings, rows).terminal(left=True))
+    screen.write_json(json, {"rounds": [vars(one) for one in results], "seed": seed})
