@@ -119,7 +119,7 @@ def test_long_vectors(rng, card, d):
 
 @pytest.mark.parametrize(("most", "n_apps"), [(40, N_APPS), (80, N_APPS), (300, 400)])
 def test_phones_with_many_apps(rng, card, most, n_apps):
-    """From shared memory for 16 apps to desks in the card's main memory."""
+    """From shared memory for 16 apps to workspaces in the card's main memory."""
     fleet = random_fleet(rng, 40, n_apps, most)
     assert np.diff(fleet.app_starts).max() > {40: 32, 80: 64, 300: 200}[most]
     made = mechanism("harmony", n_apps=n_apps, d=5, epsilon=9.0, clip=0.02)

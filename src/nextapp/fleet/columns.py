@@ -41,8 +41,8 @@ class Columns(NamedTuple):
 class Fleet:
     """What the equations need of each phone's history, column by column.
 
-    Phone u of the fleet has number ``first_phone + u`` in the world, which keys its bits whatever
-    the shard. Its own apps are ``apps[app_starts[u]:app_starts[u + 1]]``, ascending, with launch
+    Phone u of the fleet has number ``first_phone + u`` in the world, which keys its bits in
+    every shard. Its own apps are ``apps[app_starts[u]:app_starts[u + 1]]``, ascending, with launch
     ``counts``; its distinct transitions are ``transition_starts[u]:transition_starts[u + 1]``, from
     the own app at position ``previous`` to that at ``following``, each seen ``times``.
     """

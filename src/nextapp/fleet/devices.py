@@ -1,4 +1,4 @@
-"""Where a fleet is played: on the processor's cores, or on a card. The one place that chooses."""
+"""Where rounds of a fleet run, on the processor or on a card: the one place that chooses."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from nextapp.wire import Broadcast
 
 DEVICES = ("cpu", "gpu")
 CARD_MECHANISMS = ("identity", "harmony", "laplace", "walsh")
-"""Mechanisms whose gradient reports a card plays; `nextapp.fleet.gpu.reporting` says how."""
+"""Mechanisms whose reports of gradients a card simulates (`nextapp.fleet.gpu.reporting`)."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedFleet:
-    """A fleet where its rounds are played, and the functions that play it there.
+    """A fleet on a device, and the functions that run its rounds there.
 
     ``fleet`` is a `Fleet`, or a `ResidentFleet` on a card; the functions of `nextapp.fleet.gpu`
     take it as those of the processor take a `Fleet`.
@@ -72,7 +72,7 @@ class PlacedFleet:
 
 
 def check_device(device: str, mechanism: str | None = None) -> None:
-    """Raises where there is no such device, or where it does not play this mechanism.
+    """Raises where there is no such device, or where it does not simulate this mechanism.
 
     `NoGpu` says what a card lacks.
     """
@@ -81,7 +81,7 @@ def check_device(device: str, mechanism: str | None = None) -> None:
     if device == "gpu":
         if mechanism is not None and mechanism not in CARD_MECHANISMS:
             raise ValueError(
-                f"a card plays {', '.join(CARD_MECHANISMS)}, not {mechanism}: say device 'cpu'."
+                f"a card simulates {', '.join(CARD_MECHANISMS)}, not {mechanism}: say device 'cpu'."
             )
         from nextapp.fleet.gpu.card import first_card
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from nextapp.fleet.reporting import Sums
 
 State = dict[str, npt.NDArray[Any]]
-"""The sum of reports, in arrays that add; but for these two:"""
+"""The sum of reports, in arrays that add, with two exceptions."""
 LARGEST, SAME = "largest", "same"  # joins by its maximum; is the same in all shards
 
 _HEAD_BYTES = 16  # of a payload of identity
@@ -100,7 +100,7 @@ class IdentityEncoder(Encoder):
         return self.bytes_of(np.diff(x.starts), background, background & x.p.any(axis=1))
 
     def bytes_of(self, n_own: Any, background: Any, dense: Any) -> int:
-        """`n_bytes` of phones with so many own apps, with a background, and with one that is not 0.
+        """`n_bytes` of phones with so many own apps, a background, and a background that is not 0.
 
         Arrays (n,) of NumPy or of a card.
         """
@@ -185,7 +185,7 @@ class HarmonyEncoder(Encoder):
 class KashinEncoder(Encoder):
     """`Kashin`: the same of every coefficient.
 
-    A phone finds its coefficients also where its coin does not need them; here they are left out.
+    A phone computes its coefficients even where its coin does not need them; a fleet does not.
     """
 
     block = size = 64
@@ -252,7 +252,7 @@ FLEET_MECHANISMS = tuple(ENCODERS)
 
 
 def exact_encoder(mechanism: Mechanism) -> Encoder:
-    """The encoder that plays every phone's bits."""
+    """The encoder that simulates every phone's report, bit by bit."""
     return ENCODERS[mechanism.name](mechanism)
 
 

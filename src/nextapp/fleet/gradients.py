@@ -15,7 +15,15 @@ import numpy as np
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import stream
 from nextapp.fleet.columns import Columns, Ints, Longs, Mask
-from nextapp.fleet.stepping import Desk, Terms, desk, most_apps, prepare, slope, solve
+from nextapp.fleet.stepping import (
+    Terms,
+    Workspace,
+    gradient_rows,
+    most_apps,
+    new_workspace,
+    prepare,
+    solve,
+)
 from nextapp.randomness import Words, purpose_word
 from nextapp.wire import Floats
 
@@ -94,7 +102,7 @@ def gradients(
         np.empty(n),
         limit,
     )
-    w = desk(most_apps(first, last, fleet), t.Q)
+    w = new_workspace(most_apps(first, last, fleet), t.Q)
     i, losses = 0, 0.0
     for phone in range(first, last):
         if not reporting[phone]:
@@ -105,7 +113,7 @@ def gradients(
             user_vectors[phone] = w.p
         else:
             w.p[:] = user_vectors[phone]
-        losses += slope(phone, k, c0, fleet, t, w)
+        losses += gradient_rows(phone, k, c0, fleet, t, w)
         start = g.starts[i]
         g.starts[i + 1] = start + k
         g.apps[start : start + k] = fleet.apps[fleet.app_starts[phone] :][:k]
@@ -116,7 +124,7 @@ def gradients(
 
 
 @fast
-def _with_background(g: Gradients, i: int, k: int, t: Terms, w: Desk) -> float:
+def _with_background(g: Gradients, i: int, k: int, t: Terms, w: Workspace) -> float:
     """The rows and ‖F‖² of one phone, and the part of its loss that is not of its own apps."""
     d = t.Q.shape[1]
     c0, length = g.c0[i], 0.0
@@ -190,7 +198,7 @@ def background(g: Gradients, i: int, product: float, column: int) -> float:
 
 @fast
 def entry(g: Gradients, i: int, Q: Floats, position: int) -> float:
-    """One entry of x, row by row; the phone's own apps are searched by halves."""
+    """One entry of x, row by row; binary search among the own apps."""
     app, column = position // Q.shape[1], position % Q.shape[1]
     low, stop = g.starts[i], g.starts[i + 1]
     high = stop

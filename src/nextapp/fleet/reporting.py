@@ -111,7 +111,7 @@ def sum_reports(
     reporting : (n_phones,)
         None: all.
     mode
-        ``exact`` plays every phone's bits; ``law`` draws the sum from its law where that is far
+        ``exact`` simulates every report; ``law`` draws the sum from its law where that is far
         cheaper (docs/fleet.md).
     dtype
         float64, or float32 for the step; what follows it is always float64.

@@ -44,7 +44,7 @@ def terms(broadcast: Broadcast, dtype: npt.DTypeLike) -> Terms:
     )
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """Room for the work on one phone, used again for the next."""
 
     own: Floats  # (most, d)   rows of Q of the phone's apps
@@ -60,9 +60,9 @@ class Desk(NamedTuple):
 
 
 @fast
-def desk(most: int, Q: Floats) -> Desk:
+def new_workspace(most: int, Q: Floats) -> Workspace:
     d = Q.shape[1]
-    return Desk(
+    return Workspace(
         np.empty((most, d), Q.dtype),
         np.empty((most, d), Q.dtype),
         np.empty((most, d), Q.dtype),
@@ -85,7 +85,7 @@ def most_apps(first: int, last: int, fleet: Columns) -> int:
 
 
 @fast
-def prepare(phone: int, fleet: Columns, t: Terms, w: Desk) -> tuple[int, Any]:
+def prepare(phone: int, fleet: Columns, t: Terms, w: Workspace) -> tuple[int, Any]:
     """own, c, c0, h of one phone, eqs. (7), (9). Returns k and c0."""
     d = t.Q.shape[1]
     start = fleet.app_starts[phone]
@@ -114,7 +114,7 @@ def prepare(phone: int, fleet: Columns, t: Terms, w: Desk) -> tuple[int, Any]:
 
 
 @fast
-def short_term(phone: int, k: int, fleet: Columns, t: Terms, w: Desk) -> None:
+def short_term(phone: int, k: int, fleet: Columns, t: Terms, w: Workspace) -> None:
     """The rows of S Q and h of one phone, eqs. (5), (7)."""
     d = t.Q.shape[1]
     first, last = fleet.transition_starts[phone], fleet.transition_starts[phone + 1]
@@ -146,7 +146,7 @@ def ends(e: int, fleet: Columns, reading: int) -> tuple[int, int]:
 
 
 @fast
-def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
+def solve(k: int, c0: Any, t: Terms, w: Workspace) -> None:
     """p of one phone, eq. (10), by Cholesky."""
     d = t.Q.shape[1]
     A, p = w.A, w.p
@@ -181,7 +181,7 @@ def solve(k: int, c0: Any, t: Terms, w: Desk) -> None:
 
 
 @fast
-def add_squares(k: int, c0: Any, w: Desk) -> None:
+def add_squares(k: int, c0: Any, w: Workspace) -> None:
     """A += Σ_own (c − c0) q qᵀ."""
     A, d = w.A, len(w.p)
     i = 0
@@ -204,7 +204,7 @@ def add_squares(k: int, c0: Any, w: Desk) -> None:
 
 
 @fast
-def slope(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Desk) -> float:
+def gradient_rows(phone: int, k: int, c0: Any, fleet: Columns, t: Terms, w: Workspace) -> float:
     """The own rows of F above the background, eq. (12); returns the own apps' loss, eq. (3)."""
     d = t.Q.shape[1]
     loss = 0.0
@@ -247,7 +247,7 @@ def solve_user_vectors(
 def _solve_range(
     first: int, last: int, fleet: Columns, t: Terms, user_vectors: Floats, solving: Mask
 ) -> None:
-    w = desk(most_apps(first, last, fleet), t.Q)
+    w = new_workspace(most_apps(first, last, fleet), t.Q)
     for phone in range(first, last):
         if solving[phone]:
             k, c0 = prepare(phone, fleet, t, w)
@@ -269,7 +269,7 @@ def sum_gradients(
     n_apps, d = t.Q.shape
     total = np.zeros((n_apps, d))
     background = np.zeros((d, d))  # Σ c0 p pᵀ: the background of all phones is Q times it
-    w = desk(most_apps(first, last, fleet), t.Q)
+    w = new_workspace(most_apps(first, last, fleet), t.Q)
     loss, n_phones = 0.0, 0
     for phone in range(first, last):
         if not reporting[phone]:
@@ -280,7 +280,7 @@ def sum_gradients(
             user_vectors[phone] = w.p
         else:
             w.p[:] = user_vectors[phone]
-        loss += slope(phone, k, c0, fleet, t, w)
+        loss += gradient_rows(phone, k, c0, fleet, t, w)
         start = fleet.app_starts[phone]
         for i in range(k):
             app = fleet.apps[start + i]

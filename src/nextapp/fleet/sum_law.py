@@ -53,7 +53,7 @@ def cheapest_mode(mechanism: str) -> str:
 def law_encoder(mechanism: Mechanism, background: bool) -> Encoder:
     """How to draw the sum of the reports of this mechanism.
 
-    Where a report is a few entries (`CHEAP`) there is nothing to gain: it is played exactly.
+    Where a report is a few entries (`CHEAP`) there is nothing to gain: every report is simulated.
     ``background`` as in `SumOfWalsh`.
     """
     if isinstance(mechanism, Laplace):

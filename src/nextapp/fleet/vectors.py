@@ -1,9 +1,9 @@
-"""What phones of a fleet tell of themselves: their vectors, the means, and answers of copies.
+"""Transition and launch vectors of a fleet: their means, and the answers of copies of phones.
 
 x            a phone's transition vector (`nextapp.shares`) in the ℓ2 ball of the clip, by the clip,
-             or what it tells of its launches (`PhoneCore.launches`)
+             or its answer about launches (`PhoneCore.launches`)
 
-`nextapp.fleet.walsh` plays the phones' reports of these vectors bit by bit. `draw_copies` and
+`nextapp.fleet.walsh` simulates the phones' reports of these vectors bit by bit. `draw_copies` and
 `draw_launches` draw in one step what a fleet of copies of the phones would teach.
 """
 

@@ -2,7 +2,7 @@
 
 Gradients are reported as every mechanism's (`nextapp.fleet.reporting`), what phones answer to the
 crowd's two questions by `draw_answers`, of which `tally_answers` makes the tally. Alignments are
-whole numbers, so they are the phone's whatever the order of summation.
+whole numbers, so they do not depend on the order of summation.
 """
 
 from __future__ import annotations

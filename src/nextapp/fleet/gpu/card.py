@@ -23,7 +23,7 @@ Fill = Callable[[int, int, npt.NDArray[Any]], None]
 
 
 class NoGpu(ValueError):
-    """There is no card here that a fleet can be played on."""
+    """There is no card here that could run a fleet."""
 
 
 @dataclass(frozen=True)

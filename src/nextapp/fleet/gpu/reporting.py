@@ -1,6 +1,6 @@
 """Rounds of a `ResidentFleet` on a card: `sum_reports` and `outcomes`, as on the processor.
 
-harmony                    played on the card, bit by bit
+harmony                    simulated on the card, bit by bit
 identity, laplace (law)    their sum is that of the gradients
 walsh (law, α = 0)         drawn on the card
 all others                 refused: the card would wait for the processor
@@ -36,7 +36,7 @@ _BLOCK_BYTES = 48 * 1024  # of shared memory for a block, so that several share 
 _SCRATCH_BYTES = 1 << 30
 THREADS = 128
 _PER_BLOCK = 1024  # phones whose backgrounds a block sums,
-_BATCH = 32  # so many at a time: BATCH of step.cu
+_BATCH = 32  # at a time: BATCH of step.cu
 _WHOLE_BITS = 62  # of a sum
 _TALLEST = 16.0  # entry of an unclipped gradient that a first try has room for
 _TALLEST_DRAWN = 32.0  # entry of a report drawn by its law: 5 standard normal numbers of 6
@@ -69,8 +69,7 @@ def sum_reports(
 ) -> Sums:
     """`nextapp.fleet.reporting.sum_reports` on a card; user vectors stay on it.
 
-    Sums are of whole numbers, so they do not depend on the order in which the card plays the
-    phones.
+    Sums are of whole numbers, so they do not depend on the order of the phones.
     """
     _check(fleet, broadcast, mechanism, reporting)
     encoder = _encoder(mechanism, mode, broadcast.settings.alpha)
@@ -135,7 +134,7 @@ def _check(
     n, d = len(fleet), broadcast.dim
     if d > LARGEST_DIM:
         raise ValueError(
-            f"a card plays app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
+            f"a card takes app vectors of at most {LARGEST_DIM} numbers, got {d}: say device 'cpu'."
         )
     mask = np.broadcast_to(np.True_, n) if reporting is None else reporting
     check_round(n, fleet.n_apps, broadcast, mechanism, np.broadcast_to(0.0, (n, d)), mask)
@@ -143,11 +142,11 @@ def _check(
 
 def _encoder(mechanism: Mechanism, mode: str, alpha: float) -> Encoder:
     encoder = encoder_for(mechanism, mode, alpha > 0)
-    played = HarmonyEncoder | IdentityEncoder | SumOfLaplace
-    if isinstance(encoder, played) or (isinstance(encoder, SumOfWalsh) and alpha == 0):
+    simulated = HarmonyEncoder | IdentityEncoder | SumOfLaplace
+    if isinstance(encoder, simulated) or (isinstance(encoder, SumOfWalsh) and alpha == 0):
         return encoder
     raise ValueError(
-        f"a card plays harmony and identity, and by the law of their sum laplace and, with "
+        f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
         f"alpha = 0, walsh; got {mechanism.name} in mode {mode!r} with alpha = {alpha:g}: say "
         f"device 'cpu'."
     )
@@ -185,8 +184,8 @@ def most_at_once(d: int) -> int:
     return 24 if d <= 16 else 32
 
 
-def desk_size(capacity: int, d: int) -> int:
-    """`desk_size` of step.cu."""
+def workspace_size(capacity: int, d: int) -> int:
+    """`workspace_size` of step.cu."""
     wide = width(d)
     own = capacity * (wide + 4) * (2 if capacity > most_at_once(d) else 1)
     table = -(-capacity * (capacity + 1) // 4) * 4
@@ -293,25 +292,25 @@ def _launch_part(
     step: Step,
 ) -> None:
     n_positions = np.int32(0 if positions is None else positions.shape[1])
-    desk_bytes = desk_size(part.capacity, d) * kind.itemsize
+    workspace_bytes = workspace_size(part.capacity, d) * kind.itemsize
     in_warp = 32 // lanes(d)
-    fits = desk_bytes * in_warp <= _SHARED_BYTES
-    n_warps = min(max(_BLOCK_BYTES // (desk_bytes * in_warp), 1), 4) if fits else 1
+    fits = workspace_bytes * in_warp <= _SHARED_BYTES
+    n_warps = min(max(_BLOCK_BYTES // (workspace_bytes * in_warp), 1), 4) if fits else 1
     in_block = n_warps * in_warp
-    at_once = part.last - part.first if fits else max(_SCRATCH_BYTES // desk_bytes, 1)
-    scratch = None if fits else card.xp.empty(min(at_once, part.last) * desk_bytes, np.uint8)
+    at_once = part.last - part.first if fits else max(_SCRATCH_BYTES // workspace_bytes, 1)
+    scratch = None if fits else card.xp.empty(min(at_once, part.last) * workspace_bytes, np.uint8)
     for first, last in cut(part.first, part.last, at_once):
-        played = slice(first, last)
+        chosen = slice(first, last)
         arguments = [
-            _of(order.phones, played), np.int64(last - first), np.int32(part.capacity), scratch,
-            *shared, step.losses[played], step.c0[played], step.common_c0[played],
-            step.squares[played], _of(positions, played), n_positions, step.entries[played],
-            _of(step.row_starts, played), step.rows,
+            _of(order.phones, chosen), np.int64(last - first), np.int32(part.capacity), scratch,
+            *shared, step.losses[chosen], step.c0[chosen], step.common_c0[chosen],
+            step.squares[chosen], _of(positions, chosen), n_positions, step.entries[chosen],
+            _of(step.row_starts, chosen), step.rows,
         ]  # fmt: skip
         n_blocks = -(-(last - first) // in_block)
         name = "play_phones" if part.capacity <= 16 else "play_wide_phones"
         if fits:
-            card.launch(source, name, n_blocks, 32 * n_warps, desk_bytes * in_block, arguments)
+            card.launch(source, name, n_blocks, 32 * n_warps, workspace_bytes * in_block, arguments)
         else:
             card.launch(source, "play_large_phones", n_blocks, 32 * n_warps, 0, arguments)
 

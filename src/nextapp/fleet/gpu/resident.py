@@ -1,4 +1,4 @@
-"""A fleet whose columns lie on a card, and the order in which its phones are played there."""
+"""A fleet whose columns lie on a card, and the order in which its phones are processed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from nextapp.fleet.columns import Columns, Fleet, Ints, Shorts, in_ranges
 from nextapp.fleet.gpu.card import Card
 
 CAPACITIES = (12, 16, 20, 24, 32, 48, 64)
-"""Own apps that a desk in shared memory has room for."""
+"""Own apps that a workspace in shared memory has room for."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Phones ``first`` to ``last`` − 1 of an order: those that a desk of `capacity` apps holds."""
+    """Phones ``first`` to ``last`` − 1 of an order: those with at most `capacity` own apps."""
 
     capacity: int
     first: int
@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Phones in the order in which they are played: by their number of own apps.
+    """Phones in the order in which they are processed: by their number of own apps.
 
     The phones that a warp shares walk in step, so they should have the same way to go.
     """

@@ -85,9 +85,9 @@ __device__ inline real taste_of(const real *Q, i64 app, const real *p) {
     return product;
 }
 
-// Numbers of the desk of one phone with room for `capacity` apps. Rows of F take the place of own
+// Numbers of the workspace of one phone with room for `capacity` apps. Rows of F take the place of own
 // where all apps are done at once.
-__device__ inline int desk_size(int capacity) {
+__device__ inline int workspace_size(int capacity) {
     const int own = capacity * STRIDE * (capacity > MANY * SPAN ? 2 : 1);
     const int table = (capacity * (capacity + 1) + 3) / 4 * 4;
     return own + table + 5 * capacity + 2 * (WIDTH + 4) + WIDTH;
@@ -131,9 +131,9 @@ __device__ inline void play(
         ahead[A] = moves && e < n_moves ? moves[first_move + e] : 0;
     }
 
-    const int desk = desk_size(capacity);
-    real *own = SCRATCH ? scratch + index * desk
-                        : reinterpret_cast<real *>(room) + group * desk;
+    const int workspace = workspace_size(capacity);
+    real *own = SCRATCH ? scratch + index * workspace
+                        : reinterpret_cast<real *>(room) + group * workspace;
     real *F = capacity > MANY * SPAN ? own + capacity * STRIDE : own;
     real *N = F + capacity * STRIDE;
     const int n_stride = capacity + 1;  // capacity is even: no bank twice along rows or columns
@@ -560,7 +560,7 @@ extern "C" __global__ void __launch_bounds__(128, MIN_BLOCKS) play_wide_phones(P
     play<false, MANY>(ARGUMENTS);
 }
 
-// Phones with more apps than shared memory has room for: their desks are in `scratch`.
+// Phones with more apps than shared memory has room for: their workspaces are in `scratch`.
 extern "C" __global__ void __launch_bounds__(128, 2) play_large_phones(PARAMETERS) {
     play<true, MANY>(ARGUMENTS);
 }

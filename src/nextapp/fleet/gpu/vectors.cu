@@ -121,7 +121,7 @@ extern "C" __global__ void draw_coins(const i32 *phones, i64 n, u64 first_phone,
 }
 
 // What a warp has room for in shared memory; `nextapp.fleet.gpu.walsh` counts its bytes.
-struct Desk {
+struct Workspace {
     u64 *signs;                // (m,)   word j has the signs σ_jl
     i64 *s;                    // (m,)   √L x·g_j in units of 2^-22
     unsigned *rows, *places;   // (L,)   ρ_l;  (32,)   v(i) of the entries in hand, with δ
@@ -130,15 +130,15 @@ struct Desk {
 
 // Whole numbers of 32 bits do: |Σ_v x(v) w_r(v)| is at most 2^22 times the root of the number of
 // entries, of which there are 2^17 at the most.
-__device__ inline void put(const Desk &desk, int lane, int n_parts, int first, int n, int size,
+__device__ inline void put(const Workspace &workspace, int lane, int n_parts, int first, int n, int size,
                            int n_entries) {
     const int column = lane & (n_parts - 1), part = first + column, turn = part % n;
-    const unsigned row = desk.rows[part], mask = (1u << n) - 1;
+    const unsigned row = workspace.rows[part], mask = (1u << n) - 1;
     for (int i = lane / n_parts; i < n_entries; i += 32 / n_parts) {
-        const unsigned v = desk.places[i] & mask;
-        const unsigned minus = (__popc(row & v) ^ desk.places[i] >> 31) & 1;
+        const unsigned v = workspace.places[i] & mask;
+        const unsigned minus = (__popc(row & v) ^ workspace.places[i] >> 31) & 1;
         const unsigned turned = (v >> turn | v << (n - turn)) & (size - 1);
-        atomicAdd(desk.sums + turned * n_parts + column, minus ? -desk.values[i] : desk.values[i]);
+        atomicAdd(workspace.sums + turned * n_parts + column, minus ? -workspace.values[i] : workspace.values[i]);
     }
 }
 
@@ -157,7 +157,7 @@ __device__ inline void transform(i32 *sums, int lane, int n_parts, int size) {
 }
 
 // s_j for all j: `_align`. n_parts of the L Walsh functions at a time, a column of `sums` each.
-__device__ inline void align(const Desk &desk, int lane, int n_parts, u64 seed, u64 purpose, int n,
+__device__ inline void align(const Workspace &workspace, int lane, int n_parts, u64 seed, u64 purpose, int n,
                              int m, const i32 *cells, const double *x, int n_entries,
                              i32 completing_cell, double completing) {
     const int size = m < 1 << n ? m : 1 << n;
@@ -165,33 +165,33 @@ __device__ inline void align(const Desk &desk, int lane, int n_parts, u64 seed, 
         const Block words = philox(seed, purpose, block + 1, 0, 0, 0);
         if (block < ROW_BLOCKS)
             for (int l = 0; l < 8; l++)
-                desk.rows[8 * block + l] = half_of(words, l) & ((1u << n) - 1);
+                workspace.rows[8 * block + l] = half_of(words, l) & ((1u << n) - 1);
         for (int j = 4 * (block - ROW_BLOCKS), at = 0; at < 4; at++)
-            if (j + at >= 0 && j + at < m) desk.signs[j + at] = Bits::choose(words, at);
+            if (j + at >= 0 && j + at < m) workspace.signs[j + at] = Bits::choose(words, at);
     }
-    for (int j = lane; j < m; j += 32) desk.s[j] = 0;
+    for (int j = lane; j < m; j += 32) workspace.s[j] = 0;
     for (int first = 0; first < L; first += n_parts) {
-        for (int at = lane; at < size * n_parts; at += 32) desk.sums[at] = 0;
+        for (int at = lane; at < size * n_parts; at += 32) workspace.sums[at] = 0;
         for (int start = 0; start <= n_entries; start += 32) {  // the last one completes the length
             const int i = start + lane;
             if (i <= n_entries) {
-                desk.places[lane] = place_of(i < n_entries ? cells[i] : completing_cell, n);
-                desk.values[lane] = (i32)llrint((i < n_entries ? x[i] : completing) * VECTOR_UNIT);
+                workspace.places[lane] = place_of(i < n_entries ? cells[i] : completing_cell, n);
+                workspace.values[lane] = (i32)llrint((i < n_entries ? x[i] : completing) * VECTOR_UNIT);
             }
             __syncwarp();
             const int left = n_entries + 1 - start;
-            put(desk, lane, n_parts, first, n, size, left < 32 ? left : 32);
+            put(workspace, lane, n_parts, first, n, size, left < 32 ? left : 32);
             __syncwarp();
         }
-        transform(desk.sums, lane, n_parts, size);
+        transform(workspace.sums, lane, n_parts, size);
         for (int j = lane; j < m; j += 32) {
             i64 total = 0;
             for (int at = 0; at < n_parts; at++) {
                 const int column = (at + j * n_parts / 32) & (n_parts - 1);  // no bank twice
-                const i32 value = desk.sums[(j & (size - 1)) * n_parts + column];
-                total += desk.signs[j] >> (first + column) & 1 ? value : -value;
+                const i32 value = workspace.sums[(j & (size - 1)) * n_parts + column];
+                total += workspace.signs[j] >> (first + column) & 1 ? value : -value;
             }
-            desk.s[j] += total;
+            workspace.s[j] += total;
         }
         __syncwarp();
     }
@@ -236,9 +236,9 @@ struct alignas(16) four {
     unsigned words[4];
 };
 
-// `reports`: which of seeds and chosen they are; `desk_bytes` a multiple of 16.
+// `reports`: which of seeds and chosen they are; `workspace_bytes` a multiple of 16.
 extern "C" __global__ void choose_codewords(const i64 *reports, i64 n_reports, u64 purpose, i32 n,
-                                            i32 m, i32 k, i32 n_parts, i32 desk_bytes,
+                                            i32 m, i32 k, i32 n_parts, i32 workspace_bytes,
                                             const i64 *starts, const i32 *cells, const double *x,
                                             const double *squares, i32 completing_cell,
                                             const u64 *seeds, i32 *chosen) {
@@ -246,18 +246,18 @@ extern "C" __global__ void choose_codewords(const i64 *reports, i64 n_reports, u
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const i64 index = (i64)blockIdx.x * (blockDim.x / 32) + warp;
     if (index >= n_reports) return;  // the whole warp
-    Desk desk;
-    desk.signs = reinterpret_cast<u64 *>(reinterpret_cast<char *>(room) + warp * desk_bytes);
-    desk.s = reinterpret_cast<i64 *>(desk.signs + m);
-    desk.rows = reinterpret_cast<unsigned *>(desk.s + m);
-    desk.places = desk.rows + L;
-    desk.values = reinterpret_cast<i32 *>(desk.places + 32);
-    desk.sums = desk.values + 32;
+    Workspace workspace;
+    workspace.signs = reinterpret_cast<u64 *>(reinterpret_cast<char *>(room) + warp * workspace_bytes);
+    workspace.s = reinterpret_cast<i64 *>(workspace.signs + m);
+    workspace.rows = reinterpret_cast<unsigned *>(workspace.s + m);
+    workspace.places = workspace.rows + L;
+    workspace.values = reinterpret_cast<i32 *>(workspace.places + 32);
+    workspace.sums = workspace.values + 32;
     const i64 report = reports[index], start = starts[index];
     const double left = 1.0 - squares[index];
-    align(desk, lane, n_parts, seeds[report], purpose, n, m, cells + start, x + start,
+    align(workspace, lane, n_parts, seeds[report], purpose, n, m, cells + start, x + start,
           (int)(starts[index + 1] - start), completing_cell, sqrt(left > 0.0 ? left : 0.0));
-    const int j = among_best(desk.s, m, k, -1 - chosen[report], lane);
+    const int j = among_best(workspace.s, m, k, -1 - chosen[report], lane);
     __syncwarp();  // all have read what lane 0 writes over
     if (lane == 0) chosen[report] = j;
 }

@@ -22,7 +22,7 @@ from nextapp.privacy.walsh import L, Walsh
 from nextapp.shares import REPEATS
 
 MOST_ENTRIES = 1 << 17
-"""Entries of a vector at most: so many add up in whole numbers of 32 bits (`put` of vectors.cu)."""
+"""Most entries of a vector: this many add up in whole numbers of 32 bits (`put` of vectors.cu)."""
 
 _SOURCE = Source("vectors.cu", options=("--fmad=false",))
 _ENTRIES_AT_ONCE = 1 << 26  # 12 bytes each
@@ -65,7 +65,7 @@ def draw_answers(
     most = int(fleet.n_transitions.max()) if len(fleet) else 0
     if most > MOST_ENTRIES:
         raise ValueError(
-            f"a card plays phones with at most {MOST_ENTRIES:,} different transitions, got "
+            f"a card takes phones with at most {MOST_ENTRIES:,} different transitions, got "
             f"{most:,}: say device 'cpu'."
         )
     seeds, chosen = card.xp.zeros(order.n, np.uint64), card.xp.zeros(order.n, np.int32)
@@ -77,7 +77,7 @@ def draw_answers(
     card.launch(_SOURCE, "draw_coins", -(-order.n // THREADS), THREADS, 0, arguments)
     kept = card.xp.flatnonzero(chosen < 0)
     size = min(m.m, m.N)
-    n_bytes = _desk_bytes(m.m, size)
+    n_bytes = _workspace_bytes(m.m, size)
     n_warps = min(max(_BLOCK_BYTES // n_bytes, 1), THREADS // _WARP)
     for part in _vectors(fleet, order.phones[kept], m.clip, launches=question == "launches"):
         n = part.last - part.first
@@ -98,8 +98,8 @@ def _parts_at_once(size: int) -> int:
     return int(min(_WARP, max(1, _SUMS_BYTES // (4 * size))))
 
 
-def _desk_bytes(m: int, size: int) -> int:
-    """`Desk` of vectors.cu, in whole vectors of 16 bytes."""
+def _workspace_bytes(m: int, size: int) -> int:
+    """`Workspace` of vectors.cu, in whole vectors of 16 bytes."""
     n_bytes = 16 * m + 4 * (L + 2 * _WARP + size * _parts_at_once(size))
     return -(-n_bytes // 16) * 16
 
@@ -122,7 +122,7 @@ class _Vectors(NamedTuple):
 def _vectors(
     fleet: ResidentFleet, phones: Any, clip: float, *, launches: bool = False
 ) -> Iterator[_Vectors]:
-    """Transition vectors, or what phones tell of their launches, as many at a time as fit."""
+    """Transition or launch vectors, as many at a time as fit."""
     xp = fleet.card.xp
     name = "launch_vectors" if launches else "transition_vectors"
     weights: list[Any] = [] if launches else [np.int32(fleet.n_apps), np.float64(REPEATS)]
