@@ -55,7 +55,7 @@ class Coordinator:
     learner
         At the round that `folder`'s newest checkpoint was written for; see `Coordinator.resume`.
     minimum
-        A round of fewer reports changes nothing: it is passed over, and `Closed.words` says so.
+        A round of fewer reports changes nothing: it is passed over, and `Closed.message` says so.
     """
 
     def __init__(
