@@ -33,7 +33,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Estimate = Callable[..., float]
 
 LOADING = 0.5  # seconds to import Numba and to load machine code from disk
-COMPILING = 8.0  # seconds; the larger loops take up to 20
+COMPILING = 2.0  # seconds to compile most loops
 
 _PACKAGE = Path(__file__).parent
 _KEPT = 4  # number of cache folders kept per module, for this and other versions of the sources
@@ -123,11 +123,11 @@ class Loop:
             return self.machine(*arguments)
         return self.form(self._seconds(*arguments))(*arguments)
 
-    def form(self, seconds: float) -> Callable[..., Any]:
+    def form(self, seconds: float, compiling: float = COMPILING) -> Callable[..., Any]:
         """The form to use for work that takes plain Python about this many seconds more."""
         if "machine" not in self.__dict__:
             self._spent += seconds
-            waits = self._spent < LOADING or (self._spent < COMPILING and not self.is_on_disk())
+            waits = self._spent < LOADING or (self._spent < compiling and not self.is_on_disk())
             if waits:
                 return self.as_numba_divides
         return cast(Callable[..., Any], self.machine)
@@ -183,9 +183,9 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def form_for(function: Function, seconds: float) -> Function:
+def form_for(function: Function, seconds: float, compiling: float = COMPILING) -> Function:
     """`Loop.form` of a loop: for work that would take plain Python this many seconds."""
-    return cast(Function, cast(Loop, function).form(seconds))
+    return cast(Function, cast(Loop, function).form(seconds, compiling))
 
 
 class Native(Loop):

@@ -41,6 +41,7 @@ class CrowdCells(NamedTuple):
 
 Loop = Callable[..., None]
 SECONDS = 1.5e-4  # that plain Python needs for a launch
+COMPILING = 8.0  # seconds to compile the loop, at least
 
 
 def loop_for(n_launches: int) -> Loop:
@@ -48,7 +49,7 @@ def loop_for(n_launches: int) -> Loop:
 
     Chosen once for all phones of a log: the two forms differ in the last bits.
     """
-    return form_for(_answers, SECONDS * n_launches)
+    return form_for(_answers, SECONDS * n_launches, COMPILING)
 
 
 def answers(
