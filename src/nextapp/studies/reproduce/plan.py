@@ -40,18 +40,20 @@ PARTS: Mapping[str, str] = {
 }
 HONEST = "-honest"
 """Ends the name of a part that is counted as a phone would see it, with preset honest."""
-_ABOUT_A_PART = ("title", "data", "twin", "quick", "log", "seconds")
+_ABOUT_A_PART = ("title", "about", "data", "twin", "quick", "log", "seconds")
 
 
 @dataclass(frozen=True)
 class Part:
     """One part with its final settings.
 
-    ``base`` is its name without that of a log, ``seconds`` the approximate time on an idle core.
+    ``base`` is its name without that of a log, ``about`` says in a sentence what is measured, and
+    ``seconds`` is the approximate time on an idle core.
     """
 
     base: str
     title: str
+    about: str
     source: Source
     settings: Mapping[str, Any]
     seed: int
@@ -125,6 +127,7 @@ def _part(name: str, values: Mapping[str, Any], data: Source, seed: int, *, quic
     return Part(
         name,
         values["title"] + counted,
+        values.get("about", ""),
         data,
         {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
         seed,

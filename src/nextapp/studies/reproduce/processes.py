@@ -143,6 +143,7 @@ def record_of(
         "base": part.base,
         "kind": part.kind,
         "title": part.title,
+        "about": part.about,
         "fingerprint": part.fingerprint,
         "quick": part.quick,
         "seed": part.seed,

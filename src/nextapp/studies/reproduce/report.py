@@ -161,13 +161,14 @@ class _Difference(Column):
         return Column(self.heading, "interval", digits, "signed")
 
 
-def tables_of(rows: Sequence[Row]) -> dict[str, Table]:
-    """The tables of a part by title: a row per series, a column per figure."""
+def tables_of(rows: Sequence[Row]) -> list[Table]:
+    """The tables of a part: a row per series, a column per figure."""
     titles = dict.fromkeys(row.table for row in rows if not is_long(row.table))
-    return {title: _pivot([row for row in rows if row.table == title]) for title in titles}
+    return [_pivot(title, [row for row in rows if row.table == title]) for title in titles]
 
 
-def _pivot(rows: Sequence[Row]) -> Table:
+def _pivot(title: str, rows: Sequence[Row]) -> Table:
+    n_users = max((row.n_users or 0 for row in rows), default=0)
     cells = {(row.series, row.figure, row.at): _cell(row) for row in rows}
     columns = dict.fromkeys((row.figure, row.at) for row in rows)
     is_ranked = len({row.figure for row in rows} & set(METRICS)) == len(METRICS)
@@ -180,6 +181,7 @@ def _pivot(rows: Sequence[Row]) -> Table:
             [label(series), *(cells.get((series, *column)) for column in columns)]
             for series in dict.fromkeys(row.series for row in rows)
         ],
+        title=f"{title} ({n_users:,} users)" if n_users else title,
         unranked=[label(name) for name in NOT_RANKED],
     )
 
@@ -191,6 +193,9 @@ def _cell(row: Row) -> Any:
     return Measured(row.mean, row.low, row.high, printed)
 
 
+_COUNTS = ("launches", "users", "sessions", "predictions", "days")
+
+
 def column_of(figure: str, at: str | int = "", *, is_ranked: bool = False) -> Column:
     """The column of a figure, whose name says what it is: a difference, a budget, a count …"""
     heading = f"{at:,}" if isinstance(at, int) else figure
@@ -198,7 +203,7 @@ def column_of(figure: str, at: str | int = "", *, is_ranked: bool = False) -> Co
         return _Difference(heading)
     if figure.startswith("share"):
         return Column(heading, "interval", digits=0, form="percent")
-    if figure.endswith("bytes") or figure == "launches":
+    if figure.endswith("bytes") or figure in _COUNTS:
         return Column(heading, form="count")
     if "ε" in figure:
         return Column(heading, form="general")
@@ -422,75 +427,14 @@ def _part(record: Record, drawn: Sequence[str]) -> str:
     if "problem" in result:
         why = escape(result["problem"])
         return f"{text}<p class=warning>This could not be measured: {why}</p></section>"
-    text += "".join(f"<p>{escape(words)}</p>" for words in _about(record["kind"], result))
+    notes = (record["about"], *result.get("notes", ()))
+    text += "".join(f"<p>{escape(words)}</p>" for words in notes if words)
     text += "".join(f"<figure>{image}</figure>" for image in drawn)
-    for title, table in tables_of(rows_of(record)).items():
-        text += f"<h3>{escape(title)}</h3><div class=wide>{table.html('figures')}</div>"
+    for table in tables_of(rows_of(record)):
+        text += f"<h3>{escape(table.title)}</h3><div class=wide>{table.html('figures')}</div>"
     first, *others = [f"<p class=note>{escape(words)}</p>" for words in _notes(record)] or [""]
     more = f"<details><summary>Settings and names</summary>{''.join(others)}</details>"
     return f"{text}{first}{more if others else ''}</section>"
-
-
-def _about(kind: str, result: Mapping[str, Any]) -> Iterable[str]:
-    """What was measured, and how."""
-    if kind == "static":
-        for preset, found in result["presets"].items():
-            yield (
-                f"Preset {preset}: {found['n_predictions']:,} predictions in "
-                f"{found['n_sessions']:,} sessions of {found['n_users']:,} test users; split "
-                f"{found['split']}; {found['repeat_share']:.0%} of the targets are the same app as "
-                f"the launch before."
-            )
-    elif kind == "activity":
-        found = result["description"]
-        yield (
-            f"{found['from']} to {found['to']}: {found['n_days']:,} days, "
-            f"{found['n_sessions']:,} sessions, {found['sessions_per_user']['mean']:.0f} per user "
-            f"on average. Cut into {len(result['by_cycle']['n_users'])} cycles "
-            f"({result['cycles']}); the order of each user's launches is kept."
-        )
-    elif kind == "dynamic":
-        settings, n_users = result["settings"], [row["n_users_asked"] for row in result["cycles"]]
-        unit = "days" if settings["cycles"] == "days" else "cycles"
-        seeds = sorted({seed for row in result["series"].values() for seed in row["seeds"]})
-        yield (
-            f"{len(n_users)} {unit}. Q is pre-trained on the first one, without privacy; each "
-            f"later one is first predicted and then learnt from. Q is trained after every "
-            f"{settings['q_every']} {unit}. Each has {min(n_users[1:], default=0):,} to "
-            f"{max(n_users[1:], default=0):,} test users; seeds {', '.join(map(str, seeds))}; "
-            f"preset {settings['preset']}. Hyper-parameters of SeqMF: {result['hyper_parameters']}."
-        )
-        yield from result["notes"]
-    elif kind == "phones":
-        settings = result["settings"]
-        yield (
-            f"Each fleet trains a common Q from a random start in {settings['rounds']} rounds, "
-            f"ε = {settings['epsilon']:g} per report. In each of {settings['seeds']} simulated "
-            f"worlds, {settings['sample']:,} phones outside the fleet then solve their user "
-            f"vectors and predict. With Q frozen at its start their HR@5 is "
-            f"{number(result['controls']['frozen']['HR@5']['mean'])}."
-        )
-    elif kind == "new-phones":
-        yield (
-            f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,} "
-            f"({result['about']['kind']}). Each phone of the crowd reports only once, with its "
-            f"whole ε."
-        )
-    elif kind == "windows":
-        yield (
-            "SeqMF in the regime Full, where every phone learns only from launches within a time "
-            "window before its last launch. Launches: those within the window at the end of the "
-            "log. Seconds: the whole run, with evaluation."
-        )
-    elif kind == "cost":
-        yield (
-            f"{result['n_phones']} phones encode the same gradients through every mechanism, in "
-            f"turn; ε = {result['epsilon']:g}, d = {result['dim']}. Processor times of the code "
-            f"that runs on phones, the shortest of each phone's repeats. Times vary between "
-            f"machines and runs; their ratios hardly vary."
-        )
-    elif kind == "round":
-        yield "One round between one phone and the server; all sizes are of real messages."
 
 
 def _notes(record: Record) -> Iterable[str]:

@@ -56,6 +56,9 @@ def _at_each(
 
 def _static(base: str, result: Result) -> Iterator[Row]:
     for preset, found in result["presets"].items():
+        for key in ("n_users", "n_sessions", "n_predictions", "repeat_share"):
+            yield Row("test part", f"preset {preset}", _FACTS[key], found[key])
+    for preset, found in result["presets"].items():
         table, n_users = f"preset {preset}", found["n_users"]
         for name, row in found["models"].items():
             printed = row_of_paper(base, name) if preset == "authors" else None
@@ -89,7 +92,22 @@ def _by_tuning(preset: str, found: Result, variants: Mapping[str, Result]) -> It
                 yield Row(table, name, f"HR@5 − {rival}", *ends, found["n_users"])
 
 
+_FACTS = {
+    "n_users": "users",
+    "n_sessions": "sessions",
+    "n_predictions": "predictions",
+    "repeat_share": "share of repeats",
+    "from": "from",
+    "to": "to",
+    "n_days": "days",
+}
+
+
 def _activity(base: str, result: Result) -> Iterator[Row]:
+    found = result["description"]
+    for key in ("from", "to", "n_days", "n_sessions", "repeat_share"):
+        yield Row("the log", "all users", _FACTS[key], found[key])
+    yield Row("the log", "all users", "cut into", f"{result['cycles']}")
     for key, at in (("by_day", "day"), ("by_cycle", "cycle")):
         for figure in ("n_users", "n_launches"):
             for number, count in enumerate(result[key][figure], 1):
@@ -164,6 +182,8 @@ def _phones(base: str, result: Result) -> Iterator[Row]:
         }.items():
             for found in _at_each("", name, figure, row["phones"], row[key]):
                 yield found._replace(table=f"{figure}, by number of phones", n_users=n_users)
+    for name, row in result["controls"].items():
+        yield Row("controls", name, "HR@5", *_interval(row["HR@5"]), n_users)
 
 
 def _new_phones(base: str, result: Result) -> Iterator[Row]:
