@@ -60,7 +60,7 @@ class StepClock:
         self._begin = (0.0, 0)
 
     def left(self, what: str, done: int, total: int) -> str:
-        """Told that so much of a step is done; "" where nothing can be known yet."""
+        """After `done` of `total` parts of a step; "" while nothing can be estimated."""
         if (what, total) != self._step:
             self._step, self._begin = (what, total), (self._clock(), done)
         began, before = self._begin
