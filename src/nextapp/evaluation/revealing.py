@@ -13,7 +13,7 @@ import numpy.typing as npt
 from nextapp.compiled import compiled
 from nextapp.data.cutting import Parts, Split, TooFewDays, session_starts
 from nextapp.data.log import LaunchLog
-from nextapp.evaluation.presets import Preset
+from nextapp.evaluation.metrics import Preset
 from nextapp.predictors import Questions
 from nextapp.predictors.questions import Indices
 from nextapp.wire import Floats

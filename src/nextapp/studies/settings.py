@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
 
 from nextapp.data import Split
-from nextapp.evaluation.presets import find_preset
+from nextapp.evaluation.metrics import find_preset
 from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry
 from nextapp.predictors.registry import CEILING, FEDERATED, MODELS, ONLINE
