@@ -9,7 +9,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -167,7 +167,7 @@ class Content:
         if not self.is_database:
             return {}
         found = {}
-        with closing(self._open()) as database, _Errors(self.name):
+        with closing(self._open()) as database, _readable(self.name):
             rows = database.execute(
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0 LIMIT 2000"
             )
@@ -178,7 +178,7 @@ class Content:
 
     def query(self, sql: str) -> Iterator[Sequence[Any]]:
         """The rows of a query on the database, at most `MOST_EVENTS`, within a time limit."""
-        with closing(self._open()) as database, _Errors(self.name):
+        with closing(self._open()) as database, _readable(self.name):
             end = time.monotonic() + _SECONDS
             database.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             for n, row in enumerate(database.execute(sql)):
@@ -194,7 +194,7 @@ class Content:
             data = data[:18] + b"\x01\x01" + data[20:]
         database = sqlite3.connect(":memory:")
         try:
-            with _Errors(self.name):
+            with _readable(self.name):
                 database.deserialize(data)
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
                 database.execute("PRAGMA trusted_schema = OFF")
@@ -206,18 +206,13 @@ class Content:
         return database
 
 
-class _Errors:
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
     """SQLite's errors as one `UnreadableLog`."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, sqlite3.Error | UnicodeDecodeError | OverflowError | MemoryError):
-            raise UnreadableLog(
-                f"{self._name}: the SQLite database is damaged or too slow to read "
-                f"({error!s:.120}). Copy it again while no program writes to it."
-            ) from None
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError, MemoryError) as error:
+        raise UnreadableLog(
+            f"{name}: the SQLite database is damaged or too slow to read ({error!s:.120}). Copy it "
+            f"again while no program writes to it."
+        ) from None
