@@ -63,12 +63,6 @@ class ImportedLaunch(NamedTuple):
     zone: int
 
 
-class _Timed(NamedTuple):
-    app: str
-    clock: float
-    zone: int
-
-
 def launches_of(
     found: Found, zone: Zone, not_apps: NotApps
 ) -> tuple[list[ImportedLaunch], list[str]]:
@@ -78,14 +72,15 @@ def launches_of(
     for event in found.events:
         app = clean_name(event.app)
         if app and event.when is not None:
-            by_user.setdefault(clean_name(event.user) or ME, []).append(event._replace(app=app))
+            user = clean_name(event.user) or ME
+            by_user.setdefault(user, []).append(event._replace(app=app, user=user))
         else:
             n_bad += 1
     launches: list[ImportedLaunch] = []
     out: Counter[str] = Counter()
     n_turned = n_same = 0
     is_local = False
-    for user, events in sorted(by_user.items()):
+    for _, events in sorted(by_user.items()):
         is_local = is_local or any(isinstance(event.when, datetime) for event in events)
         turned = _is_newest_first(events)
         n_turned += turned
@@ -103,7 +98,7 @@ def launches_of(
                 n_same += 1
             else:
                 before = seen.app
-                launches.append(ImportedLaunch(user, *seen))
+                launches.append(seen)
     return launches, [
         *found.notes,
         *_notes(out, n_same, n_bad, n_turned > 0),
@@ -139,20 +134,20 @@ def _compare(first: float | datetime | None, second: float | datetime | None) ->
     return 0
 
 
-def _add_times(events: Iterable[Event], zone: Zone) -> list[_Timed]:
+def _add_times(events: Iterable[Event], zone: Zone) -> list[ImportedLaunch]:
     events = list(events)
     local = [event.when if isinstance(event.when, datetime) else None for event in events]
     clocks = clocks_of_local_times(local, zone)
     timed = []
     for event, clock in zip(events, clocks, strict=True):
         if clock is not None:
-            timed.append(_Timed(event.app, *clock))
+            timed.append(ImportedLaunch(event.user, event.app, *clock))
         elif isinstance(event.when, float | int) and EARLIEST < event.when < LATEST:
             if event.zone is not None and abs(event.zone) <= 86_400:
                 offset = event.zone
             else:
                 offset = offset_at(event.when, zone)
-            timed.append(_Timed(event.app, float(event.when), offset))
+            timed.append(ImportedLaunch(event.user, event.app, float(event.when), offset))
     return timed
 
 
