@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 if TYPE_CHECKING:
     from nextapp.audit.comparing import Compared
@@ -553,7 +552,7 @@ def contrasts(result: Result, references: Sequence[str]) -> Figure:
     return figure
 
 
-# --- the number of phones, one round ----------------------------------------------------------
+# --- the number of phones ---------------------------------------------------------------------
 
 
 def phones_needed(result: Result) -> Figure:
@@ -578,54 +577,6 @@ def phones_needed(result: Result) -> Figure:
             panel.set_xlabel("phones")
         panels[0].set_ylabel("gain in HR@5")
     return figure
-
-
-def one_round(result: Result) -> Figure:
-    """The phone, the server and the messages between them, with the sizes of real messages."""
-    phone, down = result["phone"], result["down"]
-    with new_figure(11.5, 4.6) as figure:
-        panel = figure.subplots()
-        panel.set_xlim(0, 100)
-        panel.set_ylim(0, 50)
-        panel.axis("off")
-        on_phone = (
-            f"history: {phone['n_launches']:,} launches of {phone['n_own_apps']} apps",
-            "transitions S_u, confidences c_u",
-            f"user vector p_u: {phone['user_vector_bytes']:,} bytes, eq. (10)",
-            f"gradient F(u): {phone['gradient_bytes']:,} bytes, eq. (12)",
-            "random bits, ledger of ε spent",
-            "",
-            "none of this leaves the phone",
-        )
-        on_server = (
-            f"app vectors Q: {down['n_apps']:,} × {down['dim']}",
-            "sum of the reports of a round",
-            "step on Q, eq. (11)",
-            "",
-            "sees individual reports, never F(u)",
-        )
-        _box(panel, 1, 31, "phone", on_phone)
-        _box(panel, 69, 30, "server", on_server)
-        _arrow(panel, 69, 33, 40, f"broadcast: Q and its settings, {down['bytes']:,} bytes")
-        for number, (name, row) in enumerate(result["up"].items()):
-            clear = ", ".join(row["sent_in_clear"])
-            protection = f"{clear} in the clear" if clear else f"ε = {row['epsilon']:g}"
-            words = f"{label(name)}: {row['bytes']} bytes, {protection}"
-            _arrow(panel, 33, 68, 30.0 - 9 * number, words)
-    return figure
-
-
-def _box(panel: Axes, x: float, width: float, title: str, words: Sequence[str]) -> None:
-    panel.add_patch(Rectangle((x, 3), width, 42, fill=False, ec=INK, lw=1.4))
-    panel.text(x + 1.2, 42, title, weight="bold", va="center")
-    for number, line in enumerate(words):
-        panel.text(x + 1.2, 36.5 - 5 * number, line, fontsize=8.5, va="center")
-
-
-def _arrow(panel: Axes, start: float, end: float, height: float, words: str) -> None:
-    arrow = {"arrowstyle": "->", "color": ACCENT}
-    panel.annotate("", (end, height), (start, height), arrowprops=arrow)
-    panel.text((start + end) / 2, height + 1.2, words, ha="center", fontsize=8.5, color=ACCENT)
 
 
 # --- mechanisms compared ----------------------------------------------------------------------

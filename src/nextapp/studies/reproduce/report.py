@@ -124,7 +124,6 @@ def figures_of(record: Record) -> dict[str, Figure]:
                                                   "cycle": found["by_cycle"]}),
         "phones": plots.phones_needed,
         "new-phones": lambda found: plots.new_phones({**found, "data": found["about"]}),
-        "round": plots.one_round,
     }  # fmt: skip
     if record["kind"] == "dynamic":
         return _dynamic_figures(name, result)

@@ -241,6 +241,10 @@ def _one_round(base: str, result: Result) -> Iterator[Row]:
         }
         for figure, value in found.items():
             yield Row("messages", name, figure, value)
+    yield Row("messages", "broadcast of Q", "message, bytes", result["down"]["bytes"])
+    kept = {"user vector": "user_vector_bytes", "gradient": "gradient_bytes"}
+    for name, key in kept.items():
+        yield Row("kept on the phone", name, "bytes", result["phone"][key])
 
 
 _BY_KIND: Mapping[str, Callable[[str, Result], Iterator[Row]]] = {

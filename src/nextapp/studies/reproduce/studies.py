@@ -81,12 +81,10 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
         }
     return {
         "phone": {
-            "n_launches": phone.n_launches,
-            "n_own_apps": len(set(launched.tolist())),
             "user_vector_bytes": phone.user_vector.nbytes,
             "gradient_bytes": 8 * settings.apps * settings.dim,
         },
-        "down": {"bytes": down, "n_apps": settings.apps, "dim": settings.dim},
+        "down": {"bytes": down},
         "up": ups,
         "epsilon": settings.epsilon,
     }
