@@ -348,7 +348,7 @@ def test_the_help_of_evaluate_names_every_model(run):
         assert f" {name}" in text
 
 
-def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, monkeypatch):
+def test_the_demo_leaves_a_folder_with_table_plot_and_settings(run, tmp_path, monkeypatch):
     from nextapp.studies import demo
 
     monkeypatch.setattr(demo, "SOURCE", SMALL)
@@ -356,7 +356,6 @@ def test_the_demo_leaves_a_folder_with_table_plots_and_settings(run, tmp_path, m
     names = {file.name for file in (tmp_path / "d").iterdir()}
     assert names == {
         "table.csv", "settings.toml", "result.json", "hit-rates.svg", "hit-rates.png",
-        "activity.svg", "activity.png",
     }  # fmt: skip
     assert (tmp_path / "d" / "hit-rates.png").read_bytes().startswith(b"\x89PNG")
     again = run("evaluate", SMALL, "--settings", "d/settings.toml", "--json", "r.json")

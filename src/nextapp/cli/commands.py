@@ -28,7 +28,9 @@ class Listed(NamedTuple):
 
 
 COMMANDS = {
-    "demo": Listed(_TRY, "data", "Measure all models on synthetic phones; write tables and plots."),
+    "demo": Listed(
+        _TRY, "data", "Measure all models on synthetic phones; write a table and a plot."
+    ),
     "open": Listed(_TRY, "data", "Show a phone, a crowd and your own log in a browser."),
     "data": Listed(_TRY, "data", "Describe a launch log, convert one, or make a synthetic one."),
     "train": Listed(

@@ -112,7 +112,7 @@ def _check_written(out: Path, name: str, overwrite: bool) -> None:
 @options.seed
 @options.json_file
 def demo(out: Path, seed: int, json: Path | None) -> None:
-    """Measure all models on synthetic phones; write tables and plots.
+    """Measure all models on synthetic phones; write a table and a plot.
 
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
@@ -125,7 +125,7 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     tables.show_result(result)
     screen.out.print(f"\n{in_short(result)}")
     screen.out.print(
-        f"\nWrote table.csv, hit-rates.svg, activity.svg, result.json and settings.toml to "
+        f"\nWrote table.csv, hit-rates.svg, result.json and settings.toml to "
         f"[bold]{out}[/] ({time.perf_counter() - start:.0f} s)."
     )
     screen.write_json(json, result)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import read
-from nextapp.data.describing import description
 from nextapp.progress import Progress
 from nextapp.settings import as_toml
 from nextapp.studies import plots, static
@@ -17,7 +16,7 @@ SOURCE = "synthetic:lsapp"
 
 
 def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
-    """Measure all models on the LSApp twin; write table, plots, settings and JSON to the folder."""
+    """Measure all models on the LSApp twin; write table, plot, settings and JSON to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     report("making synthetic phones", 0, 0)
     log = read(SOURCE, seed=seed)
@@ -26,9 +25,6 @@ def run(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     result = found.as_json()
     report("drawing", 0, 0)
     plots.save(plots.hit_rates(result), folder / "hit-rates")
-    days = description(log)
-    by_day = {"n_users": days["users_by_day"], "n_launches": days["launches_by_day"]}
-    plots.save(plots.activity({"day": by_day}, plots.source_title(SOURCE)), folder / "activity")
     found.evaluation.to_polars().write_csv(folder / "table.csv", float_precision=6)
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")

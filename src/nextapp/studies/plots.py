@@ -394,7 +394,7 @@ def calibration(result: Result) -> Figure:
     return figure
 
 
-def activity(counts: Mapping[str, Mapping[str, Sequence[int]]], title: str = "") -> Figure:
+def activity(counts: Mapping[str, Mapping[str, Sequence[int]]]) -> Figure:
     """Active users and launches, with one column of panels per entry of `counts`.
 
     Figure 2 of the paper has two: by day, and by cycle of the dynamic environment.
@@ -416,8 +416,6 @@ def activity(counts: Mapping[str, Mapping[str, Sequence[int]]], title: str = "")
                 words = f"mean {mean:,.0f} ± {spread:.0%}"
                 panel.set_title(words, loc="right", fontsize=8.5, color=ACCENT)
             panels[1, column].set_xlabel(word)
-        if title:
-            heading(figure, title)
     return figure
 
 
