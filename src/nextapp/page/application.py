@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from nextapp import __version__
-from nextapp.data.importers import UnreadableLog, list_formats
+from nextapp.data.importers import UnreadableLog
 from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
@@ -30,8 +30,8 @@ from nextapp.page.phone_room import PhoneSession, person_of_log, synthetic_perso
 from nextapp.page.security import Guard
 from nextapp.page.server_room import ServerWatch
 
-Value = TypeVar("Value")
 Handler = Callable[[Request], Awaitable[Response]]
+Work = Callable[[dict[str, Any]], Any]
 
 HOST = "127.0.0.1"
 MOST_BODY = 64 << 10  # largest body of a request, in bytes, except uploads
@@ -77,15 +77,15 @@ class Page:
         }
 
     def application(self) -> Starlette:
-        posts = {
-            "/api/phone/new": self._phone_new,
-            "/api/phone/tap": self._phone_tap,
-            "/api/phone/wait": self._phone_wait,
-            "/api/phone/play": self._phone_play,
-            "/api/phone/report": self._phone_report,
-            "/api/crowd": self._crowd_answer,
-            "/api/log/example": self._log_example,
-            "/api/log/forget": self._log_forget,
+        posts: dict[str, tuple[Executor, Work]] = {
+            "/api/phone/new": (self._quick, self._new_phone),
+            "/api/phone/tap": (self._quick, self._tap),
+            "/api/phone/wait": (self._quick, self._wait),
+            "/api/phone/play": (self._quick, self._play),
+            "/api/phone/report": (self._quick, self._report),
+            "/api/crowd": (self._slow, self._answer_crowd),
+            "/api/log/example": (self._reader, self._take_example),
+            "/api/log/forget": (self._reader, self._forget_log),
         }
 
         @asynccontextmanager
@@ -100,13 +100,15 @@ class Page:
             routes=[
                 Route("/", self._file),
                 Route("/static/{name}", self._file),
-                Route("/api/about", self._answering(self._about)),
+                Route("/api/about", self._about),
                 Route("/api/server", self._server_events),
-                Route("/api/log", self._answering(self._log_shown), methods=["GET"]),
+                Route(
+                    "/api/log", self._answering(self._reader, self._current_log), methods=["GET"]
+                ),
                 Route("/api/log", self._upload, methods=["POST"]),
                 *(
-                    Route(path, self._answering(handler), methods=["POST"])
-                    for path, handler in posts.items()
+                    Route(path, self._answering(executor, work), methods=["POST"])
+                    for path, (executor, work) in posts.items()
                 ),
             ],
             lifespan=lifespan,
@@ -122,39 +124,38 @@ class Page:
         kind = next(kind for end, kind in _KINDS.items() if name.endswith(end))
         return Response(data, media_type=kind)
 
-    def _answering(self, handler: Callable[[dict[str, Any]], Awaitable[Any]]) -> Handler:
+    def _answering(self, executor: Executor, work: Work) -> Handler:
+        """A handler that gives the request's JSON object to `work`, in a thread of `executor`."""
+
         async def answer(request: Request) -> Response:
             try:
                 given = await _read_json(request) if request.method == "POST" else {}
-                return JSONResponse(await handler(given))
+                return JSONResponse(await self._in(executor, work, given))
             except (ValueError, TypeError, KeyError) as error:
                 return _refusal(error)
 
         return answer
 
-    async def _in(self, executor: Executor, work: Callable[..., Value], *given: Any) -> Value:
+    async def _in(self, executor: Executor, work: Callable[..., Any], *given: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(executor, work, *given)
 
-    async def _about(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {
-            "version": __version__,
-            "has_log": self._log is not None,
-            "server": None if self._server is None else self._server.url,
-            "phones": list(crowd_room.PHONES),
-            "epsilons": list(crowd_room.EPSILONS),
-            "looked_for": list_formats(),
-            "most_bytes": log_room.MOST_BYTES,
-        }
+    async def _about(self, _: Request) -> Response:
+        return JSONResponse(
+            {
+                "version": __version__,
+                "has_log": self._log is not None,
+                "server": None if self._server is None else self._server.url,
+                "phones": list(crowd_room.PHONES),
+                "epsilons": list(crowd_room.EPSILONS),
+                "most_bytes": log_room.MOST_BYTES,
+            }
+        )
 
     # --- phone
 
-    async def _phone_new(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await self._in(
-            self._quick, self._new_phone, given.get("source"), given.get("number", 0)
-        )
-
-    def _new_phone(self, source: object, number: object) -> dict[str, Any]:
-        if source == "log":
+    def _new_phone(self, given: dict[str, Any]) -> dict[str, Any]:
+        number = given.get("number", 0)
+        if given.get("source") == "log":
             if self._log is None:
                 raise Refused("there is no log yet: drop one under Your log.")
             log = self._log
@@ -169,39 +170,37 @@ class Page:
             self._phones.popitem(last=False)[1].close()
         return session.state()
 
-    async def _with_phone(
-        self, given: dict[str, Any], work: Callable[[PhoneSession], str | None]
-    ) -> dict[str, Any]:
-        def done() -> dict[str, Any]:
-            session = self._phones.get(str(given.get("id")))
-            if session is None:
-                raise Refused("this phone was closed: reload the page.")
-            self._phones.move_to_end(session.id)
-            return session.state(work(session) or "")
+    def _phone(self, given: dict[str, Any]) -> PhoneSession:
+        """The open phone that a request names."""
+        session = self._phones.get(str(given.get("id")))
+        if session is None:
+            raise Refused("this phone was closed: reload the page.")
+        self._phones.move_to_end(session.id)
+        return session
 
-        return await self._in(self._quick, done)
+    def _tap(self, given: dict[str, Any]) -> dict[str, Any]:
+        phone = self._phone(given)
+        phone.tap(str(given["app"]))
+        return phone.state()
 
-    async def _phone_tap(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await self._with_phone(given, lambda phone: phone.tap(str(given["app"])))
+    def _wait(self, given: dict[str, Any]) -> dict[str, Any]:
+        phone = self._phone(given)
+        phone.wait(float(given["hours"]))
+        return phone.state()
 
-    async def _phone_wait(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await self._with_phone(given, lambda phone: phone.wait(float(given["hours"])))
+    def _play(self, given: dict[str, Any]) -> dict[str, Any]:
+        phone = self._phone(given)
+        n_played = phone.play(int(given["n"]))
+        return phone.state("" if n_played else "The log ends here.")
 
-    async def _phone_play(self, given: dict[str, Any]) -> dict[str, Any]:
-        def play(phone: PhoneSession) -> str:
-            return "" if phone.play(int(given["n"])) else "The log ends here."
-
-        return await self._with_phone(given, play)
-
-    async def _phone_report(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await self._with_phone(given, lambda phone: phone.report())
+    def _report(self, given: dict[str, Any]) -> dict[str, Any]:
+        phone = self._phone(given)
+        return phone.state(phone.report())
 
     # --- crowd
 
-    async def _crowd_answer(self, given: dict[str, Any]) -> dict[str, Any]:
-        return await self._in(
-            self._slow, self._crowd.answer, int(given["phones"]), float(given["epsilon"])
-        )
+    def _answer_crowd(self, given: dict[str, Any]) -> dict[str, Any]:
+        return self._crowd.answer(int(given["phones"]), float(given["epsilon"]))
 
     # --- server
 
@@ -240,37 +239,28 @@ class Page:
             return _refusal(error)
 
     def _take_log(self, data: bytes, name: str, zone: str | None, user: str | None) -> Any:
-        log = log_room.read_log(data, name, zone, user)
+        return self._show_log(log_room.read_log(data, name, zone, user))
+
+    def _take_example(self, _: dict[str, Any]) -> Any:
+        """The log of a synthetic person, for those who have no export."""
+        person = synthetic_person(_EXAMPLE)
+        return self._show_log(log_room.of_person(person.name, person.launches))
+
+    def _show_log(self, log: PersonLog) -> Any:
         self._portrait = log_room.portrait(log)
         self._log = log
         return self._portrait
 
-    async def _log_shown(self, _: dict[str, Any]) -> dict[str, Any] | None:
-        """The current log, or None."""
-        return await self._in(self._reader, self._current_log)
-
-    def _current_log(self) -> dict[str, Any] | None:
+    def _current_log(self, _: dict[str, Any]) -> Any:
+        """The current log's portrait, or None; that of the log the page began with is made here."""
         if self._log is not None and self._portrait is None:
-            self._portrait = log_room.portrait(self._log)
+            self._show_log(self._log)
         return self._portrait
 
-    async def _log_example(self, _: dict[str, Any]) -> dict[str, Any]:
-        """The log of a synthetic person, for those who have no export."""
-        return await self._in(self._reader, self._take_example)
-
-    def _take_example(self) -> Any:
-        person = synthetic_person(_EXAMPLE)
-        self._log = log_room.of_person(person.name, person.launches)
-        self._portrait = log_room.portrait(self._log)
-        return self._portrait
-
-    async def _log_forget(self, _: dict[str, Any]) -> dict[str, Any]:
-        await self._in(self._reader, self._forget_log)
-        await self._in(self._quick, self._close_phones_of_logs)
-        return {}
-
-    def _forget_log(self) -> None:
+    def _forget_log(self, _: dict[str, Any]) -> dict[str, Any]:
         self._log = self._portrait = None
+        self._quick.submit(self._close_phones_of_logs).result()
+        return {}
 
     def _close_phones_of_logs(self) -> None:
         for key in [key for key, each in self._phones.items() if not each.person.is_synthetic]:
