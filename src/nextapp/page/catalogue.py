@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 NAMES = (
     ("Chat", "message-circle"), ("Browser", "globe"), ("Mail", "mail"), ("Camera", "camera"),
     ("Music", "music"), ("Maps", "map"), ("Calendar", "calendar"), ("Photos", "image"),
@@ -90,3 +92,8 @@ def short_name(app: str) -> str:
     dull = {"android", "app", "apps", "mobile", "client", "main", "google", "katana", "lite"}
     telling = [part for part in parts[1:] if part.lower() not in dull] or parts[-1:]
     return telling[-1][:1].upper() + telling[-1][1:]
+
+
+def app_entry(app: str) -> dict[str, Any]:
+    """An app as the page shows it."""
+    return {"app": app, "label": short_name(app), "icon": icon_for(app)}

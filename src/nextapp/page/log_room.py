@@ -18,7 +18,7 @@ from nextapp.data import LaunchLog
 from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
 from nextapp.evaluation import metrics
 from nextapp.intervals import DRAWS, interval, resample
-from nextapp.page.catalogue import icon_for, short_name
+from nextapp.page.catalogue import app_entry
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
@@ -107,7 +107,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         "last": _day(seconds[-1]),
         "n_days": len(np.unique(seconds // _DAY)),
         "apps": [
-            {**_app_entry(names[i]), "count": int(counts[i])} for i in order[:SHOWN_APPS].tolist()
+            {**app_entry(names[i]), "count": int(counts[i])} for i in order[:SHOWN_APPS].tolist()
         ],
         "hours": by_hour(seconds).tolist(),
         "flow": flow(codes, names, order[:SHOWN_FLOW]),
@@ -118,10 +118,6 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         },
         "measured": measure(codes, seconds, names),
     }
-
-
-def _app_entry(app: str) -> dict[str, Any]:
-    return {"app": app, "label": short_name(app), "icon": icon_for(app)}
 
 
 def _day(when: float) -> str:
@@ -148,7 +144,7 @@ def flow(codes: Any, names: Sequence[str], shown: Any) -> dict[str, Any]:
     for last, following in zip(codes[:-1].tolist(), codes[1:].tolist(), strict=True):
         if last in place and following in place and last != following:
             counts[place[last], place[following]] += 1
-    return {"apps": [_app_entry(names[i]) for i in shown.tolist()], "counts": counts.tolist()}
+    return {"apps": [app_entry(names[i]) for i in shown.tolist()], "counts": counts.tolist()}
 
 
 def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any] | None:
@@ -203,7 +199,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
         },
         "lately": [
             {
-                **_app_entry(names[int(codes[n_learnt + i])]),
+                **app_entry(names[int(codes[n_learnt + i])]),
                 "place": int(places[i]),
                 "clock": datetime.fromtimestamp(float(seconds[n_learnt + i]), UTC).strftime(
                     "%a %H:%M"

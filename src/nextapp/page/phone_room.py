@@ -12,7 +12,7 @@ import secrets
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,7 @@ import numpy as np
 
 from nextapp.data import collapse_repeats, synthetic
 from nextapp.evaluation import metrics
-from nextapp.page.catalogue import N_APPS, NAMES, icon_for, short_name
+from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.store import Store, TooSoon
 from nextapp.predictor import Habits, Reason
@@ -131,13 +131,11 @@ class _Tally:
     at_1: float = 0.0
     at_5: float = 0.0
     n: int = 0
-    recent: deque[float] = field(default_factory=lambda: deque(maxlen=200))
 
     def add(self, at_1: float, at_5: float) -> None:
         self.at_1 += at_1
         self.at_5 += at_5
         self.n += 1
-        self.recent.append(at_5)
 
     def plain(self) -> dict[str, float]:
         n = max(self.n, 1)
@@ -312,7 +310,6 @@ class PhoneSession:
         limits = store.limits
         return {
             "lifetime": limits.lifetime,
-            "per_day": limits.per_day,
             "left_today": left.today,
             "left": left.lifetime,
             "spent": limits.lifetime - left.lifetime,
@@ -328,7 +325,7 @@ class PhoneSession:
             "clock": _clock(self._clock),
             "weekday": datetime.fromtimestamp(self._clock, UTC).strftime("%A"),
             "n_launches": self._phone.n_launches,
-            "apps": [_app(self._names[app]) for app in self._on_screen()],
+            "apps": [app_entry(self._names[app]) for app in self._on_screen()],
             "suggestions": self.suggestions(),
             "last": None if self._last is None else self._names[self._last],
             "played": self._place - self.person.n_learnt,
@@ -353,7 +350,7 @@ class PhoneSession:
             if abs(part) >= _LEAST_PART
         ]
         return {
-            **_app(self._names[reason.app]),
+            **app_entry(self._names[reason.app]),
             "share": reason.share,
             "words": words(reason, last),
             "parts": parts[:5],
@@ -375,10 +372,6 @@ class PhoneSession:
             with suppress(OSError):
                 self._folder.cleanup()
             self._folder = None
-
-
-def _app(name: str) -> dict[str, Any]:
-    return {"app": name, "label": short_name(name), "icon": icon_for(name)}
 
 
 def _clock(seconds: float) -> str:

@@ -111,14 +111,12 @@ def summary(text: str, now: float) -> dict[str, Any]:
     if not any(name.startswith("nextapp_") for name in values):
         raise ValueError("its /metrics are not from nextapp serve.")
     outcomes = labelled.get("nextapp_reports_total", {})
-    taken = sum(outcomes.get(name, 0) for name in _TAKEN)
     refused = {name: n for name, n in outcomes.items() if name not in _TAKEN and n}
     storage = sum(labelled.get("nextapp_storage_errors_total", {}).values())
     dropped = {n: v for n, v in labelled.get("nextapp_dropped_connections_total", {}).items() if v}
     rounds = labelled.get("nextapp_rounds_total", {})
     found: dict[str, Any] = {
         "accepted": outcomes.get("accepted", 0),
-        "taken": taken,
         "refused": refused,
         "dropped": dropped,
         "storage_errors": storage,
