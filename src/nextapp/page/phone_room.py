@@ -158,16 +158,16 @@ class PhoneSession:
         self._clock = 0.0
         self.tallies = {model: _Tally() for model in MODELS}
         self._events: deque[dict[str, Any]] = deque(maxlen=40)
-        self._folder: TemporaryDirectory[str] | None = None
-        self._store: Store | None = None
-        self._asked: Broadcast | None = None  # current broadcast of the practice server
+        self._asked = _practice_broadcast(person.apps)
         self._reports: list[dict[str, Any]] = []
         self._place = 0
         self._seqmf.take(person.broadcast)
         for app, when in person.launches[: person.n_learnt]:
             self._observe(self._number(app), when)
             self._place += 1
-        self._first_shown = list(self._counts())[:20]
+        self._first_shown = self._counts()[:20]
+        self._folder = TemporaryDirectory(prefix="nextapp-page-")
+        self._store = Store.create(Path(self._folder.name) / "budget.db")
 
     # --- launches
 
@@ -249,8 +249,8 @@ class PhoneSession:
 
     def report(self) -> str:
         """Send the day's report to the practice server; returns a sentence about the result."""
-        store, broadcast = self._open_practice()
-        limits, when = store.limits, self._clock
+        store, broadcast, when = self._store, self._asked, self._clock
+        limits = store.limits
         self._phone.take(broadcast)
         try:
             mechanism = limits.mechanism_for(broadcast)
@@ -268,17 +268,6 @@ class PhoneSession:
         self._asked = replace(broadcast, round=broadcast.round + 1)
         store.settle(drawn, "accepted", "", self._clock)
         return f"{drawn.n_bytes} bytes went to the {PRACTICE}; ε = {drawn.epsilon:g} is spent."
-
-    def _open_practice(self) -> tuple[Store, Broadcast]:
-        """The phone's store, and the practice server's broadcast, which asks for transitions."""
-        if self._store is None or self._asked is None:
-            self._folder = TemporaryDirectory(prefix="nextapp-page-")
-            self._store = Store.create(Path(self._folder.name) / "budget.db")
-            options = {"b": fewest_bits(EPSILON)}
-            request = ReportRequest("walsh", EPSILON, 1.0, options, "transitions")
-            vectors = np.zeros((len(self.person.apps), 0))
-            self._asked = Broadcast(0, vectors, ModelSettings(), self.person.apps, request)
-        return self._store, self._asked
 
     def _about(self, report: Report, data: bytes, mechanism: Mechanism) -> dict[str, Any]:
         """A report as it was sent, and the transitions that it speaks for."""
@@ -305,9 +294,8 @@ class PhoneSession:
         }
 
     def _budget(self) -> dict[str, Any]:
-        store, _ = self._open_practice()
-        left = store.ledger.left(self._clock)
-        limits = store.limits
+        left = self._store.ledger.left(self._clock)
+        limits = self._store.limits
         return {
             "lifetime": limits.lifetime,
             "left_today": left.today,
@@ -365,13 +353,16 @@ class PhoneSession:
         return self._first_shown
 
     def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-        if self._folder is not None:
-            with suppress(OSError):
-                self._folder.cleanup()
-            self._folder = None
+        self._store.close()
+        with suppress(OSError):
+            self._folder.cleanup()
+
+
+def _practice_broadcast(apps: tuple[str, ...]) -> Broadcast:
+    """The practice server's first broadcast, which asks for transitions."""
+    options = {"b": fewest_bits(EPSILON)}
+    request = ReportRequest("walsh", EPSILON, 1.0, options, "transitions")
+    return Broadcast(0, np.zeros((len(apps), 0)), ModelSettings(), apps, request)
 
 
 def _clock(seconds: float) -> str:
