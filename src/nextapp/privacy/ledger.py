@@ -136,24 +136,27 @@ class Receipt:
 
 
 class _Line(NamedTuple):
-    """A row of the table: an event, and the totals after it, in billionths of ε."""
+    """A row of the table: an event, and the totals after it, in billionths of ε.
 
-    number: int
-    kind: str  # "budget", "charge", "clock" or "restored"
-    clock: float
-    round: str  # as text: a round has 64 bits, a positive SQLite integer 63
-    mechanism: str
-    key: str | None
-    report: bytes | None  # SHA-256
-    cost: int | None  # None: infinite
-    day: int  # since 1970; -1 before the first charge
-    today: int
-    life: int
-    unprotected_today: int
-    unprotected: int
-    per_day: int
-    lifetime: int
-    seal: bytes
+    With the values given here, and budgets, it is the line before the first one.
+    """
+
+    number: int = 0
+    kind: str = "budget"  # or "charge", "clock", "restored"
+    clock: float = 0.0
+    round: str = ""  # as text: a round has 64 bits, a positive SQLite integer 63
+    mechanism: str = ""
+    key: str | None = None
+    report: bytes | None = None  # SHA-256
+    cost: int | None = 0  # None: infinite
+    day: int = -1  # since 1970; -1 before the first charge
+    today: int = 0
+    life: int = 0
+    unprotected_today: int = 0
+    unprotected: int = 0
+    per_day: int = 0
+    lifetime: int = 0
+    seal: bytes = b""
 
     def follows(self, before: bytes) -> bool:
         return self.seal == _seal(before, self[:-1])
@@ -198,7 +201,7 @@ class Ledger:
     def __init__(
         self, where: Where, *, lifetime: float, per_day: float, raise_budget: bool = False
     ) -> None:
-        first = _first_line(_budget("per_day", per_day), _budget("lifetime", lifetime))
+        first = _Line(per_day=_budget("per_day", per_day), lifetime=_budget("lifetime", lifetime))
         if not isinstance(where, sqlite3.Connection) and not _path(where).exists():
             _create(_path(where), first)
         self._attach(where)
@@ -509,27 +512,6 @@ def _create(path: Path, first: _Line) -> None:
         raise StorageError(f"{path} cannot be created ({error}): nothing may be sent.") from error
 
 
-def _first_line(per_day: int, lifetime: int) -> _Line:
-    return _Line(
-        number=0,
-        kind="budget",
-        clock=0.0,
-        round="",
-        mechanism="",
-        key=None,
-        report=None,
-        cost=0,
-        day=-1,
-        today=0,
-        life=0,
-        unprotected_today=0,
-        unprotected=0,
-        per_day=per_day,
-        lifetime=lifetime,
-        seal=b"",
-    )
-
-
 def _write_first_line(cursor: sqlite3.Cursor, first: _Line) -> None:
     for statement in _SCHEMA:
         cursor.execute(statement)
@@ -633,16 +615,13 @@ def _state_to_charge(cursor: sqlite3.Cursor, last: _Line, day: int, cost: int | 
             f"until then nothing may be sent."
         )
     state = _on(cursor, last, day)
-    if cost is not None:
-        _check_fit(state, cost)
-    return state
-
-
-def _check_fit(state: _Line, cost: int) -> None:
+    if cost is None:
+        return state
     if cost > state.lifetime - state.life or cost > state.per_day:
         raise BudgetSpent(cost / _NANO, state.left(), None)
     if cost > state.per_day - state.today:
         raise BudgetSpent(cost / _NANO, state.left(), float((state.day + 1) * _DAY))
+    return state
 
 
 def _entry(line: _Line) -> Entry:
