@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from nextapp.names import unknown
-from nextapp.phone.limits import PREDICTORS, Limits
+from nextapp.phone.limits import LONGEST_NAME, PREDICTORS, Limits
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
@@ -31,7 +31,6 @@ LATEST = 253_402_214_400.0  # the last midnight of the year 9999, UTC
 
 _APPLICATION = int.from_bytes(b"nxap")
 _PAGE = 4096
-_NAME_LIMIT = 255
 _DIGITS = 6  # of a clock: what a written time holds
 
 VERSION = 5
@@ -157,10 +156,17 @@ class DrawnReport(NamedTuple):
     epsilon: float
     n_bytes: int
     data: bytes | None
-    attempts: int
-    state: str
-    message: str
-    settled: float | None
+    attempts: int = 0
+    state: str = "drawn"
+    message: str = ""
+    settled: float | None = None
+
+    def row(self) -> tuple[Any, ...]:
+        """Its row of the table, where a round is text."""
+        return (self.server, str(self.round), *self[2:])
+
+
+_INTO_REPORTS = f"INTO reports VALUES ({', '.join('?' * len(DrawnReport._fields))})"
 
 
 class Snapshot(NamedTuple):
@@ -407,7 +413,8 @@ class Store:
         with self._transaction():
             self._run("DELETE FROM launches WHERE number < ?", number)
             self._run("DELETE FROM apps WHERE number NOT IN (SELECT app FROM launches)")
-        self._give_room_back()
+        with self._errors():
+            self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
 
     def drop_app(self, name: str) -> int:
         """Forget an app and its launches; the number of launches that went."""
@@ -496,9 +503,7 @@ class Store:
             message="an older copy of this file was put back; its ε is in the ledger",
             settled=record.drawn,
         )
-        row = (lost.server, str(lost.round), *lost[2:])
-        places = ", ".join("?" * len(row))
-        self._run(f"INSERT OR IGNORE INTO reports VALUES ({places})", *row)
+        self._run(f"INSERT OR IGNORE {_INTO_REPORTS}", *lost.row())
 
     @property
     def _witness(self) -> Witness:
@@ -577,10 +582,6 @@ class Store:
             epsilon=epsilon,
             n_bytes=len(data),
             data=data,
-            attempts=0,
-            state="drawn",
-            message="",
-            settled=None,
         )
 
         def keep(cursor: sqlite3.Cursor) -> None:
@@ -590,8 +591,7 @@ class Store:
             if there is not None:
                 raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
             _check_pause(cursor, when, hours)
-            row = (drawn.server, str(drawn.round), *drawn[2:])
-            cursor.execute(f"INSERT INTO reports VALUES ({', '.join('?' * len(row))})", row)
+            cursor.execute(f"INSERT {_INTO_REPORTS}", drawn.row())
 
         try:
             self.ledger.charge(
@@ -690,10 +690,6 @@ class Store:
                 f"pages in the WAL: close it and do the same again."
             )
 
-    def _give_room_back(self) -> None:
-        with self._errors():
-            self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
-
     @property
     def n_bytes(self) -> int:
         """Size of the file and its WAL."""
@@ -791,9 +787,9 @@ def _limits_beside_ledger(limits: Limits) -> dict[str, str | float]:
 
 def check_launch(name: str, clock: float, zone: int) -> None:
     """Raise where a launch is not one."""
-    if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= _NAME_LIMIT):
+    if not (isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME):
         raise ValueError(
-            f"an app's name must have 1 to {_NAME_LIMIT} printable characters, got {name!r:.80}."
+            f"an app's name must have 1 to {LONGEST_NAME} printable characters, got {name!r:.80}."
         )
     check_clock(clock)
     if not abs(zone) <= DAY:
@@ -877,9 +873,8 @@ class Witness:
         """What is on record; nothing spent where there is no record of this store."""
         try:
             record = json.loads(self.path.read_text(encoding="utf-8"))
-            if record.pop("store") != self._store:
-                return Spending(0.0)
-            found = Spending(**record)
+            is_of_store = record.pop("store") == self._store
+            found = Spending(**record) if is_of_store else Spending(0.0)
             whole = (
                 math.isfinite(found.spent)
                 and found.spent >= 0
@@ -887,11 +882,11 @@ class Witness:
                 and isinstance(found.server, str)
                 and found.round >= 0
             )
-            return found if whole else Spending(0.0)
         except FileNotFoundError:
             return Spending(0.0)
         except (ValueError, TypeError, KeyError, OverflowError, AttributeError):
             return Spending(0.0)  # damaged: no record
+        return found if whole else Spending(0.0)
 
     def note(self, spending: Spending) -> None:
         """Put a larger ε on record; on the disk itself when this returns."""
