@@ -36,6 +36,7 @@ ERRORS = (ValueError, OSError, StoreError, LedgerError, ServerError)
 LARGEST_EPSILON = 100.0
 """Above this an ε is a typing error: odds may rise by a number with 43 digits."""
 
+_SHOWN_REASONS = 3  # what moves an app most, for or against it
 _SOUND = ("new", "same")
 _SETTLED = ("accepted", "done", "none", "budget")
 _STORE_HELP = "The phone's file. Default: $NEXTAPP_PHONE or phone.db."
@@ -400,8 +401,9 @@ def reason_lines(reasons: Sequence[tuple[str, Reason | LightReason]], *, why: bo
     width = max(len(name) for name, _ in reasons)
     lines = []
     for place, (name, reason) in enumerate(reasons, 1):
-        strongest = _strongest(reason) if why else ""
-        lines.append(f"{place}. {name:<{width}}  {_likelihood(reason)}  {strongest}".rstrip())
+        strongest = reason.strongest[:_SHOWN_REASONS] if why else []
+        parts = ", ".join(f"{name} {part:+.2f}" for name, part in strongest)
+        lines.append(f"{place}. {name:<{width}}  {_likelihood(reason)}  {parts}".rstrip())
     return lines
 
 
@@ -409,11 +411,6 @@ def _likelihood(reason: Reason | LightReason) -> str:
     if isinstance(reason, LightReason):
         return f"score {reason.score:+.3f}"
     return f"{reason.share:>4.0%}"
-
-
-def _strongest(reason: Reason | LightReason, n: int = 3) -> str:
-    """What moves an app most, for or against it."""
-    return ", ".join(f"{name} {part:+.2f}" for name, part in reason.strongest[:n])
 
 
 def sync(
@@ -622,16 +619,14 @@ def _became(report: DrawnReport) -> str:
 
 def odds(epsilon: float) -> str:
     """What an ε means, for a person."""
+    if epsilon > math.log(1e6):
+        times = "over a million times: no real promise"
+    else:
+        times = f"{math.exp(epsilon):,.3g} times"
     return (
         f"Whoever saw all of it can raise the odds of any guess about what was launched here at "
-        f"most {_times(epsilon)}."
+        f"most {times}."
     )
-
-
-def _times(epsilon: float) -> str:
-    if epsilon > math.log(1e6):
-        return "over a million times: no real promise"
-    return f"{math.exp(epsilon):,.3g} times"
 
 
 def _day_and_time(when: float) -> str:

@@ -203,18 +203,23 @@ class PhoneCore:
         high are named; that needs habits, as scores are no probabilities.
         """
         if threshold is not None:
-            return self._above(threshold, n, when)
+            self._check_threshold(threshold)
         candidates = self.candidates
         self.teach_habits()
+        if not candidates:
+            return []
         if self.habits is None:
             scores = self._light_scores(candidates, when)
-        else:
+        elif threshold is None:
             scores = self.habits.scores(candidates, when)
-        if scores is None or not candidates:
+        else:
+            scores = self.habits.chances(candidates, when)
+        if scores is None:
             return candidates[:n]
-        return [candidates[i] for i in model.top(scores, n)]
+        best = model.top(scores, n)
+        return [candidates[i] for i in best if threshold is None or scores[i] >= threshold]
 
-    def _above(self, threshold: float, n: int, when: float | None) -> list[int]:
+    def _check_threshold(self, threshold: float) -> None:
         if not 0.0 <= threshold <= 1.0:
             raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
         if self.habits is None:
@@ -222,12 +227,6 @@ class PhoneCore:
                 "a threshold needs probabilities, and SeqMF's scores are none: leave it out, or "
                 "predict by habits."
             )
-        candidates = self.candidates
-        self.teach_habits()
-        if not candidates:
-            return []
-        chances = self.habits.chances(candidates, when)
-        return [candidates[i] for i in model.top(chances, n) if chances[i] >= threshold]
 
     def explain(self, when: float | None = None) -> list[Reason] | list[LightReason]:
         """What speaks for each app of the history, best first, in the order of `predict`.
@@ -451,7 +450,6 @@ class _OwnCrowd:
     def __init__(self, crowd: Crowd, rows: Rows) -> None:
         self.crowd = crowd
         self.rows = rows
-
         self._apps: npt.NDArray[np.int64] | None = None  # asked for last, their rows
         self._rows_of_apps: npt.NDArray[np.int64] = np.zeros(0, np.int64)
         self._in_row: Floats = np.zeros(0)  # and how many of them each one's row stands for
