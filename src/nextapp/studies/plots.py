@@ -155,13 +155,11 @@ def legend_below(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=9, color=FAINT)
 
 
-def bar_with_dot(
-    panel: Axes, place: float, found: Result, color: str, *, marker: str = "o", filled: bool = True
-) -> None:
+def bar_with_dot(panel: Axes, place: float, found: Result, color: str, marker: str = "o") -> None:
     """Draw {mean, low, high} as a dot on a horizontal bar."""
     ends = [found["low"], found["high"]]
     panel.plot(ends, [place, place], color=color, lw=2.2, solid_capstyle="round")
-    panel.plot(found["mean"], place, marker, ms=6, color=color, mfc=color if filled else "white")
+    panel.plot(found["mean"], place, marker, ms=6, color=color)
 
 
 class Look:
@@ -311,10 +309,6 @@ def _numbers(values: Iterable[float | None]) -> Numbers:
     return np.array([np.nan if value is None else value for value in values], float)
 
 
-def _contains_zero(found: Result) -> bool:
-    return not (found["low"] > 0 or found["high"] < 0)
-
-
 def _about(result: Result) -> str:
     return (
         f"{source_title(result['data']['source'])}: {result['n_predictions']:,} predictions, "
@@ -452,7 +446,7 @@ def new_phones(result: Result) -> Figure:
             gain = priors[name]["headline"]["gain@5"]
             if number and gain is not None:
                 color = style["color"]
-                bar_with_dot(right, -number, gain, color, marker=style["marker"])
+                bar_with_dot(right, -number, gain, color, style["marker"])
                 words = f"{gain['mean']:+.3f}"
                 right.text(gain["mean"], -number + 0.16, words, ha="center", color=color)
         if bins:
@@ -487,7 +481,7 @@ _MANY = 8  # with more series the differences have no bands
 _ONLY_MEANS = (
     "random", "mru", "mfu", "sr", "sr-od-su", "mf", "seqmf", "seqmf-frozen", "ceiling",
 )  # fmt: skip
-"""Series that are drawn in the figure of means, not by cycle."""
+"""Series that are not drawn by cycle; their means are in the table."""
 
 
 def in_cycles(result: Result) -> Figure:
@@ -496,7 +490,7 @@ def in_cycles(result: Result) -> Figure:
     HR@5 is drawn without bands: users differ far more than series do, so all bands would overlap.
     """
     series, cycles = result["series"], result["evaluated"]
-    look = _look_of_series(result)
+    look = Look([name for name in series if name not in _ONLY_MEANS])
     unit = "day" if result["settings"]["cycles"] == "days" else "cycle"
     reference = next(iter(series.values()))["delta"]["reference"]
     is_many = len(look.names) > _MANY
@@ -514,39 +508,6 @@ def in_cycles(result: Result) -> Figure:
                 panel.axvline(cycle + 0.5, color=FAINT, lw=0.6, ls=DASHES[-1], zorder=0)
             panel.set_xlabel(f"{unit}   (thin vertical lines: Q is trained)")
             panel.set_xticks(cycles[:: max(1, round(len(cycles) / 8))])
-    return figure
-
-
-def _look_of_series(result: Result) -> Look:
-    """The style of each series that is drawn by cycle; the same in all figures of a part."""
-    return Look([name for name in result["series"] if name not in _ONLY_MEANS])
-
-
-def contrasts(result: Result, references: Sequence[str]) -> Figure:
-    """Each series' gain in HR@5 over the references, mean over cycles, with its interval."""
-    gaps = {
-        name: [result["differences"][name][reference]["HR@5"] for reference in references]
-        for name in result["series"]
-        if name not in references
-    }
-    names = [name for name in gaps if all(gap["mean"] is not None for gap in gaps[name])]
-    names.sort(key=lambda name: gaps[name][0]["mean"])
-    look = _look_of_series(result)
-    with new_figure(10.5, 0.34 * len(names) + 1.3) as figure:
-        panels = np.atleast_1d(figure.subplots(1, len(references), sharey=True))
-        for number, (panel, reference) in enumerate(zip(panels, references, strict=True)):
-            for place, name in enumerate(names):
-                gap = gaps[name][number]
-                color = look.of(name)["color"] if name in look.names else INK
-                bar_with_dot(panel, place, gap, color, filled=not _contains_zero(gap))
-            panel.axvline(0, color=FAINT, lw=1)
-            panel.set_title(f"HR@5 − {label(reference)}", fontsize=10)
-            panel.set_yticks(range(len(names)), [label(name) for name in names])
-            grid(panel)
-        legend_below(
-            figure,
-            "mean over cycles, bar: 95 % interval over users and seeds; ○ the interval contains 0",
-        )
     return figure
 
 

@@ -94,15 +94,15 @@ def write(folder: Path, records: Records) -> Path:
     judged = verdicts(ordered)
     (folder / "csv").mkdir(parents=True, exist_ok=True)
     (folder / "figures").mkdir(exist_ok=True)
-    drawings: dict[str, list[str]] = {}
+    drawings: dict[str, str] = {}
     for name, record in ordered.items():
         rows = [("part", *Row._fields), *((name, *row) for row in rows_of(record))]
         write_public(folder / "csv" / f"{name}.csv", csv_text(rows).encode())
-        drawings[name] = []
-        for drawn, figure in figures_of(record).items():
+        figure = figure_of(record)
+        if figure is not None:
             plots.footnote(figure, _small_print(record))
-            plots.save(figure, folder / "figures" / drawn)
-            drawings[name].append(plots.svg(figure))
+            plots.save(figure, folder / "figures" / name)
+            drawings[name] = plots.svg(figure)
     columns = [name for name in judged[0] if name != "every"] if judged else ["claim"]
     table = [columns, *([row[column] for column in columns] for row in judged)]
     write_public(folder / "verdicts.csv", csv_text(table).encode())
@@ -114,30 +114,26 @@ def write(folder: Path, records: Records) -> Path:
     return path
 
 
-def figures_of(record: Record) -> dict[str, Figure]:
-    """The figures of a part by name."""
-    name, result = record["part"], record["result"]
-    if "problem" in result:
-        return {}
-    draw: Mapping[str, Callable[[Mapping[str, Any]], Figure]] = {
-        "activity": lambda found: plots.activity({"day": found["by_day"],
-                                                  "cycle": found["by_cycle"]}),
-        "phones": plots.phones_needed,
-        "new-phones": lambda found: plots.new_phones({**found, "data": found["about"]}),
-    }  # fmt: skip
-    if record["kind"] == "dynamic":
-        return _dynamic_figures(name, result)
-    return {name: draw[record["kind"]](result)} if record["kind"] in draw else {}
+def figure_of(record: Record) -> Figure | None:
+    """The figure of a part, if it has one."""
+    draw, result = _FIGURES.get(record["kind"]), record["result"]
+    return None if draw is None or "problem" in result else draw(result)
 
 
-def _dynamic_figures(name: str, result: Mapping[str, Any]) -> dict[str, Figure]:
-    drawn = {name: plots.in_cycles(result)}
-    series = list(result["series"])
-    references = [each for each in ("none", "frozen") if each in series]
-    references = references or [each for each in ("sr-od",) if each in series]
-    if references and len(series) > len(references):
-        drawn[f"{name}-means"] = plots.contrasts(result, references)
-    return drawn
+def _activity(result: Mapping[str, Any]) -> Figure:
+    return plots.activity({"day": result["by_day"], "cycle": result["by_cycle"]})
+
+
+def _new_phones(result: Mapping[str, Any]) -> Figure:
+    return plots.new_phones({**result, "data": result["about"]})
+
+
+_FIGURES: Mapping[str, Callable[[Mapping[str, Any]], Figure]] = {
+    "activity": _activity,
+    "dynamic": plots.in_cycles,
+    "phones": plots.phones_needed,
+    "new-phones": _new_phones,
+}
 
 
 # --- tables -----------------------------------------------------------------------------------
@@ -214,9 +210,9 @@ def column_of(figure: str, at: str | int = "", *, is_ranked: bool = False) -> Co
 # --- the page ---------------------------------------------------------------------------------
 
 
-def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, Sequence[str]]) -> str:
+def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, str]) -> str:
     """The report as HTML."""
-    parts = "".join(_part(record, drawings[name]) for name, record in records.items())
+    parts = "".join(_part(record, drawings.get(name, "")) for name, record in records.items())
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -415,7 +411,7 @@ def _smaller(record: Record) -> str:
     return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
-def _part(record: Record, drawn: Sequence[str]) -> str:
+def _part(record: Record, drawn: str) -> str:
     name, result = record["part"], record["result"]
     data = result["data"]
     text = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
@@ -428,7 +424,7 @@ def _part(record: Record, drawn: Sequence[str]) -> str:
         return f"{text}<p class=warning>This could not be measured: {why}</p></section>"
     notes = (record["about"], *result.get("notes", ()))
     text += "".join(f"<p>{escape(words)}</p>" for words in notes if words)
-    text += "".join(f"<figure>{image}</figure>" for image in drawn)
+    text += f"<figure>{drawn}</figure>" if drawn else ""
     for table in tables_of(rows_of(record)):
         text += f"<h3>{escape(table.title)}</h3><div class=wide>{table.html('figures')}</div>"
     first, *others = [f"<p class=note>{escape(words)}</p>" for words in _notes(record)] or [""]

@@ -121,7 +121,7 @@ def _dynamic(base: str, result: Result) -> Iterator[Row]:
         reference = row["delta"]["reference"]
         for metric, found in row["over_cycles"].items():
             yield Row(table, name, metric, *_interval(found), n_users)
-        for other in ("sr-od", "frozen"):
+        for other in ("sr-od", "none", "frozen"):
             if other in series and name != other:
                 gap = result["differences"][name][other]["HR@5"]
                 yield Row(table, name, f"HR@5 − {other}", *_interval(gap), n_users)
