@@ -46,10 +46,10 @@ def find_zone(name: str | None) -> Zone:
         ) from None
 
 
-def time_and_offset(text: str, zone: Zone = None) -> tuple[float, int]:
+def time_and_offset(text: str) -> tuple[float, int]:
     """Seconds since 1970 and the UTC offset in seconds, of an ISO time or a number of seconds.
 
-    A time without a zone is local: in ``zone``, or this machine's if that is None.
+    A time without a zone is in this machine's.
 
     >>> time_and_offset("2026-11-15T10:00:00+02:00")
     (1794729600.0, 7200)
@@ -60,7 +60,7 @@ def time_and_offset(text: str, zone: Zone = None) -> tuple[float, int]:
         try:
             parsed = datetime.fromisoformat(text.strip())
             if parsed.tzinfo is None:
-                parsed = parsed.astimezone() if zone is None else parsed.replace(tzinfo=zone)
+                parsed = parsed.astimezone()
             return parsed.timestamp(), _offset(parsed)
         except (ValueError, OverflowError):
             raise ValueError(
@@ -70,7 +70,7 @@ def time_and_offset(text: str, zone: Zone = None) -> tuple[float, int]:
     if not 0 <= when < math.inf:
         raise ValueError(f"seconds since 1970 must be 0 or more, got {text!r:.60}.")
     try:
-        return when, offset_at(when, zone)
+        return when, offset_at(when, None)
     except (OverflowError, OSError, ValueError):
         raise ValueError(
             f"seconds since 1970 must be before the year 9999, got {text!r:.60}."
