@@ -240,7 +240,9 @@ def exam_on(
     ``known``: for each pair of ``first``, whether it occurs in the history.
     """
     if preset.sessions == "gap":
-        session = session_starts(whole.where(_mask(rows, len(whole))))
+        tested = np.zeros(len(whole), bool)
+        tested[rows] = True
+        session = session_starts(whole.where(tested))
         number = np.repeat(np.arange(len(session) - 1), np.diff(session))
     else:
         number = np.unique(whole.user[rows], return_inverse=True)[1]
@@ -281,12 +283,6 @@ def exam_on(
         candidate_starts=np.searchsorted(pairs // whole.n_apps, np.append(users, whole.n_users)),
         seen_from=seen_from,
     )
-
-
-def _mask(rows: Indices, n: int) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(n, bool)
-    mask[rows] = True
-    return mask
 
 
 def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indices, bool]:

@@ -17,6 +17,7 @@ from nextapp.evaluation.calibration import CalibrationCounts
 from nextapp.evaluation.revealing import Chunk, Exam, ranks
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
+from nextapp.predictors.questions import Indices
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
 from nextapp.table import Column, Kind, Measured, Table, measured_from
@@ -267,20 +268,16 @@ def user_weights(exam: Exam, counted: Mask | None = None) -> Floats:
 def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
     """(n_users, columns): means over the counted predictions of each user, as in the preset."""
     session = exam.prediction_session[counted]
-    if exam.preset.average == "user":
-        return _means(exam.session_user[session], values[counted], len(exam.users))
-    if exam.preset.average == "prediction":
-        means = _means(exam.session_user[session], values[counted], len(exam.users))
-        weighted: Floats = means * user_weights(exam, counted)[:, None]
-        return weighted
-    by_session = _means(session, values[counted], len(exam.sessions) - 1)
-    there = ~np.isnan(by_session[:, 0])
-    return _means(exam.session_user[there], by_session[there], len(exam.users))
+    if exam.preset.average == "session":
+        by_session = _means(session, values[counted], len(exam.sessions) - 1)
+        there = ~np.isnan(by_session[:, 0])
+        return _means(exam.session_user[there], by_session[there], len(exam.users))
+    means = _means(exam.session_user[session], values[counted], len(exam.users))
+    weighted: Floats = means * user_weights(exam, counted)[:, None]
+    return weighted
 
 
-def _means(
-    group: np.ndarray[tuple[int], np.dtype[np.intp]], values: Floats, n_groups: int
-) -> Floats:
+def _means(group: Indices, values: Floats, n_groups: int) -> Floats:
     """(n_groups, columns): mean of the rows of each group, NaN for an empty group."""
     size = np.bincount(group, minlength=n_groups)
     totals = np.stack(
