@@ -169,15 +169,8 @@ def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
     found = import_file(path, zone=importing.zone, not_apps=not_apps)
     if found is None:
         return None
-    launches = pl.DataFrame(
-        {
-            "user": [launch.user for launch in found.launches],
-            "app": [launch.app for launch in found.launches],
-            "ms": pl.Series(
-                [int(launch.clock * 1000) for launch in found.launches], dtype=pl.Int64
-            ),
-        }
-    )
+    rows = [(launch.user, launch.app, int(launch.clock * 1000)) for launch in found.launches]
+    launches = pl.DataFrame(rows, LAUNCHES, orient="row")
     first = f"launches read from {path.name} as {found.format}: {len(found.launches):,}"
     return _encode_names(launches, (first, *found.notes))
 
