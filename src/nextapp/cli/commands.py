@@ -10,8 +10,7 @@ import click
 
 from nextapp import __version__
 from nextapp.cli import stopping
-from nextapp.cli.errors import missing_library
-from nextapp.cli.forms import Group
+from nextapp.cli.forms import Group, missing_library
 
 _TRY, _PREDICT, _MEASURE, _SERVE = "To begin with", "Predict", "Measure", "Servers"
 

@@ -1,14 +1,18 @@
-"""Commands and options of Click in one form: errors in words, options under headings, examples."""
+"""Commands and options of Click in one form: options under headings, examples, errors in words.
+
+An error is one line on standard error and an exit code, no traceback. Every command imports this
+module, so it imports neither Rich nor NumPy.
+"""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import click
-
-from nextapp.cli.errors import clear_errors
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +23,27 @@ _METAVARS = {
     "float range": "X",
     "path": "FILE",
     "folder": "FOLDER",
+}
+
+# Which extra of pyproject.toml installs a library, by the name under which it is imported.
+EXTRAS = {
+    "click": "cli",
+    "rich": "cli",
+    "polars": "lab",
+    "numba": "lab",
+    "scipy": "lab",
+    "matplotlib": "lab",
+    "optuna": "lab",
+    "dp_accounting": "lab",
+    "ray": "ray",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "uvloop": "serve",
+    "cryptography": "serve",
+    "prometheus_client": "serve",
+    "trustme": "serve",
+    "flwr": "flower",
 }
 
 
@@ -128,3 +153,44 @@ def _wrapped(example: str, formatter: click.HelpFormatter) -> str:
         else:
             lines.append(part)
     return "  " + " \\\n    ".join(lines) + "\n"
+
+
+@contextmanager
+def clear_errors(extra: str | None = None) -> Iterator[None]:
+    """Bad input or a missing library is one clear line and exit code 1.
+
+    ``extra`` is the extra that brings all a command needs, where that is more than one.
+    """
+    try:
+        with missing_library(extra):
+            yield
+    except (ValueError, OSError, FloatingPointError) as error:
+        show_error(_in_words(error))
+        raise click.exceptions.Exit(1) from error
+
+
+@contextmanager
+def missing_library(extra: str | None = None) -> Iterator[None]:
+    """An optional library that is not installed is one line that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise  # not an optional library: a broken install or a bug
+        show_error(
+            f"this needs {library}, which is not installed: "
+            f"pip install 'nextapp[{extra or EXTRAS[library]}]'"
+        )
+        raise click.exceptions.Exit(1) from error
+
+
+def show_error(text: str) -> None:
+    word = "error:" if os.environ.get("NO_COLOR") else click.style("error:", fg="red", bold=True)
+    click.echo(f"{word} {text}", err=True)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"there is no file {error.filename}."
+    return str(error)
