@@ -14,6 +14,9 @@ import click
 from nextapp.cli import screen
 from nextapp.cli.forms import Group, command, option
 from nextapp.cli.options import FILE, FOLDER
+from nextapp.server import administration
+from nextapp.server.federation import check_vault
+from nextapp.server.vault import DRAINING, Vault
 from nextapp.table import Table
 
 app = Group(
@@ -30,8 +33,6 @@ _DAY = 86_400
 @folder
 def status(data: Path) -> None:
     """Show the open round, devices, codes, and what phones have spent."""
-    from nextapp.server import administration
-
     found = administration.status(data, time.time())
     spent = found.accounting
     rows = [
@@ -57,8 +58,6 @@ def status(data: Path) -> None:
 @option("--most", type=click.IntRange(min=1), default=50, help="Devices to list, at most.")
 def devices(data: Path, most: int) -> None:
     """List devices by name. When they reported is not stored."""
-    from nextapp.server import administration
-
     with closing(administration.open_vault(data)) as vault:
         rows = [
             [each.name, _day(each.day * _DAY), _day(each.expires), each.code or "–"]
@@ -78,8 +77,6 @@ def devices(data: Path, most: int) -> None:
 @option("--expired", is_flag=True, help="All devices whose token has expired.")
 def expel(data: Path, device: str | None, code: str | None, expired: bool) -> None:
     """Revoke devices: their reports are refused until they enrol again."""
-    from nextapp.server import administration
-
     if (device is not None) + (code is not None) + expired != 1:
         raise ValueError("give one of --device, --code and --expired.")
     with closing(administration.open_vault(data)) as vault:
@@ -100,8 +97,6 @@ def rotate(data: Path, device: str | None, code: str | None, days: float) -> Non
 
     One that stays away for longer gets its new token when it comes back, and misses a round.
     """
-    from nextapp.server import administration
-
     if device is not None and code is not None:
         raise ValueError("give --device, --code or neither.")
     if not days >= 0:
@@ -118,8 +113,6 @@ def rotate(data: Path, device: str | None, code: str | None, days: float) -> Non
 @folder
 def codes(data: Path) -> None:
     """List enrolment codes that can be used, by name. The codes themselves are not stored."""
-    from nextapp.server import administration
-
     with closing(administration.open_vault(data)) as vault:
         found = vault.devices.codes(time.time())
     rows = [[each.name or "–", f"{each.uses:,}", _moment(each.expires)] for each in found]
@@ -131,8 +124,6 @@ def codes(data: Path) -> None:
 @option("--code", metavar="NAME", help="Name of the codes to cancel. Default: all.")
 def withdraw(data: Path, code: str | None) -> None:
     """Cancel enrolment codes. Devices that used them stay enrolled."""
-    from nextapp.server import administration
-
     with closing(administration.open_vault(data)) as vault:
         n = vault.devices.withdraw_codes(code)
     screen.out.print(f"{n:,} code{'s' * (n != 1)} cancelled")
@@ -145,8 +136,6 @@ def withdraw(data: Path, code: str | None) -> None:
 @option("--deadline", type=float, help="Seconds after which a round closes.")
 def set_rules(data: Path, goal: int | None, minimum: int | None, deadline: float | None) -> None:
     """Change when rounds close, while the server runs."""
-    from nextapp.server import administration
-
     given = {"goal": goal, "minimum": minimum, "deadline": deadline}
     given = {key: value for key, value in given.items() if value is not None}
     if not given:
@@ -162,8 +151,6 @@ def set_rules(data: Path, goal: int | None, minimum: int | None, deadline: float
 @folder
 def close_round(data: Path) -> None:
     """Close the open round now, if it has its minimum of reports."""
-    from nextapp.server import administration
-
     administration.close_round(data, time.time())
     screen.out.print("the round closes within a second, if the server runs")
 
@@ -173,9 +160,6 @@ def close_round(data: Path) -> None:
 @option("--end", is_flag=True, help="Take reports again.")
 def drain(data: Path, end: bool) -> None:
     """Take no more reports: phones retry later. Rounds still close."""
-    from nextapp.server import administration
-    from nextapp.server.vault import DRAINING
-
     with closing(administration.open_vault(data)) as vault:
         vault.raise_flag(DRAINING, not end)
     screen.out.print("reports are taken again" if end else "no more reports are taken")
@@ -190,8 +174,6 @@ def roll_back(data: Path, to: int) -> None:
     This is for rounds in which phones have lied. Phones get the older crowd, or app vectors, in a
     new round. The ε they spent stays spent.
     """
-    from nextapp.server import administration
-
     number = administration.roll_back(data, to)
     screen.out.print(
         f"what was learnt from round {to} on is discarded; start the server to continue with "
@@ -204,8 +186,6 @@ def roll_back(data: Path, to: int) -> None:
 @click.argument("out", type=FILE, metavar="OUT", help="New folder for the backup.")
 def backup(data: Path, out: Path) -> None:
     """Back up a server while it runs, and check the copy."""
-    from nextapp.server import administration
-
     administration.back_up(data, out)
     screen.out.print(
         f"{out} contains the federation, including the reports of the open round: keep it as "
@@ -218,8 +198,6 @@ def backup(data: Path, out: Path) -> None:
 @click.argument("data", type=FOLDER, metavar="FOLDER", help="New folder.")
 def restore(backup: Path, data: Path) -> None:
     """Restore a backup to a new folder; then start the server as usual."""
-    from nextapp.server import administration
-
     administration.restore(backup, data)
     if administration.is_gateway(data):
         vault = administration.open_vault(data)
@@ -240,9 +218,6 @@ def restore(backup: Path, data: Path) -> None:
 @folder
 def check(data: Path) -> None:
     """Read the whole vault and check it against its checksums."""
-    from nextapp.server import administration
-    from nextapp.server.federation import check_vault
-
     with closing(administration.open_vault(data)) as vault:
         check_vault(vault.path)
     screen.out.print("the vault is undamaged")
@@ -270,7 +245,7 @@ def suspects(operator: str) -> None:
 
 
 @command("nextapp enrol-code federation --uses 10", "enrol-code")
-@click.argument("data", type=FOLDER, metavar="FOLDER", help="Folder of the server.")
+@folder
 @option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
 @option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
 @option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")
@@ -279,8 +254,6 @@ def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
 
     The server keeps only a hash of it. This works while the server runs.
     """
-    from nextapp.server.vault import Vault
-
     path = data / "vault.sqlite"
     if not path.exists():
         raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
