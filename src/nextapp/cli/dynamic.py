@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from nextapp.cli import options, screen, tables
 from nextapp.cli.forms import command
 from nextapp.cli.options import settings_of
@@ -56,7 +58,7 @@ def show(result: Mapping[str, Any]) -> None:
     """A dynamic experiment: the cycles, and a row for each series."""
     about, parts, settings = result["data"], result["cycles"], result["settings"]
     screen.out.print(
-        f"[bold]{screen.escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
+        f"[bold]{escape(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; {len(parts)} cycles "
         f"({settings['cycles']}), preset [bold]{settings['preset']}[/], seeds "
         f"{settings['seed']} to {settings['seed'] + settings['seeds'] - 1}"

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from nextapp.cli import options, screen
 from nextapp.cli.forms import command, option
 from nextapp.cli.options import settings_of
@@ -68,7 +70,7 @@ def show(result: Mapping[str, Any]) -> None:
     """The headline with intervals, HR@5 by launches seen, and how much privacy leaves."""
     about = result["data"]
     screen.out.print(
-        f"[bold]{screen.escape_markup(about['source'])}[/] ({about['kind']}): "
+        f"[bold]{escape(about['source'])}[/] ({about['kind']}): "
         f"{result['n_new'][0]:,} new phones, a crowd of {result['n_crowd'][0]:,}, "
         f"{len(result['n_new'])} draw{'s'[: len(result['n_new']) > 1]}"
     )

@@ -18,11 +18,6 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
-def escape_markup(text: str) -> str:
-    """Text that Rich prints as it is, brackets and all."""
-    return text.replace("[", "\\[")
-
-
 @contextmanager
 def progress() -> Iterator[Any]:
     """A line that shows what is being done, gone at the end. Yields report(what, done, total).
@@ -89,11 +84,8 @@ def _announce_compiling() -> None:
 
 
 def _say_compiling() -> None:
-    _dim("Compiling first, a minute or two; the machine code is kept for the next run.")
-
-
-def _dim(line: str) -> None:
-    err.print(line, style="dim")
+    words = "Compiling first, a minute or two; the machine code is kept for the next run."
+    err.print(words, style="dim")
 
 
 def say_next(*commands: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich.markup import escape
 
-from nextapp.cli.screen import escape_markup, out
+from nextapp.cli.screen import out
 from nextapp.evaluation.static import calibration_table, figures_table, prewarm_table
 from nextapp.table import Column, Mark, Marked, Table
 
@@ -85,7 +86,7 @@ def show_result(result: Mapping[str, Any]) -> None:
     """A static experiment: what was measured on, the tables, and the differences."""
     about = result["data"]
     out.print(
-        f"[bold]{escape_markup(about['source'])}[/]  {about['n_users']:,} users, "
+        f"[bold]{escape(about['source'])}[/]  {about['n_users']:,} users, "
         f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
         f"preset [bold]{result['preset']}[/], split "
         f"{result['split']}, seed {result['seed']}"
@@ -141,7 +142,7 @@ def show_description(source: str, found: Mapping[str, Any]) -> None:
         pieces = np.array_split(counts, min(72, len(counts)))
         line = sparkline([piece.mean() for piece in pieces])
         rows.append([key.replace("_", " "), f"|{line}| at most {counts.max():,}"])
-    out.print(f"[bold]{escape_markup(source)}[/]")
+    out.print(f"[bold]{escape(source)}[/]")
     out.print(Table.of_text(["", ""], rows).terminal(header=False))
     for note in found["notes"]:
         out.print(f"  {note}", style="dim", markup=False)
