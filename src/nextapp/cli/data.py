@@ -11,7 +11,7 @@ import click
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import Group, command, option
-from nextapp.cli.options import FILE, FOLDER
+from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 
 overwrite = option("--overwrite", is_flag=True, help="Replace the file if it is there already.")
 
@@ -102,13 +102,7 @@ def _check_written(out: Path, name: str, overwrite: bool) -> None:
 
 
 @command("nextapp demo --out demo")
-@option(
-    "--out",
-    type=options.OUTPUT_FOLDER,
-    default=Path("demo"),
-    help="Folder for tables, plots and settings.",
-    heading=options.OUTPUT,
-)
+@output("--out", OUTPUT_FOLDER, "Folder for tables, plots and settings.", default="demo")
 @options.seed
 @options.json_file
 def demo(out: Path, seed: int, json: Path | None) -> None:

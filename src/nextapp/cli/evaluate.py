@@ -9,7 +9,7 @@ import click
 
 from nextapp.cli import options, screen, stopping, tables
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import settings_of
+from nextapp.cli.options import OUTPUT_FILE, output, settings_of
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import static
@@ -28,13 +28,7 @@ _SHOWN = 6  # trials of each model
 )
 @options.source
 @settings_of(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
-@option(
-    "--plot",
-    type=options.OUTPUT_FOLDER,
-    metavar="FILE",
-    help="Plot calibration and prewarming, as FILE.svg and FILE.png.",
-    heading=options.OUTPUT,
-)
+@options.plot_file("Plot calibration and prewarming")
 @options.json_file
 @options.log_options
 def evaluate(
@@ -58,21 +52,18 @@ def evaluate(
     if plot is not None:
         from nextapp.studies import plots
 
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.calibration(result), plot)
-        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png")
+        screen.write_plot(plot, plots.calibration(result))
     screen.write_json(json, result)
     screen.say_next(f"nextapp explain {source}", f"nextapp new-phones {source}")
 
 
 @command("nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")
 @options.source
-@option(
+@output(
     "--out",
-    type=options.OUTPUT_FILE,
-    default=Path("tuned.toml"),
-    help="TOML file for the best settings; evaluate and train take it by --settings.",
-    heading=options.OUTPUT,
+    OUTPUT_FILE,
+    "TOML file for the best settings; evaluate and train take it by --settings.",
+    default="tuned.toml",
 )
 @option(
     "--trials",
@@ -86,12 +77,10 @@ def evaluate(
     help="wide (all settings) or paper (the grid of its authors).",
 )
 @option("--models", type=options.NAMES, default="mf,seqmf", help="Models to tune.")
-@option(
+@output(
     "--storage",
-    type=options.OUTPUT_FILE,
-    help="SQLite file that keeps all trials; the same command continues from it. Default: "
-    "beside --out.",
-    heading=options.OUTPUT,
+    OUTPUT_FILE,
+    "SQLite file that keeps all trials; the same command continues from it. Default: beside --out.",
 )
 @settings_of(Experiment, "given", "split", "preset", "seed")
 @options.json_file

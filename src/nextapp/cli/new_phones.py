@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp.cli import options, screen
-from nextapp.cli.forms import command, option
+from nextapp.cli.forms import command
 from nextapp.cli.options import settings_of
 from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment
@@ -27,13 +27,7 @@ _BAR = 16  # so that the table of all priors has 80 columns
     "given",
     *("new", "draws", "launches", "at_most", "device", "seed", "epsilons", "copies"),
 )
-@option(
-    "--plot",
-    type=options.OUTPUT_FOLDER,
-    metavar="FILE",
-    help="Plot HR@5 against launches seen, as FILE.svg and FILE.png.",
-    heading=options.OUTPUT,
-)
+@options.plot_file("Plot HR@5 against launches seen")
 @options.json_file
 @options.log_options
 def new_phones(
@@ -59,9 +53,7 @@ def new_phones(
         result = experiment.run(settings, log, report)
     show(result)
     if plot is not None:
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        plots.save(plots.new_phones(result), plot)
-        screen.err.print(f"Wrote {plot.with_suffix('.svg')} and .png")
+        screen.write_plot(plot, plots.new_phones(result))
     screen.write_json(json, result)
     screen.say_next("nextapp serve --data federation --dev-tls   (a server that learns a crowd)")
 

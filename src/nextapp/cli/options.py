@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_
 
 import click
 
-from nextapp.cli.forms import option
+from nextapp.cli.forms import F, option
 from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:
@@ -200,7 +200,15 @@ def _in_help(each: Field[Any]) -> str | None:
     return ", ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in several)
 
 
-OUTPUT = "Output"  # a heading in the help of commands
+def output(name: str, kind: click.Path, text: str, **settings: Any) -> Callable[[F], F]:
+    """An option that names what a command writes, under a heading of its own in the help."""
+    return option(name, type=kind, help=text, heading="Output", **settings)
+
+
+def plot_file(text: str) -> Callable[[F], F]:
+    """--plot: the two files of a plot, by their name without its ending."""
+    return output("--plot", OUTPUT_FOLDER, f"{text}, as FILE.svg and FILE.png.", metavar="FILE")
+
 
 source = click.argument(
     "source",
@@ -208,9 +216,7 @@ source = click.argument(
     help="A log file (CSV, Parquet, a phone's export), or synthetic:lsapp, "
     "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
 )
-json_file = option(
-    "--json", type=OUTPUT_FILE, help="Also write the result as JSON.", heading=OUTPUT
-)
+json_file = output("--json", OUTPUT_FILE, "Also write the result as JSON.")
 seed = option("--seed", type=int, default=0, help="Random seed.")
 device = option("--device", default="cpu", help="cpu, or gpu (needs pip install 'nextapp[gpu]').")
 

@@ -13,7 +13,7 @@ import click
 
 from nextapp.cli import options, screen
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import FILE, settings_of
+from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
 from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.data.importers import check_not_foreign
 from nextapp.names import unknown
@@ -33,13 +33,7 @@ _OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 @command("nextapp train synthetic:lsapp --out lsapp.safetensors")
 @options.source
-@option(
-    "--out",
-    type=options.OUTPUT_FILE,
-    required=True,
-    help="Model file to write, safetensors.",
-    heading=options.OUTPUT,
-)
+@output("--out", OUTPUT_FILE, "Model file to write, safetensors.", required=True)
 @option(
     "--model",
     default="nextapp",

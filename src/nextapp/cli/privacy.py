@@ -17,7 +17,7 @@ from nextapp.audit.comparing import LABELS, SIZES, WANTED, Compared, build_mecha
 from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.forms import Group, option
-from nextapp.cli.options import options_of, settings_of
+from nextapp.cli.options import OUTPUT_FOLDER, options_of, output, settings_of
 from nextapp.fleet.devices import check_device
 from nextapp.privacy import Mechanism
 from nextapp.settings import setting, settings_from
@@ -80,13 +80,7 @@ class ComparisonOptions:
     default=2.0,
     help="Seconds at most to simulate one point of the plot.",
 )
-@option(
-    "--out",
-    type=options.OUTPUT_FOLDER,
-    default=Path("privacy-compare"),
-    help="Folder for the plot.",
-    heading=options.OUTPUT,
-)
+@output("--out", OUTPUT_FOLDER, "Folder for the plot.", default="privacy-compare")
 @options.json_file
 def compare(
     asked: ComparisonOptions, phones: int, rounds: int, seconds: float, out: Path, json: Path | None
@@ -102,11 +96,9 @@ def compare(
             mechanisms, fleet, n_rounds=rounds, seed=asked.seed, seconds=seconds, progress=report
         )
     title = f"{asked.apps} apps, d = {asked.dim}, ε = {asked.epsilon:g} a report, synthetic phones"
-    out.mkdir(parents=True, exist_ok=True)
-    plots.save(plots.cosines(found, SIZES, WANTED, title), out / "cosine")
     screen.out.print(_comparison(found).terminal(tight=True))
     _say_what_it_means(found)
-    screen.err.print(f"Wrote {out / 'cosine.svg'} and .png")
+    screen.write_plot(out / "cosine", plots.cosines(found, SIZES, WANTED, title))
     figures = {each.name: each.as_json() for each in found}
     screen.write_json(json, asked.as_json(figures, phones=phones, rounds=rounds))
 

@@ -20,7 +20,7 @@ from rich.table import Column
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import FILE, FOLDER
+from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 from nextapp.studies.reproduce import plan, processes, report
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
@@ -40,13 +40,7 @@ from nextapp.table import Mark, Marked, Table
 )
 @option("--quick", is_flag=True, help="Few trials and seeds: a first look, not figures to quote.")
 @option("--quick-logs", is_flag=True, help="The same for the logs of --log only.")
-@option(
-    "--out",
-    type=options.OUTPUT_FOLDER,
-    default=Path("reproduction"),
-    help="Folder for the report and all numbers.",
-    heading=options.OUTPUT,
-)
+@output("--out", OUTPUT_FOLDER, "Folder for the report and all numbers.", default="reproduction")
 @options.seed
 @option(
     "--jobs",

@@ -9,10 +9,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -91,6 +94,15 @@ def _say_compiling() -> None:
 def say_next(*commands: str) -> None:
     """At the end of a command: what to try after it."""
     err.print("Next: " + "\n      ".join(commands), markup=False, soft_wrap=True)
+
+
+def write_plot(path: Path, figure: Figure) -> None:
+    """As path.svg and path.png."""
+    from nextapp.studies import plots
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    plots.save(figure, path)
+    err.print(f"Wrote {path.with_suffix('.svg')} and .png", markup=False)
 
 
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import click
 
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
-from nextapp.cli.options import settings_of
+from nextapp.cli.options import OUTPUT_FOLDER, output, settings_of
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
 from nextapp.settings import settings_from
@@ -39,12 +39,7 @@ REAL_WORLD = Participation(
 @option("--stream", is_flag=True, help="Make shards again in every round, to save memory.")
 @option("--ray-workers", type=click.IntRange(min=0), default=0, help="Ray workers; 0 for none.")
 @options.device
-@option(
-    "--out",
-    type=options.OUTPUT_FOLDER,
-    help="Checkpoints; the same command continues from them.",
-    heading=options.OUTPUT,
-)
+@output("--out", OUTPUT_FOLDER, "Checkpoints; the same command continues from them.")
 @options.json_file
 def simulate(
     given: dict[str, Any],
