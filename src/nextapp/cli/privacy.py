@@ -212,12 +212,9 @@ def audit(
 @options.json_file
 def account(epsilon: float, reports: int, phones: int, delta: float, json: Path | None) -> None:
     """Add up the ε of many reports of one phone, and with a shuffler."""
-    try:
-        with screen.progress() as report:
-            report("composing", 0, 0)
-            totals = accounting.total_loss(epsilon, reports, phones, delta)
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from error
+    with screen.progress() as report:
+        report("composing", 0, 0)
+        totals = accounting.total_loss(epsilon, reports, phones, delta)
     with_delta = f"except for δ = {delta:g}"
     table = Table.of_text(
         ["", f"ε of {reports:,} reports", "holds"],

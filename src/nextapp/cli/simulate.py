@@ -117,7 +117,7 @@ def _rounds_table(records: Sequence[Mapping[str, Any]]) -> Table:
         [
             record["round"] + 1,
             *(record[key] for key in keys),
-            _gain(record),
+            Measured(record["hr5_gain"], *record["hr5_gain_ci95"]),
             record["epsilon_spent"],
         ]
         for record in records
@@ -125,21 +125,15 @@ def _rounds_table(records: Sequence[Mapping[str, Any]]) -> Table:
     return Table(columns, rows)
 
 
-def _gain(record: Mapping[str, Any]) -> Measured:
-    return Measured(record["hr5_gain"], *record["hr5_gain_ci95"])
-
-
 def _world(settings: simulation.Settings, ray_workers: int, device: str) -> simulation.World:
     if not ray_workers:
         return simulation.LocalWorld(settings, device=device)
     if device != "cpu":
         raise ValueError("Ray workers run on processors: give --ray-workers or --device, not both.")
-    try:
-        import ray
+    import ray
 
-        from nextapp.studies.on_ray import RayWorld
-    except ModuleNotFoundError as error:
-        raise ValueError("--ray-workers needs Ray: pip install 'nextapp[ray]'") from error
+    from nextapp.studies.on_ray import RayWorld
+
     if not ray.is_initialized():
         ray.init(num_cpus=ray_workers, include_dashboard=False, log_to_driver=False)
     return RayWorld(settings, ray_workers)
