@@ -214,9 +214,7 @@ def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict
     del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
     days = tuple(values.pop("windows"))
-    result = run_windows(dynamic.experiment_from(values), days, log, report)
-    result["settings"]["data"] = part.source.as_values()["where"]
-    return result
+    return run_windows(dynamic.experiment_from(values), days, log, report)
 
 
 # --- parts on synthetic phones ----------------------------------------------------------------

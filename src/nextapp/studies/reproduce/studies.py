@@ -86,7 +86,6 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
         },
         "down": {"bytes": down},
         "up": ups,
-        "epsilon": settings.epsilon,
     }
 
 
@@ -138,8 +137,6 @@ def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
     return {
         "sizes": found,
         "reference": PRINTED,
-        "epsilon": study.epsilon,
-        "dim": study.dim,
         "n_phones": study.phones,
         "intervals": "95 %, bootstrap over phones",
     }
@@ -228,7 +225,6 @@ def run_windows(
         result = dynamic.run(alone, log, report_window)
         by_user[name] = result.courses.by_user["full"]
         rows[name] = {
-            "days": days,
             "n_launches": len(launches_in_window(clean, days)),
             "seconds": round(time.process_time() - start, 2),
         }
@@ -244,6 +240,5 @@ def run_windows(
             for name, row in rows.items()
         },
         "cycles": cycles,
-        "settings": {**experiment.as_plain_values(), "windows": list(windows)},
         "intervals": "95 %, paired bootstrap over users and seeds",
     }
