@@ -97,15 +97,16 @@ class CrowdRoom:
         crowd = learn_from_vectors(self.fleet, epsilon, self.seed, copies=n_phones)
         open_crowd, with_open = self.open
         hits = self._hits(crowd)
+        truth, estimate = self._rows(open_crowd), self._rows(crowd)
         return {
             "phones": n_phones,
             "epsilon": epsilon,
             "mechanism": mechanism.name,
             "n_bytes": mechanism.payload_bytes,
             "apps": [name for name, _ in NAMES[:SHOWN]],  # most launched apps, most common names
-            "truth": self._rows(open_crowd),
-            "estimate": self._rows(crowd),
-            "likeness": _likeness(self._rows(open_crowd), self._rows(crowd)),
+            "truth": truth,
+            "estimate": estimate,
+            "likeness": _likeness(truth, estimate),
             "launches": list(HEADLINE),
             "n_new": len(self.new),
             "without": _mean(self.without, self.seed),

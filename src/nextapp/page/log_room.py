@@ -19,12 +19,13 @@ from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
 from nextapp.evaluation import metrics
 from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import app_entry
+from nextapp.page.phone_room import TRAINING
 from nextapp.phone.core import PhoneCore
+from nextapp.phone.store import DAY
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
 from nextapp.predictors.questions import Questions
 from nextapp.predictors.rivals import OnlineMFU, OnlineMRU, OnlineSROnDevice
-from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 
@@ -33,8 +34,6 @@ MOST_MEASURED = 4_000  # largest number of launches measured: the latest ones
 LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
 SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 12, 8, 40
 REPEAT_SECONDS = 3.0  # the same app again within this time is the same launch
-_TRAINING = Training(dim=16, rounds=20, rate=0.01)
-_DAY = 86_400.0
 MODELS = {
     "nextapp": "this project's predictor",
     "mru": "the most recently used apps",
@@ -105,7 +104,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         "n_apps": len(names),
         "first": _day(seconds[0]),
         "last": _day(seconds[-1]),
-        "n_days": len(np.unique(seconds // _DAY)),
+        "n_days": len(np.unique(seconds // DAY)),
         "apps": [
             {**app_entry(names[i]), "count": int(counts[i])} for i in order[:SHOWN_APPS].tolist()
         ],
@@ -126,8 +125,8 @@ def _day(when: float) -> str:
 
 def by_hour(seconds: Floats) -> Any:
     """(7, 24): launches by weekday, Monday first, and hour."""
-    weekday = (seconds // _DAY + 3).astype(np.int64) % 7  # 1970-01-01 was a Thursday
-    hour = (seconds % _DAY // 3600).astype(np.int64)
+    weekday = (seconds // DAY + 3).astype(np.int64) % 7  # 1970-01-01 was a Thursday
+    hour = (seconds % DAY // 3600).astype(np.int64)
     return np.bincount(weekday * 24 + hour, minlength=168).reshape(7, 24)
 
 
@@ -160,7 +159,7 @@ def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any]
     names = [names[code] for code in used.tolist()]
     n_learnt = len(codes) // 2
     hits, places, chances = _hits_of_all(codes, seconds, len(names), n_learnt)
-    days = (seconds[n_learnt:] // _DAY).astype(np.int64)
+    days = (seconds[n_learnt:] // DAY).astype(np.int64)
     drawn = _by_days(hits, days)
     models: dict[str, dict[str, Any]] = {}
     for number, (name, meaning) in enumerate(MODELS.items()):
@@ -220,15 +219,15 @@ def _hits_of_all(
     for app, when in zip(apps[:n_learnt], times[:n_learnt], strict=True):
         habits.observe(app, when)
         seqmf.observe(app, when)
-    factorised.train([seqmf], n_apps, _TRAINING, 0)
+    factorised.train([seqmf], n_apps, TRAINING, 0)
     n = len(apps) - n_learnt
     ranks = np.zeros((n, len(MODELS), 2), np.int64)  # better and equal
     ranks[:, 1:4] = _ranks_of_rivals(codes, seconds, n_apps, n_learnt)
     places, chances = np.zeros(n, np.int64), np.zeros(n)
     solved = -1.0
     for i, (app, when) in enumerate(zip(apps[n_learnt:], times[n_learnt:], strict=True)):
-        if when // _DAY != solved:
-            solved = when // _DAY
+        if when // DAY != solved:
+            solved = when // DAY
             seqmf.solve()
         if app in seqmf.candidates:
             scores = habits.scores(seqmf.candidates, when)  # log P

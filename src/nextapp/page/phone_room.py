@@ -25,7 +25,7 @@ from nextapp.data import collapse_repeats, synthetic
 from nextapp.evaluation import metrics
 from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
 from nextapp.phone.core import PhoneCore
-from nextapp.phone.store import Store, TooSoon
+from nextapp.phone.store import DAY, Store, TooSoon
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
 from nextapp.predictors.training import Training
@@ -43,10 +43,9 @@ MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at t
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server
 SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
 PAUSE = 20.0  # assumed seconds between two taps
-_TRAINING = Training(dim=16, rounds=20, rate=0.01)
+TRAINING = Training(dim=16, rounds=20, rate=0.01)  # of SeqMF
 _LEAST_PART = 0.05  # smallest part of a score that gets a bar: a factor of 1.05
 _LEARNT_DAYS = 14
-_DAY = 86_400.0
 
 PERSON = replace(
     synthetic.APP_USAGE,
@@ -96,8 +95,8 @@ def synthetic_person(number: int) -> Person:
     ]
     phones = factorised.phones_of_log(log)
     del phones[number]
-    broadcast = factorised.train(phones, N_APPS, _TRAINING, 0, tuple(names))
-    first = seconds[0] + _LEARNT_DAYS * _DAY
+    broadcast = factorised.train(phones, N_APPS, TRAINING, 0, tuple(names))
+    first = seconds[0] + _LEARNT_DAYS * DAY
     n_learnt = sum(when < first for when in seconds)
     return Person(
         f"Synthetic person {number + 1}", launches, n_learnt, tuple(names), broadcast, True
@@ -120,7 +119,7 @@ def person_of_log(
     for app, when in recent[:n_learnt]:
         if app in rows:
             phone.observe(rows[app], when)
-    broadcast = factorised.train([phone], len(apps), _TRAINING, 0, apps)
+    broadcast = factorised.train([phone], len(apps), TRAINING, 0, apps)
     return Person(name, recent, n_learnt, apps, broadcast, is_synthetic)
 
 
@@ -199,8 +198,8 @@ class PhoneSession:
         self._count("nextapp", ranked, app)
         self._count("mru", self._phone.candidates, app)
         self._count_sr(app)
-        if when // _DAY != self._solved:
-            self._solved = when // _DAY
+        if when // DAY != self._solved:
+            self._solved = when // DAY
             self._seqmf.solve()
         self._count("seqmf", self._seqmf.predict(SHOWN, when), app)
         self._observe(app, when)
@@ -329,20 +328,19 @@ class PhoneSession:
         """The five most likely apps with their probabilities and reasons."""
         last = "" if self._last is None else short_name(self._names[self._last])
         reasons = [each for each in self._phone.explain(self._clock) if isinstance(each, Reason)]
-        return [self._reason_entry(each, last) for each in reasons[:SHOWN]]
-
-    def _reason_entry(self, reason: Reason, last: str) -> dict[str, Any]:
-        parts = [
-            {"name": name, "part": part}
-            for name, part in reason.strongest
-            if abs(part) >= _LEAST_PART
+        return [
+            {
+                **app_entry(self._names[reason.app]),
+                "share": reason.share,
+                "words": words(reason, last),
+                "parts": [
+                    {"name": name, "part": part}
+                    for name, part in reason.strongest[:5]
+                    if abs(part) >= _LEAST_PART  # the strongest come first
+                ],
+            }
+            for reason in reasons[:SHOWN]
         ]
-        return {
-            **app_entry(self._names[reason.app]),
-            "share": reason.share,
-            "words": words(reason, last),
-            "parts": parts[:5],
-        }
 
     def _on_screen(self) -> list[int]:
         """The apps on the home screen; they keep their places, and new ones are added."""
