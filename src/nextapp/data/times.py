@@ -49,7 +49,7 @@ def find_zone(name: str | None) -> Zone:
 def time_and_offset(text: str) -> tuple[float, int]:
     """Seconds since 1970 and the UTC offset in seconds, of an ISO time or a number of seconds.
 
-    A time without a zone is in this machine's.
+    A time without a zone is in the zone of this machine.
 
     >>> time_and_offset("2026-11-15T10:00:00+02:00")
     (1794729600.0, 7200)

@@ -314,8 +314,8 @@ def launches_of_rows(
             if skip is not None:
                 remedy += ", or leave out all bad rows with --skip-bad-rows"
                 remedy += " (in Python: skip_bad_rows=True)"
-            told = _complaint(row._replace(problem=problem), table, time_unit)
-            raise BadRow(f"{told} {remedy}.")
+            complaint = _complaint(row._replace(problem=problem), table, time_unit)
+            raise BadRow(f"{complaint} {remedy}.")
 
 
 def milliseconds(
