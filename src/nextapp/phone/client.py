@@ -220,7 +220,7 @@ class Client:
 
         Returns whether the server wants this phone to `renew` its token.
         Raises `Refused` where it will never be taken, `Unreachable` or `Overloaded` where it may be
-        later: it may then have arrived all the same, which sending the same bytes again finds out.
+        later. It may have arrived then; sending the same bytes again shows that.
         """
         if self.token is None:
             raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
@@ -294,7 +294,7 @@ class Client:
             except Unreachable:
                 if not kept:
                     raise
-                response = self._answer_to(method, path, headers, body)  # it had grown cold
+                response = self._answer_to(method, path, headers, body)  # the server had closed it
             try:
                 data = self._read(response, limit)
             except ServerError:

@@ -3,9 +3,9 @@
 No disk, no network, no clock: `Phone` adds those, simulations use this as it is. Nothing here
 leaves a phone: `PhoneCore.answer` is what a mechanism then randomises.
 
-Arithmetic on what a server sent is total. Whatever its numbers do to this phone's launches, the
-outcome is a user vector and an answer; where they are not finite they are zeros. So neither an
-error nor silence can tell anything about the launches.
+Arithmetic on a server's numbers never fails. With any numbers and any launches there are a user
+vector and an answer; where these are not finite they are zeros. So neither an error nor silence can
+tell anything about the launches.
 """
 
 from __future__ import annotations
@@ -361,8 +361,8 @@ class PhoneCore:
         """What this phone would send: its answer through the mechanism. Nothing is charged here.
 
         Bits come from the operating system unless a simulation names another source; coins are
-        those of the device with this token, if one is given. Whatever goes wrong with the answer,
-        there is a report: one of zeros then, with the same coins. The host's settings for floating
+        those of the device with this token, if one is given. If the answer cannot be made or
+        encoded, the report is one of zeros with the same coins. The host's settings for floating
         point do not count.
         """
         bits = SystemBits() if bits is None else bits
