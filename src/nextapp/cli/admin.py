@@ -200,9 +200,8 @@ def restore(backup: Path, data: Path) -> None:
     """Restore a backup to a new folder; then start the server as usual."""
     administration.restore(backup, data)
     if administration.is_gateway(data):
-        vault = administration.open_vault(data)
-        n = vault.devices.count()
-        vault.close()
+        with closing(administration.open_vault(data)) as vault:
+            n = vault.devices.count()
         screen.out.print(
             f"{data} is a gateway with {n:,} devices; start it by nextapp flower gateway."
         )
@@ -259,9 +258,8 @@ def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
         raise ValueError(f"{data} holds no federation yet: start it by nextapp serve --data.")
     if not hours > 0:
         raise ValueError(f"--hours must be a number > 0, got {hours!r}.")
-    vault = Vault(path, busy_seconds=10.0)
-    code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
-    vault.close()
+    with closing(Vault(path, busy_seconds=10.0)) as vault:
+        code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
     screen.out.print(code, markup=False)
     screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
 

@@ -181,15 +181,11 @@ class _OneLine:
 
 def _verdicts(rows: list[dict[str, object]]) -> Table:
     marks: dict[str, Mark] = {CONFIRMED: "good", NOT_CONFIRMED: "bad"}
-    cells = [
-        [
-            row["claim"],
-            Marked(
-                f"{verdict_words(row)}, {row['on']}",
-                "unsure" if row["opposed"] else marks.get(str(row["verdict"]), "unsure"),
-            ),
-            f"{row['evidence']}. But {row['opposed']}" if row["opposed"] else row["evidence"],
-        ]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        mark, evidence = marks.get(str(row["verdict"]), "unsure"), row["evidence"]
+        if row["opposed"]:
+            mark, evidence = "unsure", f"{evidence}. But {row['opposed']}"
+        verdict = Marked(f"{verdict_words(row)}, {row['on']}", mark)
+        cells.append([row["claim"], verdict, evidence])
     return Table.of_text(["claim", "verdict", "what the numbers say"], cells)
