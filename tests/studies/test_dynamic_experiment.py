@@ -13,6 +13,7 @@ from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
 from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run
+from nextapp.studies.settings import plain_values
 from nextapp.wire import ModelSettings
 
 SOURCE = "synthetic:phones=25,apps=20,days=12,sessions=4"
@@ -64,7 +65,7 @@ def test_settings_come_back_from_toml():
         seeds=2,
     )
     assert experiment.metrics == ("HR@5", "HR@1")
-    assert experiment_from(tomllib.loads(as_toml(experiment.as_plain_values()))) == experiment
+    assert experiment_from(tomllib.loads(as_toml(plain_values(experiment)))) == experiment
 
 
 @pytest.mark.parametrize(

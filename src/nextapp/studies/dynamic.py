@@ -58,10 +58,7 @@ PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
 _PUBLIC_PHONES = 300
-
-
 _COMPARED = "What is compared"  # headings of options
 _UPDATES = "Updates of the app vectors Q"
 
@@ -219,10 +216,6 @@ class DynamicExperiment:
             raise ValueError(f"clip must be 'public' or a number > 0, got {self.clip!r}.")
         return value
 
-    def as_plain_values(self) -> dict[str, Any]:
-        """All settings as plain values, as in a TOML file."""
-        return plain_values(self)
-
 
 def is_app_usage(source: str) -> bool:
     """Whether the name of the source is that of the App Usage trace or its twin."""
@@ -295,7 +288,7 @@ class DynamicResult:
             "differences": differences(courses),
             "rates": self._rates(),
             "intervals": "95 %, paired bootstrap over users and seeds",
-            "settings": experiment.as_plain_values(),
+            "settings": plain_values(experiment),
             "seed": experiment.seed,
             "versions": versions(),
         }

@@ -108,9 +108,6 @@ class PhonesNeeded:
         quick = name == NONE or FORMS[name].mechanism in (*LAWS, *CHEAP)
         return [n for n in self.phones if quick or n <= self.exact_up_to]
 
-    def as_plain_values(self) -> dict[str, Any]:
-        return plain_values(self)
-
 
 class _World:
     """The phones of one seed: a fleet up to the largest size, and phones outside it."""
@@ -223,7 +220,7 @@ class PhonesNeededResult:
             "largest_tried": {name: max(study.sizes(name), default=0) for name in names},
             "intervals": "95 %, Student's t over worlds; gains are paired in each world",
             "data": "synthetic phones, not data of people",
-            "settings": study.as_plain_values(),
+            "settings": plain_values(study),
             "seed": study.seed,
             "versions": versions(),
         }

@@ -57,7 +57,7 @@ DASHES: Sequence[Any] = (
 )
 MARKERS = "osD^vPX*<>h"
 OURS = ("full", "qharmony-printed", "nextapp")  # drawn thicker
-CONTROLS = ("frozen", "zero")  # drawn faint
+DRAWN_FAINT = ("frozen", "zero")
 LABELS = {
     "full": "Full",
     "rare": "Rare",
@@ -68,6 +68,7 @@ LABELS = {
     "nextapp-alone": "nextapp, no crowd",
     "frozen": "frozen Q",
     "zero": "zero gradients",
+    "noise": "its noise alone",
     "qharmony-printed": "QHarmony as printed",
     "qharmony-printed-k1": "QHarmony as printed, k = 1",
     "qharmony-printed-mean": "QHarmony as printed, F̄ a mean",
@@ -165,7 +166,7 @@ def bar_with_dot(panel: Axes, place: float, found: Result, color: str, marker: s
 class Look:
     """The style of each series: dashes, marker and colour."""
 
-    def __init__(self, names: Sequence[str], faint: Collection[str] = CONTROLS) -> None:
+    def __init__(self, names: Sequence[str], faint: Collection[str] = DRAWN_FAINT) -> None:
         self.names = list(names)
         self.faint = faint
 
@@ -519,12 +520,12 @@ def phones_needed(result: Result) -> Figure:
     mechanisms = result["mechanisms"]
     look = Look(list(mechanisms))
     sizes = sorted({n for row in mechanisms.values() for n in row["phones"]})
-    controls = {"frozen": "frozen Q", "zero": "zero gradients", "noise": "its noise alone"}
+    controls = ("frozen", "zero", "noise")
     with new_figure(11.5, 4.4) as figure:
         panels = figure.subplots(1, len(controls), sharey=True)
-        for panel, (key, word) in zip(panels, controls.items(), strict=True):
+        for panel, control in zip(panels, controls, strict=True):
             gains = {
-                name: {**row[f"gain_over_{key}"], "at": row["phones"]}
+                name: {**row[f"gain_over_{control}"], "at": row["phones"]}
                 for name, row in mechanisms.items()
             }
             lines(panel, look, gains, named=panel is panels[-1])
@@ -532,7 +533,7 @@ def phones_needed(result: Result) -> Figure:
             panel.set_xticks(sizes, [f"{n / 1000:g}k" if n >= 1000 else str(n) for n in sizes])
             panel.minorticks_off()
             panel.axhline(0, color=FAINT, lw=1)
-            panel.set_title(f"gain over {word}", fontsize=10)
+            panel.set_title(f"gain over {label(control)}", fontsize=10)
             panel.set_xlabel("phones")
         panels[0].set_ylabel("gain in HR@5")
     return figure

@@ -37,7 +37,7 @@ KEPT = 0.7  # share of the non-private gain
 MUCH_COSTLIER = 2.0  # ratio of "much more computationally costly"
 FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
-CONTROLS = ("frozen", "zero", "noise")
+FLEET_CONTROLS = ("frozen", "zero", "noise")
 RIVALS = "mru mfu sr sr-od mf"
 REPAIRED = "harmony"  # QHarmony with a public clip and nothing in the clear
 ENDS = ("mean", "low", "high")
@@ -414,7 +414,7 @@ def _gains(result: Result, name: str) -> list[Gap]:
     at = next((i for i, n in enumerate(row["phones"]) if n >= PAPERS_PHONES), -1)
     n_outside = result["settings"]["sample"] * result["settings"]["seeds"]
     phones = f"{row['phones'][at]:,} phones"
-    gains = {control: row[f"gain_over_{control}"] for control in CONTROLS}
+    gains = {control: row[f"gain_over_{control}"] for control in FLEET_CONTROLS}
     return [
         _gap(f"{name} − {control} at {phones}", {end: gain[end][at] for end in ENDS}, n_outside)
         for control, gain in gains.items()

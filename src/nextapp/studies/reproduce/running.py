@@ -122,7 +122,7 @@ def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dic
     report("counting", 0, 0)
     found = description(log)
     cycles = Cycling.parse(part.settings["cycles"]).cut(collapse_repeats(log))
-    described = ("from", "to", "n_days", "n_sessions", "sessions_per_user", "repeat_share")
+    described = ("from", "to", "n_days", "n_sessions", "repeat_share")
     return {
         "by_day": {"n_users": found["users_by_day"], "n_launches": found["launches_by_day"]},
         "by_cycle": {
