@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp import privacy
-from nextapp.audit import accounting
 from nextapp.cli.privacy import app
 from nextapp.privacy.harmony import Harmony
 from nextapp.randomness import SystemBits
@@ -128,12 +128,9 @@ def test_account_shows_the_plan(run, tmp_path):
 
 
 def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypatch):
-    def plan(*_):
-        raise ModuleNotFoundError("needs dp_accounting: pip install 'nextapp[lab]'")
-
-    monkeypatch.setattr(accounting, "total_loss", plan)
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld.pld_pmf", None)
     text = run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, code=1)
-    assert "pip install 'nextapp[lab]'" in text
+    assert "this needs dp_accounting, which is not installed: pip install 'nextapp[lab]'" in text
     assert "Traceback" not in text
 
 
