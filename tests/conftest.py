@@ -20,9 +20,10 @@ else:
     )
     settings.load_profile("nextapp")
 
-SWEEPS = (  # statistical tests of minutes: make sweeps
+SWEEPS = (  # statistical tests, and compiling from nothing: make sweeps
     "audit/test_planted_bugs.py",
     "audit/test_replay.py",
+    "compiled/test_cache.py",
     "fleet/test_law_of_the_sum.py",
     "privacy/test_law.py",
     "privacy/test_unbiased.py",
