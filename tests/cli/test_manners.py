@@ -10,11 +10,13 @@ import time
 import zipfile
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from nextapp.cli import screen
+from nextapp.cli import screen, stopping
 from nextapp.cli.commands import app
+from nextapp.cli.forms import Group
 from nextapp.data.importers.content import UnreadableLog, check_not_foreign
 
 SMALL = "synthetic:phones=8,apps=12,days=6"
@@ -247,6 +249,22 @@ def test_ctrl_c_is_answered_long_before_the_work_ends(work):
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.2)
     assert interrupted(process, 30.0) == "\nstopped. Try again.\n"
+
+
+def test_ctrl_c_while_a_class_is_made_is_ctrl_c(monkeypatch):
+    """Python 3.11 wraps it in a RuntimeError; any other RuntimeError is none of it."""
+
+    def work(self, ctx):
+        raise RuntimeError("Error calling __set_name__") from cause
+
+    monkeypatch.setattr(Group, "invoke", work)
+    cause = KeyboardInterrupt()
+    with pytest.raises(click.exceptions.Exit) as stopped:
+        app.invoke(click.Context(app))
+    assert stopped.value.exit_code == stopping.CODE
+    cause = ValueError()
+    with pytest.raises(RuntimeError, match="__set_name__"):
+        app.invoke(click.Context(app))
 
 
 @pytest.mark.slow

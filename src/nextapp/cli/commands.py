@@ -102,7 +102,10 @@ class LazyGroup(Group):
         """Import and run a command; Ctrl-C ends it with a line that says how to continue."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, RuntimeError) as error:
+            # Up to Python 3.11, what happens while a class is made is wrapped: Ctrl-C in an import.
+            if not isinstance(error.__cause__ or error, KeyboardInterrupt):
+                raise
             stopping.say_stopped()
             raise click.exceptions.Exit(stopping.CODE) from None
 
