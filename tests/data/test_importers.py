@@ -28,7 +28,7 @@ from nextapp.data.importers import (
     not_apps_text,
     read_any,
 )
-from nextapp.data.importers.not_apps import parse_list
+from nextapp.data.importers.events import parse_list
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402

@@ -30,7 +30,7 @@ app = Group(
 def describe(source: str, seed: int, json: Path | None, log_options: options.LogOptions) -> None:
     """Describe a log: users, apps, launches, sessions, repeats, activity over time."""
     from nextapp.cli import tables
-    from nextapp.data.describing import description
+    from nextapp.data.cutting import description
 
     with screen.progress() as report:
         report("reading", 0, 0)

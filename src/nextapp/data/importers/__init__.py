@@ -23,9 +23,14 @@ from nextapp.data.importers.content import (
     UnreadableLog,
     check_not_foreign,
 )
-from nextapp.data.importers.events import ImportedLaunch, launches_of
-from nextapp.data.importers.not_apps import NotApps, read_list, usual_list
-from nextapp.data.importers.not_apps import list_text as not_apps_text
+from nextapp.data.importers.events import (
+    ImportedLaunch,
+    NotApps,
+    launches_of,
+    not_apps_text,
+    read_list,
+    usual_list,
+)
 from nextapp.data.times import find_zone
 
 __all__ = [

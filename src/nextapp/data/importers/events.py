@@ -1,16 +1,20 @@
-"""Converts the events of a format to launches: sorted, in UTC, without non-apps."""
+"""From the events of a format to launches: sorted, in UTC, without entries that are not apps."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import translate
+from functools import cache
+from importlib.resources import files
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from nextapp.data.importers.content import Content
-from nextapp.data.importers.not_apps import NotApps
 from nextapp.data.times import (
     EARLIEST,
     LATEST,
@@ -22,7 +26,11 @@ from nextapp.data.times import (
 ME = "me"
 """The user's name in formats that have only one person."""
 
+KINDS = ("home", "passing", "events")
+"""The parts of a list of entries that are not apps; see `NotApps`."""
+
 _LONGEST_NAME = 255
+_LONGEST_LIST = 1 << 20  # characters
 
 
 class Event(NamedTuple):
@@ -170,3 +178,76 @@ def _notes(out: Counter[str], n_same: int, n_bad: int, turned: bool) -> Iterable
 
 def _zone_words(zone: Zone) -> str:
     return "this machine's time zone" if zone is None else f"the time zone {zone}"
+
+
+# --- The list of entries that are not apps
+
+
+@dataclass(frozen=True)
+class NotApps:
+    """Patterns of entries to leave out.
+
+    The same app before and after a ``home`` screen counts as two launches; before and after a
+    ``passing`` window (system windows, the logger itself) or other ``events`` as one.
+    """
+
+    home: re.Pattern[str]
+    passing: re.Pattern[str]
+    events: re.Pattern[str]
+
+    def kind(self, app: str) -> str | None:
+        """The part of the list that an app is in; None for an app to keep."""
+        name = app.lower()
+        for kind in KINDS:
+            pattern: re.Pattern[str] = getattr(self, kind)
+            if pattern.fullmatch(name):
+                return kind
+        return None
+
+
+def not_apps_text() -> str:
+    """The text of the built-in list: home screens, system windows, loggers."""
+    return files(__package__).joinpath("not_apps.txt").read_text(encoding="utf-8")
+
+
+@cache
+def usual_list() -> NotApps:
+    return parse_list(not_apps_text(), "the built-in list")
+
+
+def read_list(file: Path) -> NotApps:
+    """The list in a file."""
+    return parse_list(file.read_text(encoding="utf-8-sig"), str(file))
+
+
+def parse_list(text: str, name: str) -> NotApps:
+    """Patterns by part, one per line; a part starts with its name in brackets; # is a comment.
+
+    >>> parse_list("[home]\\nmy.launcher*", "x").kind("My.Launcher2")
+    'home'
+    """
+    if len(text) > _LONGEST_LIST:
+        raise ValueError(f"{name}: a list may have up to {_LONGEST_LIST:,} characters.")
+    patterns: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    kind = None
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line or line.startswith("#"):
+            continue
+        if line.startswith("[") and line.endswith("]"):
+            kind = line[1:-1].strip()
+            if kind not in patterns:
+                raise ValueError(
+                    f"{name}, line {number}: the parts are [home], [passing] and [events], got "
+                    f"{line:.60}."
+                )
+        elif kind is None:
+            raise ValueError(
+                f"{name}, line {number}: the list must start with a part, such as [passing]."
+            )
+        else:
+            patterns[kind].append(line.lower())
+    return NotApps(**{kind: _one_of(lines) for kind, lines in patterns.items()})
+
+
+def _one_of(patterns: list[str]) -> re.Pattern[str]:
+    return re.compile("|".join(translate(pattern) for pattern in patterns) or r"(?!)")

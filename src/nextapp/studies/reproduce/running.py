@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data import LaunchLog, collapse_repeats
-from nextapp.data.cutting import Cycling
-from nextapp.data.describing import description
+from nextapp.data.cutting import Cycling, description
 from nextapp.names import unknown
 from nextapp.predictors.registry import CEILING
 from nextapp.predictors.training import Training
