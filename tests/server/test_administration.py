@@ -24,10 +24,9 @@ from servers import (
 
 from nextapp.cli.commands import app
 from nextapp.server import administration
-from nextapp.server.database import VaultDamaged, VaultError
+from nextapp.server.database import VaultDamaged, VaultError, lost_commits
 from nextapp.server.federation import check_vault, open_federation
 from nextapp.server.vault import RoundRules, Submission, Vault
-from nextapp.server.write_ahead_log import lost_commits
 from nextapp.wire import Report
 
 RULES = RoundRules(goal=5, minimum=2, seconds=60.0)
