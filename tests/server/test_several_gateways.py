@@ -26,9 +26,7 @@ from nextapp.server import administration, certificates
 from nextapp.server.coordinator import Coordinator
 from nextapp.server.devices import TOKEN_LETTERS, new_token
 from nextapp.server.flower.messages import (
-    Close,
-    Count,
-    Open,
+    Letter,
     answer,
     gateway_identity,
     keep_letter,
@@ -92,7 +90,7 @@ def test_a_renewed_token_has_the_letter_of_its_gateway(tmp_path):
 def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_rounds(tmp_path):
     vault = Vault(tmp_path / "vault.sqlite", token_letter="C")
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
-    answer(Count(RULES.open_round(0, 0.0)), vault, gateway_identity(tmp_path))
+    answer(Letter("count", RULES.open_round(0, 0.0)), vault, gateway_identity(tmp_path))
     token = vault.devices.enrol(vault.devices.issue_code(uses=2, expires=1e12, name="north"), 1.0)
     vault.close()
     opened = administration.open_vault(tmp_path)
@@ -166,7 +164,7 @@ class GatewayProcess:
     def open(self, coordinator: Coordinator) -> None:
         """What the coordinator's letter does; phones see it a moment later."""
         round = RULES.open_round(coordinator.round, time.time())
-        answer(Open(round, RULES, coordinator.published()), self.vault, self.letter)
+        answer(Letter("open", round, RULES, coordinator.published()), self.vault, self.letter)
         client = Client(self.port, 60.0)
         give_up = time.monotonic() + 120
         while client.request("GET", "/v1/digest")[0] != 200 or (
@@ -177,7 +175,9 @@ class GatewayProcess:
         client.close()
 
     def close(self, number: int):
-        return answer(Close(RULES.open_round(number, 0.0)), self.vault, self.letter).reduced
+        return answer(
+            Letter("close", RULES.open_round(number, 0.0)), self.vault, self.letter
+        ).reduced
 
 
 def new_coordinator(folder: Path) -> Coordinator:

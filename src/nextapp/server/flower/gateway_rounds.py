@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.flower.messages import Answer, Close, Count, Letter, Open
+from nextapp.server.flower.messages import Answer, Letter
 from nextapp.server.vault import Reduced, Round, RoundRules, Verdict
 
 
@@ -130,7 +130,9 @@ class Driver:
             self._sleep(self._breath)
 
     def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
-        return Count(round) if known.answered else Open(round, self.rules, broadcast)
+        if known.answered:
+            return Letter("count", round)
+        return Letter("open", round, self.rules, broadcast)
 
     def _tallies(self, round: Round) -> list[Reduced]:
         """Close the round everywhere; the sums that come back in time, one a gateway."""
@@ -139,7 +141,7 @@ class Driver:
         sums: dict[str, Reduced] = {}
         give_up = self._clock() + self.pace.patience
         while not expected <= sums.keys() and self._clock() < give_up:
-            self._send(lambda known: None if known.answered else Close(round))
+            self._send(lambda known: None if known.answered else Letter("close", round))
             self._take_answers(to_close=True)
             for answer in self._counts():
                 if answer.reduced is not None:

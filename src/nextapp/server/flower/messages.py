@@ -1,8 +1,7 @@
 """What a coordinator asks of gateways far away, and what a gateway's vault answers.
 
-Three letters: `Open` hands over the broadcast of a round, `Count` asks how many reports are there,
-`Close` ends the round and asks for its tally. Each can be sent again, also after a crash on either
-side, and gets the same answer.
+A letter opens a round, asks for its count, or closes it. Each can be sent again, also after a crash
+on either side, and gets the same answer.
 
 Also what a gateway is known by: to the coordinator, to its SuperLink (a key and a number), and to a
 proxy in front of it (the letter that its tokens begin with).
@@ -12,8 +11,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -28,29 +29,41 @@ _NUMBER = "node-number"
 
 
 @dataclass(frozen=True)
-class Open:
-    """Hand this broadcast to phones and take their reports."""
+class Letter:
+    """What a coordinator asks about a round.
 
+    open: hand this broadcast to phones and take their reports, by these rules.
+    count: how many reports are there? The round's deadline may have moved.
+    close: take no more reports for this round, and give their sum.
+    """
+
+    kind: Literal["open", "count", "close"]
     round: Round
-    rules: RoundRules
-    broadcast: bytes
+    rules: RoundRules | None = None
+    broadcast: bytes = b""
 
+    def words(self) -> dict[str, Any]:
+        """Plain values of one level, as Flower carries them."""
+        found: dict[str, Any] = {
+            "round": self.round.number,
+            "opened": self.round.opened,
+            "deadline": self.round.deadline,
+            "extensions": self.round.extensions,
+        }
+        if self.rules is not None:
+            found |= asdict(self.rules) | {"broadcast": self.broadcast}
+        return found
 
-@dataclass(frozen=True)
-class Count:
-    """How many reports are there? The round's deadline may have moved."""
-
-    round: Round
-
-
-@dataclass(frozen=True)
-class Close:
-    """Take no more reports for this round, and give their sum."""
-
-    round: Round
-
-
-Letter = Open | Count | Close
+    @classmethod
+    def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
+        """The letter with these `words`."""
+        round = Round(
+            words["round"], words["opened"], words["deadline"], extensions=words["extensions"]
+        )
+        if kind != "open":
+            return cls(kind, round)
+        rules = RoundRules(words["goal"], words["minimum"], words["seconds"])
+        return cls(kind, round, rules, words["broadcast"])
 
 
 @dataclass(frozen=True)
@@ -70,21 +83,21 @@ class Refused(RuntimeError):
 def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
     """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
     number = letter.round.number
-    if isinstance(letter, Open):
-        _open(letter, vault)
+    if letter.rules is not None:
+        _open(letter, letter.rules, vault)
     round = vault.round()
     if round is None or round.number != number:
         at = "has had no round yet" if round is None else f"is at round {round.number}"
         raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
-    if isinstance(letter, Count) and letter.round.deadline != round.deadline:
+    if letter.kind == "count" and letter.round.deadline != round.deadline:
         vault.extend(letter.round)
-    if isinstance(letter, Close):
+    if letter.kind == "close":
         reduced = _reduce_round(number, vault)
         return Answer(gateway, reduced.n_reports, True, reduced)
     return Answer(gateway, round.n_reports, round.closed)
 
 
-def _open(letter: Open, vault: Vault) -> None:
+def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
     number, latest = letter.round.number, vault.round()
     if latest is not None and latest.number < number:
         # Its coordinator went on without these reports, so they are in no step.
@@ -95,8 +108,8 @@ def _open(letter: Open, vault: Vault) -> None:
             f"open: phones refuse broadcasts older than the one they hold. Restore the newest "
             f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
         )
-    vault.publish(letter.round, letter.broadcast, letter.rules)
-    vault.amend(letter.rules, letter.round.opened)
+    vault.publish(letter.round, letter.broadcast, rules)
+    vault.amend(rules, letter.round.opened)
     if vault.broadcast() != letter.broadcast:
         raise Refused(
             f"the vault {vault.path} has handed out another broadcast for round {number}: this "

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
-from flwr.app import Context
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from nextapp.server.federation import create_or_resume, lock_folder
-from nextapp.server.flower.apps.parcels import answer_in, letter_message
 from nextapp.server.flower.gateway_rounds import Driver, Pace
 from nextapp.server.flower.messages import Answer, Letter
 from nextapp.server.flower.watching import SAID
+from nextapp.server.vault import Reduced
+
+_TYPES = {"open": "train.open", "count": "query.count", "close": "train.close"}
 
 
 class GridPost:
@@ -28,7 +31,13 @@ class GridPost:
         return list(self._grid.get_node_ids())
 
     def send(self, address: int, letter: Letter) -> None:
-        message = letter_message(letter, address, self._seconds)
+        message = Message(
+            RecordDict({"letter": ConfigRecord(letter.words())}),
+            dst_node_id=address,
+            message_type=_TYPES[letter.kind],
+            ttl=self._seconds,
+            group_id=str(letter.round.number),
+        )
         for number in self._grid.push_messages([message]):
             self._sent[number] = address
 
@@ -38,7 +47,19 @@ class GridPost:
         for message in self._grid.pull_messages(list(self._sent)):
             address = self._sent.pop(message.metadata.reply_to_message_id, None)
             if address is not None:
-                yield address, answer_in(message)
+                yield address, _answer_in(message)
+
+
+def _answer_in(message: Message) -> Answer | str:
+    """The answer, or why there is none."""
+    if message.has_error():
+        return f"a gateway did not answer: {message.error.reason} (code {message.error.code})."
+    words: dict[str, Any] = dict(message.content.config_records["answer"])
+    reduced = None
+    if words["round"] >= 0:
+        tally = message.content.array_records["sum"]["tally"].numpy()
+        reduced = Reduced(words["round"], words["n_reports"], tally)
+    return Answer(words["gateway"], words["n_reports"], words["closed"], reduced)
 
 
 def _coordinate(grid: Grid, context: Context) -> None:

@@ -6,24 +6,33 @@ the gateway that serves phones has open at the same time.
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
-from flwr.app import Context, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from nextapp.server.flower.apps.parcels import answer_message, letter_in
-from nextapp.server.flower.messages import answer, gateway_identity, note_node_number
+from nextapp.server.flower.messages import Letter, answer, gateway_identity, note_node_number
 from nextapp.server.vault import Vault
 
 
 def _answer_message(message: Message, context: Context) -> Message:
     data = Path(str(context.node_config["data"]))
     note_node_number(data, context.node_id)
-    vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
-    try:
-        return answer_message(answer(letter_in(message), vault, gateway_identity(data)), message)
-    finally:
-        vault.close()
+    kind = message.metadata.message_type.partition(".")[2]
+    letter = Letter.of(kind, message.content.config_records["letter"])
+    with closing(Vault(data / "vault.sqlite", busy_seconds=30.0)) as vault:
+        found = answer(letter, vault, gateway_identity(data))
+    words: dict[str, str | int] = {
+        "gateway": found.gateway,
+        "n_reports": found.n_reports,
+        "closed": found.closed,
+        "round": -1 if found.reduced is None else found.reduced.round,
+    }
+    content = RecordDict({"answer": ConfigRecord(words)})
+    if found.reduced is not None:
+        content["sum"] = ArrayRecord({"tally": Array(found.reduced.tally)})
+    return Message(content, reply_to=message)
 
 
 app = ClientApp()
