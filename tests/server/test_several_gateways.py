@@ -25,13 +25,8 @@ from nextapp.phone.client import Refused
 from nextapp.server import administration, certificates
 from nextapp.server.coordinator import Coordinator
 from nextapp.server.devices import TOKEN_LETTERS, new_token
-from nextapp.server.flower.messages import (
-    Letter,
-    answer,
-    gateway_identity,
-    keep_letter,
-    open_gateway_vault,
-)
+from nextapp.server.federation import gateway_identity, keep_letter, open_gateway_vault
+from nextapp.server.flower.gateway_rounds import Letter, answer
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import RoundRules, Vault
 from nextapp.wire import Report

@@ -176,9 +176,8 @@ def gateway(
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     stopping.end_by_itself()
     from nextapp.server import listening
-    from nextapp.server.federation import lock_folder
+    from nextapp.server.federation import keep_letter, lock_folder, open_gateway_vault
     from nextapp.server.flower.launching import free_port, supernode
-    from nextapp.server.flower.messages import keep_letter, open_gateway_vault
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator import start_log
 
@@ -252,7 +251,7 @@ def run(
 @click.argument("path", type=FILE, metavar="FILE", help="The private key file to write.")
 def node_key_files(path: Path) -> None:
     """Make the key pair of a node; register the .pub file."""
-    from nextapp.server.flower.messages import node_key
+    from nextapp.server.certificates import node_key
 
     private, public = node_key(path)
     _say(f"{private} stays on the node; register {public}")

@@ -1,4 +1,4 @@
-"""Certificates: one of an authority of its own, and the one that a server shows."""
+"""Certificates: one of an authority of its own, and the one that a server shows. Keys of nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 _VALID = datetime.timedelta(days=365)
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -70,3 +72,27 @@ class ServedCertificate:
         context.load_cert_chain(self.chain, self.key)
         own = x509.load_pem_x509_certificate(self.chain.read_bytes())
         return context, own.not_valid_after_utc
+
+
+def node_key(path: Path) -> tuple[Path, Path]:
+    """(private, public) key files of a node, made if they are not there: ECDSA on P-384, OpenSSH.
+
+    The private one stays on the node, readable by its owner only; the public one is registered at
+    the SuperLink.
+    """
+    public = path.with_name(f"{path.name}.pub")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP384R1())
+        secret = key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.OpenSSH,
+            serialization.NoEncryption(),
+        )
+        open_half = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        public.write_bytes(open_half + b"\n")
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secret)
+    return path, public

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,8 +15,9 @@ from typing import Any
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
+from nextapp.server.devices import new_token
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
-from nextapp.server.vault import RoundRules, Vault, Verdict
+from nextapp.server.vault import GATEWAY_ID, TOKEN_LETTER, RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast
 
 
@@ -243,3 +246,48 @@ def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -
                 f"vault. Restore that one from a backup (nextapp admin restore), or continue "
                 f"with this one by --new-vault; then all phones must enrol again."
             )
+
+
+def gateway_identity(data: Path) -> str:
+    """What a gateway is known by: random, made once, kept in its folder.
+
+    So a gateway that comes back under another address or node number is not counted twice.
+    """
+    path = data / GATEWAY_ID
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return path.read_text(encoding="ascii").strip()
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(identity := secrets.token_hex(8))
+    return identity
+
+
+def keep_letter(data: Path, given: str) -> str:
+    """The first letter of all tokens of a gateway, for good: its folder keeps it.
+
+    Phones that have a token are found by it, so another one is refused; "" asks for what is kept.
+    """
+    new_token(given)  # refuses what is no letter
+    path = data / TOKEN_LETTER
+    kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
+    if given and not kept:
+        path.write_text(f"{given}\n", encoding="ascii")
+    elif given not in ("", kept):
+        raise ValueError(
+            f"the tokens of {data} begin with {kept!r}, got --token-letter {given!r}: a proxy "
+            f"finds the phones that are enrolled by that letter. Leave the option out."
+        )
+    return kept or given
+
+
+def open_gateway_vault(
+    data: Path, letter: str, *, new_vault: bool = False, leave_damaged: bool = False
+) -> Vault:
+    """The vault of a gateway, checked; `new_vault` and `leave_damaged` as in `open_federation`."""
+    path = data / "vault.sqlite"
+    if (data / GATEWAY_ID).exists():
+        check_vault(path, leave_damaged=leave_damaged, new=new_vault)
+    vault = Vault(path, token_letter=letter)
+    gateway_identity(data)  # from now on one without the other is a loss
+    return vault

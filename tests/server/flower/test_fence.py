@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 from regions import APPS, SETTINGS, Region
 
-from nextapp.server.certificates import development
+from nextapp.server.certificates import development, node_key
 from nextapp.server.coordinator import checkpoints
 from nextapp.server.flower import launching
 from nextapp.server.flower.launching import Processes
-from nextapp.server.flower.messages import node_key
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 

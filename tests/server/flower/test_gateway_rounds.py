@@ -14,14 +14,8 @@ from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.server.coordinator import Coordinator
-from nextapp.server.flower.gateway_rounds import Driver, Pace
-from nextapp.server.flower.messages import (
-    Answer,
-    Letter,
-    Refused,
-    answer,
-    gateway_identity,
-)
+from nextapp.server.federation import gateway_identity
+from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, Refused, answer
 from nextapp.server.vault import Outcome, Round, RoundRules, Submission, Vault
 from nextapp.wire import Broadcast, Buckets, History, ModelSettings, ReportRequest
 

@@ -19,10 +19,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from nextapp.cli.commands import app
-from nextapp.server.certificates import development
+from nextapp.server.certificates import development, node_key
 from nextapp.server.flower import launching
 from nextapp.server.flower.launching import Processes, end_members, members
-from nextapp.server.flower.messages import node_key
 
 LINUX = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 

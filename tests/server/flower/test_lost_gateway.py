@@ -14,8 +14,7 @@ from regions import APPS, Region
 from nextapp.server.coordinator import checkpoints
 from nextapp.server.federation import create_or_resume
 from nextapp.server.flower.gateway_rounds import Pace
-from nextapp.server.flower.launching import members
-from nextapp.server.flower.messages import node_number
+from nextapp.server.flower.launching import members, node_number
 from nextapp.server.flower.watching import SAID, Loopback
 from nextapp.server.settings import settings_of
 from nextapp.server.vault import Vault

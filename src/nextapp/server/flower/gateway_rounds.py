@@ -1,20 +1,120 @@
 """Rounds over gateways far away: open, count, close, and one step along what they add up to.
 
-How letters travel is the affair of a `Post`; time is read from the clock that is given. No gateway
+A letter can be sent again, also after a crash on either side, and gets the same answer. How letters
+travel is the affair of a `Post`; time is read from the clock that is given. No gateway
 is waited for longer than `Pace.patience`: one that is lost costs its reports of the current round.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Literal, Protocol
 
+from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
-from nextapp.server.flower.messages import Answer, Letter
-from nextapp.server.vault import Reduced, Round, RoundRules, Verdict
+from nextapp.server.vault import Reduced, Round, RoundRules, Vault, Verdict
+from nextapp.wire import Broadcast
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What a coordinator asks about a round.
+
+    open: hand this broadcast to phones and take their reports, by these rules.
+    count: how many reports are there? The round's deadline may have moved.
+    close: take no more reports for this round, and give their sum.
+    """
+
+    kind: Literal["open", "count", "close"]
+    round: Round
+    rules: RoundRules | None = None
+    broadcast: bytes = b""
+
+    def words(self) -> dict[str, Any]:
+        """Plain values of one level, as Flower carries them."""
+        found: dict[str, Any] = {
+            "round": self.round.number,
+            "opened": self.round.opened,
+            "deadline": self.round.deadline,
+            "extensions": self.round.extensions,
+        }
+        if self.rules is not None:
+            found |= asdict(self.rules) | {"broadcast": self.broadcast}
+        return found
+
+    @classmethod
+    def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
+        """The letter with these `words`."""
+        round = Round(
+            words["round"], words["opened"], words["deadline"], extensions=words["extensions"]
+        )
+        if kind != "open":
+            return cls(kind, round)
+        rules = RoundRules(words["goal"], words["minimum"], words["seconds"])
+        return cls(kind, round, rules, words["broadcast"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one gateway, known by `gateway`; with the sum of the round if that was asked for."""
+
+    gateway: str
+    n_reports: int
+    closed: bool
+    reduced: Reduced | None = None
+
+
+class Refused(RuntimeError):
+    """A gateway that cannot do what a letter asks, and why."""
+
+
+def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
+    """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
+    number = letter.round.number
+    if letter.rules is not None:
+        _open(letter, letter.rules, vault)
+    round = vault.round()
+    if round is None or round.number != number:
+        at = "has had no round yet" if round is None else f"is at round {round.number}"
+        raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
+    if letter.kind == "count" and letter.round.deadline != round.deadline:
+        vault.extend(letter.round)
+    if letter.kind == "close":
+        reduced = _reduce_round(number, vault)
+        return Answer(gateway, reduced.n_reports, True, reduced)
+    return Answer(gateway, round.n_reports, round.closed)
+
+
+def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
+    number, latest = letter.round.number, vault.round()
+    if latest is not None and latest.number < number:
+        # Its coordinator went on without these reports, so they are in no step.
+        _reduce_round(latest.number, vault)
+    if latest is not None and latest.number > number:
+        raise Refused(
+            f"the vault {vault.path} has seen round {latest.number}, so round {number} cannot "
+            f"open: phones refuse broadcasts older than the one they hold. Restore the newest "
+            f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
+        )
+    vault.publish(letter.round, letter.broadcast, rules)
+    vault.amend(rules, letter.round.opened)
+    if vault.broadcast() != letter.broadcast:
+        raise Refused(
+            f"the vault {vault.path} has handed out another broadcast for round {number}: this "
+            f"coordinator is not the one that opened it. Let it skip to round {number + 1}."
+        )
+
+
+def _reduce_round(number: int, vault: Vault) -> Reduced:
+    data = vault.broadcast()
+    broadcast = None if data is None else Broadcast.from_bytes(data)
+    if broadcast is None or broadcast.round != number:
+        raise Refused(f"round {number} is not the round of the vault {vault.path}.")
+    vault.close_round(number)
+    return vault.reduce(number, requested_mechanism(broadcast))
 
 
 class Post(Protocol):

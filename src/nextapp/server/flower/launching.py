@@ -26,7 +26,6 @@ from typing import NamedTuple
 
 from nextapp import __version__
 from nextapp.randomness import SystemBits, below
-from nextapp.server.flower.messages import node_number
 
 LOG = logging.getLogger("nextapp.supernode")
 
@@ -41,6 +40,7 @@ CONNECTION = "federation"
 _PORTS, _N_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range"), 4000
 _MARK = "NEXTAPP_FEDERATION"
 _PROC = Path("/proc")
+_NUMBER = "node-number"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0
 _DEACTIVATE_SECONDS = 10.0
@@ -301,6 +301,20 @@ def end_members(folder: Path) -> int:
                 continue
         ended.update(left)
     return len(ended)
+
+
+def note_node_number(data: Path, number: int) -> None:
+    """Keep the number by which Flower knows the node of a gateway, in the gateway's folder."""
+    if node_number(data) != number:
+        (data / _NUMBER).write_text(f"{number}\n", encoding="ascii")
+
+
+def node_number(data: Path) -> int | None:
+    """What was noted last; None where the node has had no message yet."""
+    try:
+        return int((data / _NUMBER).read_text(encoding="ascii"))
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 @contextmanager

@@ -31,7 +31,6 @@ from nextapp.server.devices import TOKEN_LETTERS
 from nextapp.server.flower import launching
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.flower.launching import Processes, end_members
-from nextapp.server.flower.messages import node_key
 
 SAID = "rounds.log"
 HOST = "127.0.0.1"
@@ -278,7 +277,7 @@ class Loopback:
             command += ["--insecure"]
         else:
             command += ["--ca", str(self._files.authority)]
-            command += ["--node-key", str(node_key(self.data / "tls" / name)[0])]
+            command += ["--node-key", str(certificates.node_key(self.data / "tls" / name)[0])]
             command += ["--cert", str(self._files.certificate), "--key", str(self._files.key)]
         self.processes.start(name, command, launching.environment(self.data / name / "flower"))
         self._await(name, port)
@@ -288,7 +287,7 @@ class Loopback:
         done = self.data / "superlink" / f"registered-{name}"
         if self._files is None or done.exists():
             return
-        public = node_key(self.data / "tls" / name)[1]
+        public = certificates.node_key(self.data / "tls" / name)[1]
         subprocess.run(
             launching.register(public, name),
             env=launching.environment(self._operator),

@@ -11,8 +11,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from nextapp.server.federation import create_or_resume, lock_folder
-from nextapp.server.flower.gateway_rounds import Driver, Pace
-from nextapp.server.flower.messages import Answer, Letter
+from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace
 from nextapp.server.flower.watching import SAID
 from nextapp.server.vault import Reduced
 

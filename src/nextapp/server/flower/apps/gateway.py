@@ -12,7 +12,9 @@ from pathlib import Path
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from nextapp.server.flower.messages import Letter, answer, gateway_identity, note_node_number
+from nextapp.server.federation import gateway_identity
+from nextapp.server.flower.gateway_rounds import Letter, answer
+from nextapp.server.flower.launching import note_node_number
 from nextapp.server.vault import Vault
 
 
