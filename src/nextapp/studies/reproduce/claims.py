@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Rule:
 
     A claim is confirmed when ``shown`` holds for every gap, and not confirmed when ``refuted``
     holds for at least one; both take a gap and the margin. ``confirms`` and ``refutes`` are their
-    descriptions for the report, where {margin} is replaced by the default margin.
+    descriptions for the report, with a place for the {margin}.
     """
 
     name: str
@@ -128,18 +128,16 @@ class Rule:
     refutes: str
     refuted: Callable[[Gap, float], bool]
 
-    def __call__(self, gaps: Sequence[Gap], margin: float | None = None) -> Finding:
-        if margin is None:
-            margin = self.margin
+    def __call__(self, gaps: Sequence[Gap]) -> Finding:
         strongest = _strongest(gaps)
         evidence = "; ".join(str(gap) for gap in strongest)
         every = tuple(map(str, gaps)) if len(strongest) < len(gaps) else ()
         if not gaps or not all(gap.tells for gap in gaps):
             users = min((gap.n_users for gap in gaps), default=0)
             return Finding(CANNOT_TELL, f"{evidence} [{users} users]".strip(), every)
-        if all(self.shown(gap, margin) for gap in gaps):
+        if all(self.shown(gap, self.margin) for gap in gaps):
             return Finding(CONFIRMED, evidence, every)
-        refuted = any(self.refuted(gap, margin) for gap in gaps)
+        refuted = any(self.refuted(gap, self.margin) for gap in gaps)
         return Finding(NOT_CONFIRMED if refuted else CANNOT_TELL, evidence, every)
 
     @property
@@ -182,6 +180,8 @@ is_better = Rule(
     lambda gap, margin: gap.high < margin,
 )
 RULES = (beats, is_not_worse, is_equivalent, is_better)
+is_comparable = replace(is_not_worse, margin=COMPARABLE)
+lies_above = replace(beats, margin=0.0)
 ABOUT_RULES = (
     "All rules look at differences between two series on the same users, with 95 % confidence "
     "intervals from a bootstrap over users (and over seeds, where there are several).",
@@ -266,8 +266,7 @@ class Compare:
 
     ``firsts`` and ``seconds`` are names, separated by spaces, or one of `BEST_RIVAL` and
     `EVERY_OTHER`. With a ``preset`` they are models of the static environment; without one series
-    of the dynamic environment, compared by their means over cycles. ``negated``: the claim is that
-    the rule does not hold.
+    of the dynamic environment, compared by their means over cycles.
     """
 
     rule: Rule
@@ -275,15 +274,9 @@ class Compare:
     seconds: str
     metrics: Sequence[str] = ("HR@5",)
     preset: str = ""
-    margin: float | None = None
-    negated: bool = False
 
     def __call__(self, result: Result) -> Finding:
-        found = self.rule(list(self._gaps(result)), self.margin)
-        if not self.negated:
-            return found
-        opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
-        return Finding(opposite.get(found.verdict, found.verdict), found.evidence)
+        return self.rule(list(self._gaps(result)))
 
     @property
     def words(self) -> str:
@@ -296,9 +289,7 @@ class Compare:
         metrics = "all nine metrics" if self.metrics == METRICS else ", ".join(self.metrics)
         where = f"preset {self.preset}" if self.preset else "mean over cycles"
         words = f"{firsts} {each}{self.rule.name} {seconds} in {metrics}, {where}"
-        if self.rule is not beats:
-            words += f", margin {self.rule.margin if self.margin is None else self.margin}"
-        return f"it does not hold that {words}" if self.negated else words
+        return words if self.rule is beats else f"{words}, margin {self.rule.margin}"
 
     def _gaps(self, result: Result) -> Iterator[Gap]:
         gap_of = _static_gap if self.preset else cycle_gap
@@ -349,11 +340,27 @@ def _most_users(result: Result) -> int:
 
 
 @dataclass(frozen=True)
-class All:
+class Not:
+    """Judges that a comparison does not hold."""
+
+    compare: Compare
+
+    def __call__(self, result: Result) -> Finding:
+        found = self.compare(result)
+        opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
+        return Finding(opposite.get(found.verdict, found.verdict), found.evidence)
+
+    @property
+    def words(self) -> str:
+        return f"it does not hold that {self.compare.words}"
+
+
+@dataclass(frozen=True)
+class Both:
     """Judges by two comparisons, which both must confirm."""
 
     first: Compare
-    second: Compare
+    second: Compare | Not
 
     def __call__(self, result: Result) -> Finding:
         return all_of([self.first(result), self.second(result)])
@@ -463,7 +470,7 @@ def _share_kept(result: Result) -> Finding:
     if share is None:
         return Finding(CANNOT_TELL, "the non-private prior gives no gain to compare with")
     words = f"share of the gain kept at {name}, minus {KEPT}"
-    return beats([_gap(words, share, row["headline"]["n_phones"], less=KEPT)], margin=0.0)
+    return lies_above([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
 
 
 def _stays_on_the_phone(result: Result) -> Finding:
@@ -489,7 +496,7 @@ def _kashin_is_costlier(result: Result) -> Finding:
         mean, low, high = (f"{ratio[end]:,.1f}" for end in ENDS)
         evidence.append(f"{words} {mean} ({low} to {high})")
         gaps.append(_gap(words, ratio, result["n_phones"], less=MUCH_COSTLIER))
-    return Finding(beats(gaps, margin=0.0).verdict, "; ".join(evidence))
+    return Finding(lies_above(gaps).verdict, "; ".join(evidence))
 
 
 def _window_helps(result: Result) -> Finding:
@@ -505,7 +512,7 @@ def _window_helps(result: Result) -> Finding:
 
 # --- the claims -------------------------------------------------------------------------------
 
-Judge = Compare | All | By
+Judge = Compare | Not | Both | By
 
 
 @dataclass(frozen=True)
@@ -515,16 +522,19 @@ class Claim:
     ``part`` is the part of the report with the numbers; ``judged_by`` gets that part's result.
     ``needs`` names a model that may not have been run; without it the question is skipped.
     ``tuned``: the answer may depend on the settings, so the part's variants are judged too.
+
+    The tables below have one row per claim, whose ``part`` may name several; ``words`` and
+    ``where`` may then contain the {figure} and the {budget} of each.
     """
 
-    name: str
-    words: str
-    where: str
     part: str
+    name: str
     judged_by: Judge
-    of_paper: bool
+    words: str
+    where: str = "our question"
     needs: str = ""
     tuned: bool = True
+    of_paper: bool = False
 
     @property
     def rule(self) -> str:
@@ -535,17 +545,17 @@ class Claim:
         tables = result.get("presets", {"": {"models": result.get("series", {})}})
         return not self.needs or all(self.needs in table["models"] for table in tables.values())
 
-
-class _Row(NamedTuple):
-    """One claim about each of ``parts``; ``where`` and ``words`` may name {figure} and {budget}."""
-
-    parts: str
-    name: str
-    judged_by: Judge
-    words: str
-    where: str = "our question"
-    needs: str = ""
-    tuned: bool = True
+    def on(self, part: str) -> Claim:
+        """The claim about one of its parts."""
+        names = {"figure": _FIGURES.get(part, ""), "budget": _BUDGETS.get(part, "")}
+        where = self.where.format(**names)
+        return replace(
+            self,
+            part=part,
+            name=f"{part}-{self.name}",
+            words=self.words.format(**names),
+            where=f"{where} ({_DATA[part]})" if part in _DATA else where,
+        )
 
 
 _FIGURES = {
@@ -570,131 +580,131 @@ _IN_FLEET = (
 
 # fmt: off
 _QUOTED = (
-    _Row("fig1", "stays",
+    Claim("fig1", "stays",
          By("in a real round no report contains the bytes of the user vector or of the history",
             _stays_on_the_phone),
          "user embeddings and the history of users' actions are stored only on the device",
          where="Local Differential Privacy, Figure 1"),
-    _Row("table1 table2", "mf", Compare(beats, "seqmf", "mf", METRICS, "authors"),
+    Claim("table1 table2", "mf", Compare(beats, "seqmf", "mf", METRICS, "authors"),
          "SeqMF significantly outperforms its non-sequential predecessor MF on both datasets",
          where="Results, {figure}"),
-    _Row("table1", "rival", Compare(beats, "sr-od", "seqmf", METRICS, "authors"),
+    Claim("table1", "rival", Compare(beats, "sr-od", "seqmf", METRICS, "authors"),
          "it underperforms the simple SR-od model on LSApp dataset … in all the metrics",
          where="Results, {figure}"),
-    _Row("table2", "rival", Compare(beats, "sr", "seqmf", METRICS, "authors"),
+    Claim("table2", "rival", Compare(beats, "sr", "seqmf", METRICS, "authors"),
          "it underperforms … SR model on App Usage data in all the metrics",
          where="Results, {figure}"),
-    _Row("table1 table2", "comparable",
-         Compare(is_not_worse, "seqmf", BEST_RIVAL, preset="authors", margin=COMPARABLE),
+    Claim("table1 table2", "comparable",
+         Compare(is_comparable, "seqmf", BEST_RIVAL, preset="authors"),
          "the proposed model provides comparable quality with other methods in the static "
          "environment", where="Abstract"),
-    _Row("table1 table2", "all", Compare(beats, "seqmf", RIVALS, preset="authors"),
+    Claim("table1 table2", "all", Compare(beats, "seqmf", RIVALS, preset="authors"),
          "the SeqMF model outperforms the standard matrix factorization model and other "
          "competitors based on the collected statistics", where="Conclusion"),
-    _Row("fig2", "balanced",
+    Claim("fig2", "balanced",
          By(f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
             f"their mean", _activity_balanced),
          "the number of active users is almost the same in every cycle",
          where="Dynamic environment, {figure}"),
-    _Row("fig3", "sr-od", Compare(beats, "full rare global", "sr-od"),
+    Claim("fig3", "sr-od", Compare(beats, "full rare global", "sr-od"),
          "The SeqMF model in the considered training regimes outperforms SR-od model in dynamical "
          "environment", where="{figure}"),
-    _Row("fig3", "global", Compare(beats, "full", "global"),
+    Claim("fig3", "global", Compare(beats, "full", "global"),
          "if we do not update users' embeddings on the device at all (Global regime), then the "
          "overall performance of the SeqMF model decreases", where="Results, {figure}"),
-    _Row("fig3", "rare", Compare(beats, "rare", "global"),
+    Claim("fig3", "rare", Compare(beats, "rare", "global"),
          "if we add just rare updates of users' embeddings (Rare regime), we can see that the "
          "performance increases compared to the SeqMF model in the Global regime",
          where="Results, {figure}"),
-    _Row("fig3", "regular", Compare(beats, "full", "rare"),
+    Claim("fig3", "regular", Compare(beats, "full", "rare"),
          "regular updates of user embeddings improve performance", where="{figure}"),
-    _Row("fig4", "sr-od",
-         All(Compare(beats, "full rare", "sr-od"),
-             Compare(beats, "global", "sr-od", negated=True)),
+    Claim("fig4", "sr-od",
+         Both(Compare(beats, "full rare", "sr-od"),
+              Not(Compare(beats, "global", "sr-od"))),
          "outperforms SR-od model in dynamical environment only if user embeddings are updated "
          "(Full and Rare regimes)", where="{figure}"),
-    _Row("fig4", "alike", Compare(is_equivalent, "full", "rare"),
+    Claim("fig4", "alike", Compare(is_equivalent, "full", "rare"),
          "the performance of the SeqMF model in Full and Rare regimes is very similar",
          where="Results, {figure}"),
-    _Row("fig4", "regular", Compare(beats, "full rare", "global"),
+    Claim("fig4", "regular", Compare(beats, "full rare", "global"),
          "regular updates of user embeddings improve performance", where="{figure}"),
-    _Row("fig5 fig6", "level", Compare(is_not_worse, PRINTED, "none"),
+    Claim("fig5 fig6", "level", Compare(is_not_worse, PRINTED, "none"),
          "the QHarmony mechanism does not lead to performance decreasing compared to the "
          "non-private SeqMF model", where="{figure}"),
-    _Row("fig5", "higher", Compare(beats, PRINTED, "none"),
+    Claim("fig5", "higher", Compare(beats, PRINTED, "none"),
          "has an even higher utility on the LSApp dataset compared to the SeqMF model without any "
          "privacy mechanism", where="Results, {figure}"),
-    _Row("fig5", "poor",
-         All(Compare(is_better, "none", "laplace harmony"),
-             Compare(is_not_worse, "kashin", "none")),
+    Claim("fig5", "poor",
+         Both(Compare(is_better, "none", "laplace harmony"),
+              Compare(is_not_worse, "kashin", "none")),
          "poor performance of the baseline privacy mechanisms except for the Kashin mechanism",
          where="Results, {figure}"),
-    _Row("fig5 fig6", "best", Compare(beats, PRINTED, "laplace harmony kashin"),
+    Claim("fig5 fig6", "best", Compare(beats, PRINTED, "laplace harmony kashin"),
          "baseline privacy mechanisms have a worse privacy-utility trade-off compared to the "
          "proposed QHarmony mechanism", where="Results, {figure}"),
-    _Row("fig5 fig6", "budget",
+    Claim("fig5 fig6", "budget",
          By("the phone with the most reports spends no more than ε in total over the run, and "
             "nothing is sent in the clear", partial(_within_budget, PRINTED)),
          "QHarmony … budget {budget}", tuned=False, where="{figure}"),
-    _Row("cost", "kashin",
+    Claim("cost", "kashin",
          By(f"a phone's processor time for a report through kashin is more than "
             f"{MUCH_COSTLIER:g} times that of {PRINTED}, for both catalogue sizes of the paper; "
             f"intervals over phones", _kashin_is_costlier),
          "Kashin mechanism … is much more computationally costly than the proposed QHarmony "
          "mechanism", where="Results, Figure 5"),
-    _Row("window", "restrict",
+    Claim("window", "restrict",
          By(f"Full with at least one window beats Full with {ALL} in HR@5, mean over cycles; not "
             f"confirmed if this is ruled out for every window", _window_helps),
          "To improve capturing the global dynamics in app usage frequencies, one has to restrict "
          "a period duration", where="SeqMF, the superscript (t)"),
 )
 _ASKED = (
-    _Row("table1 table2", "frozen", Compare(beats, "seqmf", "seqmf-frozen", preset="honest"),
+    Claim("table1 table2", "frozen", Compare(beats, "seqmf", "seqmf-frozen", preset="honest"),
          "Is a trained Q better than a Q left at its random initial value?"),
-    _Row("table1 table2", "nextapp",
+    Claim("table1 table2", "nextapp",
          Compare(beats, "nextapp", f"{RIVALS} seqmf", HIT_RATES, "honest"),
          "Does nextapp, which only counts launches on the phone, beat every rival?",
          needs="nextapp"),
-    _Row("fig3 fig4", "sr-od-su", Compare(beats, "full rare", "sr-od-su"),
+    Claim("fig3 fig4", "sr-od-su", Compare(beats, "full rare", "sr-od-su"),
          "Do Full and Rare also outperform SR-od scored with S_u, as the authors ran it (R22)?",
          needs="sr-od-su"),
-    _Row("fig3-honest fig4-honest", "sr-od", Compare(beats, "full rare", "sr-od"),
+    Claim("fig3-honest fig4-honest", "sr-od", Compare(beats, "full rare", "sr-od"),
          "Do Full and Rare also outperform SR-od when counted as a phone would see it?"),
-    _Row("fig3-honest fig4-honest", "nextapp", Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
+    Claim("fig3-honest fig4-honest", "nextapp", Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
          "Does nextapp, which only counts launches on the phone, beat every rival?",
          needs="nextapp"),
-    _Row("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none"),
+    Claim("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none"),
          "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
          "clipped with the best k?", needs="qharmony-printed-k1"),
     # A rate that is too small learns nothing: against controls only the best rate counts.
-    _Row("fig5 fig6", "controls", Compare(beats, PRINTED, "frozen zero"),
+    Claim("fig5 fig6", "controls", Compare(beats, PRINTED, "frozen zero"),
          "Does training through QHarmony as printed beat a Q that is not trained, and a Q trained "
          "on zero gradients?", tuned=False),
-    _Row("fig5 fig6", "repaired", Compare(beats, REPAIRED, "frozen zero"),
+    Claim("fig5 fig6", "repaired", Compare(beats, REPAIRED, "frozen zero"),
          "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
          "both?", tuned=False),
-    _Row("fig5 fig6", "plain", Compare(beats, "none", "frozen"),
+    Claim("fig5 fig6", "plain", Compare(beats, "none", "frozen"),
          "Does further training without any privacy beat the pre-trained Q?", tuned=False),
-    _Row("fig5 fig6", "budget-repaired",
+    Claim("fig5 fig6", "budget-repaired",
          By("the phone with the most reports spends no more than ε in total over the run",
             partial(_within_budget, REPAIRED)),
          "With the repaired mechanism, does a phone spend no more than {budget} in total?",
          tuned=False),
-    _Row("fig5 fig6", "laplace-l1", Compare(is_not_worse, "laplace-l1", "none"),
+    Claim("fig5 fig6", "laplace-l1", Compare(is_not_worse, "laplace-l1", "none"),
          "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
          "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
-    _Row("phones", "qharmony",
+    Claim("phones", "qharmony",
          By(_IN_FLEET, partial(_enough_phones, [PRINTED])),
          f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?"),
-    _Row("phones", "any",
+    Claim("phones", "any",
          By(f"{_IN_FLEET}; yes if this holds for one mechanism, no if it is ruled out for every "
             f"one", partial(_enough_phones, None)),
          f"Are {PAPERS_PHONES} phones enough for any mechanism that is ε-LDP?"),
-    _Row("new-phones", "gain",
+    Claim("new-phones", "gain",
          By("the predictor with a non-private crowd prior beats the same predictor without a "
             "prior in HR@5", _crowd_helps),
          "Does a prior learnt from the crowd without privacy help a new phone?"),
-    _Row("new-phones", "kept",
+    Claim("new-phones", "kept",
          By(f"yes if the interval of the share kept lies above {KEPT}, no if below", _share_kept),
          f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of {PAPERS_EPSILON:g} "
          f"per phone?"),
@@ -702,25 +712,11 @@ _ASKED = (
 # fmt: on
 
 
-def _claims() -> Iterator[Claim]:
-    for rows, of_paper in ((_QUOTED, True), (_ASKED, False)):
-        for row in rows:
-            for part in row.parts.split():
-                names = {"figure": _FIGURES.get(part, ""), "budget": _BUDGETS.get(part, "")}
-                where = row.where.format(**names)
-                yield Claim(
-                    f"{part}-{row.name}",
-                    row.words.format(**names),
-                    f"{where} ({_DATA[part]})" if part in _DATA else where,
-                    part,
-                    row.judged_by,
-                    of_paper,
-                    row.needs,
-                    row.tuned,
-                )
-
-
-CLAIMS: tuple[Claim, ...] = tuple(_claims())
+CLAIMS: tuple[Claim, ...] = tuple(
+    claim.on(part)
+    for claim in (*(replace(quoted, of_paper=True) for quoted in _QUOTED), *_ASKED)
+    for part in claim.part.split()
+)
 
 
 def judge(claim: Claim, result: Result | None) -> Finding:
