@@ -288,7 +288,7 @@ def test_ctrl_c_does_not_interrupt_the_start_of_a_process():
     child then found half of what it was sent, and showed a traceback."""
     code = """
 import os, signal, threading, time
-from nextapp.studies.reproduce.processes import deaf_to_ctrl_c
+from nextapp.studies.reproduce.running import deaf_to_ctrl_c
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 try:
     with deaf_to_ctrl_c():

@@ -24,8 +24,9 @@ import pytest
 from nextapp.data import Split, load
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SROnDevice
-from nextapp.studies.reproduce import paper, plan, processes, report, running, sources
+from nextapp.studies.reproduce import plan, report, running, sources
 from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
+from nextapp.studies.reproduce.rows import PRINTED_TABLES, row_of_paper
 
 N_USERS = 11
 ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "new-phones")
@@ -189,7 +190,7 @@ def test_cells_are_those_of_the_evaluation(reproduced, files):
                     if (row["table"], row["series"]) == (f"preset {preset}", mark.name)
                 }
                 found = results["presets"][preset]["models"][mark.name]
-                printed = paper.row_of_paper(name, mark.name)
+                printed = row_of_paper(name, mark.name)
                 for metric in METRICS:
                     assert float(cells[metric]["mean"]) == found[metric]
                     assert found[metric] == pytest.approx(means[metric], rel=1e-14)
@@ -271,7 +272,7 @@ def test_few_users_tell_nothing(files, tmp_path, small_settings, n_launches):
         if plan.PARTS[name] in running.ON_FLEETS:
             continue
         part = plan.part(name, quick=True, seed=0, files=given, folder=small_settings)
-        records[name] = processes.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
+        records[name] = running.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
     open_ = {row["claim"] for row in report.verdicts(records) if row["verdict"] == CANNOT_TELL}
     budgets = {claim.name for claim in CLAIMS if "budget" in claim.name}  # need no users
     assert open_ | budgets == {
@@ -299,7 +300,7 @@ def test_a_twin_has_what_anyone_could_reach_beside_it_and_a_real_log_has_not(
     records = {}
     for name in ("table1", "fig3"):
         part = plan.part(name, quick=True, seed=2, files={}, folder=tmp_path)
-        records[name] = processes.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
+        records[name] = running.record_of(part, running.run_part(part, tmp_path, silent), 0.0)
     for found in records["table1"]["result"]["presets"].values():
         models = found["models"]
         assert all(models["ceiling"]["HR@5"] > models[name]["HR@5"] for name in ("mru", "sr-od"))
@@ -339,11 +340,11 @@ def test_settings_travel_with_the_package():
 
 def test_the_printed_tables_are_the_papers():
     """A few cells read off the paper by eye."""
-    assert paper.row_of_paper("table1", "seqmf")["HR@5"] == 0.871
-    assert paper.row_of_paper("table1", "sr-od")["NDCG@5"] == 0.765
-    assert paper.row_of_paper("table2", "mru")["MRR@3"] == 0.516
-    assert paper.row_of_paper("table2", "seqmf")["HR@1"] == 0.402
-    for table in paper.TABLES.values():
+    assert row_of_paper("table1", "seqmf")["HR@5"] == 0.871
+    assert row_of_paper("table1", "sr-od")["NDCG@5"] == 0.765
+    assert row_of_paper("table2", "mru")["MRR@3"] == 0.516
+    assert row_of_paper("table2", "seqmf")["HR@1"] == 0.402
+    for table in PRINTED_TABLES.values():
         for row in table.values():  # HR@1, MRR@1 and NDCG@1 are one number
             assert row[0] == row[3] == row[6]
 

@@ -111,11 +111,11 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
     from nextapp.cli import tables
-    from nextapp.studies import demo as demonstration
+    from nextapp.studies import static
 
     start = time.perf_counter()
     with screen.progress() as report:
-        result = demonstration.run(out, seed, report)
+        result = static.demo(out, seed, report)
     tables.show_result(result)
     screen.out.print(f"\n{in_short(result)}")
     screen.out.print(

@@ -21,7 +21,7 @@ from rich.table import Column
 from nextapp.cli import options, screen, stopping
 from nextapp.cli.forms import command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
-from nextapp.studies.reproduce import plan, processes, report
+from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words
 from nextapp.table import Mark, Marked, Table
 
@@ -84,12 +84,12 @@ def reproduce(
     plan.code_digest()  # of the code that runs, before anybody changes the files under it
     n_jobs = jobs or os.cpu_count() or 1
     stopping.continue_by(f"Finished parts are in {out}: the same command continues from there.")
-    missing = [part for part in wanted if processes.finished_record(out, part) is None]
+    missing = [part for part in wanted if running.finished_record(out, part) is None]
     for source in dict.fromkeys(part.source for part in missing if part.source.real):
         source.check()
     with _OneLine(wanted, n_jobs) as show:
-        processes.run_missing(wanted, out, n_jobs, show)
-    found = {part.name: processes.finished_record(out, part) for part in every}
+        running.run_missing(wanted, out, n_jobs, show)
+    found = {part.name: running.finished_record(out, part) for part in every}
     records = {name: record for name, record in found.items() if record is not None}
     path = report.write(out, records)
     judged = report.verdicts(records)
@@ -119,7 +119,7 @@ class _OneLine:
         self.shown_at = -math.inf
         self.todo = set(self.weight)
 
-    def __enter__(self) -> processes.PartProgress:
+    def __enter__(self) -> running.PartProgress:
         self.bar = Progress(
             BarColumn(20),
             TaskProgressColumn(),
@@ -137,7 +137,7 @@ class _OneLine:
         self.bar.stop()
 
     def show(self, part: str, what: str, done: int, total: int) -> None:
-        """How far a part is, as `processes.run_missing` tells it."""
+        """How far a part is, as `running.run_missing` tells it."""
         now = time.monotonic()
         if what in ("done", "finished before"):
             self.todo.discard(part)

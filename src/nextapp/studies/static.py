@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data import LaunchLog, Split, read
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
+from nextapp.settings import as_toml
 from nextapp.studies.settings import Experiment, versions
+
+DEMO = "synthetic:lsapp"  # the data of the demonstration
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,3 +77,21 @@ def run(
         lambda what, done, total: report(f"{current}: {what}", done, total)
     )
     return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, begin_model))
+
+
+def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
+    """The demonstration: all models on `DEMO`; table, plot, settings and JSON in the folder."""
+    from nextapp.studies import plots
+
+    folder.mkdir(parents=True, exist_ok=True)
+    report("making synthetic phones", 0, 0)
+    log = read(DEMO, seed=seed)
+    experiment = Experiment(DEMO, preset="authors", seed=seed)
+    found = run(experiment, log, report)
+    result = found.as_json()
+    report("drawing", 0, 0)
+    plots.save(plots.hit_rates(result), folder / "hit-rates")
+    found.evaluation.to_polars().write_csv(folder / "table.csv", float_precision=6)
+    (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    (folder / "settings.toml").write_text(as_toml(result["settings"]), encoding="utf-8")
+    return result

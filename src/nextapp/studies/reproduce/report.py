@@ -28,9 +28,8 @@ from nextapp.studies.reproduce.claims import (
     Claim,
     digits_to_judge,
 )
-from nextapp.studies.reproduce.paper import TITLE
 from nextapp.studies.reproduce.plan import PARTS
-from nextapp.studies.reproduce.rows import Row, is_long, rows_of
+from nextapp.studies.reproduce.rows import TITLE, Row, is_long, rows_of
 from nextapp.table import Column, Mark, Measured, Table, as_measured, csv_text, number
 
 Record = Mapping[str, Any]
