@@ -83,22 +83,18 @@ def test_a_figure_is_saved_twice_and_stands_alone_in_a_page(tmp_path):
     assert inline == plots.svg(figure)  # nothing of the moment in it
 
 
-def test_overlapping_lines_share_one_line_and_one_label():
+def test_a_legend_names_every_line_in_its_style():
     curves = {
         name: {"mean": [0.0, last], "low": [None, None], "high": [0.1, 0.2]}
         for name, last in (("harmony", 0.1), ("laplace", 0.04), ("kashin", 0.0995))
     }
     panel = Figure().subplots()
-    plots.lines(panel, plots.Look(list(curves)), curves, [10, 100])
-    assert [text.get_text() for text in panel.texts] == ["Laplace ℓ∞", "Harmony, Kashin"]
-    heights = [line.get_ydata()[-1] for line in panel.lines if line.get_marker() != "None"]
-    assert sorted(heights) == pytest.approx([0.04, 0.1])
-
-
-def test_names_at_the_ends_of_lines_do_not_overlap():
-    apart = plots._moved_apart([0.5, 0.51, 0.99], [0.1, 0.1, 0.1])
-    assert apart == pytest.approx([0.5, 0.6, 0.95])
-    assert plots._moved_apart([0.9, 0.95], [0.1, 0.2]) == pytest.approx([0.75, 0.9])
+    look = plots.Look(list(curves))
+    plots.lines(panel, look, curves, [10, 100])
+    legend = panel.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["Harmony", "Laplace ℓ∞", "Kashin"]
+    shown = [(line.get_color(), line.get_marker()) for line in legend.get_lines()]
+    assert shown == [(look.of(name)["color"], look.of(name)["marker"]) for name in curves]
 
 
 def test_activity_has_a_column_of_panels_a_way_of_counting():

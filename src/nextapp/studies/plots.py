@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import io
 import re
-import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -185,22 +182,6 @@ class Look:
         }
 
 
-@dataclass
-class _Line:
-    """A curve with its interval; ``names`` are the series that share it."""
-
-    names: list[str]
-    x: Numbers
-    mean: Numbers
-    low: Numbers
-    high: Numbers
-
-    @property
-    def styled_as(self) -> str:
-        """The series whose style the line takes."""
-        return next((name for name in self.names if name in OURS), self.names[0])
-
-
 def lines(
     panel: Axes,
     look: Look,
@@ -211,99 +192,32 @@ def lines(
     bands: bool = True,
     marked: bool = True,
 ) -> None:
-    """Draw curves of {mean, low, high}, by default with bands and with names at their ends.
+    """Draw curves of {mean, low, high}, by default with bands and with a legend.
 
     Their x values are ``at``, or each curve has its own as ``at``.
     """
-    drawn = _merge_overlapping(
-        [
-            _Line(
-                [name],
-                np.asarray(curve["at"] if at is None else at, float),
-                *(_numbers(curve[key]) for key in ("mean", "low", "high")),
-            )
-            for name, curve in curves.items()
-        ]
-    )
-    for number, line in enumerate(drawn):
-        style = look.of(line.styled_as)
-        every = max(1, len(line.x) // 7)
+    for number, (name, curve) in enumerate(curves.items()):
+        style = look.of(name)
+        x = np.asarray(curve["at"] if at is None else at, float)
+        mean, low, high = (_numbers(curve[key]) for key in ("mean", "low", "high"))
+        every = max(1, len(x) // 7)
         marker = style["marker"] if marked else ""
         shown = {**style, "marker": marker, "markevery": (number % every, every)}
-        panel.plot(line.x, line.mean, **shown)
+        panel.plot(x, mean, label=label(name), **shown)
         if not bands:
             continue
-        panel.fill_between(line.x, line.low, line.high, color=style["color"], alpha=0.13, lw=0)
-        for edge in (line.low, line.high):
-            panel.plot(line.x, edge, color=style["color"], lw=0.4, ls=style["ls"], alpha=0.6)
+        panel.fill_between(x, low, high, color=style["color"], alpha=0.13, lw=0)
+        for edge in (low, high):
+            panel.plot(x, edge, color=style["color"], lw=0.4, ls=style["ls"], alpha=0.6)
     if named:
-        ends = {
-            ", ".join(map(label, line.names)): (line.x, line.mean, look.of(line.styled_as)["color"])
-            for line in drawn
-            if np.isfinite(line.mean).any()
-        }
-        name_ends(panel, ends)
+        legend_beside(panel)
 
 
-def _merge_overlapping(found: Sequence[_Line]) -> list[_Line]:
-    """Merge lines that nowhere differ by more than 3 % of the value range."""
-    values = np.concatenate([line.mean[np.isfinite(line.mean)] for line in found] or [np.zeros(0)])
-    near = 0.03 * float(np.ptp(values)) if len(values) else 0.0
-    groups: list[_Line] = []
-    for line in found:
-        for group in groups:
-            same = np.array_equal(group.x, line.x)
-            if same and np.nanmax(np.abs(group.mean - line.mean), initial=0.0) <= near:
-                group.names.extend(line.names)
-                break
-        else:
-            groups.append(line)
-    return groups
-
-
-def name_ends(panel: Axes, curves: Mapping[str, tuple[Numbers, Numbers, str]]) -> None:
-    """Write names beside the ends of lines (x, y, colour), moved apart where they would overlap.
-
-    Heights are fractions of the panel's height, so that any scale works.
-    """
-    limits = panel.get_ylim()
-    to_fraction = panel.transData + panel.transAxes.inverted()
-    ends = []
-    for name, (x, y, color) in curves.items():
-        last = np.flatnonzero(np.isfinite(y))[-1]
-        end = (float(x[last]), float(y[last]))
-        text = "\n".join(textwrap.wrap(name, 24))
-        ends.append((float(to_fraction.transform(end)[1]), end, text, color))
-    ends.sort()
-    sizes = [0.05 * (text.count("\n") + 1.3) for _, _, text, _ in ends]
-    heights = _moved_apart([height for height, *_ in ends], sizes)
-    for (_, end, text, color), height in zip(ends, heights, strict=True):
-        pointer = {"arrowstyle": "-", "lw": 0.6, "color": color, "shrinkA": 1, "shrinkB": 2}
-        panel.annotate(
-            text,
-            end,
-            xytext=(1.06, height),
-            textcoords="axes fraction",
-            fontsize=8,
-            va="center",
-            color=color,
-            arrowprops={**pointer, "relpos": (0, 0.5)},
-            annotation_clip=False,
-        )
-    panel.set_ylim(limits)
-
-
-def _moved_apart(heights: Sequence[float], sizes: Sequence[float]) -> list[float]:
-    """The sorted heights of texts of these sizes, moved up and then down until none overlap."""
-    places = list(heights)
-    gaps = [(one + other) / 2 for one, other in pairwise(sizes)]
-    for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + gaps[number - 1])
-    for number in reversed(range(len(places))):
-        is_top = number == len(places) - 1
-        highest = 1.0 - sizes[number] / 2 if is_top else places[number + 1] - gaps[number]
-        places[number] = min(places[number], highest)
-    return places
+def legend_beside(panel: Axes) -> None:
+    """The names of the lines, to the right of the panel."""
+    panel.legend(
+        loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8, handlelength=3.5
+    )
 
 
 def _numbers(values: Iterable[float | None]) -> Numbers:
@@ -430,7 +344,6 @@ def new_phones(result: Result) -> Figure:
         if all(_is_narrow(priors[name]["bins"][number]["HR@5"]) for name in names)
     ]
     firsts = [part["from"] for part in bins]
-    ends = {}
     with new_figure(10.5, 4.2) as figure:
         left, right = figure.subplots(1, 2, width_ratios=(1.7, 1))
         for number, name in enumerate(names):
@@ -441,17 +354,16 @@ def new_phones(result: Result) -> Figure:
             )
             shift = 0.06 * (number - (len(names) - 1) / 2)  # intervals do not hide each other
             places = np.arange(len(found), dtype=np.float64) + shift
-            left.errorbar(places, mean, yerr=[mean - low, high - mean], elinewidth=0.9, **style)
             words = f"crowd, {name}" if number else "without the crowd"
-            ends[words] = (places, mean, style["color"])
+            ends = [mean - low, high - mean]
+            left.errorbar(places, mean, yerr=ends, elinewidth=0.9, label=words, **style)
             gain = priors[name]["headline"]["gain@5"]
             if number and gain is not None:
                 color = style["color"]
                 bar_with_dot(right, -number, gain, color, style["marker"])
                 words = f"{gain['mean']:+.3f}"
                 right.text(gain["mean"], -number + 0.16, words, ha="center", color=color)
-        if bins:
-            name_ends(left, ends)
+        legend_beside(left)
         left.set_xticks(range(len(bins)), [f"{part['from']}–{part['to']}" for part in bins])
         left.set_xlabel("launches seen")
         left.set_title("HR@5 of new phones")
@@ -500,7 +412,7 @@ def in_cycles(result: Result) -> Figure:
     with new_figure(11.5, 6.2 if is_many else 4.4) as figure:
         left, right = figure.subplots(1, 2)
         lines(left, look, rates, cycles, bands=False)
-        lines(right, look, deltas, cycles, bands=not is_many)
+        lines(right, look, deltas, cycles, bands=not is_many, named=False)
         right.axhline(0, color=look.of(reference)["color"], lw=1.2)
         left.set_title("HR@5")
         right.set_title(f"cumulative δHR@5 against {label(reference)}")
@@ -545,8 +457,8 @@ def phones_needed(result: Result) -> Figure:
 def cosines(found: Sequence[Compared], shown: Sequence[int], wanted: float, title: str) -> Figure:
     """Expected cosine of the mean report against the number of phones; marks are simulated rounds.
 
-    Mechanisms whose lines overlap share one. ``shown`` are numbers of phones, from fewest to most;
-    ``wanted`` is where noise is as large as gradient.
+    ``shown`` are numbers of phones, from fewest to most; ``wanted`` is where noise is as large as
+    gradient.
     """
     by_noise = sorted(found, key=lambda each: each.forecast.noise)
     look = Look([each.name for each in by_noise], faint=())
