@@ -26,8 +26,9 @@ def test_a_quick_part_with_a_smaller_model_says_so():
     settings = {"seqmf": {"dim": 16}}
     record = {"part": "fig6", "title": "Figure 6", "quick": True, "settings": settings,
               "result": result}  # fmt: skip
-    assert "few trials and seeds, and dim = 16" in report._part(record, [])
     assert report._small_print(record).endswith("; quick run with dim = 16, do not quote")
+    assert "<p class=quick>LSApp: a synthetic twin, " in report._part(record, "")
+    assert "quick run with dim = 16, do not quote.</p>" in report._part(record, "")
     assert report._small_print(record | {"quick": False}).endswith("not the paper's data")
 
 

@@ -367,7 +367,7 @@ def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, f
     assert mine["models"]["mru"]["HR@5"] == pytest.approx(asked[METRICS.index("HR@5")])
     text = (out / "report.html").read_text(encoding="utf-8")
     assert "The same questions on other logs" in text
-    assert "my-log: a log given by --log, not the paper's data." in text.replace("&#x27;", "'")
+    assert "my-log: a log given by --log, not the paper's data" in text.replace("&#x27;", "'")
     paper_counted = [row for row in results["verdicts"] if row["of_paper"]
                      and row["kind_of_data"] != "log"]  # fmt: skip
     assert f"Of {len(paper_counted)} claims of the paper" in text

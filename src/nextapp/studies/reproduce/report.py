@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -235,7 +235,6 @@ def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, str
 <h2>Verdicts</h2>
 {_in_short(judged)}
 {_verdict_table(judged)}
-{_on_logs(judged)}
 {_rules()}
 </section>
 {parts}
@@ -247,40 +246,24 @@ def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, str
 
 
 def _contents(records: Records) -> str:
-    """A line for every part, with links to the same part on other logs."""
-    by_base: dict[str, list[str]] = {}
-    for name, record in records.items():
-        is_log = record["result"]["data"]["kind"] == "log" and record["base"] in by_base
-        words = record["result"]["data"]["name"] if is_log else record["title"]
-        by_base.setdefault(record["base"], []).append(f"<a href='#{name}'>{escape(words)}</a>")
-    lines = ""
-    for first, *others in by_base.values():
-        beside = f" ({', '.join(others)})" if others else ""
-        lines += f"<li>{first}{beside}</li>"
-    return lines
+    links = (f"<a href='#{name}'>{escape(row['title'])}</a>" for name, row in records.items())
+    return "".join(f"<li>{link}</li>" for link in links)
 
 
 def _quick(records: Records) -> str:
     """A warning, if some or all of the parts were quick."""
-    quick = [record for record in records.values() if record["quick"]]
+    quick = [record["result"]["data"]["kind"] for record in records.values() if record["quick"]]
     if not quick:
         return ""
-    what, option = "A quick run", "--quick"
-    if len(quick) < len(records) and all(
-        record["result"]["data"]["kind"] == "log" for record in quick
-    ):
-        what, option = "The parts on other logs are from a quick run", "--quick-logs"
-    return (
-        f"<p class=warning>{what}: few trials and seeds. For figures to quote, run without "
-        f"<code>{option}</code>.</p>"
-    )
+    only_logs = len(quick) < len(records) and set(quick) == {"log"}
+    what = "The parts on other logs are from a quick run" if only_logs else "A quick run"
+    return f"<p class=warning>{what}: few trials and seeds, not figures to quote.</p>"
 
 
 def _data(records: Records) -> str:
     """What every part was measured on; a warning where twins stand in for data."""
-    sources: dict[str, Any] = {}
-    for record in records.values():
-        sources.setdefault(record["result"]["data"]["name"], record["result"]["data"])
+    sources = {record["result"]["data"]["name"]: record["result"]["data"]
+               for record in records.values()}  # fmt: skip
     lines = []
     for name, data in sources.items():
         warning = "" if data["real"] else " class=twin"
@@ -291,11 +274,9 @@ def _data(records: Records) -> str:
     is_twin = any(data["kind"] == "twin" for data in sources.values())
     note = (
         "<p class=warning>A synthetic twin was fitted so that the simple rivals score as printed "
-        "in the paper's tables. Agreement of MRU, MFU, SR and SR-od with Tables 1 and 2 is "
-        "therefore no evidence. A twin can replace the data for static hit rates only: verdicts "
-        "on the dynamic environment and on privacy are marked as not fitted. To use the authors' "
-        "files, give <code>--lsapp</code> and <code>--app-usage</code>; for any other launch log, "
-        "<code>--log</code>.</p>"
+        "in Tables 1 and 2: that they do is no evidence. Verdicts on the dynamic environment and "
+        "on privacy are marked as not fitted. To use the authors' files, give <code>--lsapp</code> "
+        "and <code>--app-usage</code>.</p>"
     )
     return f"<ul class=data>{''.join(lines)}</ul>{note if is_twin else ''}"
 
@@ -314,21 +295,23 @@ def _in_short(judged: Sequence[Verdict]) -> str:
 
 
 def _verdict_table(judged: Sequence[Verdict]) -> str:
-    rows = []
-    for of_paper, heading in ((True, "Claims of the paper"), (False, "Our own questions")):
-        mine = [
-            row for row in judged if row["of_paper"] == of_paper and row["kind_of_data"] != "log"
-        ]
-        if mine:
-            rows.append(f"<tr class=heading><th colspan=3>{heading}</th></tr>")
-        rows += [
+    """A row per claim or question: first on the data of the parts, then on each other log."""
+    rows: dict[str, list[str]] = {}
+    for row in sorted(judged, key=lambda row: bool(row["kind_of_data"] == "log")):
+        heading = "Claims of the paper" if row["of_paper"] else "Our own questions"
+        if row["kind_of_data"] == "log":
+            heading = f"The same questions on other logs: {row['data']}, not the paper's data"
+        rows.setdefault(heading, []).append(
             f"<tr><td>{_question(row)}<small>{escape(row['where'])}</small></td>"
             f"<td>{_evidence(row)}</td><td>{_badge(row)}</td></tr>"
-            for row in mine
-        ]
+        )
+    body = "".join(
+        f"<tr class=heading><th colspan=3>{escape(heading)}</th></tr>{''.join(mine)}"
+        for heading, mine in rows.items()
+    )
     return (
         "<table class=verdicts><thead><tr><th>claim</th><th>result</th>"
-        f"<th>verdict</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<th>verdict</th></tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -347,42 +330,11 @@ def _evidence(row: Verdict) -> str:
     )
 
 
-def _badge(row: Verdict, *, short: bool = False) -> str:
-    on = "" if short else f", {row['on']}"
-    words = escape(f"{claims.verdict_words(row)}{on}")
+def _badge(row: Verdict) -> str:
+    words = escape(f"{claims.verdict_words(row)}, {row['on']}")
     turned = " depends" if row["opposed"] else ""
     verdict = row["verdict"]
     return f"<span class='badge {_CLASS[verdict]}{turned}'>{_MARK[verdict]} {words}</span>"
-
-
-def _on_logs(judged: Sequence[Verdict]) -> str:
-    """The same questions on the other logs: one row per question, one column per log."""
-    mine = [row for row in judged if row["kind_of_data"] == "log"]
-    if not mine:
-        return ""
-    logs = list(dict.fromkeys(row["data"] for row in mine))
-    by_claim: dict[str, dict[str, Verdict]] = {}
-    for row in mine:
-        by_claim.setdefault(row["claim"], {})[row["data"]] = row
-    body = ""
-    for claim, found in by_claim.items():
-        question = f"{_question(next(iter(found.values())))}<small>{escape(claim)}</small>"
-        cells = "".join(
-            f"<td>{_badge(found[log], short=True)}<details><summary>figures</summary>"
-            f"{_evidence(found[log])}</details></td>"
-            if log in found
-            else "<td></td>"
-            for log in logs
-        )
-        body += f"<tr><td>{question}</td>{cells}</tr>"
-    heads = "".join(f"<th>{escape(log)}</th>" for log in logs)
-    return (
-        "<h3>The same questions on other logs</h3><p class=note>These logs are not the paper's "
-        "data: a verdict holds for that log only. The questions about App Usage are those about "
-        "LSApp with another ε and another catalogue, so they are not repeated here.</p>"
-        f"<div class=wide><table class='verdicts logs'><thead><tr><th>claim</th>{heads}</tr>"
-        f"</thead><tbody>{body}</tbody></table></div>"
-    )
 
 
 def _rules() -> str:
@@ -406,60 +358,65 @@ def _small_print(record: Record) -> str:
 
 def _smaller(record: Record) -> str:
     """What a quick part changes in the model itself."""
-    changed = record["settings"].get("seqmf", {}) if record["quick"] else {}
+    changed = record["settings"].get("seqmf", {})
     return "".join(f" with {key} = {value}" for key, value in changed.items())
 
 
 def _part(record: Record, drawn: str) -> str:
     name, result = record["part"], record["result"]
-    data = result["data"]
-    text = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
-    text += f"<p class=note>{escape(data['name'])}: {_KINDS[data['kind']]}.</p>"
-    if record["quick"]:
-        what = f"few trials and seeds{_smaller(record).replace(' with', ', and')}"
-        text += f"<p class=quick>Quick run with {what}: do not quote these figures.</p>"
+    title = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
+    style = "quick" if record["quick"] else "note"
+    paragraphs = [f"<p class={style}>{escape(_small_print(record))}.</p>"]
     if "problem" in result:
         why = escape(result["problem"])
-        return f"{text}<p class=warning>This could not be measured: {why}</p></section>"
+        paragraphs.append(f"<p class=warning>This could not be measured: {why}</p>")
+        return f"{title}{''.join(paragraphs)}</section>"
     notes = (record["about"], *result.get("notes", ()))
-    text += "".join(f"<p>{escape(words)}</p>" for words in notes if words)
-    text += f"<figure>{drawn}</figure>" if drawn else ""
+    paragraphs += [f"<p>{escape(words)}</p>" for words in notes if words]
+    if drawn:
+        paragraphs.append(f"<figure>{drawn}</figure>")
     for table in tables_of(rows_of(record)):
-        text += f"<h3>{escape(table.title)}</h3><div class=wide>{table.html('figures')}</div>"
-    first, *others = [f"<p class=note>{escape(words)}</p>" for words in _notes(record)] or [""]
-    more = f"<details><summary>Settings and names</summary>{''.join(others)}</details>"
-    return f"{text}{first}{more if others else ''}</section>"
+        paragraphs.append(f"<h3>{escape(table.title)}</h3>")
+        paragraphs.append(f"<div class=wide>{table.html('figures')}</div>")
+    if reading := _reading(record):
+        paragraphs.append(f"<p class=note>{escape(reading)}</p>")
+    if lines := list(_names_and_settings(record)):
+        listed = "".join(f"<p class=note>{escape(line)}</p>" for line in lines)
+        paragraphs.append(f"<details><summary>Settings and names</summary>{listed}</details>")
+    return f"{title}{''.join(paragraphs)}</section>"
 
 
-def _notes(record: Record) -> Iterable[str]:
-    """How the tables are to be read; then settings and names."""
-    kind, result = record["kind"], record["result"]
-    if kind == "static":
-        yield (
+def _reading(record: Record) -> str:
+    """How the tables are to be read."""
+    result = record["result"]
+    if record["kind"] == "static":
+        return (
             "Best in bold, second best underlined; below each value its 95 % interval over users, "
             "for MF and SeqMF over users and tunings, and in italics the value printed in the "
             "paper. The controls and the ceiling, in italics, are not ranked: 'Q frozen' is SeqMF "
             "with Q left at its random initial value, and the ceiling is no rival: it knows the "
-            "probabilities from which the synthetic phones draw, so any model above it is there by "
-            "chance. A smaller number of trials means the first ones of the same tunings."
+            "probabilities from which the synthetic phones draw."
         )
-        for preset, found in result["presets"].items():
-            for model in ("mf", "seqmf"):
-                for tuning in found["tuning"][model]["tunings"]:
-                    yield f"Chosen for {model}, preset {preset}, seed {tuning['seed']}: " + (
-                        _listed(tuning["settings"])
-                    )
-    elif kind == "dynamic":
-        yield f"Mean over cycles. Intervals: {result['intervals']}."
-        for name in result["series"]:
-            if name in FORMS and FORMS[name].words:
-                yield f"{label(name)} ({name}): {FORMS[name].words}"
+    mean = "Mean over cycles. " if record["kind"] == "dynamic" else ""
+    return f"{mean}Intervals: {result['intervals']}." if "intervals" in result else ""
+
+
+def _names_and_settings(record: Record) -> Iterator[str]:
+    """What the names of mechanisms mean, and the chosen settings of MF and SeqMF."""
+    result = record["result"]
+    for name in result.get("series", ()):
+        if name in FORMS and FORMS[name].words:
+            yield f"{label(name)} ({name}): {FORMS[name].words}"
+    for preset, found in result.get("presets", {}).items():
+        for model in ("mf", "seqmf"):
+            for tuning in found["tuning"][model]["tunings"]:
+                chosen = _listed(tuning["settings"])
+                yield f"Chosen for {model}, preset {preset}, seed {tuning['seed']}: {chosen}"
+    if record["kind"] == "dynamic":
         settings = {result["hyper_parameters"]: result["settings"], **result["variants"]}
         for name, row in settings.items():
             if "seqmf" in row:
                 yield f"{name}: {_listed(row['seqmf'])}"
-    elif "intervals" in result:
-        yield f"Intervals: {result['intervals']}."
 
 
 def _listed(settings: Mapping[str, Any]) -> str:
