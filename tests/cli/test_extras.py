@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.cli.forms import EXTRAS
+from nextapp.cli.commands import EXTRAS
 from nextapp.phone import Client
 from nextapp.wire import Broadcast
 

@@ -15,8 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp.cli import screen, stopping
-from nextapp.cli.commands import app
-from nextapp.cli.forms import Group
+from nextapp.cli.commands import Group, app
 from nextapp.data.importers.content import UnreadableLog, check_not_foreign
 
 SMALL = "synthetic:phones=8,apps=12,days=6"

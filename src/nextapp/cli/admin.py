@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from nextapp.cli import screen
-from nextapp.cli.forms import Group, command, option
+from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER
 from nextapp.server import administration
 from nextapp.server.federation import check_vault

@@ -1,16 +1,24 @@
-"""The command `nextapp` and the table of its commands."""
+"""The table of the commands of `nextapp`, and their one form in Click.
+
+Options stand under headings, a command has examples, an error is one line on standard error and an
+exit code, no traceback. Every command imports this module, so it imports neither Rich nor NumPy.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from nextapp import __version__
 from nextapp.cli import stopping
-from nextapp.cli.forms import Group, missing_library
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _TRY, _PREDICT, _MEASURE, _SERVE = "To begin with", "Predict", "Measure", "Servers"
 
@@ -77,6 +85,186 @@ def load(name: str) -> click.Command:
     module = import_module(f"nextapp.cli.{COMMANDS[name].module}")
     found = (each for each in vars(module).values() if isinstance(each, click.Command))
     return next(each for each in found if each.name == name)
+
+
+_METAVARS = {
+    "integer": "N",
+    "integer range": "N",
+    "float": "X",
+    "float range": "X",
+    "path": "FILE",
+    "folder": "FOLDER",
+}
+
+# Which extra of pyproject.toml installs a library, by the name under which it is imported.
+EXTRAS = {
+    "click": "cli",
+    "rich": "cli",
+    "polars": "lab",
+    "numba": "lab",
+    "scipy": "lab",
+    "matplotlib": "lab",
+    "optuna": "lab",
+    "dp_accounting": "lab",
+    "ray": "ray",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "httptools": "serve",
+    "uvloop": "serve",
+    "cryptography": "serve",
+    "prometheus_client": "serve",
+    "trustme": "serve",
+    "flwr": "flower",
+}
+
+
+class Option(click.Option):
+    """An option under a heading of the help, which shows its default, or the ``shown_default``."""
+
+    def __init__(
+        self,
+        *names: Any,
+        heading: str = "Options",
+        shown_default: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*names, **{"show_default": True, **settings})
+        self.heading = heading
+        self.shown_default = shown_default
+        if self.metavar is None:
+            self.metavar = _METAVARS.get(self.type.name)
+
+    def get_help_extra(self, ctx: click.Context) -> Any:
+        extra: dict[str, Any] = {**super().get_help_extra(ctx)}
+        extra.pop("range", None)
+        return extra | ({"default": self.shown_default} if self.shown_default else {})
+
+
+class Command(click.Command):
+    """A command: errors are one line, and its epilog has examples, one per line.
+
+    ``extra`` is the extra that brings all libraries it needs, where that is more than one.
+    """
+
+    def __init__(self, *args: Any, extra: str | None = None, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.extra = extra
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with clear_errors(self.extra):  # an option may refuse its value
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with clear_errors(self.extra):
+            return super().invoke(ctx)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for each in self.get_params(ctx):
+            record = each.get_help_record(ctx)
+            if record is not None and not isinstance(each, click.Argument):
+                sections.setdefault(getattr(each, "heading", "Options"), []).append(record)
+        _write_sections(sections, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if not self.epilog:
+            return
+        examples = self.epilog.split("\n")
+        with formatter.section(f"Example{'s' * (len(examples) > 1)}"):
+            for example in examples:
+                formatter.write(_wrapped(example, formatter))
+
+
+class Group(Command, click.Group):
+    """A group of such commands, under the headings that ``command_headings`` gives them."""
+
+    command_class = Command
+    command_headings: dict[str, str]
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **{"no_args_is_help": True, **settings})
+        self.command_headings = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, each in self.commands.items():
+            heading = self.command_headings.get(name, "Commands")
+            sections.setdefault(heading, []).append((name, each.get_short_help_str(limit=120)))
+        _write_sections(sections, formatter)
+        super().format_options(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Nothing: they stand before the options."""
+
+
+def option(*names: str, heading: str = "Options", **settings: Any) -> Callable[[F], F]:
+    """An option of a command, under a heading of its help."""
+    return click.option(*names, cls=Option, heading=heading, **settings)
+
+
+def command(example: str, name: str | None = None, **settings: Any) -> Callable[..., Command]:
+    """A command with examples of its use, one per line."""
+    return click.command(name, cls=Command, epilog=example, **settings)
+
+
+def _write_sections(
+    sections: dict[str, list[tuple[str, str]]], formatter: click.HelpFormatter
+) -> None:
+    for heading, rows in sections.items():
+        with formatter.section(heading):
+            formatter.write_dl(rows)
+
+
+def _wrapped(example: str, formatter: click.HelpFormatter) -> str:
+    """A command that can be copied: where it is too long, a backslash at the end of a line."""
+    lines: list[str] = []
+    for part in re.split(" (?=-)", example):  # an option stays beside its value
+        if lines and len(lines[-1]) + len(part) < formatter.width - 6:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return "  " + " \\\n    ".join(lines) + "\n"
+
+
+@contextmanager
+def clear_errors(extra: str | None = None) -> Iterator[None]:
+    """Bad input or a missing library is one clear line and exit code 1.
+
+    ``extra`` is the extra that brings all a command needs, where that is more than one.
+    """
+    try:
+        with missing_library(extra):
+            yield
+    except (ValueError, OSError, FloatingPointError) as error:
+        show_error(_in_words(error))
+        raise click.exceptions.Exit(1) from error
+
+
+@contextmanager
+def missing_library(extra: str | None = None) -> Iterator[None]:
+    """An optional library that is not installed is one line that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library not in EXTRAS:
+            raise  # not an optional library: a broken install or a bug
+        show_error(
+            f"this needs {library}, which is not installed: "
+            f"pip install 'nextapp[{extra or EXTRAS[library]}]'"
+        )
+        raise click.exceptions.Exit(1) from error
+
+
+def show_error(text: str) -> None:
+    word = "error:" if os.environ.get("NO_COLOR") else click.style("error:", fg="red", bold=True)
+    click.echo(f"{word} {text}", err=True)
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename is not None:
+        return f"there is no file {error.filename}."
+    return str(error)
 
 
 class LazyGroup(Group):

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nextapp.cli import options, screen, stopping
-from nextapp.cli.forms import Group, command, option
+from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 
 overwrite = option("--overwrite", is_flag=True, help="Replace the file if it is there already.")

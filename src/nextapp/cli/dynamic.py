@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp.cli import options, screen, tables
-from nextapp.cli.forms import command
+from nextapp.cli.commands import command
 from nextapp.cli.options import settings_of
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.dynamic_environment import REGIMES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nextapp.cli import options, screen, stopping, tables
-from nextapp.cli.forms import command, option
+from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FILE, output, settings_of
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from nextapp.cli import screen, stopping
-from nextapp.cli.forms import Group, option
+from nextapp.cli.commands import Group, option
 from nextapp.cli.options import FILE, FOLDER, options_of
 from nextapp.cli.serve import ListenOptions, VaultOptions, federation_options, resolve
 from nextapp.settings import setting

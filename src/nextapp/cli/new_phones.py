@@ -9,7 +9,7 @@ from typing import Any
 from rich.markup import escape
 
 from nextapp.cli import options, screen
-from nextapp.cli.forms import command
+from nextapp.cli.commands import command
 from nextapp.cli.options import settings_of
 from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_
 
 import click
 
-from nextapp.cli.forms import F, option
+from nextapp.cli.commands import F, option
 from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:

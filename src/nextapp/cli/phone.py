@@ -11,7 +11,7 @@ from argparse import Action, ArgumentParser
 
 import click
 
-from nextapp.cli.forms import Command, Group, Option
+from nextapp.cli.commands import Command, Group, Option
 
 PROGRAM = "nextapp phone"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 
 from nextapp.cli import options, screen
-from nextapp.cli.forms import command, option
+from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
 from nextapp.data import LaunchLog, collapse_repeats
 from nextapp.data.importers import check_not_foreign

@@ -16,7 +16,7 @@ from nextapp.audit.bit_source import audit_bits
 from nextapp.audit.comparing import LABELS, SIZES, WANTED, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
-from nextapp.cli.forms import Group, option
+from nextapp.cli.commands import Group, option
 from nextapp.cli.options import OUTPUT_FOLDER, options_of, output, settings_of
 from nextapp.fleet.devices import check_device
 from nextapp.privacy import Mechanism

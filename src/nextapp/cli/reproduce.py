@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Column
 
 from nextapp.cli import options, screen, stopping
-from nextapp.cli.forms import command, option
+from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 from nextapp.studies.reproduce import plan, report, running
 from nextapp.studies.reproduce.claims import CONFIRMED, NOT_CONFIRMED, verdict_words

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import click
 
 from nextapp.cli import options, screen, stopping
-from nextapp.cli.forms import command, option
+from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
 from nextapp.server.settings import FederationSettings
 from nextapp.settings import setting

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from nextapp.cli import options, screen, stopping
-from nextapp.cli.forms import command, option
+from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FOLDER, output, settings_of
 from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
