@@ -14,7 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nextapp.cli import screen, stopping
+from nextapp.cli import STOPPED, screen
 from nextapp.cli.commands import Group, app
 from nextapp.data.importers.content import UnreadableLog, check_not_foreign
 
@@ -211,15 +211,15 @@ ctypes.CDLL(None).sleep(60)  # in a function of C: Python cannot raise anything
 """
 STARTED = """
 import sys, threading
-from nextapp.cli import stopping
-stopping.answer_ctrl_c()
-stopping.continue_by("Try again.")
+from nextapp import cli
+cli.answer_ctrl_c()
+cli.when_stopped_say("Try again.")
 print("ready", flush=True)
 try:
     exec(sys.argv[1])
 except KeyboardInterrupt:
-    stopping.say_stopped()
-    sys.exit(stopping.CODE)
+    cli.say_stopped()
+    sys.exit(cli.STOPPED)
 """
 
 
@@ -260,7 +260,7 @@ def test_ctrl_c_while_a_class_is_made_is_ctrl_c(monkeypatch):
     cause = KeyboardInterrupt()
     with pytest.raises(click.exceptions.Exit) as stopped:
         app.invoke(click.Context(app))
-    assert stopped.value.exit_code == stopping.CODE
+    assert stopped.value.exit_code == STOPPED
     cause = ValueError()
     with pytest.raises(RuntimeError, match="__set_name__"):
         app.invoke(click.Context(app))

@@ -50,7 +50,7 @@ def test_version_and_help_import_no_numpy(tmp_path, words):
         "nextapp.settings",
         "nextapp.cli",
         *(f"nextapp.cli.{name}" for name in
-          ("commands", "options", "phone", "stopping")),
+          ("commands", "options", "phone")),
     }  # fmt: skip
 
 

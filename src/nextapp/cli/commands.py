@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from nextapp import __version__
-from nextapp.cli import stopping
+from nextapp.cli import STOPPED, say_stopped
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -294,8 +294,8 @@ class LazyGroup(Group):
             # Up to Python 3.11, what happens while a class is made is wrapped: Ctrl-C in an import.
             if not isinstance(error.__cause__ or error, KeyboardInterrupt):
                 raise
-            stopping.say_stopped()
-            raise click.exceptions.Exit(stopping.CODE) from None
+            say_stopped()
+            raise click.exceptions.Exit(STOPPED) from None
 
 
 app = LazyGroup(

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nextapp.cli import options, screen, stopping
+from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 
@@ -183,7 +183,7 @@ def open_page(
     log = None
     if data is not None:
         log = log_room.read_log(Content.of_file(data).data, data.name, zone, user)
-    stopping.end_by_itself()
+    end_by_itself()
     with application.open_page(port, application.Page(log, server=watch)) as page:
         screen.out.print(
             f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "

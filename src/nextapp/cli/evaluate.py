@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nextapp.cli import options, screen, stopping, tables
+from nextapp.cli import options, screen, tables, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FILE, output, settings_of
 from nextapp.settings import as_toml
@@ -108,7 +108,7 @@ def tune(
     experiment = experiment_from({**given, "data": source, "tune": 0})
     out.parent.mkdir(parents=True, exist_ok=True)
     file = storage or out.with_suffix(".db")
-    stopping.continue_by(f"Finished trials are in {file}: the same command continues from there.")
+    when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")
     with screen.progress() as report:
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nextapp.cli import screen, stopping
+from nextapp.cli import end_by_itself, screen
 from nextapp.cli.commands import Group, option
 from nextapp.cli.options import FILE, FOLDER, options_of
 from nextapp.cli.serve import ListenOptions, VaultOptions, federation_options, resolve
@@ -88,7 +88,7 @@ def up(
 
     The same command again continues from the last checkpoint. Stop it with Ctrl-C or SIGTERM.
     """
-    stopping.end_by_itself()
+    end_by_itself()
     with _stopping():
         from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.watching import Loopback
@@ -174,7 +174,7 @@ def gateway(
     vault: VaultOptions,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
-    stopping.end_by_itself()
+    end_by_itself()
     from nextapp.server import listening
     from nextapp.server.federation import keep_letter, lock_folder, open_gateway_vault
     from nextapp.server.flower.launching import free_port, supernode
@@ -226,7 +226,7 @@ def run(
     skip_to: int,
 ) -> None:
     """Run the coordinator at a SuperLink on this machine; the same command resumes it."""
-    stopping.end_by_itself()
+    end_by_itself()
     with _stopping():
         from nextapp.server.federation import create_or_resume
         from nextapp.server.flower.gateway_rounds import Pace

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from nextapp.cli import options, screen, stopping
+from nextapp.cli import options, screen, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
 from nextapp.studies.reproduce import plan, report, running
@@ -83,7 +83,7 @@ def reproduce(
         screen.err.print(notice, markup=False, soft_wrap=True)
     plan.code_digest()  # of the code that runs, before anybody changes the files under it
     n_jobs = jobs or os.cpu_count() or 1
-    stopping.continue_by(f"Finished parts are in {out}: the same command continues from there.")
+    when_stopped_say(f"Finished parts are in {out}: the same command continues from there.")
     missing = [part for part in wanted if running.finished_record(out, part) is None]
     for source in dict.fromkeys(part.source for part in missing if part.source.real):
         source.check()

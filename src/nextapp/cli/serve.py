@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
-from nextapp.cli import options, screen, stopping
+from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
 from nextapp.server.settings import FederationSettings
@@ -225,7 +225,7 @@ def serve(
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator import start_log
 
-    stopping.end_by_itself()
+    end_by_itself()
     limits = vault.limits()
     # All that can be refused is checked before a folder is made.
     listen.certificate()

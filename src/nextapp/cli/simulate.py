@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from nextapp.cli import options, screen, stopping
+from nextapp.cli import options, screen, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FOLDER, output, settings_of
 from nextapp.fleet.devices import check_device
@@ -61,9 +61,7 @@ def simulate(
         participation=REAL_WORLD if real_world else Participation(),
     )
     if out is not None:
-        stopping.continue_by(
-            f"Finished rounds are in {out}: the same command continues from there."
-        )
+        when_stopped_say(f"Finished rounds are in {out}: the same command continues from there.")
     check_device(device)
     result = _run(settings, out, ray_workers, device)
     screen.write_json(json, result)
