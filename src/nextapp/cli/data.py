@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.markup import escape
 
 from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import Group, command, option
@@ -29,15 +30,48 @@ app = Group(
 @options.log_options
 def describe(source: str, seed: int, json: Path | None, log_options: options.LogOptions) -> None:
     """Describe a log: users, apps, launches, sessions, repeats, activity over time."""
-    from nextapp.cli import tables
     from nextapp.data.cutting import description
 
     with screen.progress() as report:
         report("reading", 0, 0)
         log = log_options.read(source, seed)
         found = description(log)
-    tables.show_description(source, found)
+    _show_description(source, found)
     screen.write_json(json, {"source": source, "seed": seed, **found})
+
+
+def _show_description(source: str, found: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    from nextapp.table import Table
+
+    launches = (
+        f"{found['n_launches']:,}, {found['n_launches_collapsed']:,} without 3-second repeats"
+    )
+    rows = [
+        ["users", f"{found['n_users']:,}"],
+        ["apps", f"{found['n_apps']:,}"],
+        ["launches", launches],
+        ["time", f"{found['from']} to {found['to']}, {found['n_days']:,} days"],
+        ["sessions", f"{found['n_sessions']:,} (15-minute gap)"],
+        ["exact repeats", f"{found['repeat_share']:.1%} of launches within sessions"],
+    ]
+    for key in ("sessions_per_user", "launches_per_session", "apps_per_user", "launches_per_user"):
+        spread = found[key]
+        words = (
+            f"mean {spread['mean']:,.1f}, median {spread['median']:,.0f}, "
+            f"largest {spread['largest']:,.0f}"
+        )
+        rows.append([key.replace("_", " "), words])
+    for key in ("launches_by_day", "users_by_day", "launches_by_hour"):
+        counts = np.asarray(found[key])
+        pieces = np.array_split(counts, min(72, len(counts)))
+        line = screen.sparkline([piece.mean() for piece in pieces])
+        rows.append([key.replace("_", " "), f"|{line}| at most {counts.max():,}"])
+    screen.out.print(f"[bold]{escape(source)}[/]")
+    screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
+    for note in found["notes"]:
+        screen.out.print(f"  {note}", style="dim", markup=False)
 
 
 @app.command(epilog="nextapp data make synthetic:app-usage --out week.parquet")
@@ -110,13 +144,13 @@ def demo(out: Path, seed: int, json: Path | None) -> None:
 
     SeqMF is trained by 20 federated rounds on the synthetic twin of LSApp.
     """
-    from nextapp.cli import tables
+    from nextapp.cli.evaluate import show_result
     from nextapp.studies import static
 
     start = time.perf_counter()
     with screen.progress() as report:
         result = static.demo(out, seed, report)
-    tables.show_result(result)
+    show_result(result)
     screen.out.print(f"\n{in_short(result)}")
     screen.out.print(
         f"\nWrote table.csv, hit-rates.svg, result.json and settings.toml to "

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextapp.cli import options, screen, tables
+from nextapp.cli import options, screen
 from nextapp.cli.commands import command
 from nextapp.cli.options import settings_of
 from nextapp.evaluation import METRICS
@@ -66,7 +66,7 @@ def show(result: Mapping[str, Any]) -> None:
     for key in ("n_users", "n_sessions", "n_launches"):
         counts = [part[key] for part in parts]
         screen.out.print(
-            f"  {key.removeprefix('n_'):9} |{tables.sparkline(counts)}| {min(counts):,} to "
+            f"  {key.removeprefix('n_'):9} |{screen.sparkline(counts)}| {min(counts):,} to "
             f"{max(counts):,}",
             style="dim",
         )

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.markup import escape
 
-from nextapp.cli import options, screen, tables, when_stopped_say
+from nextapp.cli import options, screen, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FILE, output, settings_of
+from nextapp.evaluation.static import calibration_table, figures_table, prewarm_table
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import static
 from nextapp.studies.settings import Experiment, experiment_from, versions
-from nextapp.table import Marked, Table
+from nextapp.table import Column, Mark, Marked, Table
 
 if TYPE_CHECKING:
     from nextapp.studies.tuning import Chosen, Tuning
@@ -48,13 +52,101 @@ def evaluate(
         report("reading", 0, 0)
         log = log_options.read(source, experiment.seed)
         result = static.run(experiment, log, report).as_json()
-    tables.show_result(result)
+    show_result(result)
     if plot is not None:
         from nextapp.studies import plots
 
         screen.write_plot(plot, plots.calibration(result))
     screen.write_json(json, result)
     screen.say_next(f"nextapp explain {source}", f"nextapp new-phones {source}")
+
+
+def show_result(result: Mapping[str, Any]) -> None:
+    """A static experiment: what was measured on, the tables, and the differences."""
+    about = result["data"]
+    screen.out.print(
+        f"[bold]{escape(about['source'])}[/]  {about['n_users']:,} users, "
+        f"{about['n_apps']:,} apps, {about['n_launches']:,} launches; "
+        f"preset [bold]{result['preset']}[/], split "
+        f"{result['split']}, seed {result['seed']}"
+    )
+    for note in about["notes"]:
+        screen.out.print(f"  {note}", style="dim", markup=False)
+    screen.out.print(
+        f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
+        f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
+        f"launch before.\n"
+    )
+    screen.out.print(figures_table(result["models"]).terminal())
+    screen.out.print()
+    screen.out.print(figures_table(result["models"], without_repeats=True).terminal())
+    screen.out.print()
+    screen.out.print(intervals_table(result).terminal(header=False))
+    differences = standing_table(result)
+    if differences is not None:
+        screen.out.print()
+        screen.out.print(differences.terminal())
+    chances = {
+        name: row for name, row in result["models"].items() if row["calibration"] is not None
+    }
+    if chances:
+        screen.out.print()
+        screen.out.print(calibration_table(chances).terminal())
+        screen.out.print()
+        beside = {name: row for name, row in result["models"].items() if name.startswith("mru")}
+        screen.out.print(prewarm_table(chances | beside).terminal())
+
+
+def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
+    """Each model's figure with its 95 % interval over users, drawn as a bar."""
+    rows = []
+    for name, figures in result["models"].items():
+        low, high = figures["ci95"][metric]
+        width = 40
+        cells = ["·"] * width
+        first, last = int(low * (width - 1)), math.ceil(high * (width - 1))
+        cells[first : last + 1] = ["─"] * (last + 1 - first)
+        cells[round(figures[metric] * (width - 1))] = "●"
+        ends = f"{low:.3f} – {high:.3f}"
+        rows.append([name, figures[metric], ends, f"0 {''.join(cells)} 1"])
+    return Table(
+        [
+            Column("model", "name"),
+            Column(metric, form="plain"),
+            Column("95 %", "text"),
+            Column("", "text"),
+        ],
+        rows,
+        title=f"{metric}, 95 % interval over {result['n_users']} users",
+    )
+
+
+def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | None:
+    """nextapp and SeqMF minus every other model; level where the interval contains 0."""
+    columns = {
+        model: result[f"{model}_minus"]
+        for model in ("nextapp", "seqmf")
+        if result.get(f"{model}_minus")
+    }
+    others = [name for name in result["models"] if any(name in found for found in columns.values())]
+    if not others:
+        return None
+    rows = [
+        [name, *(_standing(found.get(name, {}).get(metric)) for found in columns.values())]
+        for name in others
+    ]
+    headings = ["model", *(f"{model} minus it" for model in columns)]
+    title = f"difference in {metric}, 95 % interval over users"
+    return Table.of_text(headings, rows, title)
+
+
+def _standing(gap: Mapping[str, float] | None) -> str | Marked:
+    if gap is None:
+        return ""
+    verdict = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "level"
+    marks: dict[str, Mark] = {"ahead": "good", "behind": "bad", "level": ""}
+    words = f"{verdict} {gap['difference']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
+    return Marked(words, marks[verdict])
 
 
 @command("nextapp tune synthetic:lsapp --trials 60 --out tuned.toml")

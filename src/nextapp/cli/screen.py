@@ -1,11 +1,12 @@
-"""The terminal: standard output, standard error, progress; a result as a JSON file."""
+"""The terminal: standard output, standard error, progress, bars; results as files."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+_BARS = " ▁▂▃▄▅▆▇█"
 
 
 @contextmanager
@@ -89,6 +91,18 @@ def _announce_compiling() -> None:
 def _say_compiling() -> None:
     words = "Compiling first, a minute or two; the machine code is kept for the next run."
     err.print(words, style="dim")
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Numbers as one line of bars.
+
+    >>> sparkline([0, 1, 2, 4, 8])
+    ' ▁▂▄█'
+    """
+    most = max(values, default=0.0)
+    if most <= 0:
+        return " " * len(values)
+    return "".join(_BARS[math.ceil(value / most * (len(_BARS) - 1))] for value in values)
 
 
 def say_next(*commands: str) -> None:
