@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nextapp.data import load
+from nextapp.data.loading import load
 from nextapp.studies import new_phones
 from nextapp.studies.new_phones import NewPhoneStudy
 

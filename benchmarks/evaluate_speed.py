@@ -23,7 +23,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from nextapp.data import Split, read
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
 from nextapp.evaluation import Exam, exam, find_preset, mark
 from nextapp.predictors import MFU, MRU, SR, Predictor, Question
 from nextapp.predictors.factorised import SeqMF
@@ -122,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
 
     phones = math.ceil(options.launches / 1_350)
-    log = read(f"synthetic:lsapp,phones={phones}", seed=0)
+    log = load(f"synthetic:lsapp,phones={phones}", seed=0)
     test = exam(log, Split.parse("fraction:0.2,0,0.8"), find_preset("paper"))
     seqmf = SeqMF(frozen(Training(dim=32)), seed=0)
     predictors: list[Predictor] = [MRU(), MFU(), SR(), seqmf]

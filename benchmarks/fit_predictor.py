@@ -31,7 +31,9 @@ from dataclasses import replace
 import numpy as np
 
 from nextapp import predictor
-from nextapp.data import LaunchLog, Split, collapse_repeats, read
+from nextapp.data.cutting import Split, collapse_repeats
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.revealing import ranks
 from nextapp.predictor import DEFAULT, Habits, Weights
@@ -52,7 +54,7 @@ STEPS = ("rate", "added")  # of `Weights`
 
 
 def training_part(source: str) -> LaunchLog:
-    return Split.parse("fraction:0.8,0,0.2").cut(collapse_repeats(read(source, seed=SEED))).history
+    return Split.parse("fraction:0.8,0,0.2").cut(collapse_repeats(load(source, seed=SEED))).history
 
 
 class Log:

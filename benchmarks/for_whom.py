@@ -18,7 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import LaunchLog, Split, read
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.studies.settings import Experiment
@@ -63,7 +65,7 @@ def last_less_first(
 
 
 def groups(source: str, n_groups: int, seed: int) -> dict[str, Any]:
-    log = read(source, seed=seed)
+    log = load(source, seed=seed)
     asked = exam(log, Split.parse(SPLIT), find_preset("honest"))
     names = (*RIVALS, "nextapp", "nextapp-alone")
     found = evaluate(asked, Experiment(source, models=names).predictors(), seed=seed)

@@ -49,7 +49,8 @@ from pathlib import Path
 import numpy as np
 
 from nextapp import model
-from nextapp.data import LaunchLog, synthetic
+from nextapp.data import synthetic
+from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports
 from nextapp.learners import CrowdLearner, SeqMFLearner, adam, random_vectors

@@ -22,7 +22,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nextapp.data import Split, read
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictor import GROUPS, STATISTICS
 from nextapp.studies import plots
@@ -70,7 +71,7 @@ Triple = list[float]  # mean, and the ends of its 95 % interval over users
 
 def measure(source: str, preset: str, models: list[str]) -> dict[str, Any]:
     """The figures of each model, and its paired difference to `nextapp`."""
-    asked = exam(read(source, seed=0), Split.parse(SPLIT), find_preset(preset))
+    asked = exam(load(source, seed=0), Split.parse(SPLIT), find_preset(preset))
     named = tuple(OF_FILES.get(name, name) for name in models)
     experiment = Experiment(source, models=named, split=SPLIT, preset=preset)
     found = evaluate(asked, experiment.predictors(), seed=0)

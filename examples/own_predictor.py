@@ -10,8 +10,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from nextapp.data import LaunchLog, Split, read
-from nextapp.evaluation import evaluate, exam, find_preset
+from nextapp import LaunchLog, Split, evaluate, exam, find_preset, read_log
 from nextapp.predictors import MFU, MRU, Questions, SROnDevice
 
 
@@ -36,7 +35,7 @@ class RecentOften:
 
 
 def main() -> None:
-    log = read(sys.argv[1] if len(sys.argv) > 1 else "synthetic:lsapp,phones=60", seed=0)
+    log = read_log(sys.argv[1] if len(sys.argv) > 1 else "synthetic:lsapp,phones=60", seed=0)
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
     result = evaluate(test, [RecentOften(), MRU(), MFU(), SROnDevice()], seed=0).summary()
     for name, figures in result["models"].items():

@@ -26,9 +26,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nextapp.data import LaunchLog as LaunchLog
-    from nextapp.data import Split as Split
-    from nextapp.data import read as read_log  # noqa: F401
+    from nextapp.data.cutting import Split as Split
+    from nextapp.data.loading import load as read_log  # noqa: F401
+    from nextapp.data.log import LaunchLog as LaunchLog
     from nextapp.evaluation import Evaluation as Evaluation
     from nextapp.evaluation import evaluate as evaluate
     from nextapp.evaluation import exam as exam
@@ -48,18 +48,18 @@ _HOMES = {
     "Broadcast": "nextapp.wire",
     "Client": "nextapp.phone",
     "Evaluation": "nextapp.evaluation",
-    "LaunchLog": "nextapp.data",
+    "LaunchLog": "nextapp.data.log",
     "Limits": "nextapp.phone",
     "Phone": "nextapp.phone",
     "PhoneCore": "nextapp.phone.core",
     "Report": "nextapp.wire",
-    "Split": "nextapp.data",
+    "Split": "nextapp.data.cutting",
     "Store": "nextapp.phone",
     "evaluate": "nextapp.evaluation",
     "exam": "nextapp.evaluation",
     "mechanism": "nextapp.privacy",
     "find_preset": "nextapp.evaluation",
-    "read_log": "nextapp.data",
+    "read_log": "nextapp.data.loading",
 }
 __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 
@@ -67,7 +67,7 @@ __all__ = [*_HOMES, "__version__"]  # noqa: PLE0604
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'nextapp' has no attribute {name!r}.")
-    return getattr(import_module(_HOMES[name]), "read" if name == "read_log" else name)
+    return getattr(import_module(_HOMES[name]), "load" if name == "read_log" else name)
 
 
 def __dir__() -> list[str]:

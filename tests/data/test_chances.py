@@ -12,7 +12,7 @@ from scipy.stats import chi2
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import cursor, stream
-from nextapp.data import session_starts
+from nextapp.data.cutting import session_starts
 from nextapp.data.synthetic import (
     _LAUNCHES,
     APP_USAGE,

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from nextapp.data import Cycling, LaunchLog, session_starts
+from nextapp.data.cutting import Cycling, session_starts
+from nextapp.data.log import LaunchLog
 
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.data import Importing, UnreadableLog, load
 from nextapp.data.importers import (
     Content,
+    UnreadableLog,
     import_content,
     import_file,
     list_formats,
@@ -29,6 +29,7 @@ from nextapp.data.importers import (
     read_any,
 )
 from nextapp.data.importers.events import parse_list
+from nextapp.data.loading import Importing, load
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402

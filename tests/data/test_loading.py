@@ -17,7 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextapp.data import loading
-from nextapp.data.loading import BadRow, Columns, TimeUnit, UnreadableLog, load
+from nextapp.data.importers import UnreadableLog
+from nextapp.data.importers.table import BadRow, Columns, TimeUnit
+from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 
 REAL_LOGS = Path(__file__).parents[3] / "shared" / "data"
@@ -740,3 +742,8 @@ def test_real_logs_load_whole(name: str, n_users: int, n_apps: int, n_launches: 
         pytest.skip(f"{name} is not beside the repository")
     log = load(REAL_LOGS / name)
     assert (log.n_users, log.n_apps, len(log)) == (n_users, n_apps, n_launches)
+
+
+def test_synthetic_phones_need_a_seed():
+    with pytest.raises(ValueError, match="synthetic phones need a seed"):
+        load("synthetic:phones=3,apps=4,days=2")

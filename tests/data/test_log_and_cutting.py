@@ -3,7 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, collapse_repeats, load, session_starts
+from nextapp.data.cutting import Split, collapse_repeats, session_starts
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 
 HOUR = 3_600_000
 DAY = 24 * HOUR

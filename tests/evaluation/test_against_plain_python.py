@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, session_starts
+from nextapp.data.cutting import Split, session_starts
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice, SROnDeviceByS
 

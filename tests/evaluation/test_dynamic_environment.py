@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from nextapp import model
-from nextapp.data import Cycling, LaunchLog
+from nextapp.data.cutting import Cycling
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic_environment import (
     FROZEN,

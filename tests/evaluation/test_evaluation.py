@@ -5,7 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, read
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
@@ -233,7 +235,7 @@ def test_where_users_weigh_by_their_predictions_so_do_those_drawn():
 
 
 def test_intervals_of_hit_rates_lie_within_0_and_1():
-    log = read("synthetic:lsapp,phones=8", seed=3)
+    log = load("synthetic:lsapp,phones=8", seed=3)
     for preset in ("paper", "neural"):
         test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset(preset))
         found = evaluate(test, [MRU(), MFU()], 0)
@@ -281,7 +283,7 @@ def test_the_same_seed_gives_the_same_interval():
 )
 def test_rivals_on_real_logs_have_the_independent_figures(real_logs, name, figures):
     """HR@1, 3, 5 as measured by others' code on the same logs, to three digits."""
-    from nextapp.data import load
+    from nextapp.data.loading import load
 
     log = load(real_logs / f"{name}.csv.gz")
     test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("paper"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nextapp import model
-from nextapp.data import LaunchLog
+from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet, in_ranges
 from nextapp.fleet.stepping import solve_user_vectors, sum_gradients, terms
 from nextapp.predictors.factorised import phones_of_log

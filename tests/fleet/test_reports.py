@@ -12,7 +12,7 @@ from phone_reports import encode_reports
 
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
-from nextapp.data import LaunchLog
+from nextapp.data.log import LaunchLog
 from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.reporting import sum_reports

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import MFU, registry
 

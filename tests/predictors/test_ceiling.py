@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.data.synthetic import chances, make, parse
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.static import score_predictions

@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset
 from nextapp.predictors import OnlineMFU, OnlineMRU, OnlineSR, OnlineSROnDevice
 

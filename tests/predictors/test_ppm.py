@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset
 from nextapp.predictors import PPM
 from nextapp.predictors.rivals import CONTEXT_FADE, FADE, LONGEST

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nextapp import model
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam, find_preset, mark
 from nextapp.learners import OPTIMISERS
 from nextapp.predictors import SR, Random, registry

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.predictors import registry
 from nextapp.predictors.nextapp import NextApp, crowd_cells

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, Split, read
-from nextapp.data.cutting import DAY_MS, launches_in_window
+from nextapp.data.cutting import DAY_MS, Split, launches_in_window
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, exam, find_preset, mark
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
@@ -27,7 +28,7 @@ SPLIT = "fraction:0.7,0.1,0.2"
 
 @pytest.fixture(scope="module")
 def log():
-    return read(SOURCE, seed=0)
+    return load(SOURCE, seed=0)
 
 
 def reached(log, training, seed):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog
+from nextapp.data.log import LaunchLog
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
 from nextapp.studies.lab_seqmf import LabSeqMF

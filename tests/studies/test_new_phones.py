@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nextapp.cli.commands import app as command
-from nextapp.data import LaunchLog
+from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.predictor import Habits
 from nextapp.studies.new_phones import (

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.data import Split, load
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset
 from nextapp.predictors import MFU, MRU, SROnDevice
 from nextapp.studies.reproduce import plan, report, running, sources

@@ -12,7 +12,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from nextapp.data import LaunchLog, load
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.studies.settings import Experiment, experiment_from, training_values
 from nextapp.studies.tuning import GRID_SIZE, PAPER_GRID, Tuning, tune, tuning_exam
 

@@ -19,7 +19,7 @@ from nextapp.cli.commands import F, option
 from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:
-    from nextapp.data import LaunchLog
+    from nextapp.data.log import LaunchLog
 
 LARGEST_EPSILON = 100.0
 """Above this an ε is a typing error: it would promise nothing."""
@@ -240,9 +240,10 @@ class LogOptions:
 
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
-        from nextapp.data.loading import Columns, Importing, read
+        from nextapp.data.importers.table import Columns
+        from nextapp.data.loading import Importing, load
 
-        return read(
+        return load(
             source,
             seed=seed,
             columns=Columns(self.user_column, self.time_column, self.app_column),

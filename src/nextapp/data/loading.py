@@ -1,4 +1,4 @@
-"""`read` and `load`: a launch log from a file in any supported format, or from synthetic phones.
+"""`load`: a launch log from a file in any supported format, or from synthetic phones.
 
 Supported are LSApp and the Tsinghua App Usage trace as their authors publish them, any CSV, TSV or
 Parquet file with columns for user, time and app, and exports of people's own devices. Polars reads
@@ -30,7 +30,6 @@ from nextapp.data.importers.table import (
     APP_USAGE_LINE,
     LATEST_MS,
     LSAPP_HEADER,
-    BadRow,
     Columns,
     Row,
     Table,
@@ -38,8 +37,6 @@ from nextapp.data.importers.table import (
 )
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
-
-__all__ = ["BadRow", "Columns", "Importing", "TimeUnit", "UnreadableLog", "load", "read"]
 
 BLOCK_BYTES = 1 << 24
 APP_USAGE_NAME = "app_usage_trace.txt"
@@ -67,48 +64,29 @@ class Importing:
     leave_out: Path | None = None
 
 
-def read(
-    source: str,
-    *,
-    seed: int,
-    columns: Columns | None = None,
-    time_unit: TimeUnit = "s",
-    skip_bad_rows: bool = False,
-    importing: Importing | None = None,
-) -> LaunchLog:
-    """The log of a file, or the synthetic phones of ``synthetic:…`` generated with this seed."""
-    if source.startswith("synthetic:"):
-        from nextapp.data import synthetic  # needs SciPy
-
-        return synthetic.make(synthetic.parse(source), seed)
-    return load(
-        source,
-        columns=columns,
-        time_unit=time_unit,
-        skip_bad_rows=skip_bad_rows,
-        importing=importing,
-    )
-
-
 def load(
-    path: str | PathLike[str],
+    source: str | PathLike[str],
     *,
+    seed: int | None = None,
     columns: Columns | None = None,
     time_unit: TimeUnit = "s",
     skip_bad_rows: bool = False,
     importing: Importing | None = None,
 ) -> LaunchLog:
-    """The launches in a file, sorted by user and time; the notes say what was done.
+    """The launches in a file or of synthetic phones, sorted by user and time.
 
     The format is recognised from the content (gzip, tar and Parquet by their first bytes) and, for
     the App Usage trace, also from the file name. If `columns` names a column, the file is read as a
     table. If there is a column ``event_type``, as in LSApp, only its ``Opened`` rows are launches
     (PAPER.md, R13). Codes are assigned in the order of the sorted names, so they do not depend on
-    the order of the rows.
+    the order of the rows. The notes of the log say what was done.
 
     Parameters
     ----------
-    path
+    source
+        The path of a file, or ``synthetic:…`` as `nextapp.data.synthetic.parse` reads it.
+    seed
+        Of synthetic phones; a file needs none.
     columns
         Names of the columns, if they differ from the default.
     time_unit
@@ -130,7 +108,13 @@ def load(
     """
     if time_unit not in ("s", "ms"):
         raise ValueError(f"time_unit must be 's' or 'ms', got {time_unit!r}.")
-    path, columns, importing = Path(path), columns or Columns(), importing or Importing()
+    if isinstance(source, str) and source.startswith("synthetic:"):
+        from nextapp.data import synthetic
+
+        if seed is None:
+            raise ValueError(f"synthetic phones need a seed: load({source!r}, seed=0).")
+        return synthetic.make(synthetic.parse(source), seed)
+    path, columns, importing = Path(source), columns or Columns(), importing or Importing()
     _check_is_file(path)
     with path.open("rb") as start:
         head = start.read(1 << 16)

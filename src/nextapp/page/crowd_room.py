@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from nextapp.crowd import crowd_without_noise
-from nextapp.data import collapse_repeats, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import collapse_repeats
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.vectors import mean_shares
 from nextapp.intervals import bootstrap_means, interval

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import LaunchLog
 from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import app_entry

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import collapse_repeats, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import collapse_repeats
 from nextapp.evaluation import metrics
 from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
 from nextapp.phone.core import PhoneCore

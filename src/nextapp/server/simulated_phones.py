@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nextapp.data import LaunchLog, synthetic
+from nextapp.data import synthetic
+from nextapp.data.log import LaunchLog
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.limits import OPTIONS
 from nextapp.randomness import KeyedBits, Words

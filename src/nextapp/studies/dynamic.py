@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import Cycles, Cycling, LaunchLog, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import Cycles, Cycling
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, find_preset
 from nextapp.evaluation.dynamic_environment import (
     FROZEN,

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nextapp.data import LaunchLog
 from nextapp.data.cutting import launches_in_window
+from nextapp.data.log import LaunchLog
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import training_phones
 from nextapp.fleet.stepping import solve_user_vectors

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.data import LaunchLog, collapse_repeats
+from nextapp.data.cutting import collapse_repeats
 from nextapp.data.importers import Content, table
+from nextapp.data.log import LaunchLog
 from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.phone import rows_and_buckets

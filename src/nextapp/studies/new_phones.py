@@ -19,7 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextapp.crowd import Longs, crowd_from_reports, crowd_without_noise
-from nextapp.data import LaunchLog, collapse_repeats, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import collapse_repeats
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
 from nextapp.fleet.devices import check_device, place_fleet

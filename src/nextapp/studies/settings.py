@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
 
-from nextapp.data import Split
+from nextapp.data.cutting import Split
 from nextapp.evaluation.metrics import find_preset
 from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry

@@ -18,7 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nextapp.data import Split, synthetic
+from nextapp.data import synthetic
+from nextapp.data.cutting import Split
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed

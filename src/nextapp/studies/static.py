@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import LaunchLog, Split, read
+from nextapp.data.cutting import Split
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
@@ -85,7 +87,7 @@ def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
 
     folder.mkdir(parents=True, exist_ok=True)
     report("making synthetic phones", 0, 0)
-    log = read(DEMO, seed=seed)
+    log = load(DEMO, seed=seed)
     experiment = Experiment(DEMO, preset="authors", seed=seed)
     found = run(experiment, log, report)
     result = found.as_json()

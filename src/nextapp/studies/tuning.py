@@ -29,7 +29,8 @@ import numpy as np
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from nextapp.data import LaunchLog, Split
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.names import unknown

@@ -23,8 +23,8 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
-from nextapp.data import LaunchLog, collapse_repeats
-from nextapp.data.cutting import Cycling, description
+from nextapp.data.cutting import Cycling, collapse_repeats, description
+from nextapp.data.log import LaunchLog
 from nextapp.names import unknown
 from nextapp.predictors.registry import CEILING
 from nextapp.predictors.training import Training

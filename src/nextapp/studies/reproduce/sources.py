@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from nextapp.data import LaunchLog, read
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
 LSAPP_BYTES = 178_930_494
@@ -42,7 +43,7 @@ class Source:
         return self.kind in ("data", "log")
 
     def log(self, seed: int) -> LaunchLog:
-        return read(self.where, seed=seed)
+        return load(self.where, seed=seed)
 
     def check(self) -> None:
         """Raise if the file cannot be read, so that a long run does not find out half-way."""

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data import LaunchLog, collapse_repeats, synthetic
-from nextapp.data.cutting import launches_in_window
+from nextapp.data import synthetic
+from nextapp.data.cutting import collapse_repeats, launches_in_window
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
