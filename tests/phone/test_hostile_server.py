@@ -45,7 +45,7 @@ from nextapp.wire import (
 
 NOON = 1_790_000_000.0
 DAY = 86_400.0
-URL = "https://server.example"
+URL = "http://127.0.0.1"  # nobody connects to it: its network is a script
 TOKEN = "t" * 43
 POOL = ("chat", "mail", "maps", "diary", "music", "0", "1")
 
