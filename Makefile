@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 LIGHT := .venv-light
 FLOWER := .venv-flower
 
+# Tests start hundreds of processes, each of which would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: page screenshots demo test quick gpu-test bench-gpu sweeps check light package flower docs bench bench-serve bench-gateways bench-peers peers lowest clean
 
 demo: $(READY)
@@ -14,7 +17,7 @@ demo: $(READY)
 
 # All but the page, whose tests need a browser: make page.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not sweep" --ignore tests/page
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not sweep" --ignore tests/page
 
 # The inner loop: equations, mechanisms, wire, phone; no compiling, no processes of their own.
 quick: $(READY)
@@ -31,7 +34,7 @@ bench-gpu: $(READY)
 
 # Slow statistical tests.
 sweeps: $(READY)
-	$(BIN)/python -m pytest -n 2 -m sweep
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m sweep
 
 check: $(READY)
 	$(BIN)/ruff format --check .
