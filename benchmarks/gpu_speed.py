@@ -29,12 +29,11 @@ from nextapp.data import synthetic
 from nextapp.fleet import reporting as on_processor
 from nextapp.fleet import walsh as walsh_on_processor
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import place_fleet
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import vectors as walsh_on_card
 from nextapp.fleet.gpu.card import first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
-from nextapp.fleet.rounds import fleet_phones
+from nextapp.fleet.rounds import fleet_phones, place_fleet
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.privacy.walsh import Walsh, fewest_bits

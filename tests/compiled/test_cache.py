@@ -19,7 +19,7 @@ PACKAGE = Path(nextapp.__file__).parent
 
 ASK = """
 from nextapp.compiled_bits import stream
-from nextapp.fleet.draws import inside
+from nextapp.fleet.encoders import inside
 print(inside(stream(7, 3, 0, 5)), sum(inside.machine.stats.cache_hits.values()))
 """
 
@@ -37,7 +37,7 @@ def package(tmp_path) -> Path:
 
 
 def ask(package: Path, **settings: str) -> tuple[float, int]:
-    """A draw by a loop of `fleet.draws` over `compiled_bits`, and how often it came from disk."""
+    """A draw by `fleet.encoders.inside`, over `compiled_bits`, and how often it came from disk."""
     value, hits = output(ASK, package, **settings).split()
     return float(value), int(hits)
 

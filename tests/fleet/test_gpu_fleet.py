@@ -19,13 +19,12 @@ from phone_reports import answers, reports_of
 from nextapp.data import synthetic
 from nextapp.fleet import reporting
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import check_device
 from nextapp.fleet.gpu import reporting as on_card
 from nextapp.fleet.gpu import vectors as vectors_on_card
 from nextapp.fleet.gpu.card import CudaCard, NoGpu, first_card
 from nextapp.fleet.gpu.resident import ResidentFleet
 from nextapp.fleet.participation import NIGHT_OWLS, Attendance, Participation, outcomes
-from nextapp.fleet.rounds import fleet_phones
+from nextapp.fleet.rounds import check_device, fleet_phones
 from nextapp.learners import SeqMFLearner, adam, run_round
 from nextapp.privacy import mechanism
 from nextapp.studies.new_phones import NewPhoneStudy, learn_from_vectors

@@ -13,9 +13,10 @@ from phone_reports import encode_reports
 from nextapp.compiled import compiled
 from nextapp.compiled_bits import stream
 from nextapp.data.log import LaunchLog
-from nextapp.fleet import draws
 from nextapp.fleet.columns import Fleet
+from nextapp.fleet.encoders import distinct, is_positive
 from nextapp.fleet.reporting import sum_reports
+from nextapp.fleet.sum_law import normal_quantile
 from nextapp.predictors.factorised import phones_of_log
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import response_floor, sign_threshold
@@ -274,7 +275,7 @@ def test_float32_is_near(world, seed):
 @compiled
 def _distinct(seed: int, n: int, bound: int):
     out = np.empty(n, np.int64)
-    draws.distinct(stream(seed, 0, 0, 0), bound, out)
+    distinct(stream(seed, 0, 0, 0), bound, out)
     return out
 
 
@@ -292,11 +293,11 @@ def test_signs_turn_at_the_threshold_to_the_last_word(rng, floor):
     for x in [*extremes, *rng.uniform(-1, 1, 50)]:
         threshold = sign_threshold(float(x), floor)
         for word in {0, top, *(min(max(threshold + step, 0), top) for step in (-1, 0, 1))}:
-            drawn = draws.is_positive(np.uint64(word), float(x), np.uint64(floor))
+            drawn = is_positive(np.uint64(word), float(x), np.uint64(floor))
             assert drawn == (word < threshold)
 
 
 def test_the_normal_quantile_is_pythons(rng):
     law = statistics.NormalDist()
     for p in [*rng.uniform(0, 1, 200), 1e-300, 1e-20, 1e-9, 0.075, 0.925, 1 - 1e-16, 0.5]:
-        assert draws.normal_quantile(float(p)) == pytest.approx(law.inv_cdf(float(p)), rel=1e-14)
+        assert normal_quantile(float(p)) == pytest.approx(law.inv_cdf(float(p)), rel=1e-14)

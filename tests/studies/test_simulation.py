@@ -11,9 +11,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.fleet.columns import Fleet
+from nextapp.fleet.columns import Fleet, recipes
 from nextapp.fleet.participation import Participation
-from nextapp.fleet.sharding import recipes
 from nextapp.predictors.training import Training
 from nextapp.studies.simulation import Settings, run
 from nextapp.wire import ModelSettings

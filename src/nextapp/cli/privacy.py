@@ -18,7 +18,7 @@ from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.commands import Group, option
 from nextapp.cli.options import OUTPUT_FOLDER, options_of, output, settings_of
-from nextapp.fleet.devices import check_device
+from nextapp.fleet.rounds import check_device
 from nextapp.privacy import Mechanism
 from nextapp.settings import setting, settings_from
 from nextapp.studies import plots

@@ -12,8 +12,8 @@ import click
 from nextapp.cli import options, screen, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FOLDER, output, settings_of
-from nextapp.fleet.devices import check_device
 from nextapp.fleet.participation import NIGHT_OWLS, Participation
+from nextapp.fleet.rounds import check_device
 from nextapp.settings import settings_from
 from nextapp.studies import simulation
 from nextapp.table import Column, Measured, Table

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.compiled import compiled, fast
-from nextapp.compiled_bits import word
+from nextapp.compiled import compiled, fast, wide_product
+from nextapp.compiled_bits import below, word
 from nextapp.fleet.columns import Longs, Mask
-from nextapp.fleet.draws import distinct, inside, is_positive
 from nextapp.fleet.gradients import (
     Gradients,
     ShardRound,
@@ -48,6 +47,8 @@ State = dict[str, npt.NDArray[Any]]
 LARGEST, SAME = "largest", "same"  # joins by its maximum; is the same in all shards
 
 _HEAD_BYTES = 16  # of a payload of identity
+_GRID = float(1 << 52)
+_FULL = np.uint64(1 << 53)
 _NUMBERS_AT_ONCE = 1 << 19  # of dense reports, so that a block fits the cache
 
 
@@ -442,3 +443,38 @@ def _transform(x: Floats) -> None:
     scale = 1.0 / math.sqrt(n)
     for j in range(n):
         x[j] *= scale
+
+
+# --- draws of the phones, word for word -----------------------------------------------------------
+
+
+@compiled
+def distinct(bits: Words, bound: int, out: Longs) -> None:
+    """`nextapp.randomness.distinct`: as many different numbers below `bound` as `out` holds."""
+    n = len(out)
+    for taken in range(n):
+        top = bound - n + taken
+        number = below(bits, top + 1)
+        place = int(np.searchsorted(out[:taken], number))
+        if place < taken and out[place] == number:
+            number, place = top, taken  # top is larger than all before it
+        for later in range(taken, place, -1):
+            out[later] = out[later - 1]
+        out[place] = number
+
+
+@compiled
+def is_positive(drawn: Any, x: float, floor: Any) -> bool:
+    """Whether a word lies below `nextapp.privacy.exact.sign_threshold`, without 65-bit numbers."""
+    steps = np.uint64(min(max((1.0 + x) * _GRID, 0.0), 2.0 * _GRID))
+    if floor == 0:  # the threshold is 2^11 steps, 2^64 at the most
+        return bool(steps == _FULL or drawn < steps << np.uint64(11))
+    span = np.uint64(0) - np.uint64(2) * floor  # 2^64 − 2 floor
+    high, low = wide_product(span, steps)
+    return bool(drawn < floor + (high << np.uint64(11) | low >> np.uint64(53)))
+
+
+@compiled
+def inside(bits: Words) -> float:
+    """`nextapp.privacy.laplace.uniform`: strictly between 0 and 1; one word."""
+    return (float(word(bits) >> np.uint64(11)) + 0.5) * 2.0**-53

@@ -24,7 +24,7 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import check_device, place_fleet
+from nextapp.fleet.rounds import check_device, place_fleet
 from nextapp.fleet.vectors import draw_copies, draw_launches, mean_shares
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners import SLOTS_BY_BUCKET, CrowdRequests

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.fleet.columns import Recipe
 from nextapp.fleet.participation import Attendance
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.sharding import Recipe
 from nextapp.privacy import Mechanism
 from nextapp.studies.simulation import LocalWorld, Settings, join_parts
 from nextapp.wire import Broadcast

@@ -21,8 +21,7 @@ from nextapp.data import synthetic
 from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import CARD_MECHANISMS, check_device
-from nextapp.fleet.rounds import fleet_phones, zero_phones
+from nextapp.fleet.rounds import CARD_MECHANISMS, check_device, fleet_phones, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
 from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors

@@ -23,12 +23,10 @@ from nextapp.data.cutting import Split
 from nextapp.evaluation import Exam, exam, find_preset
 from nextapp.evaluation.static import score_predictions, user_means
 from nextapp.fleet.clip import public_clips, public_seed
-from nextapp.fleet.columns import Fleet
-from nextapp.fleet.devices import PlacedFleet, check_device, place_fleet
+from nextapp.fleet.columns import Fleet, Recipe, recipes
 from nextapp.fleet.participation import REASONS, Attendance, Participation, tally
 from nextapp.fleet.reporting import Sums
-from nextapp.fleet.rounds import ReportSum, estimate_sum
-from nextapp.fleet.sharding import Recipe, recipes
+from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_sum, place_fleet
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
@@ -134,7 +132,7 @@ class World(Protocol):
 
 
 class LocalWorld:
-    """Shards in this process, by default all; they run on a `device` of `nextapp.fleet.devices`."""
+    """Shards in this process, by default all; they run on a `device` of `nextapp.fleet.rounds`."""
 
     def __init__(
         self, settings: Settings, shards: Iterable[Recipe] | None = None, device: str = "cpu"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.fleet.draws import FAR, MIDDLE, TAIL
 from nextapp.fleet.encoders import Encoder, HarmonyEncoder, IdentityEncoder, State
 from nextapp.fleet.gpu.card import Card, Source
 from nextapp.fleet.gpu.resident import Order, Part, ResidentFleet
@@ -22,7 +21,17 @@ from nextapp.fleet.gradients import BALLS, REPORT, ShardRound
 from nextapp.fleet.participation import HOME, PART, Attendance, Participation
 from nextapp.fleet.reporting import Sums, check_round, cut, encoder_for, round_of
 from nextapp.fleet.stepping import READING_CODES
-from nextapp.fleet.sum_law import LAW, UNIT, Lean, SumOfLaplace, SumOfWalsh, normal_table
+from nextapp.fleet.sum_law import (
+    FAR,
+    LAW,
+    MIDDLE,
+    TAIL,
+    UNIT,
+    Lean,
+    SumOfLaplace,
+    SumOfWalsh,
+    normal_table,
+)
 from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
 from nextapp.wire import Broadcast, Report
