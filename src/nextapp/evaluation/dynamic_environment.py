@@ -253,22 +253,18 @@ class FederatedSeqMF:
 
     def _sum(self, end: CycleEnd, source: Mechanism, broadcast: Broadcast) -> ReportSum:
         """The sum of the reports of all phones with launches since the last training."""
-        sum_up = functools.partial(
-            sum_reports,
+        quick = self._waiting.sum() * source.D <= _MOST_ENTRIES
+        sums = sum_reports(
             end.fleet,
             broadcast,
             source,
             self.seed,
             self.user_vectors.copy(),
             self._waiting,
+            mode="exact" if quick else cheapest_mode(source.name, broadcast.settings.alpha),
             solving=self.regime != "global",
         )
-        sums = sum_up(mode=self._mode(source))
-        try:
-            return ReportSum(estimate_sum(sums, source), sums)
-        except np.linalg.LinAlgError:  # the covariance of the sum can be singular for few phones
-            sums = sum_up(mode="exact")
-            return ReportSum(estimate_sum(sums, source), sums)
+        return ReportSum(estimate_sum(sums, source), sums)
 
     @property
     def distance(self) -> float:
@@ -276,11 +272,6 @@ class FederatedSeqMF:
         start = self._first_vectors
         moved = np.linalg.norm(self.server.broadcast.app_vectors - start)
         return float(moved / np.linalg.norm(start))
-
-    def _mode(self, source: Mechanism) -> str:
-        """Simulate every report if that is fast, else draw the sum from its distribution."""
-        quick = self._waiting.sum() * source.D <= _MOST_ENTRIES
-        return "exact" if quick else cheapest_mode(source.name)
 
 
 def start_vectors(n_users: int, training: Training, seed: int, how: str) -> Floats:

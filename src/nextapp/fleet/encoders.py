@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from nextapp.fleet.reporting import Sums
 
 State = dict[str, npt.NDArray[Any]]
-"""The sum of reports, in arrays that add, with two exceptions."""
-LARGEST, SAME = "largest", "same"  # joins by its maximum; is the same in all shards
+"""The sum of reports, in arrays that add, with one exception."""
+LARGEST = "largest"  # joins by its maximum
 
 _HEAD_BYTES = 16  # of a payload of identity
 _GRID = float(1 << 52)
@@ -70,11 +70,6 @@ class Encoder(ABC):
     @abstractmethod
     def mean(self, sums: Sums) -> Floats:
         """(n_apps, d): what the mechanism's ``decode`` makes of the reports summed."""
-
-    def finish(self, state: State, r: ShardRound) -> State:
-        """The sum over all ranges, as it is handed on."""
-        del r
-        return state
 
     def n_bytes(self, x: Gradients) -> int:
         """Bytes of the payloads of a block."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.fleet.columns import Fleet, Mask
-from nextapp.fleet.encoders import LARGEST, SAME, Encoder, State, exact_encoder
+from nextapp.fleet.encoders import LARGEST, Encoder, State, exact_encoder
 from nextapp.fleet.gradients import (
     BALLS,
     Gradients,
@@ -62,12 +62,11 @@ class Sums:
                 raise ValueError(
                     f"sums of one round can be joined; here {name} is {mine!r} and {theirs!r}."
                 )
-        state = self.state | {
+        state = {
             name: np.maximum(mine, other.state[name])
             if name == LARGEST
             else mine + other.state[name]
             for name, mine in self.state.items()
-            if name != SAME
         }
         return replace(
             self,
@@ -121,7 +120,7 @@ def sum_reports(
     if reporting is None:
         reporting = np.ones(len(fleet), np.bool_)
     check_round(len(fleet), fleet.n_apps, broadcast, mechanism, user_vectors, reporting)
-    encoder = encoder_for(mechanism, mode, broadcast.settings.alpha > 0)
+    encoder = encoder_for(mechanism, mode, broadcast.settings.alpha)
     block_gradients = gradients_of_blocks(
         fleet, broadcast, mechanism, user_vectors, reporting, solving=solving, dtype=dtype
     )
@@ -147,8 +146,7 @@ def sum_reports(
             mechanism.name, mode,
         )  # fmt: skip
 
-    sums = functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
-    return replace(sums, state=encoder.finish(sums.state, r))
+    return functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
 
 
 def gradients_of_blocks(
@@ -210,11 +208,11 @@ def round_of(seed: int, first_phone: int, broadcast: Broadcast) -> ShardRound:
     )
 
 
-def encoder_for(mechanism: Mechanism, mode: str, background: bool = False) -> Encoder:
-    """How the reports of a mechanism are summed in this mode; ``background`` if α > 0."""
+def encoder_for(mechanism: Mechanism, mode: str, alpha: float = 0.0) -> Encoder:
+    """How the reports of a mechanism on gradients with this α are summed in this mode."""
     if mode not in MODES:
         raise ValueError(f"mode must be one of {', '.join(MODES)}, got {mode!r}.")
-    return exact_encoder(mechanism) if mode == "exact" else law_encoder(mechanism, background)
+    return exact_encoder(mechanism) if mode == "exact" else law_encoder(mechanism, alpha)
 
 
 def check_round(

@@ -147,9 +147,10 @@ def fleet_phones(
     fleet: Fleet, mechanism: Mechanism, seed: int, device: str = "cpu"
 ) -> Callable[[Broadcast], ReportSum]:
     """All phones of a fleet, in float32, by the law of their sum where there is one."""
-    placed, mode = place_fleet(fleet, device), cheapest_mode(mechanism.name)
+    placed = place_fleet(fleet, device)
 
     def report(broadcast: Broadcast) -> ReportSum:
+        mode = cheapest_mode(mechanism.name, broadcast.settings.alpha)
         sums = placed.sum_reports(broadcast, mechanism, seed, mode=mode)
         return ReportSum(estimate_sum(sums, mechanism), sums)
 

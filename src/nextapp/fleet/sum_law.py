@@ -2,12 +2,13 @@
 
 laplace: M reports sum to Σ x plus, for every entry, the difference of two Gamma(M) draws.
 
-walsh: a report is, up to a known factor, t x + g − (x·g) x with a lean t of known law and
-g ~ N(0, I). Only a phone's own entries are drawn phone by phone; what is left of all phones' g is
-one Gaussian draw for the whole fleet, made when the mean is taken.
+walsh, where gradients are zero at other apps (α = 0): a report is, up to a known factor,
+t x + g − (x·g) x with a lean t of known law and g ~ N(0, I). Only a phone's own entries are drawn
+phone by phone; what is left of all phones' g is one Gaussian draw for the whole fleet, made when
+the mean is taken.
 
-x, p, c0, Q as in `gradients`; z, ζ, Z standard normal draws. All that is drawn for a phone depends
-on (seed, phone, round), all that is drawn for the fleet on (seed, round).
+x as in `gradients`; z, ζ standard normal draws. All that is drawn for a phone depends on
+(seed, phone, round), all that is drawn for the fleet on (seed, round).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from nextapp.compiled import compiled, fast
 from nextapp.compiled_bits import below, exponential, normal, stream, word
 from nextapp.fleet.columns import Ints, Longs
-from nextapp.fleet.encoders import SAME, Encoder, State, exact_encoder
+from nextapp.fleet.encoders import Encoder, State, exact_encoder
 from nextapp.fleet.gradients import Gradients, ShardRound
 from nextapp.privacy import Mechanism
 from nextapp.privacy.laplace import Laplace
@@ -39,9 +40,6 @@ CHEAP = ("identity", "harmony", "qharmony")
 LAW = np.uint64(purpose_word("law"))
 REST = "law-rest"
 UNIT = 1 << 16  # an entry of `normal_table` that is 1.0
-_MOST_APPS = 8192  # of a covariance matrix, n_apps x n_apps: 512 MiB
-_RIDGE = 1e-10  # of the variance of one entry, where few phones leave the covariance singular
-_SMALL = 1e-6  # singular values of Q below this share of the largest count as 0
 
 # AS 241: numerator and denominator, highest power first, in the middle, the tails, far out.
 MIDDLE = (
@@ -82,21 +80,25 @@ FAR = (
 )  # fmt: skip
 
 
-def cheapest_mode(mechanism: str) -> str:
+def cheapest_mode(mechanism: str, alpha: float) -> str:
     """Of the modes of `reporting.sum_reports`: law where there is one."""
-    return "law" if mechanism in LAWS else "exact"
+    return "law" if mechanism == "laplace" or (mechanism == "walsh" and alpha == 0) else "exact"
 
 
-def law_encoder(mechanism: Mechanism, background: bool) -> Encoder:
-    """How to draw the sum of the reports of this mechanism.
+def law_encoder(mechanism: Mechanism, alpha: float) -> Encoder:
+    """How to draw the sum of the reports of this mechanism on gradients with this α.
 
     Where a report is a few entries (`CHEAP`) there is nothing to gain: every report is simulated.
-    ``background`` as in `SumOfWalsh`.
     """
     if isinstance(mechanism, Laplace):
         return SumOfLaplace(mechanism)
     if isinstance(mechanism, Walsh):
-        return SumOfWalsh(mechanism, background)
+        if alpha > 0:
+            raise ValueError(
+                f"the sum of walsh reports has a law that is cheap to draw only with alpha = 0, "
+                f"where gradients are zero at other apps; got alpha = {alpha:g}: say mode='exact'."
+            )
+        return SumOfWalsh(mechanism)
     if mechanism.name in CHEAP:
         return exact_encoder(mechanism)
     raise ValueError(
@@ -134,101 +136,29 @@ class Lean(NamedTuple):
     m: int
 
 
-class Drawn(NamedTuple):
-    """What has been drawn for phones one by one, and what that says of the rest."""
-
-    sum: Floats  # (n_apps, d)   of the phones' own entries
-    owners: Longs  # (n_apps,)   phones that have the app
-    common: Floats  # (d, d)   Q times it is the sum at the others' entries, and to be added
-    inverses: Floats  # (d, d)   Σ M, see `_tell`
-    own_inverses: Floats  # (n_apps, d)   Σ q M at own apps
-    pairs: Floats  # (n_apps (n_apps + 1) / 2,)   Σ q M q' at pairs of own apps, the lower triangle
-
-
 class SumOfWalsh(Encoder):
-    """`Walsh`.
+    """`Walsh`: ``sum`` (n_apps, d) of the phones' own entries, ``owners`` (n_apps,) of each app."""
 
-    ``background`` says that gradients are dense, α > 0. Then what is left of all phones' g does not
-    have independent rows, and its covariance (n_apps, n_apps) is part of the sum.
-    """
-
-    def __init__(self, mechanism: Walsh, background: bool) -> None:
-        if background and mechanism.n_apps > _MOST_APPS:
-            raise ValueError(
-                f"with alpha > 0 the law of the sum needs a matrix of n_apps x n_apps, and n_apps "
-                f"must be at most {_MOST_APPS:,}, got {mechanism.n_apps:,}: say mode='exact', or "
-                f"alpha=0."
-            )
+    def __init__(self, mechanism: Walsh) -> None:
         self.mechanism = mechanism
         self.payload_bytes = mechanism.payload_bytes
-        self.size = 16_384 if background else 4096
         self.lean = Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m)
-        self._background = background
         self._table = normal_table()
 
     def empty(self) -> State:
         n_apps, d = self.mechanism.n_apps, self.mechanism.d
-        n_seen = n_apps if self._background else 0
-        return Drawn(
-            np.zeros((n_apps, d)),
-            np.zeros(n_apps, np.int64),
-            np.zeros((d, d)),
-            np.zeros((d, d)),
-            np.zeros((n_seen, d)),
-            np.zeros(n_seen * (n_seen + 1) // 2),
-        )._asdict()
+        return {"sum": np.zeros((n_apps, d)), "owners": np.zeros(n_apps, np.int64)}
 
     def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        _leaning(x, r, self.lean, self._table, self._background, Drawn(**state))
-
-    def finish(self, state: State, r: ShardRound) -> State:
-        return state | {SAME: r.Q}
+        _leaning(x, r, self.lean, self._table, state["sum"], state["owners"])
 
     def mean(self, sums: Sums) -> Floats:
-        Q = sums.state[SAME]
-        drawn = Drawn(**{name: sums.state[name] for name in Drawn._fields})
+        own = sums.state["sum"]
+        absent = sums.n_reports - sums.state["owners"]
         bits = KeyedBits(sums.seed, round=sums.round, purpose=REST)
-        z = bits.generator().standard_normal(Q.shape)
-        absent = sums.n_reports - drawn.owners
-        rest = _rest(Q, drawn, absent, z) if len(drawn.pairs) else np.sqrt(absent)[:, None] * z
-        total = drawn.sum + Q @ drawn.common + rest
+        z = bits.generator().standard_normal(own.shape)
         scale = self.mechanism.clip * (1 / self.mechanism.mu)
-        return scale / sums.n_reports * total
-
-
-def _rest(Q: Floats, drawn: Drawn, absent: Longs, z: Floats) -> Floats:
-    """What is left of all phones' g, made of standard normal z (n_apps, d).
-
-    It has no part along the columns of Q, nor at apps that everyone has. The covariance is made
-    regular along those columns, and that part of the draw taken out again.
-    """
-    here = np.flatnonzero(absent)
-    cross = drawn.own_inverses @ Q.T
-    known = Q @ drawn.inverses @ Q.T - cross - cross.T + _symmetric(drawn.pairs, len(Q))
-    span = _orthonormal_basis(Q[here])
-    n = float(absent.max(initial=0))
-    covariance = n * span @ span.T - known[np.ix_(here, here)]
-    covariance[np.diag_indices(len(here))] += absent[here] + _RIDGE * n
-    left = np.linalg.cholesky(covariance) @ z[here]
-    rest = np.zeros_like(z)
-    rest[here] = left - span @ (span.T @ left)
-    return rest
-
-
-def _symmetric(triangle: Floats, n: int) -> Floats:
-    """The matrix (n, n) of a lower triangle, row by row."""
-    matrix = np.zeros((n, n))
-    start = 0
-    for row in range(n):
-        matrix[row, : row + 1] = matrix[: row + 1, row] = triangle[start : start + row + 1]
-        start += row + 1
-    return matrix
-
-
-def _orthonormal_basis(vectors: Floats) -> Floats:
-    """An orthonormal basis of what the columns span."""
-    basis, sizes, _ = np.linalg.svd(vectors, full_matrices=False)
-    return np.ascontiguousarray(basis[:, sizes > _SMALL * sizes.max(initial=0.0)])
+        return scale / sums.n_reports * (own + np.sqrt(absent)[:, None] * z)
 
 
 @functools.cache
@@ -267,13 +197,12 @@ def _draw_normals(bits: Words, entries: Ints, out: Floats) -> None:
 
 @fast
 def _leaning(
-    x: Gradients, r: ShardRound, law_: Lean, entries: Ints, background: bool, drawn: Drawn
+    x: Gradients, r: ShardRound, law_: Lean, entries: Ints, total: Floats, owners: Longs
 ) -> None:
     """The part of Σ (t x + g − (x·g) x) that is drawn phone by phone."""
     d = r.Q.shape[1]
     most = np.diff(x.starts).max() if len(x.phones) else 0
-    z, own = np.empty((most, d)), np.empty((most, d))
-    L, T, Z = np.empty((d, d)), np.empty((d, d)), np.empty((d, d))
+    z = np.empty((most, d))
     for i in range(len(x.phones)):
         phone = r.first_phone + np.uint64(x.phones[i])
         bits = stream(r.seed, phone, r.number, LAW)
@@ -283,113 +212,11 @@ def _leaning(
         for row in range(len(apps)):
             _draw_normals(bits, entries, z[row])
             for y in range(d):
-                own[row, y] = r.Q[apps[row], y]
                 product += rows[row, y] * z[row, y]
-        if background:
-            _factor(r.gram, own[: len(apps)], L, T)
-            for y in range(d):
-                _draw_normals(bits, entries, Z[y])
-            product += x.c0[i] * _through(L, Z, x.p[i])
         for row in range(len(apps)):
-            drawn.owners[apps[row]] += 1
+            owners[apps[row]] += 1
             for y in range(d):
-                drawn.sum[apps[row], y] += (t - product) * rows[row, y] + z[row, y]
-        if background:
-            _add_others(apps, own, x.c0[i] * (t - product), x.p[i], T, Z, L, drawn)
-            _tell(apps, own, z, T, drawn)
-
-
-@fast
-def _add_others(
-    apps: Ints,
-    own: Floats,
-    lean: float,
-    p: Floats,
-    T: Floats,
-    Z: Floats,
-    room: Floats,
-    drawn: Drawn,
-) -> None:
-    """The others' rows: Q (lean p pᵀ + Tᵀ Z) everywhere, less the same at own apps."""
-    d = len(p)
-    for y in range(d):
-        for w in range(d):
-            room[y, w] = lean * p[y] * p[w]
-        for v in range(y, d):
-            for w in range(d):
-                room[y, w] += T[v, y] * Z[v, w]
-        for w in range(d):
-            drawn.common[y, w] += room[y, w]
-    for row in range(len(apps)):
-        for y in range(d):
-            for w in range(d):
-                drawn.sum[apps[row], w] -= own[row, y] * room[y, w]
-
-
-@fast
-def _factor(gram: Floats, own: Floats, L: Floats, T: Floats) -> None:
-    """L Lᵀ = QᵀQ over the apps that are not the phone's own, and T = L⁻¹.
-
-    A direction that those apps do not span has a column of zeros in L and a row of zeros in T.
-    """
-    d = len(gram)
-    L[:], T[:] = gram, 0.0
-    for row in range(len(own)):
-        for y in range(d):
-            for w in range(y + 1):
-                L[y, w] -= own[row, y] * own[row, w]
-    for y in range(d):
-        for w in range(y + 1):
-            left = L[y, w]
-            for v in range(w):
-                left -= L[y, v] * L[w, v]
-            L[y, w] = left * T[w, w]
-        if left > _SMALL * _SMALL * gram[y, y]:
-            L[y, y] = math.sqrt(left)
-            T[y, y] = 1.0 / L[y, y]
-        for v in range(y):
-            share = L[y, v] * T[y, y]
-            for w in range(v + 1):
-                T[y, w] -= share * T[v, w]
-
-
-@fast
-def _through(L: Floats, Z: Floats, p: Floats) -> float:
-    """pᵀ L Z p."""
-    d = len(p)
-    value = 0.0
-    for y in range(d):
-        left, right = 0.0, 0.0
-        for w in range(y, d):
-            left += L[w, y] * p[w]
-        for w in range(d):
-            right += Z[y, w] * p[w]
-        value += left * right
-    return value
-
-
-@fast
-def _tell(apps: Ints, own: Floats, room: Floats, T: Floats, drawn: Drawn) -> None:
-    """Which part of the others' rows was drawn: Q M Qᵀ without the own rows, M = TᵀT = (L Lᵀ)⁻¹."""
-    d = len(T)
-    for v in range(d):
-        for y in range(v + 1):
-            for w in range(v + 1):
-                drawn.inverses[y, w] += T[v, y] * T[v, w]
-    for row in range(len(apps)):
-        for v in range(d):
-            value = 0.0
-            for y in range(v + 1):
-                value += T[v, y] * own[row, y]
-            room[row, v] = value  # T q
-            for y in range(v + 1):
-                drawn.own_inverses[apps[row], y] += value * T[v, y]
-        line = np.int64(apps[row]) * (apps[row] + 1) // 2
-        for other in range(row + 1):
-            value = 0.0
-            for v in range(d):
-                value += room[row, v] * room[other, v]
-            drawn.pairs[line + apps[other]] += value
+                total[apps[row], y] += (t - product) * rows[row, y] + z[row, y]
 
 
 @compiled

@@ -151,7 +151,9 @@ class LocalWorld:
         self, broadcast: Broadcast, mechanism: Mechanism
     ) -> tuple[Sums, dict[str, int]]:
         settings = self.settings
-        mode = cheapest_mode(settings.mechanism) if settings.mode == "auto" else settings.mode
+        mode = settings.mode
+        if mode == "auto":
+            mode = cheapest_mode(settings.mechanism, broadcast.settings.alpha)
         parts = []
         for number, attendance in enumerate(self._attendance):
             fleet = self._fleet(number)

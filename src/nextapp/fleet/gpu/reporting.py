@@ -93,7 +93,7 @@ def sum_reports(
     if isinstance(encoder, HarmonyEncoder):
         state = _count_signs(fleet.card, encoder.mechanism, positions, words, step.entries)
     elif isinstance(encoder, SumOfWalsh):
-        state = encoder.finish(state | _lean(fleet, order, step, encoder, r, kind), r)
+        state = _lean(fleet, order, step, encoder, r, kind)
     per_report = len(Report(mechanism.name, 0, b"").to_bytes())
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     return Sums(
@@ -150,9 +150,8 @@ def _check(
 
 
 def _encoder(mechanism: Mechanism, mode: str, alpha: float) -> Encoder:
-    encoder = encoder_for(mechanism, mode, alpha > 0)
-    simulated = HarmonyEncoder | IdentityEncoder | SumOfLaplace
-    if isinstance(encoder, simulated) or (isinstance(encoder, SumOfWalsh) and alpha == 0):
+    encoder = encoder_for(mechanism, mode, alpha)
+    if isinstance(encoder, HarmonyEncoder | IdentityEncoder | SumOfLaplace | SumOfWalsh):
         return encoder
     raise ValueError(
         f"a card simulates harmony and identity, and by the law of their sum laplace and, with "
@@ -386,7 +385,7 @@ def _lean(
     r: ShardRound,
     kind: np.dtype[Any],
 ) -> State:
-    """`nextapp.fleet.sum_law.Drawn` for α = 0: what is drawn phone by phone."""
+    """What `SumOfWalsh` draws phone by phone."""
     card, (n_apps, d) = fleet.card, r.Q.shape
     total = card.xp.zeros((n_apps, d), np.int64)
     owners = card.xp.zeros(n_apps, np.int64)
