@@ -31,7 +31,6 @@ from nextapp.fleet.gradients import (
 from nextapp.fleet.walsh import count_rows, gradient_reports, scatter_table
 from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
-from nextapp.privacy.identity import Identity
 from nextapp.privacy.kashin import _MARGIN, _ROUNDS, Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.qharmony import QHarmony, most_positive
@@ -57,7 +56,10 @@ class Encoder(ABC):
 
     block = 1024  # phones at a time, so that the work on them fits the cache
     size = 4096  # phones in a range, which one thread sums
-    payload_bytes: int
+
+    def __init__(self, mechanism: Any, payload_bytes: int = 0) -> None:
+        self.mechanism = mechanism
+        self.payload_bytes = payload_bytes
 
     @abstractmethod
     def empty(self) -> State:
@@ -78,9 +80,6 @@ class Encoder(ABC):
 
 class IdentityEncoder(Encoder):
     """`Identity`. Its reports sum to the sum of the clipped gradients, so it has no state."""
-
-    def __init__(self, mechanism: Identity) -> None:
-        self.mechanism = mechanism
 
     def empty(self) -> State:
         return {}
@@ -114,8 +113,7 @@ class LaplaceEncoder(Encoder):
     size = 256
 
     def __init__(self, mechanism: Laplace) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = 4 * mechanism.D
+        super().__init__(mechanism, 4 * mechanism.D)
         self.block = max(1, _NUMBERS_AT_ONCE // mechanism.D)
 
     def empty(self) -> State:
@@ -130,7 +128,8 @@ class LaplaceEncoder(Encoder):
 
     def mean(self, sums: Sums) -> Floats:
         m = self.mechanism
-        return m.clip / sums.n_reports * sums.state["sum"].reshape(m.n_apps, m.d)
+        mean: Floats = m.clip / sums.n_reports * sums.state["sum"].reshape(m.n_apps, m.d)
+        return mean
 
 
 class WalshEncoder(Encoder):
@@ -139,8 +138,7 @@ class WalshEncoder(Encoder):
     block = 256
 
     def __init__(self, mechanism: Walsh) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism.payload_bytes
+        super().__init__(mechanism, mechanism.payload_bytes)
         self._places = scatter_table(mechanism)
 
     def empty(self) -> State:
@@ -154,32 +152,45 @@ class WalshEncoder(Encoder):
         count_rows(*self.encode(x, r), self.mechanism.n, state["counts"])
 
     def mean(self, sums: Sums) -> Floats:
-        return self.mechanism.estimate(sums.state["counts"], sums.n_reports)
+        mean: Floats = self.mechanism.estimate(sums.state["counts"], sums.n_reports)
+        return mean
 
 
-class HarmonyEncoder(Encoder):
-    """`Harmony`: of every position, how often it came with either sign."""
+class SignsEncoder(Encoder):
+    """Signs at few of n positions: of every position, how often it came with either sign."""
 
-    def __init__(self, mechanism: Harmony) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism.payload_bytes
+    def __init__(self, mechanism: Any, payload_bytes: int, n_positions: int) -> None:
+        super().__init__(mechanism, payload_bytes)
+        self.n_positions = n_positions
 
     def empty(self) -> State:
-        return no_signs(self.mechanism.D)
+        return {name: np.zeros(self.n_positions, np.int64) for name in ("positive", "negative")}
 
-    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
+    @abstractmethod
+    def encode(self, x: Gradients, r: ShardRound) -> Any:
         """(n, k) each: positions, and which signs are positive."""
-        return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
 
     def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        _count_signs(*self.encode(x, r), state["positive"], state["negative"])
+        positions, positive = self.encode(x, r)
+        _count_signs(positions, positive, state["positive"], state["negative"])
 
     def mean(self, sums: Sums) -> Floats:
-        return self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
+        mean: Floats = self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
+        return mean
 
 
-class KashinEncoder(Encoder):
-    """`Kashin`: the same of every coefficient.
+class HarmonyEncoder(SignsEncoder):
+    """`Harmony`."""
+
+    def __init__(self, mechanism: Harmony) -> None:
+        super().__init__(mechanism, mechanism.payload_bytes, mechanism.D)
+
+    def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
+        return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
+
+
+class KashinEncoder(SignsEncoder):
+    """`Kashin`: its positions are coefficients.
 
     A phone computes its coefficients even where its coin does not need them; a fleet does not.
     """
@@ -187,36 +198,25 @@ class KashinEncoder(Encoder):
     block = size = 64
 
     def __init__(self, mechanism: Kashin) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism.payload_bytes
-
-    def empty(self) -> State:
-        return no_signs(self.mechanism.N)
+        super().__init__(mechanism, mechanism.payload_bytes, mechanism.N)
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         m = self.mechanism
         rows, signs = m._rows.astype(np.int64), m._signs
         return _signs_of_coefficients(x, r, rows, signs, m.N, m.b, m.K, np.uint64(m.threshold))
 
-    def add(self, state: State, x: Gradients, r: ShardRound) -> None:
-        _count_signs(*self.encode(x, r), state["positive"], state["negative"])
 
-    def mean(self, sums: Sums) -> Floats:
-        return self.mechanism.estimate(_sum_of_signs(sums.state), sums.n_reports)
-
-
-class QHarmonyEncoder(Encoder):
+class QHarmonyEncoder(SignsEncoder):
     """`QHarmony`: the phones' f_max travels along, and the largest scales the mean."""
 
     def __init__(self, mechanism: QHarmony) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism._fields.n_bytes + 8
+        super().__init__(mechanism, mechanism._fields.n_bytes + 8, mechanism.D)
 
     def empty(self) -> State:
-        return no_signs(self.mechanism.D) | {LARGEST: np.array([-math.inf])}
+        return super().empty() | {LARGEST: np.array([-math.inf])}
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask, Floats]:
-        """As `HarmonyEncoder`, and (n,): f_max."""
+        """And (n,): f_max."""
         m = self.mechanism
         unit = m.clip if math.isfinite(m.clip) else 1.0
         lean = math.tanh(m.epsilon / (2 * m.k))
@@ -232,7 +232,7 @@ class QHarmonyEncoder(Encoder):
         m, signs = self.mechanism, _sum_of_signs(sums.state)
         z_max = most_positive(sums.state["positive"])
         mean = float(sums.state[LARGEST][0]) * (signs / z_max) if z_max else np.zeros(m.D)
-        return mean.reshape(m.n_apps, m.d)
+        return np.asarray(mean).reshape(m.n_apps, m.d)
 
 
 ENCODERS: Mapping[str, Callable[[Any], Encoder]] = {
@@ -252,13 +252,8 @@ def exact_encoder(mechanism: Mechanism) -> Encoder:
     return ENCODERS[mechanism.name](mechanism)
 
 
-def no_signs(n: int) -> State:
-    """Of n positions, how often each came with either sign."""
-    return {"positive": np.zeros(n, np.int64), "negative": np.zeros(n, np.int64)}
-
-
 def _sum_of_signs(state: State) -> Longs:
-    return state["positive"] - state["negative"]
+    return np.asarray(state["positive"] - state["negative"])
 
 
 @compiled

@@ -111,8 +111,7 @@ class SumOfLaplace(Encoder):
     """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
 
     def __init__(self, mechanism: Laplace) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = exact_encoder(mechanism).payload_bytes
+        super().__init__(mechanism, exact_encoder(mechanism).payload_bytes)
 
     def empty(self) -> State:
         return {}
@@ -140,8 +139,7 @@ class SumOfWalsh(Encoder):
     """`Walsh`: ``sum`` (n_apps, d) of the phones' own entries, ``owners`` (n_apps,) of each app."""
 
     def __init__(self, mechanism: Walsh) -> None:
-        self.mechanism = mechanism
-        self.payload_bytes = mechanism.payload_bytes
+        super().__init__(mechanism, mechanism.payload_bytes)
         self.lean = Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m)
         self._table = normal_table()
 
@@ -158,7 +156,8 @@ class SumOfWalsh(Encoder):
         bits = KeyedBits(sums.seed, round=sums.round, purpose=REST)
         z = bits.generator().standard_normal(own.shape)
         scale = self.mechanism.clip * (1 / self.mechanism.mu)
-        return scale / sums.n_reports * (own + np.sqrt(absent)[:, None] * z)
+        mean: Floats = scale / sums.n_reports * (own + np.sqrt(absent)[:, None] * z)
+        return mean
 
 
 @functools.cache
