@@ -123,7 +123,7 @@ def test_only_the_latest_folders_are_left(tmp_path):
 
 
 def test_this_run_keeps_its_code_under_the_digest_of_these_sources():
-    file = PACKAGE / "fleet" / "draws.py"
+    file = PACKAGE / "fleet" / "encoders.py"
     folder = cache_folder(file)
     assert folder is not None
     assert folder.name == f"numba-draws-{digest_of_sources(file)}"

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nextapp.privacy import mechanism
-from nextapp.privacy.harmony import SignedPositions, pack_fields, unpack_fields
+from nextapp.privacy.harmony import SignedPositions
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Report, WireError
 
@@ -100,23 +100,31 @@ def test_payloads_are_packed_to_the_bit(name, options, n_bytes):
     assert len(m.encode(np.zeros((87, 16)), KeyedBits(0)).payload) == n_bytes
 
 
-fields = st.lists(st.integers(0, 33), max_size=8).flatmap(
-    lambda widths: st.tuples(
-        st.just(widths), st.tuples(*(st.integers(0, 2**width - 1) for width in widths))
+reports = st.integers(1, 5000).flatmap(
+    lambda size: st.tuples(
+        st.just(size),
+        st.sets(st.integers(0, size - 1), min_size=1, max_size=min(size, 9)).map(sorted),
+        st.lists(st.booleans(), min_size=9, max_size=9),
     )
 )
 
 
-@given(fields)
-def test_packed_fields_come_back(case):
-    widths, values = case
-    data = np.frombuffer(pack_fields(values, widths), np.uint8)[None, :]
-    assert unpack_fields(data, widths)[0].tolist() == list(values)
+@given(reports)
+def test_packed_positions_and_signs_come_back(case):
+    size, positions, positive = case
+    form = SignedPositions(len(positions), size)
+    payload = form.pack(positions, positive[: form.k])
+    form.check(payload)
+    found, signs = form.unpack(np.frombuffer(payload, np.uint8)[None, :])
+    assert found[0].tolist() == form.positions(payload) == positions
+    assert (signs[0] > 0).tolist() == positive[: form.k]
 
 
 def test_bits_left_over_must_be_zero():
-    with pytest.raises(WireError, match="after the last field"):
-        unpack_fields(np.array([[0b1000]], np.uint8), [3])
+    form = SignedPositions(1, 4)  # two bits and one
+    for read in (lambda: form.unpack(np.array([[0b1000]], np.uint8)), lambda: form.check(b"\x08")):
+        with pytest.raises(WireError, match="after the last field"):
+            read()
 
 
 @pytest.mark.parametrize("positions", [[3, 3], [4, 3], [3, 5]])
