@@ -126,7 +126,7 @@ def test_this_run_keeps_its_code_under_the_digest_of_these_sources():
     file = PACKAGE / "fleet" / "encoders.py"
     folder = cache_folder(file)
     assert folder is not None
-    assert folder.name == f"numba-draws-{digest_of_sources(file)}"
+    assert folder.name == f"numba-encoders-{digest_of_sources(file)}"
 
 
 def _same(number: int) -> int:
