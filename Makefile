@@ -21,7 +21,7 @@ test: $(READY)
 
 # The inner loop: equations, mechanisms, wire, phone; no compiling, no processes of their own.
 quick: $(READY)
-	$(BIN)/python -m pytest -n 2 -m "not sweep and not slow" tests/paper tests/test_wire.py tests/randomness \
+	$(BIN)/python -m pytest -n 2 -m "not sweep and not slow" tests/paper tests/test_wire.py tests/test_randomness.py tests/test_draws.py \
 	  tests/privacy tests/learners tests/phone
 
 # The fleet's kernels on this machine's card, and how fast they are; needs pip install 'nextapp[gpu]'.
@@ -46,8 +46,8 @@ check: $(READY)
 light:
 	$(PYTHON) -m venv --clear $(LIGHT)
 	$(LIGHT)/bin/python -m pip install --quiet --constraint constraints.txt . pytest
-	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/light
-	$(LIGHT)/bin/python -m pytest tests/paper tests/test_wire.py tests/randomness/test_randomness.py \
+	$(LIGHT)/bin/python -m pytest --noconftest -p no:cacheprovider tests/test_light_install.py
+	$(LIGHT)/bin/python -m pytest tests/paper tests/test_wire.py tests/test_randomness.py \
 	  tests/privacy tests/learners tests/predictor tests/phone
 
 # Source archive, and from it the wheel; checked as a package index does, installed where nothing else is,
