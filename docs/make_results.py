@@ -30,7 +30,7 @@ PREDICTOR = ROOT / "docs" / "results" / "predictor.json"
 MEASURED = ROOT / "docs" / "results" / "measured.json"
 BENCHMARKS = {
     "for-whom": "python benchmarks/for_whom.py FOLDER",
-    "gateways-load": "python benchmarks/gateways_load.py",
+    "gateways-load": "python benchmarks/server_load.py gateways",
     "gpu-h200": "python benchmarks/gpu_speed.py",
     "ray-two-workers": "python benchmarks/fleet_speed.py ray",
 }
