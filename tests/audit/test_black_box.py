@@ -16,7 +16,7 @@ from nextapp.audit.black_box import (
     epsilon_low,
     worst_pair,
 )
-from nextapp.audit.fit import calibration, frequencies
+from nextapp.audit.stated_law import calibration, frequencies
 from nextapp.audit.verdict import CASES
 from nextapp.privacy import mechanism
 

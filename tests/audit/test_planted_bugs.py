@@ -11,7 +11,7 @@ import pytest
 from replay import Effort, replay
 
 from nextapp.audit.black_box import black_box, draws, worst_pair
-from nextapp.audit.exact import exact
+from nextapp.audit.stated_law import exact
 from nextapp.audit.verdict import CASES, EXPECTED_TO_FAIL, FALSE_ALARM, audit, find_case
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import keep_threshold, response_floor

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nextapp.audit.black_box import BlackBox, black_box, draws, worst_pair
-from nextapp.audit.exact import ExactLaw, exact
-from nextapp.audit.fit import Fit, calibration, frequencies
+from nextapp.audit.stated_law import ExactLaw, Fit, calibration, exact, frequencies
 from nextapp.names import unknown
 from nextapp.privacy import FiniteMechanism, Mechanism, mechanism
 from nextapp.progress import Progress, silent
