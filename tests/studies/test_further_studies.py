@@ -20,7 +20,7 @@ from nextapp.studies.reproduce.studies import (
     run_windows,
 )
 from nextapp.studies.settings import Experiment, training_from
-from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
+from nextapp.studies.tuning import RepeatedTuning, tune
 
 SOURCE = "synthetic:phones=25,apps=15,days=8,sessions=4"
 SPLIT = "fraction:0.7,0.1,0.2"
@@ -41,7 +41,7 @@ def reached(log, training, seed):
 
 def test_a_table_is_the_mean_over_its_tunings_and_budgets_are_their_first_trials(log):
     experiment = Experiment(SOURCE, SPLIT, models=("mru", "mf", "seqmf", "seqmf-frozen"), tune=4)
-    result = RepeatedTuning(log, experiment, Tunings(2, (1, 2))).run()
+    result = RepeatedTuning(log, experiment, 2, (1, 2)).run()
     assert list(result["variants"]) == ["1 trials", "2 trials", "tuning 1 alone", "tuning 2 alone"]
     own = [tune(log, Experiment(SOURCE, SPLIT, seed=seed, tune=4), "seqmf") for seed in (0, 1)]
     by_tuning = [reached(log, each.training, seed) for seed, each in enumerate(own)]
@@ -76,7 +76,7 @@ def test_a_table_is_the_mean_over_its_tunings_and_budgets_are_their_first_trials
 def test_tunings_that_disagree_widen_the_interval(log):
     """Two tunings far apart: the interval of their mean reaches to both."""
     experiment = Experiment(SOURCE, SPLIT, models=("mru", "seqmf"), tune=1)
-    study = RepeatedTuning(log, experiment, Tunings(2))
+    study = RepeatedTuning(log, experiment, 2)
     low, high = np.full((25, 9), 0.2), np.full((25, 9), 0.8)
     users = len(study.exam.users)
     study._of = lambda name, seed, budget: (low if seed == 0 else high)[:users]

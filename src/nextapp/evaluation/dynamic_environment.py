@@ -400,3 +400,7 @@ class Curve(NamedTuple):
         if there.any():
             low[there], high[there] = interval(drawn[:, there])
         return cls(mean, low, high)
+
+    def point(self) -> dict[str, float]:
+        """The only value of a curve of length 1, with its interval."""
+        return {key: float(getattr(self, key)[0]) for key in self._fields}

@@ -61,6 +61,7 @@ STARTS = ("random", "zero")
 
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _PUBLIC_PHONES = 300
+_COUNTS = ("n_users", "n_sessions", "n_launches", "n_switches")
 _COMPARED = "What is compared"  # headings of options
 _UPDATES = "Updates of the app vectors Q"
 
@@ -69,39 +70,19 @@ _UPDATES = "Updates of the app vectors Q"
 class DynamicExperiment:
     """What to run on a log.
 
-    ``cycles``
-        ``users:34``, ``cycles:34``, ``switches:9000`` or ``days``; see `Cycling`. The first cycle
-        is not predicted. Default: equal numbers of active users, with 7 cycles predicted for App
-        Usage and 33 otherwise, as in the paper's figures.
-    ``q_every``
-        Q takes one step after every ``q_every`` predicted cycles. Default: 2 for App Usage and for
-        days, else 10.
-    ``regimes``, ``models``, ``mechanisms``
-        What is run: regimes of SeqMF without privacy; models refitted each cycle; and mechanisms of
-        `FORMS` in the regime Full, together with the controls none, frozen and zero. A mechanism
-        reports with ``epsilon`` (default 1.1 for App Usage, else 4.5). Without mechanisms Full is
-        always run.
-    ``clip``
-        ``public``: the median length of the gradients of public synthetic phones, for each kind of
-        ball; or a number.
-    ``pretraining``
-        Q before the first prediction: trained on the ``first`` cycle; on ``all`` data, as the
-        authors did, which leaks the future (PAPER.md, R20); or ``none``, left at its random start.
-        Pre-training is not private.
-    ``start``
-        Initial user vectors: ``random``, or ``zero`` (R21).
-    ``update_rate``
-        Learning rate of the steps on Q after pre-training: plain gradient descent, eq. (11).
-    ``rates``
-        Learning rates from which one is chosen for every mechanism and control: the users are split
-        into two halves, and each half is measured at the rate that was best on the other half.
-        If empty, all use ``update_rate``.
-    ``window``
-        Each phone learns only from this many days before its last launch: the t of the paper's
-        H_u^(t). 0: all history.
-    ``seeds``
-        Number of seeds, counted from ``seed``. They change the initial Q and p and all random bits,
-        not the log.
+    ``cycles`` are those of `Cycling`; the first is not predicted. By default they have equal
+    numbers of active users, and 7 are predicted for App Usage and 33 otherwise, as in the paper's
+    figures. ``regimes`` are of SeqMF without privacy, ``models`` are refitted each cycle, and
+    ``mechanisms`` of `FORMS` are run in the regime Full with the controls none, frozen and zero.
+    Without mechanisms Full is always run.
+
+    With ``clip`` public the clip is the median length of the gradients of public synthetic phones,
+    for each kind of ball. ``pretraining`` is not private; on all data, as the authors did, it also
+    leaks the future (PAPER.md, R20). ``start``: PAPER.md, R21. ``update_rate`` is of the steps on Q
+    after pre-training, plain gradient descent, eq. (11). From several ``rates`` one is chosen for
+    every mechanism and control: the users are split into two halves, and each half is measured at
+    the rate that was best on the other. ``window`` is the t of the paper's H_u^(t). Seeds change
+    the initial Q and p and all random bits, not the log.
     """
 
     data: str
@@ -272,10 +253,7 @@ class DynamicResult:
                     "number": part.number,
                     "from": _iso(part.first),
                     "to": _iso(part.last),
-                    "n_users": part.n_users,
-                    "n_sessions": part.n_sessions,
-                    "n_launches": part.n_launches,
-                    "n_switches": part.n_switches,
+                    **{name: getattr(part, name) for name in _COUNTS},
                     "n_users_asked": int(asked[part.number - 2]) if part.number > 1 else 0,
                 }
                 for part in self.cycles.parts
@@ -297,21 +275,16 @@ class DynamicResult:
 
     def _rates(self) -> dict[str, Any] | None:
         """The rates chosen for each series, and the gain in HR@5 of every rate over frozen Q."""
-        if not self.chosen:
-            return None
-        return {
-            "tried": list(self.at_rate),
-            "series": {
-                name: {
-                    "chosen": list(pair),
-                    "over_frozen": [
-                        point(courses.overall(name, "HR@5", FROZEN))
-                        for courses in self.at_rate.values()
-                    ],
-                }
-                for name, pair in self.chosen.items()
-            },
+
+        def gains(name: str) -> list[dict[str, float]]:
+            tried = self.at_rate.values()
+            return [courses.overall(name, "HR@5", FROZEN).point() for courses in tried]
+
+        series = {
+            name: {"chosen": list(pair), "over_frozen": gains(name)}
+            for name, pair in self.chosen.items()
         }
+        return {"tried": list(self.at_rate), "series": series} if series else None
 
     def _series(self, name: str) -> dict[str, Any]:
         courses = self.courses
@@ -321,7 +294,7 @@ class DynamicResult:
         return {
             **{metric: _curve(courses.curve(name, metric)) for metric in courses.wanted},
             "over_cycles": {
-                metric: point(courses.overall(name, metric)) for metric in courses.wanted
+                metric: courses.overall(name, metric).point() for metric in courses.wanted
             },
             "delta": {"reference": reference, **_curve(delta)},
             "epsilon_spent": privacy["worst"] if privacy else None,
@@ -603,7 +576,7 @@ def differences(courses: Courses) -> dict[str, Any]:
     return {
         first: {
             second: {
-                metric: point(courses.overall(first, metric, second)) for metric in courses.wanted
+                metric: courses.overall(first, metric, second).point() for metric in courses.wanted
             }
             for second in names
             if second != first
@@ -617,11 +590,6 @@ def _curve(curve: Curve) -> dict[str, list[float | None]]:
         key: [None if math.isnan(value) else float(value) for value in getattr(curve, key)]
         for key in Curve._fields
     }
-
-
-def point(curve: Curve) -> dict[str, float]:
-    """The only value of a curve of length 1, with its interval."""
-    return {key: float(getattr(curve, key)[0]) for key in Curve._fields}
 
 
 def _iso(time: int) -> str:

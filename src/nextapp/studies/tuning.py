@@ -380,41 +380,35 @@ def choose_settings(
     return replace(experiment, **settings), found
 
 
-@dataclass(frozen=True)
-class Tunings:
-    """``seeds`` tunings of ``experiment.tune`` trials each; ``budgets``: smaller trial numbers."""
-
-    seeds: int = 3
-    budgets: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise ValueError(f"tunings must be 1 or more, got {self.seeds!r}.")
-        if any(budget < 1 for budget in self.budgets):
-            raise ValueError(f"budgets must be numbers of trials >= 1, got {self.budgets!r}.")
-
-
 class RepeatedTuning:
-    """Tunings on a log, and a cache of their test results by settings."""
+    """``n_seeds`` tunings on a log, with ``experiment.tune`` trials each.
+
+    ``budgets`` are smaller numbers of trials to compare with. Test results are cached by settings.
+    """
 
     def __init__(
         self,
         log: LaunchLog,
         experiment: Experiment,
-        tunings: Tunings,
+        n_seeds: int,
+        budgets: Sequence[int] = (),
         report: Progress = silent,
         scratch: Path | None = None,
     ) -> None:
-        self.log, self.experiment, self.tunings, self.report = log, experiment, tunings, report
+        if n_seeds < 1:
+            raise ValueError(f"tunings must be 1 or more, got {n_seeds!r}.")
+        if any(budget < 1 for budget in budgets):
+            raise ValueError(f"budgets must be numbers of trials >= 1, got {budgets!r}.")
+        self.log, self.experiment, self.budgets, self.report = log, experiment, budgets, report
         self.exam: Exam = exam(log, Split.parse(experiment.split), find_preset(experiment.preset))
         self._marks: dict[tuple[str, Training, int], Floats] = {}
         self.chosen: dict[int, dict[str, Chosen]] = {}
-        for number in range(tunings.seeds):
+        for number in range(n_seeds):
             seed = experiment.seed + number
             storage = scratch / f"tuning-{experiment.preset}-{seed}.db" if scratch else None
 
             def report_tuning(what: str, done: int, total: int, number: int = number) -> None:
-                report(f"{what}, {number + 1} of {tunings.seeds}", done, total)
+                report(f"{what}, {number + 1} of {n_seeds}", done, total)
 
             again = replace(experiment, seed=seed)
             _, self.chosen[seed] = choose_settings(log, again, report_tuning, storage=storage)
@@ -443,7 +437,7 @@ class RepeatedTuning:
         table = self._summary(evaluation, experiment)
         variants = {
             f"{budget} trials": self._compare(self._table(own, fixed, seeds, budget))
-            for budget in sorted({*self.tunings.budgets})
+            for budget in sorted({*self.budgets})
             if budget < full
         }
         if len(seeds) > 1:
@@ -522,20 +516,14 @@ class RepeatedTuning:
 
 
 def _figures(courses: Courses, name: str) -> dict[str, Any]:
-    found = {metric: courses.overall(name, metric) for metric in METRICS}
+    found = {metric: courses.overall(name, metric).point() for metric in METRICS}
     return {
-        **{metric: float(curve.mean[0]) for metric, curve in found.items()},
-        "ci95": {
-            metric: [float(curve.low[0]), float(curve.high[0])] for metric, curve in found.items()
-        },
+        **{metric: ends["mean"] for metric, ends in found.items()},
+        "ci95": {metric: [ends["low"], ends["high"]] for metric, ends in found.items()},
         "n_tunings": courses.by_user[name].shape[0],
     }
 
 
 def _difference(courses: Courses, first: str, second: str, metric: str) -> dict[str, float]:
-    curve = courses.overall(first, metric, second)
-    return {
-        "difference": float(curve.mean[0]),
-        "low": float(curve.low[0]),
-        "high": float(curve.high[0]),
-    }
+    found = courses.overall(first, metric, second).point()
+    return {"difference": found.pop("mean"), **found}

@@ -49,7 +49,7 @@ from nextapp.studies.settings import (
     training_values,
     versions,
 )
-from nextapp.studies.tuning import RepeatedTuning, Tunings, tune
+from nextapp.studies.tuning import RepeatedTuning, tune
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
 TUNED_ON_FIRST = "tuned on the first cycle"
@@ -113,7 +113,7 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
     """
     _check(part, {"split", "presets", "models", "tune", "tunings", "budgets", "authors"})
     settings = part.settings
-    tunings = Tunings(settings.get("tunings", 1), tuple(settings.get("budgets", ())))
+    n_tunings, budgets = settings.get("tunings", 1), settings.get("budgets", ())
     authors = training_from(settings["authors"], "authors", Training())
     presets: dict[str, Any] = {}
     variants: dict[str, Any] = {}
@@ -123,7 +123,8 @@ def static(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[
             {**values, "data": part.source.where, "preset": preset, "models": _models(part),
              "seed": part.seed}
         )  # fmt: skip
-        repeated = RepeatedTuning(log, experiment, tunings, _named(preset, report), scratch)
+        show = _named(preset, report)
+        repeated = RepeatedTuning(log, experiment, n_tunings, budgets, show, scratch)
         found = repeated.run([(AT_THE_AUTHORS_SETTINGS, authors)])
         found["settings"]["data"] = part.source.as_values()["where"]
         for name, other in found.pop("variants").items():

@@ -235,8 +235,8 @@ def run_windows(
         "windows": {
             name: {
                 **row,
-                "HR@5": dynamic.point(courses.overall(name, "HR@5")),
-                "gain": dynamic.point(courses.overall(name, "HR@5", ALL)) if name != ALL else None,
+                "HR@5": courses.overall(name, "HR@5").point(),
+                "gain": courses.overall(name, "HR@5", ALL).point() if name != ALL else None,
             }
             for name, row in rows.items()
         },
