@@ -12,7 +12,7 @@ of people have few phones; ``copies`` of them show what a larger fleet would lea
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -311,32 +311,27 @@ def _summary(names: Sequence[str], means: Floats, seed: int) -> dict[str, Any]:
     ``kept`` is the gain of a private prior divided by that of the non-private one, over the
     launches of `HEADLINE`.
     """
-    n_users, n_priors, n_cells = means.shape
-    columns = means.reshape(n_users, n_priors * n_cells)
-    drawn = bootstrap_means(columns, seed).reshape(-1, n_priors, n_cells)
-    with np.errstate(invalid="ignore"):
-        mean = np.array([np.nanmean(c) if (~np.isnan(c)).any() else np.nan for c in columns.T])
-    mean = mean.reshape(n_priors, n_cells)
+    columns = means.reshape(len(means), -1)
+    shape = (len(names), len(BINS) + 1, len(CUTOFFS))
+    drawn = bootstrap_means(columns, seed).reshape(-1, *shape)
+    means_of_columns = [np.nanmean(c) if (~np.isnan(c)).any() else np.nan for c in columns.T]
+    mean = np.array(means_of_columns).reshape(shape)
+    gain, drawn_gain = mean - mean[0], drawn - drawn[:, :1]
+    n_phones = (~np.isnan(means[:, 0, :: len(CUTOFFS)])).sum(axis=0)
     found: dict[str, Any] = {}
     for number, name in enumerate(names):
         bins = []
         for place, (first, last) in enumerate((*BINS, HEADLINE)):
-            figures: dict[str, Any] = {
-                "from": first,
-                "to": last,
-                "n_phones": int((~np.isnan(means[:, 0, place * len(CUTOFFS)])).sum()),
-            }
+            figures: dict[str, Any] = {"from": first, "to": last, "n_phones": int(n_phones[place])}
             for which, cutoff in enumerate(CUTOFFS):
-                cell = place * len(CUTOFFS) + which
-                figures[f"HR@{cutoff}"] = _figure(mean[number, cell], drawn[:, number, cell])
-                figures[f"gain@{cutoff}"] = _figure(
-                    mean[number, cell] - mean[0, cell], drawn[:, number, cell] - drawn[:, 0, cell]
-                )
+                cell = number, place, which
+                figures[f"HR@{cutoff}"] = _figure(mean[cell], drawn[:, *cell])
+                figures[f"gain@{cutoff}"] = _figure(gain[cell], drawn_gain[:, *cell])
             bins.append(figures)
         found[name] = {"bins": bins[:-1], "headline": bins[-1]}
         if number > 1:
             found[name]["kept"] = {
-                f"HR@{cutoff}": _share_kept(mean, drawn, number, len(BINS) * len(CUTOFFS) + which)
+                f"HR@{cutoff}": _share_kept(gain[:, -1, which], drawn_gain[:, :, -1, which], number)
                 for which, cutoff in enumerate(CUTOFFS)
             }
     return found
@@ -349,14 +344,13 @@ def _figure(mean: float, drawn: Floats) -> dict[str, float] | None:
     return {"mean": float(mean), "low": float(low), "high": float(high)}
 
 
-def _share_kept(mean: Floats, drawn: Floats, number: int, cell: int) -> dict[str, float] | None:
-    full = drawn[:, 1, cell] - drawn[:, 0, cell]
-    if not mean[1, cell] - mean[0, cell] > 0:
+def _share_kept(gain: Floats, drawn: Floats, number: int) -> dict[str, float] | None:
+    """The gain of a prior as a share of that of the non-private one, number 1."""
+    if not gain[1] > 0:
         return None
-    share = (mean[number, cell] - mean[0, cell]) / (mean[1, cell] - mean[0, cell])
     with np.errstate(divide="ignore", invalid="ignore"):
-        shares = (drawn[:, number, cell] - drawn[:, 0, cell]) / full
-    return _figure(float(share), shares[np.isfinite(shares)])
+        shares = drawn[:, number] / drawn[:, 1]
+    return _figure(float(gain[number] / gain[1]), shares[np.isfinite(shares)])
 
 
 def _about_log(settings: NewPhoneStudy, log: LaunchLog) -> dict[str, Any]:
@@ -376,14 +370,9 @@ def _about_fleet(parameters: synthetic.Parameters) -> dict[str, Any]:
         "kind": "synthetic phones, not data of people",
         "n_users": parameters.phones,
         "n_apps": parameters.apps,
-        "parameters": _plain(asdict(parameters)),
+        "parameters": {
+            name: None if value == math.inf else value  # JSON has no infinity
+            for name, value in asdict(parameters).items()
+        },
         "notes": [],
-    }
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for JSON, which has no infinity: None instead."""
-    return {
-        name: None if isinstance(value, float) and math.isinf(value) else value
-        for name, value in values.items()
     }
