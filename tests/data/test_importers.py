@@ -19,16 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from nextapp.data.importers import (
-    Content,
-    UnreadableLog,
-    import_content,
-    import_file,
-    list_formats,
-    not_apps_text,
-    read_any,
-)
-from nextapp.data.importers.events import parse_list
+from nextapp.data.importers import import_content, import_file, list_formats, read_any
+from nextapp.data.importers.content import Content, UnreadableLog
+from nextapp.data.importers.events import not_apps_text, parse_list
 from nextapp.data.loading import Importing, load
 
 hypothesis = pytest.importorskip("hypothesis")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nextapp.data import loading
-from nextapp.data.importers import UnreadableLog
+from nextapp.data.importers.content import UnreadableLog
 from nextapp.data.importers.table import BadRow, Columns, TimeUnit
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog

@@ -123,7 +123,7 @@ def convert(source: str, out: Path, overwrite: bool, log_options: options.LogOpt
 @app.command("not-apps", epilog="nextapp data not-apps > mine.txt")
 def not_apps() -> None:
     """Print the list of what an import leaves out; give a changed copy to --leave-out."""
-    from nextapp.data.importers import not_apps_text
+    from nextapp.data.importers.events import not_apps_text
 
     click.echo(not_apps_text(), nl=False)
 
@@ -209,7 +209,7 @@ def open_page(
 
     Only this machine can reach the page, and it loads nothing from elsewhere. Stop it with Ctrl-C.
     """
-    from nextapp.data.importers import Content
+    from nextapp.data.importers.content import Content
     from nextapp.page import application, log_room
     from nextapp.page.server_room import ServerWatch
 

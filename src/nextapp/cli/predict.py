@@ -15,7 +15,7 @@ from nextapp.cli import options, screen
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
 from nextapp.data.cutting import collapse_repeats
-from nextapp.data.importers import check_not_foreign
+from nextapp.data.importers.content import check_not_foreign
 from nextapp.data.log import LaunchLog
 from nextapp.names import unknown
 from nextapp.phone.commands import reason_lines

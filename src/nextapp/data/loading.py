@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
 import tarfile
 import zlib
 from collections import Counter
@@ -23,8 +24,10 @@ from typing import IO, cast
 import numpy as np
 import polars as pl
 
+from nextapp.data.importers import import_file
 from nextapp.data.importers import table as lines
 from nextapp.data.importers.content import UnreadableLog, check_not_foreign
+from nextapp.data.importers.events import read_list
 from nextapp.data.importers.table import (
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
@@ -43,9 +46,9 @@ APP_USAGE_NAME = "app_usage_trace.txt"
 
 NUMBER = rf"^{lines.NUMBER}$"
 DIGITS = rf"^{lines.DIGITS}$"
-ISO = rf"^{lines.DAY}[ T]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?Z?$"
+UTC_TIME = rf"^{lines.ISO}Z?$"
+ISO_OF_DIGITS = re.sub(r"\\g<(.)>", r"${\1}", lines.ISO_OF_DIGITS)
 LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64}
-ISO_OF_DIGITS = "${1}-${2}-${3} ${4}:${5}:${6}.${7}0"
 
 
 Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
@@ -109,7 +112,7 @@ def load(
     if time_unit not in ("s", "ms"):
         raise ValueError(f"time_unit must be 's' or 'ms', got {time_unit!r}.")
     if isinstance(source, str) and source.startswith("synthetic:"):
-        from nextapp.data import synthetic
+        from nextapp.data import synthetic  # needs SciPy
 
         if seed is None:
             raise ValueError(f"synthetic phones need a seed: load({source!r}, seed=0).")
@@ -147,7 +150,6 @@ def load(
 
 def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
-    from nextapp.data.importers import import_file, read_list
 
     not_apps = None if importing.leave_out is None else read_list(importing.leave_out)
     found = import_file(path, zone=importing.zone, not_apps=not_apps)
@@ -197,7 +199,7 @@ def _milliseconds(times: pl.Series, time_unit: TimeUnit) -> pl.Series:
     if numbers.all():
         return _of_numbers(texts.cast(pl.Float64, strict=False), time_unit)
     texts = texts.str.replace(DIGITS, ISO_OF_DIGITS)
-    if not texts.str.contains(ISO).all():
+    if not texts.str.contains(UTC_TIME).all():
         return pl.Series([None], dtype=pl.Int64)
     days = texts.str.slice(0, 10) + " " + texts.str.slice(11, 8)
     seconds = days.str.to_datetime("%Y-%m-%d %H:%M:%S", time_unit="ms", strict=False)

@@ -61,7 +61,7 @@ def time_and_offset(text: str) -> tuple[float, int]:
             parsed = datetime.fromisoformat(text.strip())
             if parsed.tzinfo is None:
                 parsed = parsed.astimezone()
-            return parsed.timestamp(), _offset(parsed)
+            return parsed.timestamp(), offset_of(parsed)
         except (ValueError, OverflowError):
             raise ValueError(
                 f"a time must be like 2026-11-15T10:00:00 or in seconds since 1970, got "
@@ -201,7 +201,7 @@ def _clock(time: datetime, zone: Zone, before: float) -> tuple[float, int] | Non
     first, second = (_aware(time.replace(fold=fold), zone) for fold in (0, 1))
     comes_twice = second.timestamp() > first.timestamp()
     chosen = second if comes_twice and first.timestamp() < before - _DISORDER else first
-    return chosen.timestamp(), _offset(chosen)
+    return chosen.timestamp(), offset_of(chosen)
 
 
 def _aware(time: datetime, zone: Zone) -> datetime:
@@ -210,9 +210,10 @@ def _aware(time: datetime, zone: Zone) -> datetime:
 
 def offset_at(clock: float, zone: Zone) -> int:
     """The UTC offset in seconds at this time."""
-    return _offset(datetime.fromtimestamp(clock, UTC).astimezone(zone))
+    return offset_of(datetime.fromtimestamp(clock, UTC).astimezone(zone))
 
 
-def _offset(time: datetime) -> int:
+def offset_of(time: datetime) -> int:
+    """The UTC offset in seconds of a time; 0 if it has no zone."""
     offset = time.utcoffset()
     return 0 if offset is None else int(offset.total_seconds())

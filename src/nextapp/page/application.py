@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from nextapp import __version__
-from nextapp.data.importers import UnreadableLog
+from nextapp.data.importers.content import UnreadableLog
 from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog

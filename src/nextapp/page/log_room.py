@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nextapp.data.importers import Content, Imported, UnreadableLog, read_any
+from nextapp.data.importers import Imported, read_any
+from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.intervals import DRAWS, interval, resample

@@ -457,7 +457,9 @@ def import_launches(
     ``zone`` is the time zone of times without one; None is this machine's.
     """
     # Only this command needs the importers.
-    from nextapp.data.importers import Content, import_file, read_any, read_list
+    from nextapp.data.importers import import_file, read_any
+    from nextapp.data.importers.content import Content
+    from nextapp.data.importers.events import read_list
 
     if not path.exists():
         raise ValueError(f"{path} is missing: set up a phone first, by init.")

@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.cutting import collapse_repeats
-from nextapp.data.importers import Content, table
+from nextapp.data.importers import table
+from nextapp.data.importers.content import Content
 from nextapp.data.log import LaunchLog
 from nextapp.names import unknown
 from nextapp.phone.core import LightReason, PhoneCore

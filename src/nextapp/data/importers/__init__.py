@@ -17,38 +17,9 @@ from nextapp.data.importers import (
     table,
     usagestats,
 )
-from nextapp.data.importers.content import (
-    HEAD_BYTES,
-    Content,
-    UnreadableLog,
-    check_not_foreign,
-)
-from nextapp.data.importers.events import (
-    ImportedLaunch,
-    NotApps,
-    launches_of,
-    not_apps_text,
-    read_list,
-    usual_list,
-)
+from nextapp.data.importers.content import HEAD_BYTES, Content, UnreadableLog, check_not_foreign
+from nextapp.data.importers.events import ImportedLaunch, NotApps, launches_of, usual_list
 from nextapp.data.times import find_zone
-
-__all__ = [
-    "Content",
-    "Imported",
-    "ImportedLaunch",
-    "NotApps",
-    "UnreadableLog",
-    "check_not_foreign",
-    "import_content",
-    "import_file",
-    "list_formats",
-    "not_apps_text",
-    "read_any",
-    "read_list",
-    "table",
-]
-
 
 FORMATS = (
     usagestats.FORMAT,
@@ -86,11 +57,11 @@ def import_file(
     Only the first `HEAD_BYTES` decide about None, so that a large table is not read twice.
     """
     with path.open("rb") as file:
-        head = file.read(HEAD_BYTES)
-    check_not_foreign(head, str(path))
-    if not _may_be_import(head, str(path)):
+        head = Content(file.read(HEAD_BYTES), str(path))
+    check_not_foreign(head.data, head.name)
+    if not (_is_only_import(head) or usagestats.recognise(head) or app_usage_csv.recognise(head)):
         return None
-    content = Content(head, str(path)) if len(head) < HEAD_BYTES else Content.of_file(path)
+    content = head if len(head.data) < HEAD_BYTES else Content.of_file(path)
     imported = import_content(content, zone=zone, not_apps=not_apps)
     log = path.with_name(path.name + "-wal")
     if imported is not None and content.is_database and log.exists() and log.stat().st_size:
@@ -145,8 +116,8 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
     if not content.data.strip():
         raise UnreadableLog(f"{content.name}: the file is empty.")
     if table.looks_like_table(content.text[:4096]):
-        found_rows = table.read(content, find_zone(zone))
-        launches = sorted(found_rows, key=lambda each: (each.user, each.clock))
+        launches = table.read(content, find_zone(zone))
+        launches.sort(key=lambda each: (each.user, each.clock))
         if not launches:
             raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
         return Imported(table.NAME, launches, ())
@@ -157,16 +128,6 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
             f"timestamp and app_name."
         )
     return found
-
-
-def _may_be_import(head: bytes, name: str) -> bool:
-    """Whether a file with these first bytes could be in one of the formats."""
-    content = Content(head, name)
-    return (
-        _is_only_import(content)
-        or usagestats.recognise(content)
-        or app_usage_csv.recognise(content)
-    )
 
 
 def _is_only_import(content: Content) -> bool:

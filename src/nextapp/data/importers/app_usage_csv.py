@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from nextapp.data.importers.content import MOST_EVENTS, Content
 from nextapp.data.importers.events import Event, Format, Found
@@ -20,11 +21,7 @@ _LONGEST_LINE = 4096
 
 def recognise(content: Content) -> bool:
     """By the header, or if it is in another language by the format of the first rows."""
-    rows = []
-    for row in _rows(content):
-        rows.append([field.strip() for field in row])
-        if len(rows) >= _LOOKED_AT:
-            break
+    rows = [[field.strip() for field in row] for row in islice(_rows(content), _LOOKED_AT)]
     if not rows:
         return False
     if [field.lower() for field in rows[0]] == _HEADER:
@@ -43,18 +40,10 @@ def _is_usage(row: list[str]) -> bool:
 
 def _rows(content: Content) -> Iterator[list[str]]:
     """The rows that are not empty; an invalid CSV line gives one empty field."""
-    text = content.text
-    first = text[:_LONGEST_LINE].split("\n", 1)[0]
+    first = content.text[:_LONGEST_LINE].split("\n", 1)[0]
     separator = max(",;\t", key=first.count)
-    start = n_rows = 0
-    while start < len(text) and n_rows < MOST_EVENTS:
-        end = text.find("\n", start)
-        end = len(text) if end < 0 else end
-        line = text[start:end].strip("\r \ufeff")
-        start = end + 1
-        if not line:
-            continue
-        n_rows += 1
+    lines = (match[0].strip("\r \ufeff") for match in re.finditer(r"[^\n]+", content.text))
+    for line in islice(filter(None, lines), MOST_EVENTS):
         try:
             yield next(csv.reader([line[:_LONGEST_LINE]], delimiter=separator), [""])
         except csv.Error:

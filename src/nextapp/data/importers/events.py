@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nextapp.data.importers.content import Content
 from nextapp.data.times import (
@@ -127,23 +127,18 @@ def clean_name(name: object) -> str:
 def _is_newest_first(events: Sequence[Event]) -> bool:
     if len(events) < 2 or type(events[0].when) is not type(events[-1].when):
         return False
-    back = forth = 0
-    for earlier, later in pairwise(events):
-        step = _compare(earlier.when, later.when)
-        back, forth = back + (step < 0), forth + (step > 0)
-    return back > forth
+    times: list[Any] = [event.when for event in events]
+    alike = [
+        (earlier, later)
+        for earlier, later in pairwise(times)
+        if isinstance(earlier, datetime) == isinstance(later, datetime)
+    ]
+    backwards: int = sum(earlier > later for earlier, later in alike)
+    forwards: int = sum(earlier < later for earlier, later in alike)
+    return backwards > forwards
 
 
-def _compare(first: float | datetime | None, second: float | datetime | None) -> int:
-    if isinstance(first, datetime) and isinstance(second, datetime):
-        return (second > first) - (second < first)
-    if isinstance(first, float | int) and isinstance(second, float | int):
-        return (second > first) - (second < first)
-    return 0
-
-
-def _add_times(events: Iterable[Event], zone: Zone) -> list[ImportedLaunch]:
-    events = list(events)
+def _add_times(events: Sequence[Event], zone: Zone) -> list[ImportedLaunch]:
     local = [event.when if isinstance(event.when, datetime) else None for event in events]
     clocks = clocks_of_local_times(local, zone)
     timed = []

@@ -19,12 +19,12 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, NamedTuple
 
 from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
-from nextapp.data.times import offset_at
+from nextapp.data.times import offset_at, offset_of
 
 TimeUnit = Literal["s", "ms"]
 Value = str | int | float | None
@@ -39,10 +39,10 @@ APP_USAGE_HEADER = ("user", "time", "base station", "app id", "traffic")
 
 NUMBER = r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE]\+?[0-9]{1,3})?"
 DIGITS = r"([0-9]{4})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{0,3})"
-DAY, CLOCK = r"([0-9]{4})-([0-9]{2})-([0-9]{2})", r"([0-9]{2}):([0-9]{2}):([0-9]{2})"
-ZONE = r"Z|([+-])([01][0-9]|2[0-3])(?::?([0-5][0-9]))?"
-ISO = rf"{DAY}[ T]{CLOCK}(?:\.([0-9]+))?(?:{ZONE})?"
-_NUMBER, _DIGITS, _ISO = map(re.compile, (NUMBER, DIGITS, ISO))
+ISO_OF_DIGITS = r"\g<1>-\g<2>-\g<3> \g<4>:\g<5>:\g<6>.\g<7>0"
+DAY, CLOCK = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+ISO = rf"{DAY}[ T]{CLOCK}(?:\.[0-9]+)?"
+ZONE = r"Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NOT_UTF8 = "not UTF-8"
@@ -323,21 +323,19 @@ def milliseconds(
 ) -> tuple[str | None, int, int | None]:
     """What is wrong with a time, if anything; milliseconds since 1970; the zone's offset."""
     text, offset = "" if time is None else str(time).strip(), None
-    iso = (_ISO.fullmatch(text) or _DIGITS.fullmatch(text)) if isinstance(time, str) else None
-    if iso is not None:
-        *parts, fraction = iso.groups()[:7]
-        sign, hours, minutes = (*iso.groups(), None, None, None)[7:10]
-        where: tzinfo = zone or UTC
-        if sign is not None or text.endswith("Z"):
-            offset = 60 * (60 * int(hours or 0) + int(minutes or 0)) * (-1 if sign == "-" else 1)
-            where = timezone(timedelta(seconds=offset))
+    if isinstance(time, str) and re.fullmatch(DIGITS, text):
+        text = re.sub(DIGITS, ISO_OF_DIGITS, text)
+    if isinstance(time, str) and re.fullmatch(f"{ISO}(?:{ZONE})?", text):
         try:
-            year, month, day, hour, minute, second = map(int, parts)
-            instant = datetime(year, month, day, hour, minute, second, tzinfo=where)
+            instant = datetime.fromisoformat(text)
         except ValueError:
             return NO_TIME, 0, None
-        ms = (instant - _EPOCH) // timedelta(milliseconds=1) + int(f"{fraction or ''}000"[:3])
-    elif text != "nan" and (isinstance(time, int | float) or _NUMBER.fullmatch(text)):
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=zone or UTC)
+        else:
+            offset = offset_of(instant)
+        ms = (instant - _EPOCH) // timedelta(milliseconds=1)
+    elif text != "nan" and (isinstance(time, int | float) or re.fullmatch(NUMBER, text)):
         # Rounded to microseconds, which a float can represent, then truncated to milliseconds.
         number = float(text) * {"s": 1e6, "ms": 1e3}[time_unit]
         ms = round(min(max(number, -1e16), 1e16)) // 1000
@@ -353,7 +351,7 @@ def _complaint(row: Row, table: Table, time_unit: TimeUnit) -> str:
     looks_like_ms = (
         row.problem == FAR_TIME
         and time_unit == "s"
-        and _NUMBER.fullmatch(str(row.time).strip())
+        and re.fullmatch(NUMBER, str(row.time).strip())
         and 0 < float(str(row.time)) <= LATEST_MS
     )
     hint = " It looks like milliseconds: give --time-unit ms (in Python: time_unit='ms')."
