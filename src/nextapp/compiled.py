@@ -211,6 +211,11 @@ def form_for(function: Function, seconds: float, compiling: float = COMPILING) -
     return cast(Function, cast(Loop, function).form(seconds, compiling))
 
 
+def is_on_disk(function: Callable[..., Any]) -> bool:
+    """`Loop.is_on_disk` of a loop."""
+    return cast(Loop, function).is_on_disk()
+
+
 class Native(Loop):
     """A function of `nextapp.machine_code` with this name, for use in loops."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from nextapp import predictor
-from nextapp.compiled import compiled, form_for, usable_in_loops
+from nextapp.compiled import cache_folder, compiled, form_for, is_on_disk, usable_in_loops
 from nextapp.predictor import Weights
 from nextapp.predictors.questions import Indices, Streams
 from nextapp.wire import Floats
@@ -49,7 +53,32 @@ def loop_for(n_launches: int) -> Loop:
 
     Chosen once for all phones of a log: the two forms differ in the last bits.
     """
+    while _compiling_ahead:
+        _compiling_ahead.pop().wait()
     return form_for(_answers, SECONDS * n_launches, COMPILING)
+
+
+_compiling_ahead: list[subprocess.Popen[bytes]] = []
+_AHEAD = "from nextapp.predictors.predictor_loop import compile_now; compile_now()"
+
+
+def compile_ahead() -> None:
+    """Compile the loop in another process while this one does something else; `loop_for` waits.
+
+    For a command that knows that it will need the machine code, and has much to do before.
+    """
+    if cache_folder(Path(__file__)) is not None and not is_on_disk(_answers):
+        _compiling_ahead.append(
+            subprocess.Popen([sys.executable, "-c", _AHEAD], stderr=subprocess.DEVNULL)
+        )
+
+
+def compile_now() -> None:
+    """Compile the loop, and run it for a phone without launches."""
+    nowhere, nothing, starts = np.zeros(0, np.intp), np.zeros(0), np.zeros(2, np.intp)
+    streams = Streams(starts, nowhere, nothing, np.zeros(0, bool), np.zeros(1, np.intp))
+    crowd = CrowdCells(nothing, starts, nowhere, nothing, nothing, starts)
+    answers(streams, np.array([0, 1]), 0, predictor.DEFAULT, crowd, form_for(_answers, math.inf))
 
 
 def answers(
