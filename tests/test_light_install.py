@@ -24,7 +24,8 @@ PHONE = (
     "nextapp.privacy",
     "nextapp.data.importers",
     "nextapp.phone.core",
-    "nextapp.learners",
+    "nextapp.learners.crowd",
+    "nextapp.learners.seqmf",
     "nextapp.crowd",
     "nextapp.phone",
 )

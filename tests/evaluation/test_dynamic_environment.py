@@ -23,7 +23,7 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
-from nextapp.learners import SeqMFLearner, adam, sgd
+from nextapp.learners.seqmf import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors import SROnDevice
 from nextapp.predictors.training import Training

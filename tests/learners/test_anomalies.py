@@ -7,8 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from nextapp.learners import CrowdLearner
-from nextapp.learners.crowd import SUSPICIOUS, anomaly_of_launches, anomaly_of_transitions
+from nextapp.learners.crowd import (
+    SUSPICIOUS,
+    CrowdLearner,
+    anomaly_of_launches,
+    anomaly_of_transitions,
+)
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.randomness import KeyedBits

@@ -17,7 +17,8 @@ from nextapp.crowd import (
     expected_popularity,
     shrink,
 )
-from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint
+from nextapp.learners import read_checkpoint
+from nextapp.learners.crowd import CrowdLearner, CrowdRequests
 from nextapp.phone.core import PhoneCore
 from nextapp.predictor import Habits
 from nextapp.privacy import mechanism, requested_mechanism

@@ -8,8 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nextapp.learners import CrowdLearner, CrowdRequests, read_checkpoint
-from nextapp.learners.crowd import CELLS_PER_APP, LIKELY, keep_largest_cells
+from nextapp.learners import read_checkpoint
+from nextapp.learners.crowd import (
+    CELLS_PER_APP,
+    LIKELY,
+    CrowdLearner,
+    CrowdRequests,
+    keep_largest_cells,
+)
 from nextapp.privacy import requested_mechanism
 from nextapp.wire import (
     Broadcast,

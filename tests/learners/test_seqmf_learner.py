@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from nextapp import storage
-from nextapp.learners import SeqMFLearner, adam, momentum, random_vectors, read_checkpoint, sgd
+from nextapp.learners import read_checkpoint
+from nextapp.learners.seqmf import SeqMFLearner, adam, momentum, random_vectors, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits

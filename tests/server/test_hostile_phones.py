@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from nextapp.learners import SeqMFLearner, sgd
+from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.privacy import mechanism
 from nextapp.randomness import DeviceCoins, KeyedBits, distinct
 from nextapp.server.coordinator import Coordinator

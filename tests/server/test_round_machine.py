@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from servers import MECHANISM, N_APPS, payload, report_of
 
-from nextapp.learners import SeqMFLearner, sgd
+from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.federation import Federation
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict

@@ -18,7 +18,8 @@ from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
 
 from nextapp.data import synthetic
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam
+from nextapp.learners.crowd import CrowdLearner, CrowdRequests
+from nextapp.learners.seqmf import SeqMFLearner, adam
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.commands import status_lines
 from nextapp.phone.core import PhoneCore

@@ -25,7 +25,7 @@ from scipy import stats
 
 from nextapp.data import synthetic
 from nextapp.intervals import bootstrap_means, interval, resample
-from nextapp.learners import starting_vectors
+from nextapp.learners.seqmf import starting_vectors
 from nextapp.model import Apps, PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.privacy import Mechanism

@@ -24,7 +24,8 @@ from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import DRAWS, interval, resample
-from nextapp.learners import Optimiser, SeqMFLearner, run_round
+from nextapp.learners import run_round
+from nextapp.learners.seqmf import Optimiser, SeqMFLearner
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training

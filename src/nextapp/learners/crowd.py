@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.crowd import Longs, crowd_from_reports
-from nextapp.learners.learner import Learner, State, check_kind
+from nextapp.learners import Learner, State, check_kind
 from nextapp.privacy import Mechanism, requested_mechanism
 from nextapp.wire import (
     Broadcast,

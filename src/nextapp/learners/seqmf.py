@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from nextapp.learners.learner import Learner, State, check_kind
+from nextapp.learners import Learner, State, check_kind
 from nextapp.privacy import Mechanism
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Broadcast, Floats, ModelSettings, ReportRequest, model_settings_from

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nextapp.learners import SLOTS_BY_BUCKET, CrowdLearner, Learner
+from nextapp.learners import Learner
+from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
 from nextapp.server.devices import new_token

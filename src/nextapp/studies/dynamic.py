@@ -31,7 +31,7 @@ from nextapp.evaluation.dynamic_environment import (
     start_vectors,
 )
 from nextapp.fleet.clip import public_clips, public_seed
-from nextapp.learners import sgd, starting_vectors
+from nextapp.learners.seqmf import sgd, starting_vectors
 from nextapp.predictors import registry
 from nextapp.predictors.training import Training, without_sequence
 from nextapp.privacy import Mechanism

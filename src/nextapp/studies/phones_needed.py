@@ -24,7 +24,8 @@ from nextapp.fleet.columns import Fleet
 from nextapp.fleet.rounds import CARD_MECHANISMS, check_device, fleet_phones, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
-from nextapp.learners import OPTIMISERS, SeqMFLearner, run_rounds, starting_vectors
+from nextapp.learners import run_rounds
+from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism

@@ -30,14 +30,8 @@ from nextapp.fleet.rounds import PlacedFleet, ReportSum, check_device, estimate_
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import (
-    OPTIMISERS,
-    Optimiser,
-    SeqMFLearner,
-    read_checkpoint,
-    run_round,
-    starting_vectors,
-)
+from nextapp.learners import read_checkpoint, run_round
+from nextapp.learners.seqmf import OPTIMISERS, Optimiser, SeqMFLearner, starting_vectors
 from nextapp.names import unknown
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training

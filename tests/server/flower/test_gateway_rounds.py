@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nextapp.learners import CrowdLearner, CrowdRequests, SeqMFLearner, adam, random_vectors
+from nextapp.learners.crowd import CrowdLearner, CrowdRequests
+from nextapp.learners.seqmf import SeqMFLearner, adam, random_vectors
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.randomness import KeyedBits

@@ -16,7 +16,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.learners import SeqMFLearner, sgd, starting_vectors
+from nextapp.learners.seqmf import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import PhoneGradient, seqmf_gradient
 from nextapp.names import unknown
 from nextapp.phone.core import PhoneCore
