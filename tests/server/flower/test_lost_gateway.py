@@ -22,7 +22,7 @@ from nextapp.wire import Broadcast, History, unpack
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
-SETTINGS = {"goal": 10, "minimum": 4, "deadline": 60.0}  # the rest by default: the crowd, walsh
+SETTINGS = {"goal": 8, "minimum": 4, "deadline": 60.0}  # the rest by default: the crowd, walsh
 
 
 def learnt(folder):
@@ -56,24 +56,24 @@ def kill(federation, gateway):
 
 def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for_the_next(tmp_path):
     """Round 0: the second gateway has acknowledged 5 reports and is gone; after the patience the
-    crowd is that of the first one's 5 reports. It comes back for round 1, acknowledges 5 reports,
-    is killed again and back at once: the SuperLink lets it in, though its last heartbeat would be
-    good for a minute more, and the round has all 10. Every crowd equals, to the last bit, that of
-    one learner which is given these reports."""
+    crowd is that of the first one's 8 reports, which are the goal. It comes back for round 1,
+    acknowledges 5 reports, is killed again and back at once: the SuperLink lets it in, though its
+    last heartbeat would be good for a minute more, and the round has all 13. Every crowd equals, to
+    the last bit, that of one learner which is given these reports."""
     data, said = tmp_path / "federation", []
     (data / "coordinator").mkdir(parents=True)
     create_or_resume(data / "coordinator", SETTINGS, APPS)
-    pace = Pace(gateways=2, poll=20.0, patience=30.0)
+    pace = Pace(gateways=2, poll=12.0, patience=30.0)
     federation = Loopback(data, n_gateways=2, tls=True, rounds=2, pace=pace, say=said.append)
     with federation:
         first, second = (
             Region(url, data / name, numbers, federation.authority)
             for url, name, numbers in zip(
-                federation.urls, federation.ports, (range(5), range(5, 10)), strict=True
+                federation.urls, federation.ports, (range(8), range(8, 13)), strict=True
             )
         )
         tokens = [[client.token[0] for client in each.clients.values()] for each in (first, second)]
-        assert tokens == [["A"] * 5, ["B"] * 5]
+        assert tokens == [["A"] * 8, ["B"] * 5]
         lost = second.report(second.broadcast(0))
         assert node_number(data / "gateway-2") is not None
         kill(federation, "gateway-2")
