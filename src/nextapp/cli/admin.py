@@ -34,20 +34,23 @@ _DAY = 86_400
 def status(data: Path) -> None:
     """Show the open round, devices, codes, and what phones have spent."""
     found = administration.status(data, time.time())
-    spent = found.accounting
+    round, rules, spent = found.round, found.rules, found.accounting
     rows = [
-        ["round", f"{found.round:,}, opened {_moment(found.opened)}"],
-        ["reports", f"{found.n_reports:,} of {found.goal:,}, at least {found.minimum:,}"],
-        ["deadline", f"{_moment(found.deadline)}, put off {found.extensions:,} times"],
-        ["phones report by", f"{found.mechanism}, ε = {found.epsilon:g} a report"],
+        ["round", f"{round.number:,}, opened {_moment(round.opened)}"],
+        ["reports", f"{round.n_reports:,} of {rules.goal:,}, at least {rules.minimum:,}"],
+        ["deadline", f"{_moment(round.deadline)}, put off {round.extensions:,} times"],
+        [
+            "phones report by",
+            f"{found.mechanism.name}, ε = {found.mechanism.guarantee.epsilon:g} a report",
+        ],
         ["devices", f"{found.n_devices:,}"],
         ["open codes", f"{found.n_codes:,}"],
         [
             "rounds so far",
-            f"{spent['rounds_stepped']:,} with a step, {spent['rounds_passed_over']:,} without",
+            f"{spent.rounds_stepped:,} with a step, {spent.rounds_passed_over:,} without",
         ],
-        ["reports so far", f"{spent['reports']:,}"],
-        ["ε of a phone", f"at most {spent['epsilon_worst_case']:g}: in every round so far"],
+        ["reports so far", f"{spent.reports:,}"],
+        ["ε of a phone", f"at most {spent.epsilon_worst_case:g}: in every round so far"],
         ["takes reports", "no: draining" if found.draining else "yes, while it runs"],
     ]
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
@@ -208,8 +211,8 @@ def restore(backup: Path, data: Path) -> None:
         return
     found = administration.status(data, time.time())
     screen.out.print(
-        f"{data} is at round {found.round:,} with {found.n_devices:,} devices. If phones have "
-        f"seen later rounds, start once with --skip-to N, N above the last of them."
+        f"{data} is at round {found.round.number:,} with {found.n_devices:,} devices. If phones "
+        f"have seen later rounds, start once with --skip-to N, N above the last of them."
     )
 
 

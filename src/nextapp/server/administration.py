@@ -12,14 +12,15 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextapp.server.coordinator import Coordinator, checkpoints
+from nextapp.privacy import Mechanism
+from nextapp.server.coordinator import Accounting, Coordinator, checkpoints
 from nextapp.server.federation import check_vault, lock_folder
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
-from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Vault
+from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Round, RoundRules, Vault
 from nextapp.storage import write_atomically
 
 MANIFEST = "manifest.json"
@@ -30,19 +31,13 @@ _VAULT, _SETTINGS, _CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
 class Status:
     """A federation as it stands."""
 
-    round: int
-    n_reports: int
-    goal: int
-    minimum: int
-    opened: float
-    deadline: float
-    extensions: int
+    round: Round
+    rules: RoundRules
     n_devices: int
     n_codes: int
     draining: bool
-    mechanism: str
-    epsilon: float
-    accounting: Mapping[str, float]
+    mechanism: Mechanism
+    accounting: Accounting
 
 
 def is_gateway(folder: Path) -> bool:
@@ -73,19 +68,13 @@ def status(folder: Path, now: float) -> Status:
         settings = FederationSettings.read(folder / _SETTINGS)
         coordinator = Coordinator.resume(folder / _CHECKPOINTS, settings.restored_learner)
         return Status(
-            round.number,
-            round.n_reports,
-            rules.goal,
-            rules.minimum,
-            round.opened,
-            round.deadline,
-            round.extensions,
+            round,
+            rules,
             vault.devices.count(),
             len(vault.devices.codes(now)),
             DRAINING in vault.flags(),
-            coordinator.learner.mechanism.name,
-            coordinator.learner.mechanism.guarantee.epsilon,
-            asdict(coordinator.accounting),
+            coordinator.learner.mechanism,
+            coordinator.accounting,
         )
 
 

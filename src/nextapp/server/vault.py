@@ -517,24 +517,15 @@ class GroupCommit:
         self._thread.join()
 
     def _run(self) -> None:
-        going = True
-        while going:
-            batch: list[_Waiting] = []
-            first = self._queue.get()
-            going = first is not None
-            if first is not None:
-                batch.append(first)
-            while going and len(batch) < _MOST_AT_ONCE:
-                try:
-                    more = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if more is None:
-                    going = False
-                else:
-                    batch.append(more)
-            if batch:
-                self._write(batch)
+        stopped = False
+        while not stopped:
+            batch = [self._queue.get()]
+            while batch[-1] and len(batch) < _MOST_AT_ONCE and not self._queue.empty():
+                batch.append(self._queue.get())  # nobody else takes from the queue
+            waiting = [each for each in batch if each is not None]
+            stopped = len(waiting) < len(batch)
+            if waiting:
+                self._write(waiting)
 
     def _write(self, batch: list[_Waiting]) -> None:
         start = time.perf_counter()

@@ -117,20 +117,15 @@ def deactivation(link: Link, key: Path, node: int) -> list[str]:
     return [sys.executable, "-m", module, link.address, str(link.authority), str(key), str(node)]
 
 
-def control(*words: str) -> list[str]:
-    """A command of Flower's own command line, for the SuperLink of `connect`."""
-    return [_tool("flwr"), *words]
-
-
 def register(public_key: Path, name: str) -> list[str]:
     """The command that makes a node's key known at the SuperLink of `connect`."""
-    return control("supernode", "register", str(public_key), CONNECTION, "--name", name)
+    return [_tool("flwr"), "supernode", "register", str(public_key), CONNECTION, "--name", name]
 
 
 def run(bundle: Path, settings: Mapping[str, str | int | float]) -> list[str]:
     """The command that starts a run at the SuperLink of `connect` and follows its log."""
     words = " ".join(f"{key}={json.dumps(value)}" for key, value in settings.items())
-    return control("run", str(bundle), CONNECTION, "--stream", "--run-config", words)
+    return [_tool("flwr"), "run", str(bundle), CONNECTION, "--stream", "--run-config", words]
 
 
 def connect(home: Path, link: Link) -> None:
