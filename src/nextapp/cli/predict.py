@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from nextapp.cli import options, screen
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, OUTPUT_FILE, output, settings_of
-from nextapp.data.cutting import collapse_repeats
 from nextapp.data.importers.content import check_not_foreign
-from nextapp.data.log import LaunchLog
-from nextapp.names import unknown
 from nextapp.phone.commands import reason_lines
-from nextapp.predictor import CrowdView, Habits, Reason
-from nextapp.predictors.pooled import pool_phones
-from nextapp.studies import model_file
+from nextapp.studies import model_file, reasons
 from nextapp.studies.model_file import has_times, launches_in
-from nextapp.studies.reasons import words
 from nextapp.studies.settings import Experiment, experiment_from
 from nextapp.table import Marked, Table
 from nextapp.wire import WireError
 
 _LEAST = 0.05  # of a score: less is not worth a row
-_OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
 
 
 @command("nextapp train synthetic:lsapp --out lsapp.safetensors")
@@ -172,99 +162,13 @@ def explain(
         raise ValueError("give either a log (DATA) or --history FILE.")
     if history is not None:
         text = history_text(history)
-        asked = Asked("this phone", launches_in(text), timed=has_times(text))
+        asked = reasons.Asked("this phone", launches_in(text), timed=has_times(text))
     else:
         log = log_options.read(str(source), seed)
-        asked = _launches_of_user(log, user, alone=alone)
-    result = explain_prediction(asked, launch, n)
+        asked = reasons.launches_of_user(log, user, alone=alone)
+    result = reasons.explain(asked, launch, n)
     _show(asked.name, result)
     screen.write_json(json, result)
-
-
-class Asked(NamedTuple):
-    """A phone's launches, oldest first; ``timed`` says whether their times are its own.
-
-    ``crowd`` gives what all phones knew together before a time in seconds, their apps being
-    numbered as in ``catalogue``.
-    """
-
-    name: str
-    launches: list[tuple[str, float]]
-    timed: bool = True
-    catalogue: tuple[str, ...] = ()
-    crowd: Callable[[float], CrowdView] | None = None
-
-
-def _launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
-    """One user of a log, without 3-second repeats."""
-    if user is None:
-        user = log.users[int(log.user[0])] if len(log) else ""
-    if user not in log.users:
-        raise ValueError(unknown("user", user, log.users[:20]))
-    log = collapse_repeats(log)
-    code = log.users.index(user)
-    rows = slice(*log.starts[code : code + 2].tolist())
-    launches = zip(log.app[rows].tolist(), (log.time[rows] / 1000).tolist(), strict=True)
-    return Asked(
-        user,
-        [(log.apps[app], when) for app, when in launches],
-        catalogue=log.apps,
-        crowd=None
-        if alone
-        else lambda end: pool_phones(log.where(log.time / 1000 < end)).others(code),
-    )
-
-
-def explain_prediction(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
-    """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
-    launches, target, when = asked.launches, None, math.inf
-    if launch is not None:
-        if not 2 <= launch <= len(launches):
-            raise ValueError(
-                f"launch must be from 2 to {len(launches)}, the launches of this user, "
-                f"got {launch}: before the first nothing is known."
-            )
-        target, when = launches[launch - 1]
-        launches = launches[: launch - 1]
-    if not launches:
-        raise ValueError("there is no launch to learn from: give at least one.")
-    habits = Habits()
-    if asked.crowd is not None:  # there from the start: the phone learns what it is worth
-        habits.crowd = asked.crowd(when)
-    numbers = {app: number for number, app in enumerate(asked.catalogue)}
-    for app, time in launches:
-        habits.observe(numbers.setdefault(app, len(numbers)), time)
-    names = list(numbers)
-    own = list(dict.fromkeys(numbers[app] for app, _ in launches))
-    reasons = habits.explain(own, None if target is None else when)
-    if not asked.timed:
-        reasons = [_without_times(reason) for reason in reasons]
-    places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
-    last, last_time = launches[-1]
-    return {
-        "n_launches": len(launches),
-        "last": last,
-        "when": datetime.fromtimestamp(last_time, UTC).isoformat() if asked.timed else None,
-        "apps": [
-            {
-                "app": names[reason.app],
-                "share": reason.share,
-                "score": reason.score,
-                "speaks": reason.speaks,
-                "evidence": reason.evidence,
-                "words": words(reason, last),
-            }
-            for reason in reasons[:n]
-        ],
-        "launched": target,
-        "place": places.get(target) if target is not None else None,
-    }
-
-
-def _without_times(reason: Reason) -> Reason:
-    """The reason without evidence that rests on times: they were made up."""
-    evidence = {name: seen for name, seen in reason.evidence.items() if name not in _OF_TIMES}
-    return reason._replace(evidence=evidence)
 
 
 def _show(name: str, result: dict[str, Any]) -> None:

@@ -1,12 +1,100 @@
-"""Explanations of predictions as sentences, for the command `explain` and the page."""
+"""Explanations of predictions, and their reasons as sentences, for a command and the page."""
 
 from __future__ import annotations
 
-from nextapp.predictor import Reason
+import math
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from nextapp.data.cutting import collapse_repeats
+from nextapp.data.log import LaunchLog
+from nextapp.names import unknown
+from nextapp.predictor import Habits, Reason
+from nextapp.predictors.pooled import pool_phones
 
 _LEAST = 0.05  # smallest part of a score that is mentioned
 _LEAST_COUNT = 0.5  # smallest number of launches that is mentioned
 _CHOICES = 3  # largest number of statistics that are mentioned
+_OF_TIMES = ("seconds", "hour")  # evidence that rests on when launches were
+
+
+class Asked(NamedTuple):
+    """A phone's launches, oldest first; ``timed`` says whether their times are its own.
+
+    ``log`` has the launches of all phones, from which the crowd is made; None: without a crowd.
+    """
+
+    name: str
+    launches: list[tuple[str, float]]
+    timed: bool = True
+    log: LaunchLog | None = None
+
+
+def launches_of_user(log: LaunchLog, user: str | None, *, alone: bool) -> Asked:
+    """One user of a log, without 3-second repeats; by default the first."""
+    if user is None:
+        user = log.users[int(log.user[0])] if len(log) else ""
+    if user not in log.users:
+        raise ValueError(unknown("user", user, log.users[:20]))
+    log = collapse_repeats(log)
+    code = log.users.index(user)
+    rows = slice(*log.starts[code : code + 2].tolist())
+    names = (log.apps[app] for app in log.app[rows].tolist())
+    launches = list(zip(names, (log.time[rows] / 1000).tolist(), strict=True))
+    return Asked(user, launches, log=None if alone else log)
+
+
+def explain(asked: Asked, launch: int | None, n: int) -> dict[str, Any]:
+    """The n likeliest apps after the launches, or before number `launch`, with their reasons."""
+    launches, target, when = asked.launches, None, math.inf
+    if launch is not None:
+        if not 2 <= launch <= len(launches):
+            raise ValueError(
+                f"launch must be from 2 to {len(launches)}, the launches of this user, "
+                f"got {launch}: before the first nothing is known."
+            )
+        target, when = launches[launch - 1]
+        launches = launches[: launch - 1]
+    if not launches:
+        raise ValueError("there is no launch to learn from: give at least one.")
+    habits, numbers = Habits(), {}
+    if asked.log is not None:  # there from the start: the phone learns what it is worth
+        before = asked.log.where(asked.log.time / 1000 < when)
+        habits.crowd = pool_phones(before).others(before.users.index(asked.name))
+        numbers = {app: number for number, app in enumerate(before.apps)}
+    for app, time in launches:
+        habits.observe(numbers.setdefault(app, len(numbers)), time)
+    names = list(numbers)
+    own = list(dict.fromkeys(numbers[app] for app, _ in launches))
+    reasons = habits.explain(own, None if target is None else when)
+    if not asked.timed:
+        reasons = [_without_times(reason) for reason in reasons]
+    places = {names[reason.app]: place for place, reason in enumerate(reasons, 1)}
+    last, last_time = launches[-1]
+    return {
+        "n_launches": len(launches),
+        "last": last,
+        "when": datetime.fromtimestamp(last_time, UTC).isoformat() if asked.timed else None,
+        "apps": [
+            {
+                "app": names[reason.app],
+                "share": reason.share,
+                "score": reason.score,
+                "speaks": reason.speaks,
+                "evidence": reason.evidence,
+                "words": words(reason, last),
+            }
+            for reason in reasons[:n]
+        ],
+        "launched": target,
+        "place": places.get(target) if target is not None else None,
+    }
+
+
+def _without_times(reason: Reason) -> Reason:
+    """The reason without evidence that rests on times: they were made up."""
+    evidence = {name: seen for name, seen in reason.evidence.items() if name not in _OF_TIMES}
+    return reason._replace(evidence=evidence)
 
 
 def words(reason: Reason, last: str) -> str:
