@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,9 @@ class ServerWatch:
         if self._folder is not None and now - self._privacy[0] > _ACCOUNTED_EVERY:
             try:
                 found = status(self._folder, now)
-                privacy = {"mechanism": found.mechanism, "epsilon": found.epsilon}
-                self._privacy = (now, {**privacy, "accounting": dict(found.accounting)})
+                mechanism = found.mechanism
+                privacy = {"mechanism": mechanism.name, "epsilon": mechanism.guarantee.epsilon}
+                self._privacy = (now, {**privacy, "accounting": asdict(found.accounting)})
             except (OSError, ValueError, RuntimeError) as error:
                 self._privacy = (now, {"why": f"{error!s:.200}"})
         return self._privacy[1]
