@@ -18,6 +18,9 @@ from nextapp.data.importers import Imported, read_any
 from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
+from nextapp.evaluation.metrics import Preset
+from nextapp.evaluation.revealing import Exam, FirstLaunches, exam_on
+from nextapp.evaluation.static import score_predictions
 from nextapp.intervals import DRAWS, interval, resample
 from nextapp.page.catalogue import app_entry
 from nextapp.page.phone_room import TRAINING
@@ -25,7 +28,6 @@ from nextapp.phone.core import PhoneCore
 from nextapp.phone.store import DAY
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
-from nextapp.predictors.questions import Questions
 from nextapp.predictors.rivals import OnlineMFU, OnlineMRU, OnlineSROnDevice
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
@@ -34,6 +36,8 @@ MOST_BYTES = 64 << 20
 MOST_MEASURED = 4_000  # largest number of launches measured: the latest ones
 LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
 SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 12, 8, 40
+HIT_RATES = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
+PRESET = Preset("page", "so-far", "expected", "prediction", False, "kept", "all")
 REPEAT_SECONDS = 3.0  # the same app again within this time is the same launch
 MODELS = {
     "nextapp": "this project's predictor",
@@ -222,9 +226,8 @@ def _hits_of_all(
         seqmf.observe(app, when)
     factorised.train([seqmf], n_apps, TRAINING, 0)
     n = len(apps) - n_learnt
-    ranks = np.zeros((n, len(MODELS), 2), np.int64)  # better and equal
-    ranks[:, 1:4] = _ranks_of_rivals(codes, seconds, n_apps, n_learnt)
-    places, chances = np.zeros(n, np.int64), np.zeros(n)
+    own_equal, chances = np.zeros(n, np.int64), np.zeros(n)  # no app is equal if the app is new
+    places, places_by_seqmf = np.zeros(n, np.int64), np.zeros(n, np.int64)
     solved = -1.0
     for i, (app, when) in enumerate(zip(apps[n_learnt:], times[n_learnt:], strict=True)):
         if when // DAY != solved:
@@ -233,51 +236,33 @@ def _hits_of_all(
         if app in seqmf.candidates:
             scores = habits.scores(seqmf.candidates, when)  # log P
             own = scores[seqmf.candidates.index(app)]
-            better, equal = int((scores > own).sum()), int((scores == own).sum())
-            places[i], chances[i] = better + 1, math.exp(own)
-            ranks[i, 0] = better, equal
-            ranks[i, 4] = seqmf.predict(n_apps, when).index(app), 1
+            places[i], own_equal[i] = (scores > own).sum() + 1, (scores == own).sum()
+            chances[i] = math.exp(own)
+            places_by_seqmf[i] = seqmf.predict(n_apps, when).index(app) + 1
         habits.observe(app, when)
         seqmf.observe(app, when)
-    measured = ranks.reshape(-1, 2)
-    wanted = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
-    hits = metrics.values(measured[:, 0], measured[:, 1], "expected", wanted)
-    return hits.reshape(n, -1), places, chances
-
-
-def _ranks_of_rivals(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Any:
-    """(n, 3, 2): better and equal apps by mru, mfu and sr-od, all of which learn on; 0 for an app
-    that is new."""
-    first = n_learnt - 1  # the launch before the first prediction
-    times = (1000 * seconds).astype(np.int64)
-    nobody = np.zeros(first, np.int32)
-    names = tuple(map(str, range(n_apps)))
-    history = LaunchLog(nobody, codes[:first].astype(np.int32), times[:first], ("",), names)
-    questions = Questions(
-        users=np.zeros(1, np.intp),
-        candidates=np.arange(n_apps),
-        candidate_starts=np.array([0, n_apps]),
-        session_user=np.zeros(1, np.intp),
-        session_starts=np.array([0, len(codes) - first]),
-        launches=codes[first:],
-        times=times[first:],
-        passed=np.zeros(0, np.intp),
-        passed_starts=np.zeros(2, np.intp),
-        passed_times=np.zeros(0, np.int64),
-    )
-    scores = []
+    exam = _exam(codes, seconds, n_apps, n_learnt)
+    hits = [metrics.values(places - 1, own_equal, PRESET.ties, HIT_RATES)]
     for rival in (OnlineMRU(), OnlineMFU(), OnlineSROnDevice()):
-        rival.fit(history)
-        scores.append(rival.score(questions).reshape(-1, n_apps))
-    launched = scores[1] > 0
-    row, app = np.arange(len(launched)), codes[n_learnt:]
-    ranks = np.zeros((len(row), len(scores), 2), np.int64)
-    for number, each in enumerate(scores):
-        own = each[row, app][:, None]
-        ranks[:, number, 0] = ((each > own) & launched).sum(axis=1)
-        ranks[:, number, 1] = ((each == own) & launched).sum(axis=1)
-    ranks[~launched[row, app]] = 0
-    return ranks
+        rival.fit(exam.history)
+        hits.append(score_predictions(exam, rival, HIT_RATES))
+    alone = np.sign(places_by_seqmf)
+    hits.append(metrics.values(places_by_seqmf - 1, alone, PRESET.ties, HIT_RATES))
+    return np.hstack(hits), places, chances
+
+
+def _exam(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Exam:
+    """The second half as one session, which begins with the launch before it."""
+    times = (1000 * seconds).astype(np.int64)
+    names = tuple(map(str, range(n_apps)))
+    whole = LaunchLog(np.zeros(len(codes), np.int32), codes.astype(np.int32), times, ("",), names)
+    rows = np.arange(n_learnt - 1, len(codes))
+    history = whole.where(np.arange(len(codes)) < rows[0])
+    first = FirstLaunches.of(whole)
+    known = np.zeros(len(first.pairs), bool)  # not used with these candidates
+    found = exam_on(rows, whole, history, "", PRESET, first, known)
+    assert found is not None, "a log that is measured has a second half"
+    return found
 
 
 def _by_days(hits: Floats, days: Any) -> Floats:
