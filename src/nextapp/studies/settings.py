@@ -29,7 +29,7 @@ DEFAULT_SPLITS = {"synthetic:lsapp": "days:222,7,14", "synthetic:app-usage": "da
 PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # for any data
 
 # MF needs a stronger regularisation than SeqMF: better on each of the four logs tried.
-MF = without_sequence(Training(ModelSettings(lam=1.0)))
+SEQMF, MF = Training(), without_sequence(Training(ModelSettings(lam=1.0)))
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Experiment:
         "mf and seqmf learn from the last DAYS of a phone only. Default: from all.",
         metavar="DAYS",
     )
-    seqmf: Training = Training()
+    seqmf: Training = SEQMF
     mf: Training = MF
 
     def __post_init__(self) -> None:
@@ -90,7 +90,8 @@ class Experiment:
         if self.tune < 0:
             raise ValueError(f"tune must be a number of trials >= 0, got {self.tune!r}.")
         check_window(self.window)
-        object.__setattr__(self, "mf", without_sequence(self.mf))
+        if self.mf is not MF:
+            object.__setattr__(self, "mf", without_sequence(self.mf))
 
     def as_plain_values(self) -> dict[str, Any]:
         """All settings as plain values, as in a TOML file."""
@@ -169,7 +170,7 @@ def settings_on_data(kind: type[T], values: Mapping[str, Any]) -> T:
         raise ValueError("the settings must name data: a file, or for example 'synthetic:lsapp'.")
     trained = {
         key: partial(training_from, where=key, base=base)
-        for key, base in (("seqmf", Training()), ("mf", MF))
+        for key, base in (("seqmf", SEQMF), ("mf", MF))
     }
     return settings_from(kind, values, trained)
 
