@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
 from html.parser import HTMLParser
 
 import pytest
@@ -107,26 +105,6 @@ def test_html_is_escaped_and_has_the_same_figures(table):
     assert page.tags.count("i") == 2
     for word in (".500", ".750", "+0.100 to +0.300", "of .9", "60% to 80%", "1.000", "reference"):
         assert word in page.words
-
-
-def test_csv_and_json_hold_whole_numbers_and_three_columns_an_interval(table):
-    names = ["model", "HR@5", "gain", "gain low", "gain high", "kept", "kept low", "kept high",
-             "said"]  # fmt: skip
-    rows = list(csv.reader(io.StringIO(table.csv())))
-    assert rows[0] == names
-    assert rows[2] == ["nextapp", "0.75", "0.2", "0.1", "0.3", "0.7", "0.6", "0.8", ""]
-    assert rows[3] == ["sr", "0.625", "reference", "", "", "", "", "", ""]
-    records = json.loads(json.dumps(table.records()))
-    assert [list(record) for record in records] == [names] * 4
-    assert records[1]["gain low"] == 0.1
-    assert records[0]["kept"] is None
-
-
-def test_csv_rounds_when_asked_and_a_table_without_rows_has_its_headings():
-    columns = [Column("model", "name"), Column("HR@5", "interval")]
-    one = Table(columns, [["mru", Measured(1 / 3, 0.1, 2 / 3)]])
-    assert one.csv(digits=2) == "model,HR@5,HR@5 low,HR@5 high\nmru,0.33,0.1,0.67\n"
-    assert Table(columns, []).csv() == "model,HR@5,HR@5 low,HR@5 high\n"
 
 
 def test_a_row_of_the_wrong_length_is_named():

@@ -1,4 +1,4 @@
-"""A table of results that can be shown in a terminal, as HTML, as CSV or as rows for JSON."""
+"""A table of results that can be shown in a terminal or as HTML."""
 
 from __future__ import annotations
 
@@ -136,17 +136,6 @@ class Column:
         """Whether to format the value as a number; a column of numbers may also contain text."""
         return self.kind in ("figure", "interval") and not isinstance(value, str | Marked)
 
-    def flat_names(self) -> list[str]:
-        """The names of its CSV columns: an interval has three."""
-        ends = (" low", " high") if self.kind == "interval" else ()
-        return [f"{self.heading}{end}" for end in ("", *ends)]
-
-    def flat(self, value: Any) -> list[Any]:
-        """The values of its CSV columns."""
-        words = value.words if isinstance(value, Marked) else value
-        cells = list(as_measured(value)[:3]) if self.is_number(value) else [words, None, None]
-        return cells[: len(self.flat_names())]
-
 
 def as_measured(value: float | str | Measured | Marked | None) -> Measured:
     """A cell as a number with its interval; None for text."""
@@ -252,33 +241,9 @@ class Table:
             f"<tbody>{''.join(rows)}</tbody></table>"
         )
 
-    def flat(self) -> list[list[Any]]:
-        """The headings and the values; an interval takes three columns."""
-        return [
-            [name for column in self.columns for name in column.flat_names()],
-            *(
-                [cell for column, value in zip(self.columns, row, strict=True)
-                 for cell in column.flat(value)]
-                for row in self.rows
-            ),
-        ]  # fmt: skip
-
-    def records(self) -> list[dict[str, Any]]:
-        """One plain dict per row, for JSON."""
-        names, *rows = self.flat()
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def csv(self, digits: int | None = None) -> str:
-        """The table as CSV, with numbers rounded to `digits` decimals."""
-        if digits is None:
-            return csv_text(self.flat())
-        return csv_text(
-            [round(cell, digits) if isinstance(cell, float) else cell for cell in row]
-            for row in self.flat()
-        )
-
 
 def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Rows as the text of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
