@@ -80,7 +80,8 @@ $(VENV)/.browser: $(READY)
 
 # Many regions: Flower, whose pins need an environment of their own, and its tests with real processes.
 flower: $(FLOWER)/.ready
-	$(FLOWER)/bin/python -m pytest -n 3 --dist loadfile -rs tests/server/flower
+	$(FLOWER)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -rs \
+	  tests/server/flower
 
 $(FLOWER)/.ready: pyproject.toml constraints-flower.txt
 	$(PYTHON) -m venv $(FLOWER)

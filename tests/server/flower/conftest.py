@@ -12,6 +12,13 @@ from nextapp.server.flower import launching
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+LONG = ("test_federation_processes.py", "test_quiet_network.py", "test_lost_gateway.py")
+
+
+def pytest_collection_modifyitems(items):
+    """The long files first, so that each worker begins with one of them."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
 
 @pytest.fixture(autouse=True)
 def ports_of_this_worker(monkeypatch):
