@@ -23,7 +23,7 @@ else:
 SWEEPS = (  # statistical tests, and compiling from nothing: make sweeps
     "audit/test_planted_bugs.py",
     "audit/test_replay.py",
-    "compiled/test_cache.py",
+    "test_compiled_cache.py",
     "fleet/test_law_of_the_sum.py",
     "privacy/test_law.py",
     "privacy/test_unbiased.py",

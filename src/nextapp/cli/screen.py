@@ -29,6 +29,7 @@ def progress() -> Iterator[Any]:
 
     The clock is that of the whole command. How long the present step will still take is estimated
     from its finished parts, and not before one of them is done. A line says so if code is compiled.
+    Where standard error is no terminal only that line is written.
     """
     if "nextapp.compiled" in sys.modules:  # without it nothing is compiled
         _announce_compiling()
@@ -40,6 +41,7 @@ def progress() -> Iterator[Any]:
         TextColumn("{task.fields[left]}"),
         console=err,
         transient=True,
+        disable=not err.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None, left="")
         steps = StepClock(time.monotonic)
