@@ -34,7 +34,7 @@ from nextapp.privacy import Mechanism
 from nextapp.privacy.ledger import BudgetSpent, ClockError
 from nextapp.privacy.walsh import fewest_bits
 from nextapp.studies.reasons import words
-from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, WireError
+from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest, WireError
 
 SHOWN = 5  # suggestions
 MODELS = ("nextapp", "mru", "sr-od", "seqmf")
@@ -124,24 +124,6 @@ def person_of_log(
     return Person(name, recent, n_learnt, apps, broadcast, is_synthetic)
 
 
-@dataclass
-class _Tally:
-    """Hits at 1 and 5 of one model, and the number of predictions."""
-
-    at_1: float = 0.0
-    at_5: float = 0.0
-    n: int = 0
-
-    def add(self, at_1: float, at_5: float) -> None:
-        self.at_1 += at_1
-        self.at_5 += at_5
-        self.n += 1
-
-    def plain(self) -> dict[str, float]:
-        n = max(self.n, 1)
-        return {"n": self.n, "at_1": self.at_1 / n, "at_5": self.at_5 / n}
-
-
 class PhoneSession:
     """One phone on the page."""
 
@@ -156,7 +138,8 @@ class PhoneSession:
         self._last: int | None = None
         self._solved = -1.0
         self._clock = 0.0
-        self.tallies = {model: _Tally() for model in MODELS}
+        self._n_predicted = 0
+        self._hits = {model: np.zeros(2) for model in MODELS}  # at 1 and at 5
         self._events: deque[dict[str, Any]] = deque(maxlen=40)
         self._asked = _practice_broadcast(person.apps)
         self._reports: list[dict[str, Any]] = []
@@ -194,34 +177,33 @@ class PhoneSession:
     def _launch(self, app: int, when: float) -> None:
         """A launch that all models predict first."""
         when = max(when, self._clock)
-        ranked = self._phone.predict(len(self._names), when)
-        place = ranked.index(app) if app in ranked else -1
-        self._count("nextapp", ranked, app)
-        self._count("mru", self._phone.candidates, app)
-        self._count_sr(app)
         if when // DAY != self._solved:
             self._solved = when // DAY
             self._seqmf.solve()
-        self._count("seqmf", self._seqmf.predict(SHOWN, when), app)
+        by_nextapp = self._phone.predict(len(self._names), when)
+        place = by_nextapp.index(app) if app in by_nextapp else -1
+        ranked = {
+            "nextapp": by_nextapp,
+            "mru": self._phone.candidates,
+            "seqmf": self._seqmf.predict(SHOWN, when),
+        }
+        for model, apps in ranked.items():
+            self._hits[model] += (apps[:1] == [app], app in apps[:SHOWN])
+        self._hits["sr-od"] += self._hits_of_sr(app)
+        self._n_predicted += 1
         self._observe(app, when)
         self._events.append({"app": self._names[app], "place": place + 1, "clock": _clock(when)})
 
-    def _count(self, model: str, ranked: Sequence[int], app: int) -> None:
-        top = list(ranked[:SHOWN])
-        self.tallies[model].add(float(top[:1] == [app]), float(app in top))
-
-    def _count_sr(self, app: int) -> None:
-        """Count a hit of SR-od; ties (apps that never followed) count by expectation."""
+    def _hits_of_sr(self, app: int) -> Floats:
+        """(2,): those of SR-od; ties (apps that never followed) count by expectation."""
         known = self._phone.candidates
+        if app not in known:
+            return np.zeros(2)
         after = self._followers.get(-1 if self._last is None else self._last, {})
-        scores = np.array([after.get(each, 0) for each in known])
-        hits = (0.0, 0.0)
-        if app in known:
-            own = after.get(app, 0)
-            better, equal = np.array([(scores > own).sum()]), np.array([(scores == own).sum()])
-            found = metrics.values(better, equal, "expected")[0]
-            hits = float(found[0]), float(found[2])
-        self.tallies["sr-od"].add(*hits)
+        scores, own = np.array([after.get(each, 0) for each in known]), after.get(app, 0)
+        better, equal = np.array([(scores > own).sum()]), np.array([(scores == own).sum()])
+        hits: Floats = metrics.values(better, equal, "expected", ("HR@1", "HR@5"))[0]
+        return hits
 
     def tap(self, app: str) -> None:
         """The person launches an app, shortly after the last one."""
@@ -318,12 +300,20 @@ class PhoneSession:
             "last": None if self._last is None else self._names[self._last],
             "played": self._place - self.person.n_learnt,
             "to_play": len(self.person.launches) - self.person.n_learnt,
-            "rates": {model: tally.plain() for model, tally in self.tallies.items()},
+            "rates": self._rates(),
             "events": list(self._events),
             "reports": self._reports,
             "budget": self._budget(),
             "said": said,
         }
+
+    def _rates(self) -> dict[str, dict[str, float]]:
+        n = self._n_predicted
+        rates = {}
+        for model, hits in self._hits.items():
+            at_1, at_5 = (hits / max(n, 1)).tolist()
+            rates[model] = {"n": n, "at_1": at_1, "at_5": at_5}
+        return rates
 
     def suggestions(self) -> list[dict[str, Any]]:
         """The five most likely apps with their probabilities and reasons."""
