@@ -13,6 +13,17 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     "unknown model 'seqfm'; did you mean 'seqmf'? Known: mru, seqmf."
     """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    guess = f"; did you mean {near[0]!r}?" if near else "."
+    near = nearest(name, names)
+    guess = f"; did you mean {near!r}?" if near else "."
     return f"unknown {kind} {name!r}{guess} Known: {', '.join(names)}."
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of these names, in small or capital letters; None if none is similar.
+
+    >>> nearest("UserID", ["time", "user_id"])
+    'user_id'
+    """
+    by_lower = {other.lower(): other for other in names}
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
+    return by_lower[close[0]] if close else None

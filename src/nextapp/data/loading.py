@@ -40,6 +40,7 @@ from nextapp.data.importers.table import (
 )
 from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
+from nextapp.names import nearest
 
 BLOCK_BYTES = 1 << 24
 APP_USAGE_NAME = "app_usage_trace.txt"
@@ -166,10 +167,10 @@ def _check_is_file(path: Path) -> None:
         raise UnreadableLog(f"{path}: is a folder. Give the path of the log file in it.")
     if not path.exists():
         siblings = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-        nearest = lines.nearest(path.name, siblings)
+        near = nearest(path.name, siblings)
         raise FileNotFoundError(
             f"{path}: no such file. "
-            + (f"Did you mean {nearest}?" if nearest else "Check the spelling of the path.")
+            + (f"Did you mean {near}?" if near else "Check the spelling of the path.")
         )
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import re
 import reprlib
 import shlex
@@ -25,6 +24,7 @@ from typing import Literal, NamedTuple
 from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
 from nextapp.data.times import offset_at, offset_of
+from nextapp.names import nearest
 
 TimeUnit = Literal["s", "ms"]
 Value = str | int | float | None
@@ -233,12 +233,6 @@ def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> s
         + f". Name the column of the {role} with --{role}-column {shlex.quote(name)} "
         f"(in Python: columns=Columns({role}={name!r}))."
     )
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    by_lower = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
-    return by_lower[close[0]] if close else None
 
 
 def list_names(names: Iterable[str]) -> str:
