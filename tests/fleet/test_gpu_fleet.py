@@ -321,10 +321,10 @@ def test_a_crowd_is_learnt_on_the_card_as_on_the_processor(rng, card, seed, monk
     "settings",
     [
         Participation(),
-        Participation(cohort=200),
+        Participation(availability=(0.4,) * 24),
         Participation(
             availability=NIGHT_OWLS, drop_out=0.06, deadline_seconds=60.0, minimum_gap=1,
-            lifetime_reports=2, hours_per_round=6.0,
+            hours_per_round=6.0,
         ),
     ],
 )  # fmt: skip
@@ -332,8 +332,8 @@ def test_those_take_part_who_do_on_the_processor(card, seed, settings):
     fleet = Fleet.without_launches(500, 10, first_phone=40)
     resident, attendance = ResidentFleet(fleet, card), Attendance.fresh(500)
     for round_ in range(4):
-        theirs = outcomes(settings, fleet, 600, round_, seed, attendance)
-        mine = on_card.outcomes(settings, resident, 600, round_, seed, attendance)
+        theirs = outcomes(settings, fleet, round_, seed, attendance)
+        mine = on_card.outcomes(settings, resident, round_, seed, attendance)
         assert np.array_equal(mine, theirs)
         attendance.record(theirs == 0, round_)
 

@@ -1,4 +1,4 @@
-"""Who takes part in a round: availability, drop-out, deadlines, gaps, budgets."""
+"""Who takes part in a round: availability, drop-out, deadlines, gaps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled
-from nextapp.compiled_bits import stream, uniform
+from nextapp.compiled_bits import stream, uniform, word
 from nextapp.fleet.columns import Fleet, Mask, in_ranges
 from nextapp.randomness import purpose_word
 
@@ -24,8 +24,8 @@ PART = np.uint64(purpose_word("part"))
 HOME = np.uint64(purpose_word("home"))
 
 # Why a phone's report is not in the round.
-REPORTS, NOT_INVITED, UNAVAILABLE, TOO_SOON, SPENT, DROPPED, LATE = range(7)
-REASONS = ("reports", "not invited", "unavailable", "too soon", "budget spent", "dropped", "late")
+REPORTS, UNAVAILABLE, TOO_SOON, DROPPED, LATE = range(5)
+REASONS = ("reports", "unavailable", "too soon", "dropped", "late")
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,6 @@ class Participation:
 
     Parameters
     ----------
-    cohort
-        Phones invited to a round, drawn anew each time; 0 invites all.
     availability
         Chance of a phone to be available, for each of the 24 hours of its local day.
     hours_per_round
@@ -48,18 +46,14 @@ class Participation:
         comes after the deadline is late and lost.
     minimum_gap
         Rounds that must lie between two reports of a phone.
-    lifetime_reports
-        Reports a phone's ledger allows in its life; 0 for no limit.
     """
 
-    cohort: int = 0
     availability: tuple[float, ...] = (1.0,) * 24
     hours_per_round: float = 24.0
     drop_out: float = 0.0
     typical_seconds: float = 20.0
     deadline_seconds: float = math.inf
     minimum_gap: int = 0
-    lifetime_reports: int = 0
 
     def __post_init__(self) -> None:
         if len(self.availability) != 24 or not all(0 <= x <= 1 for x in self.availability):
@@ -71,9 +65,8 @@ class Participation:
         for name in ("hours_per_round", "typical_seconds", "deadline_seconds"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be > 0, got {getattr(self, name)!r}.")
-        for name in ("cohort", "minimum_gap", "lifetime_reports"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)!r}.")
+        if self.minimum_gap < 0:
+            raise ValueError(f"minimum_gap must be >= 0, got {self.minimum_gap!r}.")
 
 
 @dataclass(eq=False)
@@ -96,7 +89,6 @@ class Attendance:
 def outcomes(
     settings: Participation,
     fleet: Fleet,
-    n_world: int,
     round_: int,
     seed: int,
     attendance: Attendance,
@@ -104,23 +96,17 @@ def outcomes(
     """What becomes of every phone of a shard in a round: codes of `REASONS`.
 
     Depends on (seed, phone, round) and the phone's own past only, so shards and threads do not
-    matter. With a cohort, each phone is invited with chance cohort / phones in the world.
+    matter.
     """
-    if settings.cohort > n_world:
-        raise ValueError(
-            f"a cohort of {settings.cohort:,} is larger than the fleet of {n_world:,} phones."
-        )
     found = np.empty(len(fleet), np.int8)
-    invited = settings.cohort / n_world if settings.cohort else 1.0
     hour = round_ * settings.hours_per_round % 24.0
     availability = np.array(settings.availability)
 
     def work(first: int, last: int) -> None:
         _outcomes(
             first, last, fleet.first_phone, np.uint64(seed), round_, found, attendance.last_round,
-            attendance.n_reports, invited, hour, availability, settings.drop_out,
-            math.log(settings.deadline_seconds / settings.typical_seconds),
-            settings.minimum_gap, settings.lifetime_reports,
+            hour, availability, settings.drop_out,
+            math.log(settings.deadline_seconds / settings.typical_seconds), settings.minimum_gap,
         )  # fmt: skip
 
     in_ranges(len(fleet), work, size=65_536)
@@ -142,33 +128,26 @@ def _outcomes(
     round_: int,
     found: npt.NDArray[np.int8],
     last_round: npt.NDArray[np.int32],
-    n_reports: npt.NDArray[np.int32],
-    invited: float,
     hour: float,
     availability: npt.NDArray[np.float64],
     drop_out: float,
     log_patience: float,
     minimum_gap: int,
-    lifetime_reports: int,
 ) -> None:
     for phone in range(first, last):
         home = stream(seed, np.uint64(first_phone + phone), np.uint64(0), HOME)
         local = int(hour + 24.0 * uniform(home)) % 24
         bits = stream(seed, np.uint64(first_phone + phone), np.uint64(round_), PART)
-        is_invited = uniform(bits) < invited
+        word(bits)  # not used: without it a seed would give other rounds than before
         is_there = uniform(bits) < availability[local]
         drops = uniform(bits) < drop_out
         # a log-normal time of spread 1: late if a standard normal exceeds log(deadline / typical)
         radius = math.sqrt(-2.0 * math.log(1.0 - uniform(bits)))
         late = radius * math.cos(2.0 * math.pi * uniform(bits)) > log_patience
-        if not is_invited:
-            found[phone] = NOT_INVITED
-        elif not is_there:
+        if not is_there:
             found[phone] = UNAVAILABLE
         elif last_round[phone] >= 0 and round_ - last_round[phone] <= minimum_gap:
             found[phone] = TOO_SOON
-        elif lifetime_reports > 0 and n_reports[phone] >= lifetime_reports:
-            found[phone] = SPENT
         elif drops:
             found[phone] = DROPPED
         elif late:

@@ -75,10 +75,10 @@ class PlacedFleet:
         return self._tally_answers(self.fleet, mechanism, question, seed)
 
     def outcomes(
-        self, settings: Participation, n_world: int, round_: int, seed: int, attendance: Attendance
+        self, settings: Participation, round_: int, seed: int, attendance: Attendance
     ) -> npt.NDArray[np.int8]:
         """`nextapp.fleet.participation.outcomes`."""
-        return self._outcomes(settings, self.fleet, n_world, round_, seed, attendance)
+        return self._outcomes(settings, self.fleet, round_, seed, attendance)
 
 
 def check_device(device: str, mechanism: str | None = None) -> None:

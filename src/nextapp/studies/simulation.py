@@ -85,11 +85,6 @@ class Settings:
             raise ValueError(f"rounds must be 0 or more, got {self.rounds!r}.")
         if self.mode not in ("auto", "exact", "law"):
             raise ValueError(f"mode must be auto, exact or law, got {self.mode!r}.")
-        if self.participation.cohort > self.phones:
-            raise ValueError(
-                f"a cohort of {self.participation.cohort:,} is larger than the fleet of "
-                f"{self.phones:,} phones."
-            )
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
         if self.mechanism == "identity" and self.epsilon is not None:
@@ -164,9 +159,7 @@ class LocalWorld:
         if settings.participation == Participation():  # every phone reports
             attendance.record(slice(None), round_)
             return tally(np.zeros(0, np.int8)) | {REASONS[0]: len(fleet)}, None
-        found = fleet.outcomes(
-            settings.participation, settings.phones, round_, settings.seed, attendance
-        )
+        found = fleet.outcomes(settings.participation, round_, settings.seed, attendance)
         attendance.record(found == 0, round_)
         return tally(found), found == 0
 

@@ -8,22 +8,20 @@
 // --- who takes part: `nextapp.fleet.participation` ---------------------------------------------
 
 extern "C" __global__ void outcomes(i64 n, u64 first_phone, u64 seed, i32 round, u64 part, u64 home,
-                                    double invited, double hour, const double *availability,
-                                    double drop_out, double log_patience, i32 minimum_gap,
-                                    i32 lifetime_reports, const i32 *last_round,
-                                    const i32 *n_reports, signed char *found) {
+                                    double hour, const double *availability, double drop_out,
+                                    double log_patience, i32 minimum_gap, const i32 *last_round,
+                                    signed char *found) {
     const i64 phone = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (phone >= n) return;
     Bits at_home(seed, first_phone + phone, 0, home), bits(seed, first_phone + phone, round, part);
     const int local = (int)(hour + 24.0 * as_uniform(at_home.word())) % 24;
-    const bool is_invited = as_uniform(bits.word()) < invited;
+    bits.word();  // not used: without it a seed would give other rounds than before
     const bool is_there = as_uniform(bits.word()) < availability[local];
     const bool drops = as_uniform(bits.word()) < drop_out;
     const double radius = sqrt(-2.0 * log(1.0 - as_uniform(bits.word())));
     const bool late = radius * cos(2.0 * 3.141592653589793 * as_uniform(bits.word())) > log_patience;
     const bool rests = last_round[phone] >= 0 && round - last_round[phone] <= minimum_gap;
-    const bool spent = lifetime_reports > 0 && n_reports[phone] >= lifetime_reports;
-    found[phone] = !is_invited ? 1 : !is_there ? 2 : rests ? 3 : spent ? 4 : drops ? 5 : late ? 6 : 0;
+    found[phone] = !is_there ? 1 : rests ? 2 : drops ? 3 : late ? 4 : 0;
 }
 
 // --- harmony: `nextapp.fleet.encoders` -----------------------------------------------------------

@@ -112,26 +112,19 @@ def sum_reports(
 def outcomes(
     settings: Participation,
     fleet: ResidentFleet,
-    n_world: int,
     round_: int,
     seed: int,
     attendance: Attendance,
 ) -> npt.NDArray[np.int8]:
     """`nextapp.fleet.participation.outcomes` on a card."""
     card = fleet.card
-    if settings.cohort > n_world:
-        raise ValueError(
-            f"a cohort of {settings.cohort:,} is larger than the fleet of {n_world:,} phones."
-        )
     found = card.xp.zeros(len(fleet), np.int8)
     arguments = [
         np.int64(len(fleet)), np.uint64(fleet.first_phone), np.uint64(seed), np.int32(round_), PART,
-        HOME, np.float64(settings.cohort / n_world if settings.cohort else 1.0),
-        np.float64(round_ * settings.hours_per_round % 24.0),
+        HOME, np.float64(round_ * settings.hours_per_round % 24.0),
         card.xp.asarray(np.array(settings.availability)), np.float64(settings.drop_out),
         np.float64(math.log(settings.deadline_seconds / settings.typical_seconds)),
-        np.int32(settings.minimum_gap), np.int32(settings.lifetime_reports),
-        card.xp.asarray(attendance.last_round), card.xp.asarray(attendance.n_reports), found,
+        np.int32(settings.minimum_gap), card.xp.asarray(attendance.last_round), found,
     ]  # fmt: skip
     card.launch(DRAWS, "outcomes", -(-len(fleet) // THREADS), THREADS, 0, arguments)
     return card.download(found)
