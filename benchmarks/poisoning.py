@@ -183,9 +183,7 @@ def seqmf_outcome(
     pushes = []
     for number in range(rounds):
         broadcast = server.broadcast
-        sums = sum_reports(
-            fleet, broadcast, made, seed, np.zeros((n, DIM)), honest, mode="law"
-        )  # fmt: skip
+        sums = sum_reports(fleet, broadcast, made, seed, np.zeros((n, DIM)), honest)
         total = sums.n_reports * sums.mean(made)
         if n_liars:
             u = np.mean([looks(core, broadcast) for core in looking], axis=0)
