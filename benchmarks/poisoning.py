@@ -9,7 +9,7 @@ of those that its coins allow, that pushes hardest.
 seqmf
     100 apps, d = 16, Adam at rate .01, 30 rounds. One app is on no phone. 5 % of the phones agree
     to lift it: they want its row of Q to go the way that their own phones look, u, the mean of
-    p + q_last. Honest phones report by the law of their sum. walsh: a liar sends the best of its m
+    p + q_last. Every report of the honest ones is simulated. walsh: a liar sends the best of its m
     codewords. harmony: it chooses the signs at its positions, for the app in its row, against the
     others elsewhere.
 
