@@ -33,6 +33,7 @@ from nextapp.evaluation.dynamic_environment import (
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners.seqmf import sgd, starting_vectors
 from nextapp.predictors import registry
+from nextapp.predictors.registry import FEDERATED
 from nextapp.predictors.training import Training, without_sequence
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
@@ -54,8 +55,6 @@ from nextapp.wire import Broadcast, Floats
 
 CONTROLS = (NONE, FROZEN, ZERO)
 PRIVATE = tuple(FORMS)
-SEEDED = ("mf", "seqmf", "seqmf-frozen")
-"""Models whose results depend on the seed."""
 PRETRAINING = ("first", "all", "none")
 STARTS = ("random", "zero")
 
@@ -318,8 +317,8 @@ def run(
         report("pre-training", number, experiment.seeds)
         worlds.append(_World.of(experiment, cycles, experiment.seed + number))
 
-    counting = [name for name in experiment.models if name not in SEEDED]  # one seed is enough
-    seeded = [name for name in experiment.models if name in SEEDED]
+    counting = [name for name in experiment.models if name not in FEDERATED]  # one seed is enough
+    seeded = [name for name in experiment.models if name in FEDERATED]
     rates = experiment.rates or (experiment.update_rate,)
     runs = _refitted_models(experiment, counting, experiment.seed)
     for world in worlds:

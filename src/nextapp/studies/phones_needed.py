@@ -26,14 +26,13 @@ from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
 from nextapp.learners import run_rounds
 from nextapp.learners.seqmf import OPTIMISERS, SeqMFLearner, starting_vectors
-from nextapp.names import unknown
 from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
 from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
-from nextapp.studies.settings import plain_values, versions
+from nextapp.studies.settings import check_names, plain_values, versions
 from nextapp.studies.simulation import HeldOutPhones
 from nextapp.wire import Broadcast, Floats, ModelSettings
 
@@ -99,9 +98,7 @@ class PhonesNeeded:
                 f"tune_up_to must be at least the smallest number of phones, {self.phones[0]:,}, "
                 f"got {self.tune_up_to:,}."
             )
-        for name in self.mechanisms:
-            if name not in FORMS:
-                raise ValueError(unknown("mechanism", name, FORMS))
+        check_names("mechanism", self.mechanisms, tuple(FORMS))
 
     def sizes(self, name: str) -> list[int]:
         """The numbers of phones with which a mechanism is run."""

@@ -34,6 +34,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.names import unknown
+from nextapp.predictors.registry import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
@@ -46,7 +47,6 @@ LOOKS = (2, 5, 10, 20)  # rounds after which a trial is measured, and pruned if 
 STARTUP = 8  # first trials, which are never pruned, so that there is a median to compare with
 TUNED = ("mf", "seqmf")
 OURS = ("seqmf", "nextapp")
-SEEDED = ("mf", "seqmf", "seqmf-frozen")  # models measured once for each tuning
 _OBJECTIVE = METRICS.index("HR@5")
 _DONE = (TrialState.COMPLETE, TrialState.PRUNED)
 
@@ -421,7 +421,7 @@ class RepeatedTuning:
         first = self.chosen[self.experiment.seed]
         mf, seqmf = first["mf"].training, first["seqmf"].training
         experiment = replace(self.experiment, mf=mf, seqmf=seqmf)
-        names = tuple(name for name in experiment.models if name not in SEEDED)
+        names = tuple(name for name in experiment.models if name not in FEDERATED)
         counted = replace(experiment, models=names).predictors() if names else []
         trained = [LabSeqMF(training, self.experiment.seed, name) for name, training in others]
         evaluation = evaluate(
@@ -431,7 +431,7 @@ class RepeatedTuning:
             lambda name, done, total: self.report(f"measuring {name}", done, total),
         )
         fixed = {each.name: each.by_user[None] for each in evaluation.marks}
-        own = [name for name in SEEDED if name in experiment.models]
+        own = [name for name in FEDERATED if name in experiment.models]  # measured for each tuning
         full, seeds = self.experiment.tune, list(self.chosen)
         main = self._table(own, fixed, seeds, full)
         table = self._summary(evaluation, experiment)

@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -89,26 +89,38 @@ def settings_folder() -> Path:
 
 
 def part(
-    name: str, *, quick: bool, seed: int, files: Mapping[str, Path | None], folder: Path | None
+    name: str,
+    *,
+    quick: bool,
+    seed: int,
+    files: Mapping[str, Path | None],
+    folder: Path | None,
+    log: Source | None = None,
 ) -> Part:
-    """A part from its settings file; `files` has the authors' files by data set name."""
+    """A part from its settings file, on a `log` or on the data that the settings name.
+
+    `files` has the authors' files by data set name.
+    """
     values = _values(name, folder)
+    title = values["title"]
+    if log is not None:
+        values |= values["log"]
+        title = f"{values['title']}, {log.name}"
     if quick:
         values |= values.get("quick", {})
     data = values["data"]
-    return _part(name, values, source(data, values["twin"], files.get(data)), seed, quick=quick)
-
-
-def part_on_log(
-    name: str, log: Source, *, quick: bool, seed: int, folder: Path | None
-) -> Part | None:
-    """The same part on another log; None if it is not defined for other logs."""
-    values = _values(name, folder)
-    if "log" not in values:
-        return None
-    changed = values | values["log"] | (values.get("quick", {}) if quick else {})
-    changed["title"] = f"{changed['title']}, {log.name}"
-    return _part(name, changed, log, seed, quick=quick)
+    if name.endswith(HONEST):
+        title += ", counted as a phone would see it"
+    return Part(
+        name,
+        title,
+        values.get("about", ""),
+        log or source(data, values["twin"], files.get(data)),
+        {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
+        seed,
+        quick,
+        float(values.get("seconds", 60)),
+    )
 
 
 def _values(name: str, folder: Path | None) -> dict[str, Any]:
@@ -120,20 +132,6 @@ def _values(name: str, folder: Path | None) -> dict[str, Any]:
     if values["data"] not in NAMES:
         raise ValueError(f"{path}: {unknown('data', values['data'], NAMES)}")
     return values | {"preset": "honest"} if name.endswith(HONEST) else values
-
-
-def _part(name: str, values: Mapping[str, Any], data: Source, seed: int, *, quick: bool) -> Part:
-    counted = ", counted as a phone would see it" if name.endswith(HONEST) else ""
-    return Part(
-        name,
-        values["title"] + counted,
-        values.get("about", ""),
-        data,
-        {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
-        seed,
-        quick,
-        float(values.get("seconds", 60)),
-    )
 
 
 def parts_of(
@@ -157,10 +155,10 @@ def parts_of(
         )
     found: list[Part] = []
     for name in PARTS:
-        found.append(part(name, quick=quick, seed=seed, files=files, folder=folder))
-        for log in sources:
-            other = part_on_log(name, log, quick=quick or quick_logs, seed=seed, folder=folder)
-            found += [] if other is None else [other]
+        ready = partial(part, name, seed=seed, files=files, folder=folder)
+        found.append(ready(quick=quick))
+        if "log" in _values(name, folder):
+            found += [ready(quick=quick or quick_logs, log=log) for log in sources]
     return found
 
 

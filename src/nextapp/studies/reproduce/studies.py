@@ -18,7 +18,6 @@ from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners.seqmf import SeqMFLearner, sgd, starting_vectors
 from nextapp.model import PhoneGradient, seqmf_gradient
-from nextapp.names import unknown
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
@@ -26,6 +25,7 @@ from nextapp.randomness import KeyedBits
 from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment
 from nextapp.studies.mechanisms import FORMS, PRINTED, mechanism_for_simulation
+from nextapp.studies.settings import check_names
 from nextapp.wire import Broadcast, Floats, ModelSettings, Report
 
 # --- one round --------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ class OneRound:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_mechanisms(self.mechanisms)
+        check_names("mechanism", self.mechanisms, tuple(FORMS))
 
 
 def run_one_round(settings: OneRound) -> dict[str, Any]:
@@ -90,12 +90,6 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
     }
 
 
-def _check_mechanisms(names: Sequence[str]) -> None:
-    for name in names:
-        if name not in FORMS:
-            raise ValueError(unknown("mechanism", name, FORMS))
-
-
 # --- the cost of a report ---------------------------------------------------------------------
 
 
@@ -114,7 +108,7 @@ class Cost:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_mechanisms(self.mechanisms)
+        check_names("mechanism", self.mechanisms, tuple(FORMS))
         if PRINTED not in self.mechanisms:
             raise ValueError(
                 f"mechanisms must include {PRINTED}, with which all others are compared."
