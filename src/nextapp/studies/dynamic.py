@@ -312,30 +312,30 @@ def run(
     whole = preset.collapse_repeats(log)
     cycles = Cycling.parse(experiment.cycles).cut(whole)
     stream = CycleStream(cycles, preset, experiment.window)
-    worlds = []
+    starts = []
     for number in range(experiment.seeds):
         report("pre-training", number, experiment.seeds)
-        worlds.append(_World.of(experiment, cycles, experiment.seed + number))
+        starts.append(_Start(experiment, cycles, experiment.seed + number))
 
     counting = [name for name in experiment.models if name not in FEDERATED]  # one seed is enough
     seeded = [name for name in experiment.models if name in FEDERATED]
     rates = experiment.rates or (experiment.update_rate,)
     runs = _refitted_models(experiment, counting, experiment.seed)
-    for world in worlds:
-        runs += world.regimes()
-        runs += _refitted_models(experiment, seeded, world.seed)
-        if experiment.mechanisms and (world is worlds[0] or len(rates) == 1):
-            runs += [each for rate in rates for each in world.private(rate)]
+    for start in starts:
+        runs += start.regimes()
+        runs += _refitted_models(experiment, seeded, start.seed)
+        if experiment.mechanisms and (start is starts[0] or len(rates) == 1):
+            runs += [each for rate in rates for each in start.private(rate)]
     _run_all(stream, runs, experiment, report)
 
     halves = _halves(whole.n_users, experiment.seed)
     chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
-    if chosen and len(worlds) > 1:
+    if chosen and len(starts) > 1:
         at_chosen_rates = [
             each
-            for world in worlds[1:]
+            for start in starts[1:]
             for rate in rates
-            for each in world.private(rate)
+            for each in start.private(rate)
             if rate in chosen[each.model.name]
         ]
         _run_all(stream, at_chosen_rates, experiment, report)
@@ -367,22 +367,34 @@ def _run_all(
         each.values = values
 
 
-@dataclass(frozen=True, eq=False)
-class _World:
+class _Start:
     """What a seed determines before the first prediction: Q, initial user vectors and clips."""
 
-    experiment: DynamicExperiment
-    seed: int
-    app_vectors: Floats
-    start: Floats
-    clips: float | Mapping[str, float]
+    def __init__(self, experiment: DynamicExperiment, cycles: Cycles, seed: int) -> None:
+        self.experiment, self.seed = experiment, seed
+        training, n_users = experiment.seqmf, cycles.whole.n_users
+        self.app_vectors = self._pretrain(cycles)
+        self.user_vectors = start_vectors(n_users, training, seed, experiment.start)
+        self.clips = self._clips() if experiment.mechanisms else 1.0
 
-    @classmethod
-    def of(cls, experiment: DynamicExperiment, cycles: Cycles, seed: int) -> _World:
-        app_vectors = _pretrain(experiment, cycles, seed)
-        start = start_vectors(cycles.whole.n_users, experiment.seqmf, seed, experiment.start)
-        clips = _clips(experiment, app_vectors, seed) if experiment.mechanisms else 1.0
-        return cls(experiment, seed, app_vectors, start, clips)
+    def _pretrain(self, cycles: Cycles) -> Floats:
+        training, how = self.experiment.seqmf, self.experiment.pretraining
+        if how == "none":
+            n_apps = cycles.whole.n_apps
+            return starting_vectors(n_apps, training.dim, training.scale, self.seed)
+        model = LabSeqMF(training, self.seed, window=self.experiment.window)
+        model.fit(cycles.before(1) if how == "first" else cycles.whole)
+        return model.app_vectors
+
+    def _clips(self) -> float | Mapping[str, float]:
+        """One clip, or a clip by ball from public synthetic phones."""
+        constant = self.experiment.constant_clip()
+        if constant is not None:
+            return constant
+        twin = synthetic.APP_USAGE if is_app_usage(self.experiment.data) else synthetic.LSAPP
+        population = replace(twin, phones=_PUBLIC_PHONES, apps=max(2, len(self.app_vectors)))
+        broadcast = Broadcast(0, self.app_vectors, self.experiment.seqmf.model)
+        return public_clips(population, public_seed(self.seed), broadcast)
 
     def regimes(self) -> list[_Run]:
         """The regimes of SeqMF without privacy."""
@@ -404,7 +416,7 @@ class _World:
             name,
             self.experiment.seqmf,
             self.app_vectors,
-            self.start,
+            self.user_vectors,
             regime,
             self.experiment.q_every,
             sgd(rate),
@@ -503,29 +515,6 @@ def _refitted_models(experiment: DynamicExperiment, names: Sequence[str], seed: 
         experiment.data, models=tuple(names), seed=seed, seqmf=experiment.seqmf, mf=experiment.mf
     )
     return [_Run(seed, Refitted(predictor)) for predictor in static.predictors()]
-
-
-def _pretrain(experiment: DynamicExperiment, cycles: Cycles, seed: int) -> Floats:
-    training = experiment.seqmf
-    if experiment.pretraining == "none":
-        return starting_vectors(cycles.whole.n_apps, training.dim, training.scale, seed)
-    seen = cycles.before(1) if experiment.pretraining == "first" else cycles.whole
-    model = LabSeqMF(training, seed, window=experiment.window)
-    model.fit(seen)
-    return model.app_vectors
-
-
-def _clips(
-    experiment: DynamicExperiment, app_vectors: Floats, seed: int
-) -> float | Mapping[str, float]:
-    """One clip, or a clip by ball from public synthetic phones."""
-    constant = experiment.constant_clip()
-    if constant is not None:
-        return constant
-    twin = synthetic.APP_USAGE if is_app_usage(experiment.data) else synthetic.LSAPP
-    population = replace(twin, phones=_PUBLIC_PHONES, apps=max(2, len(app_vectors)))
-    broadcast = Broadcast(0, app_vectors, experiment.seqmf.model)
-    return public_clips(population, public_seed(seed), broadcast)
 
 
 def _privacy(
