@@ -12,8 +12,8 @@ from nextapp.data.loading import load
 from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
-from nextapp.studies.dynamic import DynamicExperiment, experiment_from, run
-from nextapp.studies.settings import plain_values
+from nextapp.studies.dynamic import DynamicExperiment, run
+from nextapp.studies.settings import plain_values, settings_on_data
 from nextapp.wire import ModelSettings
 
 SOURCE = "synthetic:phones=25,apps=20,days=12,sessions=4"
@@ -65,7 +65,8 @@ def test_settings_come_back_from_toml():
         seeds=2,
     )
     assert experiment.metrics == ("HR@5", "HR@1")
-    assert experiment_from(tomllib.loads(as_toml(plain_values(experiment)))) == experiment
+    written = tomllib.loads(as_toml(plain_values(experiment)))
+    assert settings_on_data(DynamicExperiment, written) == experiment
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_settings_come_back_from_toml():
 )
 def test_a_wrong_setting_is_named_with_what_is_right(values, message):
     with pytest.raises(ValueError, match=message):
-        experiment_from({"data": SOURCE, **values})
+        settings_on_data(DynamicExperiment, {"data": SOURCE, **values})
 
 
 def test_a_result_has_what_the_report_reads(log):

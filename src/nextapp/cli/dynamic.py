@@ -17,6 +17,7 @@ from nextapp.evaluation.dynamic_environment import REGIMES
 from nextapp.predictors.registry import MODELS
 from nextapp.studies import dynamic as experiments
 from nextapp.studies.dynamic import PRIVATE, DynamicExperiment
+from nextapp.studies.settings import settings_on_data
 from nextapp.table import Column, Measured, Table, measured_from
 
 _ALL = {"regimes": REGIMES, "models": MODELS, "mechanisms": PRIVATE, "metrics": METRICS}
@@ -43,7 +44,7 @@ def dynamic(
     for name, known in _ALL.items():
         if list(given.get(name, ())) == ["all"]:
             given[name] = list(known)
-    experiment = experiments.experiment_from({**given, "data": source})
+    experiment = settings_on_data(DynamicExperiment, {**given, "data": source})
     began = time.perf_counter()
     with screen.progress() as report:
         report("reading", 0, 0)

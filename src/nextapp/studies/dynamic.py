@@ -48,7 +48,6 @@ from nextapp.studies.settings import (
     check_names,
     check_window,
     plain_values,
-    settings_on_data,
     versions,
 )
 from nextapp.wire import Broadcast, Floats
@@ -205,11 +204,6 @@ def is_app_usage(source: str) -> bool:
         source.startswith("synthetic:app-usage")
         or PurePath(source).name.lower() == "app_usage_trace.txt"
     )
-
-
-def experiment_from(values: Mapping[str, Any]) -> DynamicExperiment:
-    """A dynamic experiment from plain values, as in a TOML file."""
-    return settings_on_data(DynamicExperiment, values)
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,6 +45,7 @@ from nextapp.studies.reproduce.studies import (
 from nextapp.studies.settings import (
     Experiment,
     experiment_from,
+    settings_on_data,
     training_from,
     training_values,
     versions,
@@ -164,7 +165,7 @@ def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> di
     trials, authors = values.pop("tune", 0), values.pop("authors", None)
     if "models" in values:
         values["models"] = _models(part)
-    usual = dynamic.experiment_from(values)
+    usual = settings_on_data(DynamicExperiment, values)
     experiments = {}
     notes = []
     if trials:
@@ -232,7 +233,7 @@ def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict
     del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
     days = tuple(values.pop("windows"))
-    return run_windows(dynamic.experiment_from(values), days, log, report)
+    return run_windows(settings_on_data(DynamicExperiment, values), days, log, report)
 
 
 # --- parts on synthetic phones ----------------------------------------------------------------
