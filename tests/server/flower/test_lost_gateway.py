@@ -88,7 +88,7 @@ def test_patience_costs_a_lost_gateways_reports_of_that_round_and_it_is_back_for
         assert not federation.wait(3)
         counted[1] += first.report(first.broadcast(1))
         assert federation.wait(300), (said, federation.processes.said("run"))
-        assert "the SuperNode has ended" not in federation.processes.said("gateway-2", 200)
+        assert "supernode has ended" not in federation.processes.said("gateway-2", 200)
     vault = Vault(data / "gateway-2" / "vault.sqlite")
     assert vault.reduced(0).n_reports == len(lost) == 5  # kept, and in no step
     vault.close()

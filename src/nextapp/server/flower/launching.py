@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +42,7 @@ _MARK = "NEXTAPP_FEDERATION"
 _PROC = Path("/proc")
 _NUMBER = "node-number"
 _LOOK_SECONDS = 1.0
-_AGAIN_SECONDS = 5.0
+_AGAIN_SECONDS = 2.0
 _DEACTIVATE_SECONDS = 10.0
 
 
@@ -210,6 +210,7 @@ class Processes:
         self.logs = self.folder / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._due: dict[str, float] = {}
 
     def __enter__(self) -> Processes:
         return self
@@ -230,6 +231,20 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches the supervisor only, which stops the rest
             )
+
+    def restart_ended(
+        self, name: str, start: Callable[[], None], say: Callable[[str], None]
+    ) -> None:
+        """Start what has ended again, some seconds later; call this now and then."""
+        code, now = self.exit_code(name), time.monotonic()
+        if code is None:
+            return
+        if name not in self._due:
+            say(f"{name} has ended (code {code}), see {self.logs / name}.log; starting it again.")
+            self._due[name] = now + _AGAIN_SECONDS
+        elif now >= self._due[name]:
+            del self._due[name]
+            start()
 
     def pid(self, name: str) -> int:
         return self._children[name].pid
@@ -321,19 +336,14 @@ def supernode(data: Path, link: Link, runtime_port: int, key: Path | None) -> It
     over = threading.Event()
     with Processes(data) as processes:
 
+        def start() -> None:
+            _deactivate(data, link, key)
+            processes.start("supernode", command, variables)
+
         def keep() -> None:  # phones are served meanwhile
-            while not over.is_set():
-                _deactivate(data, link, key)
-                processes.start("supernode", command, variables)
-                while (code := processes.exit_code("supernode")) is None:
-                    if over.wait(_LOOK_SECONDS):
-                        return
-                LOG.warning(
-                    "the SuperNode has ended (code %d), starting it again; it said:\n%s",
-                    code,
-                    processes.said("supernode", 5),
-                )
-                over.wait(_AGAIN_SECONDS)
+            start()
+            while not over.wait(_LOOK_SECONDS):
+                processes.restart_ended("supernode", start, LOG.warning)
 
         keeper = threading.Thread(target=keep, daemon=True)
         keeper.start()

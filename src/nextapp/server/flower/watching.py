@@ -35,7 +35,6 @@ from nextapp.server.flower.launching import Processes, end_members
 SAID = "rounds.log"
 HOST = "127.0.0.1"
 _START_SECONDS = 60.0
-_AGAIN_SECONDS = 2.0
 _UNHELD_SECONDS = 3.0
 
 
@@ -78,7 +77,6 @@ class Run:
         self._n_said = said.stat().st_size if said.exists() else 0
         self._was_held = False
         self._unheld_since: float | None = None
-        self._due: float | None = None
 
     @property
     def round(self) -> int:
@@ -90,14 +88,14 @@ class Run:
         bundle = launching.write_bundle(self._home / "bundle")
         command = launching.run(bundle, self._settings)
         self._processes.start("run", command, launching.environment(self._home))
-        self._was_held, self._unheld_since, self._due = False, None, None
+        self._was_held, self._unheld_since = False, None
 
     def tend(self) -> bool:
         """Pass on what the coordinator says; start it again if it was lost. True when done."""
         self._pass_on()
         now, ended = time.monotonic(), self._processes.exit_code("run") is not None
         if is_locked(self._data):
-            self._was_held, self._unheld_since, self._due = True, None, None
+            self._was_held, self._unheld_since = True, None
             return False
         self._unheld_since = self._unheld_since or now
         lost = self._was_held and now - self._unheld_since > _UNHELD_SECONDS
@@ -106,16 +104,9 @@ class Run:
         if self._rounds and self.round >= self._rounds:
             self._pass_on()
             return True
-        if self._due is None:
-            self._say(
-                f"the run has ended at round {self.round}, see {self._processes.logs / 'run.log'}; "
-                f"starting it again."
-            )
-            self._due = now + _AGAIN_SECONDS
-        elif now >= self._due:
-            if not ended:
-                self._processes.kill("run")
-            self.start()
+        if not ended:
+            self._processes.kill("run")
+        self._processes.restart_ended("run", self.start, self._say)
         return False
 
     def _pass_on(self) -> None:
@@ -192,7 +183,6 @@ class Loopback:
             pace=pace or Pace(gateways=n_gateways, poll=2.0),
             say=say,
         )
-        self._due: dict[str, float] = {}
 
     @property
     def authority(self) -> Path | None:
@@ -229,20 +219,10 @@ class Loopback:
 
     def tend(self) -> bool:
         """Start again what has ended; True once all rounds are over."""
-        starts = {"superlink": self._start_superlink}
-        starts |= {name: partial(self._start_gateway, name) for name in self.ports}
-        for name, start in starts.items():
-            code = self.processes.exit_code(name)
-            if code is None:
-                continue
-            if name not in self._due:
-                self._say(
-                    f"{name} has ended (code {code}), see logs/{name}.log; starting it again."
-                )
-                self._due[name] = time.monotonic() + _AGAIN_SECONDS
-            elif time.monotonic() >= self._due[name]:
-                del self._due[name]
-                start()
+        self.processes.restart_ended("superlink", self._start_superlink, self._say)
+        for name in self.ports:
+            start = partial(self._start_gateway, name)
+            self.processes.restart_ended(name, start, self._say)
         return self.run.tend()
 
     def wait(self, seconds: float | None = None) -> bool:
