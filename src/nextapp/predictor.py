@@ -739,7 +739,8 @@ class Habits:
         Within a session the statistics are as of the last launch. With a ``when`` more than 15
         minutes later they are as of then, and the launch would open a session.
         """
-        return _log(self._chances(_numbers(candidates), when, crowded=True))
+        apps = _numbers(candidates)
+        return _log(self._chances(apps, self._slots_of(apps), when, crowded=True))
 
     def chances(
         self,
@@ -751,9 +752,18 @@ class Habits:
         What they leave to 1 is P(new): the next launch may be of an app never launched here. Where
         candidates are such apps they share it, and all sum to 1.
         """
-        known = all(app in self._slot for app in _numbers(candidates))
-        new = float(chance_new(self._state, self._seen_from(when))) if known else 0.0
-        return (1.0 - new) * softmax(self.scores(candidates, when))
+        apps = _numbers(candidates)
+        slots = self._slots_of(apps)
+        chances = self._chances(apps, slots, when, crowded=True)
+        if slots.min(initial=0) >= 0:
+            chances *= 1.0 - float(chance_new(self._state, self._seen_from(when)))
+        return chances
+
+    def frequencies(self, candidates: Sequence[int] | npt.NDArray[np.integer]) -> Floats:
+        """P0 of each candidate, the faded share of the launches that it had; above 0."""
+        counts = self._state.counts[self._state.rows[ALL]]
+        slots = self._slots_of(_numbers(candidates))
+        return by_frequency(np.where(slots < 0, 0.0, counts[slots]), float(counts.sum()))
 
     def explain(
         self,
@@ -770,13 +780,13 @@ class Habits:
         there = slots >= 0
         mix = weights_after(self._state, view.number)
         parts[there] = mix * view.features[:, slots[there]].T
-        own = _log(self._chances(apps, when, crowded=False))
+        own = _log(self._chances(apps, slots, when, crowded=False))
         level = (own - parts.sum(axis=1))[there].max(initial=-math.inf)  # the same for all there
         columns: dict[str, Floats] = dict(zip(STATISTICS, parts.T, strict=True))
         columns["new"] = np.where(there, 0.0, own - (level if there.any() else 0.0))
         total = own
         if self._crowd is not None:
-            total = _log(self._chances(apps, when, crowded=True))
+            total = _log(self._chances(apps, slots, when, crowded=True))
             columns["crowd"] = total - own
         share = softmax(total)
         return [
@@ -812,8 +822,10 @@ class Habits:
         known = self._slot
         return np.array([known.get(app, -1) for app in apps], np.int64)
 
-    def _chances(self, apps: list[int], when: float | None, *, crowded: bool) -> Floats:
-        view, slots = self._seen_from(when), self._slots_of(apps)
+    def _chances(
+        self, apps: list[int], slots: Whole, when: float | None, *, crowded: bool
+    ) -> Floats:
+        view = self._seen_from(when)
         share, evidence = self._from_crowd if crowded else (_NOTHING, _NOTHING)
         if len(share):
             if slots.min(initial=0) < 0 and self._crowd is not None:

@@ -51,13 +51,16 @@ def steady_row(shown: Whole, chances: Floats, n: int, factor: float = STEADY) ->
     keeps its place. The free places are filled with the others, best first. Candidates without a
     chance are not shown. `shown` has -1 at places whose app is no candidate any more.
     """
-    n = min(n, int((chances > 0.0).sum()))
+    if len(shown) == 0:
+        best = np.argsort(-chances, kind="mergesort")[:n]
+        return best[chances[best] > 0.0]
     weighted = chances.copy()
     weighted[shown[shown >= 0]] *= factor
     best = np.argsort(-weighted, kind="mergesort")[:n]
-    row = np.full(n, -1)
-    new = np.ones(n, np.bool_)  # of `best`
-    for place in range(min(n, len(shown))):
+    best = best[weighted[best] > 0.0]
+    row = np.full(len(best), -1)
+    new = np.ones(len(best), np.bool_)
+    for place in range(min(len(best), len(shown))):
         stays = new & (best == shown[place])
         if stays.any():
             row[place] = shown[place]

@@ -238,7 +238,7 @@ def _hits_of_all(
             own = scores[seqmf.candidates.index(app)]
             places[i], own_equal[i] = (scores > own).sum() + 1, (scores == own).sum()
             chances[i] = math.exp(own)
-            places_by_seqmf[i] = seqmf.predict(n_apps, when).index(app) + 1
+            places_by_seqmf[i] = seqmf.predict(n_apps, when, with_open=True).index(app) + 1
         habits.observe(app, when)
         seqmf.observe(app, when)
     exam = _exam(codes, seconds, n_apps, n_learnt)

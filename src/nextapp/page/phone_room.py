@@ -180,12 +180,12 @@ class PhoneSession:
         if when // DAY != self._solved:
             self._solved = when // DAY
             self._seqmf.solve()
-        by_nextapp = self._phone.predict(len(self._names), when)
+        by_nextapp = self._phone.predict(len(self._names), when, with_open=True)
         place = by_nextapp.index(app) if app in by_nextapp else -1
         ranked = {
             "nextapp": by_nextapp,
             "mru": self._phone.candidates,
-            "seqmf": self._seqmf.predict(SHOWN, when),
+            "seqmf": self._seqmf.predict(SHOWN, when, with_open=True),
         }
         for model, apps in ranked.items():
             self._hits[model] += (apps[:1] == [app], app in apps[:SHOWN])

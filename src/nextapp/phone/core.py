@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -20,11 +20,20 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp import model
-from nextapp.predictor import SESSION_GAP, CrowdView, Habits, Reason
+from nextapp.predictor import (
+    FREQUENCY_FADE,
+    LEAST_CHANCE,
+    SESSION_GAP,
+    CrowdView,
+    Habits,
+    Reason,
+    by_frequency,
+)
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, DeviceCoins, SystemBits
 from nextapp.shares import Shares, transition_vector
+from nextapp.suggestions import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
 LONGEST_PAUSE = 86_400.0
@@ -86,6 +95,8 @@ class PhoneCore:
         self.window = math.inf if window is None else window
         self.most_launches = math.inf if most_launches is None else most_launches
         self.habits = habits
+        self.left_out: dict[int, float] = {}  # not suggested, by app until when; never reported
+        self.new: dict[int, int] = {}  # installed, not launched yet: launches since, by app
         self.broadcast: Broadcast | None = None
         self._rows: Rows = _number_of_row
         self._buckets: Rows = _number_of_row
@@ -132,6 +143,9 @@ class PhoneCore:
         self._ages.append(age + min(max(pause, 0.0), LONGEST_PAUSE))
         self._last_time = when
         self._counts[app] = self._counts.pop(app, 0) + 1
+        self.new.pop(app, None)
+        for other in self.new:
+            self.new[other] += 1
         self._statistics = None
         if self.habits is not None and not learnt:
             self._unlearnt.append((app, when))
@@ -192,32 +206,92 @@ class PhoneCore:
 
     # --- predictions ---------------------------------------------------------------------------
 
+    def open_app(self, when: float | None = None) -> int | None:
+        """The app launched last, which is open still; None once its session is over."""
+        over = when is not None and when - self._last_time > SESSION_GAP
+        return None if over or not self._apps else self._apps[-1]
+
     def predict(
-        self, n: int, when: float | None = None, threshold: float | None = None
+        self,
+        n: int,
+        when: float | None = None,
+        threshold: float | None = None,
+        *,
+        with_open: bool = False,
+        shown: Sequence[int] = (),
+        steady: float = STEADY,
     ) -> list[int]:
-        """The n most likely next apps among those of the history, best first, eqs. (2), (8).
+        """The n apps most likely launched next, best first, eqs. (2), (8); as `suggest`."""
+        suggested = self.suggest(
+            n, when, threshold, with_open=with_open, shown=shown, steady=steady
+        )
+        return [app for app, _ in suggested]
+
+    def suggest(
+        self,
+        n: int,
+        when: float | None = None,
+        threshold: float | None = None,
+        *,
+        with_open: bool = False,
+        shown: Sequence[int] = (),
+        steady: float = STEADY,
+    ) -> list[tuple[int, float]]:
+        """The n apps most likely launched next, best first, and the chance of each.
 
         The session so far counts; it is over if `when` is given and lies past the session's gap.
-        With `habits` they are ranked by its scores instead. A phone that has neither habits nor a
-        broadcast names its most recent apps. With a ``threshold`` only apps whose probability is as
-        high are named; that needs habits, as scores are no probabilities.
+        While it lasts the open app is left out, unless ``with_open``: the chances are those of the
+        next different app. Apps that are `left_out` are not named; their chances stay their own.
+        Apps that are `new` have those of `chances_of_new`.
+
+        With a ``threshold`` only apps whose probability is as high are named; that needs habits.
+        ``shown`` are the apps on the screen: each stays, at its place, unless another is ``steady``
+        times as likely.
         """
+        if n < 1:
+            raise ValueError(f"n must be 1 or more, got {n!r}.")
+        if not (math.isfinite(steady) and steady >= 1.0):
+            raise ValueError(f"steady must be a factor of 1 or more, got {steady!r}.")
+        apps = self.candidates
+        chances = self._chances(apps, when)
+        if not with_open and apps and self.open_app(when) is not None:
+            chances = next_different(chances, 0)  # the latest app is the first candidate
+        if self.new:
+            of_new = chances_of_new(np.array(list(self.new.values())))
+            chances = np.concatenate((chances * (1.0 - of_new.sum()), of_new))
+            apps += self.new
+        allowed = chances
         if threshold is not None:
             self._check_threshold(threshold)
-        candidates = self.candidates
+            allowed = np.where(chances >= threshold, chances, 0.0)
+        if self.left_out:
+            moment = self._last_time if when is None else when
+            there = [self.left_out.get(app, -math.inf) <= moment for app in apps]
+            allowed = np.where(there, allowed, 0.0)
+        on_screen = _NOTHING
+        if shown:
+            places = {app: place for place, app in enumerate(apps)}
+            on_screen = np.array([places.get(app, -1) for app in shown], np.int64)
+        row = steady_row(on_screen, allowed, n, steady)
+        return [(apps[place], float(chances[place])) for place in row.tolist()]
+
+    def _chances(self, candidates: list[int], when: float | None) -> Floats:
+        """P that each candidate is launched next, above 0.
+
+        Light scores have no scale that says how likely an app is: there it is 1/place by the score,
+        scaled, and before there are any 1/place in the list of recent apps.
+        """
         self.teach_habits()
         if not candidates:
-            return []
-        if self.habits is None:
-            scores = self._light_scores(candidates, when)
-        elif threshold is None:
-            scores = self.habits.scores(candidates, when)
-        else:
-            scores = self.habits.chances(candidates, when)
-        if scores is None:
-            return candidates[:n]
-        best = model.top(scores, n)
-        return [candidates[i] for i in best if threshold is None or scores[i] >= threshold]
+            return np.zeros(0)
+        if self.habits is not None:
+            return np.maximum(self.habits.chances(candidates, when), LEAST_CHANCE)
+        scores = self._light_scores(candidates, when)
+        order = slice(None) if scores is None else model.top(scores, len(candidates))
+        chances = np.zeros(len(candidates))
+        chances[order] = 1.0 / np.arange(1, len(candidates) + 1)
+        chances /= chances.sum()
+        return chances
 
     def _check_threshold(self, threshold: float) -> None:
         if not 0.0 <= threshold <= 1.0:
@@ -228,28 +302,63 @@ class PhoneCore:
                 "predict by habits."
             )
 
-    def explain(self, when: float | None = None) -> list[Reason] | list[LightReason]:
-        """What speaks for each app of the history, best first, in the order of `predict`.
+    def keep_order(self, when: float | None = None) -> list[int]:
+        """All apps of the history in the order in which to keep them in memory, `keep_scores`.
 
-        Without habits and without a broadcast nothing is known to speak for any app.
+        The open app comes first.
         """
-        candidates = self.candidates
-        self.teach_habits()
+        apps = self.candidates
+        if not apps:
+            return []
+        scores = keep_scores(self._frequencies(apps), self._chances(apps, when))
+        if self.open_app(when) is not None:
+            scores[0] = math.inf
+        return [apps[place] for place in np.argsort(-scores, kind="stable").tolist()]
+
+    def _frequencies(self, candidates: list[int]) -> Floats:
+        """The faded share of the launches that each candidate had, above 0."""
         if self.habits is not None:
-            return self.habits.explain(candidates, when)
+            return self.habits.frequencies(candidates)
+        weights = FREQUENCY_FADE ** np.arange(len(self._apps))[::-1]
+        counts = np.bincount(self.history, weights).astype(np.float64)
+        return by_frequency(counts[candidates], float(weights.sum()))
+
+    def explain(
+        self, when: float | None = None, *, with_open: bool = False
+    ) -> list[Reason] | list[LightReason]:
+        """What speaks for each app, best first, in the order of `predict`; `share` is its chance.
+
+        Without habits and without a broadcast nothing is known to speak for any app, nor for one
+        that was never launched.
+        """
+        n = max(1, len(self._counts) + len(self.new))
+        suggested = self.suggest(n, when, with_open=with_open)
+        if self.habits is not None:
+            known = {each.app: each for each in self.habits.explain(self.candidates, when)}
+            return [
+                known[app]._replace(share=chance)
+                if app in known
+                else Reason(app, math.log(chance), chance, {"new": 0.0}, {})
+                for app, chance in suggested
+            ]
+        light = self._explain_light_scores(when)
+        return [light.get(app) or LightReason(app, 0.0, {}) for app, _ in suggested]
+
+    def _explain_light_scores(self, when: float | None) -> dict[int, LightReason]:
+        candidates = self.candidates
         scores = self._light_scores(candidates, when)
         if scores is None:
-            return [LightReason(app, 0.0, {}) for app in candidates]
+            return {}
         by_user_vector = self._products(candidates, self.user_vector)
         parts = {"user vector": by_user_vector, "session": scores - by_user_vector}
-        return [
-            LightReason(
-                candidates[i],
+        return {
+            app: LightReason(
+                app,
                 float(scores[i]),
                 {name: float(part[i] - part.mean()) for name, part in parts.items()},
             )
-            for i in (model.top(scores, len(candidates)) if candidates else ())
-        ]
+            for i, app in enumerate(candidates)
+        }
 
     def _light_scores(self, candidates: list[int], when: float | None) -> Floats | None:
         """Eq. (8) for the candidates, 0 for those of no catalogue; None without app vectors."""
@@ -430,6 +539,9 @@ class PhoneCore:
             reading = self._current_broadcast().settings.reading
             self._statistics = model.phone_statistics(self._known_history(), reading)
         return self._statistics
+
+
+_NOTHING = np.zeros(0, np.int64)
 
 
 def _number_of_row(app: int) -> int:

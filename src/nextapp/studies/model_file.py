@@ -170,7 +170,7 @@ def predict(model: bytes, history: str, n: int, threshold: float | None = None) 
         phone.take(known, lambda app: row_of(names[app]))
         for app, when in numbered:
             phone.observe(app, when)
-        reasons: Sequence[Reason | LightReason] = phone.explain()
+        reasons: Sequence[Reason | LightReason] = phone.explain(with_open=True)
     else:
         own = Habits()
         own.crowd = known
