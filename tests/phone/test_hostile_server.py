@@ -58,6 +58,7 @@ class HostileClient(Client):
         self._script = script
         self._number = 0
         self.sent: list[tuple[object, ...]] = []
+        self.bodies: list[bytes | None] = []
 
     def close(self) -> None:
         self._number += 1
@@ -68,6 +69,7 @@ class HostileClient(Client):
             report = Report.from_bytes(body)
             said = (report.mechanism, report.round, len(report.payload), len(body))
         self.sent.append((self._number, method, path, tuple(headers.items()), limit, said))
+        self.bodies.append(body)
         return self._script.answer(method, path)
 
 
@@ -240,8 +242,24 @@ LAUNCHES = st.lists(
 )
 
 
-def transcript(folder: Path, launches, scripts, predictor: str = "seqmf") -> list[object]:
-    """All that leaves a phone with these launches, and all that it is charged."""
+MARKS = st.lists(
+    st.tuples(st.sampled_from(["hide", "unhide", "dismiss", "removed", "installed"]),
+              st.sampled_from([*POOL, "bank"])), max_size=8
+)  # fmt: skip
+
+
+def transcript(
+    folder: Path,
+    launches,
+    scripts,
+    predictor: str = "seqmf",
+    marks=None,
+) -> list[object]:
+    """All that leaves a phone with these launches, and all that it is charged.
+
+    ``marks`` is what its owner says of apps, one more before each sync; with them the transcript
+    has the bytes of the reports, too.
+    """
     found: list[object] = []
     with Store.create(
         folder / "phone.db", lifetime=3.0,
@@ -262,11 +280,16 @@ def transcript(folder: Path, launches, scripts, predictor: str = "seqmf") -> lis
                 round_ = history.digests[-1][0] + 1 if history.digests else 0
                 data = replace(served, round=round_, history=history).to_bytes()
                 history = history.after(round_, data)
+            for action, app in () if marks is None else marks[number :: len(scripts)]:
+                getattr(phone, action)([app] if action == "installed" else app)
             client = HostileClient(Script(data, digest, statuses))
             synced = phone.sync(client, when=now, bits=KeyedBits(number))
             found.append(client.sent)
             found.append(synced)
-            assert len(phone.predict(5, now)) == min(5, len({app for app, _ in launches}))
+            if marks is None:
+                assert len(phone.predict(5, now)) == min(5, len({app for app, _ in launches}))
+            else:
+                found.append(client.bodies)
         found += [
             (entry.epsilon, entry.when, entry.round, entry.mechanism)
             for entry in store.ledger.entries()
@@ -285,6 +308,40 @@ def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
         found = transcript(Path(first), one, scripts, predictor)
         assert found == transcript(Path(second), other, scripts, predictor)
+
+
+@pytest.mark.slow
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts=SCRIPTS, launches=LAUNCHES, marks=MARKS, predictor=st.sampled_from([*PREDICTORS]))
+def test_what_leaves_a_phone_does_not_depend_on_what_its_owner_hides(
+    scripts, launches, marks, predictor
+):
+    """To the byte: what is hidden, dismissed, installed or removed is no part of a report."""
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        found = transcript(Path(first), launches, scripts, predictor, marks)
+        assert found == transcript(Path(second), launches, scripts, predictor, ())
+
+
+def test_a_phone_that_reports_what_is_hidden_is_caught(tmp_path, monkeypatch):
+    """The property above can fail: here a hidden app is left out of the history."""
+    true_hide = Phone.hide
+
+    def forgetful_hide(self, app):
+        true_hide(self, app)
+        self.store.drop_app(app)
+        self._load()
+
+    launches = [("chat", 60.0), ("bank", 60.0)] * 20
+    request = ReportRequest("walsh", 1.0, 0.5, question="transitions")
+    vectors = np.zeros((2, 0))
+    data = Broadcast(0, vectors, ModelSettings(), ("bank", "chat"), request).to_bytes()
+    scripts, marks = [(data, None, (201,), 0.0)], [("hide", "bank")]
+    for folder in "abcd":
+        (tmp_path / folder).mkdir()
+    plain = transcript(tmp_path / "a", launches, scripts, "nextapp", ())
+    assert transcript(tmp_path / "b", launches, scripts, "nextapp", marks) == plain
+    monkeypatch.setattr(Phone, "hide", forgetful_hide)
+    assert transcript(tmp_path / "c", launches, scripts, "nextapp", marks) != plain
 
 
 def test_the_property_can_fail(tmp_path, monkeypatch):

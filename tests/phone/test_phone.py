@@ -52,8 +52,8 @@ def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(
     device = twin(history)
     device.update(broadcast)
     for when in (NOON + 60 * 200, NOON + DAY):
-        expected = [APPS[app] for app in device.predict(6, when)]
-        assert phone.predict(6, when) == expected
+        expected = [APPS[app] for app in device.predict(6, when, with_open=True)]
+        assert phone.predict(6, when, with_open=True) == expected
     np.testing.assert_array_equal(phone._core.user_vector, device.user_vector)
 
 
@@ -79,9 +79,9 @@ def test_a_phone_that_was_closed_goes_on_as_if_it_had_not_been(store, make_broad
             other.observe(app, NOON + 60 * number, zone=0)
             if number % 10 == 0:
                 with Store(store.path) as reopened:
-                    assert Phone(reopened).predict(7, NOON + 60 * number) == other.predict(
-                        7, NOON + 60 * number
-                    )
+                    assert Phone(reopened).predict(
+                        7, NOON + 60 * number, with_open=True
+                    ) == other.predict(7, NOON + 60 * number, with_open=True)
 
 
 def test_an_app_the_server_does_not_know_is_kept_and_predicted_but_not_learnt_from(
@@ -89,7 +89,7 @@ def test_an_app_the_server_does_not_know_is_kept_and_predicted_but_not_learnt_fr
 ):
     phone = played(store, ["chat", "diary", "mail", "diary", "diary"])
     given(phone, make_broadcast(5))
-    assert "diary" in phone.predict(5)
+    assert "diary" in phone.predict(5, with_open=True)
     known = twin(["chat", "mail"])
     known.update(make_broadcast(5))
     np.testing.assert_array_equal(phone._core.user_vector, known.user_vector)
@@ -102,13 +102,13 @@ def test_a_catalogue_that_is_ordered_anew_and_grows_changes_no_prediction(
     history = some_apps(seed, 150)
     phone = played(store, history)
     given(phone, make_broadcast(5))
-    before = phone.predict(6, NOON + 60 * 150), phone._core.user_vector
+    before = phone.predict(6, NOON + 60 * 150, with_open=True), phone._core.user_vector
     shuffled = [*APPS[::-1]]
     given(phone, make_broadcast(6, apps=shuffled))
-    assert phone.predict(6, NOON + 60 * 150) == before[0]
+    assert phone.predict(6, NOON + 60 * 150, with_open=True) == before[0]
     np.testing.assert_allclose(phone._core.user_vector, before[1], rtol=1e-9)
     given(phone, make_broadcast(7, apps=("atlas", *shuffled, "zoo")))
-    assert set(phone.predict(6, NOON + 60 * 150)) == set(history)
+    assert set(phone.predict(6, NOON + 60 * 150, with_open=True)) == set(history)
 
 
 def test_an_app_the_catalogue_takes_up_is_learnt_from_then_on(store, make_broadcast, seed):
@@ -142,11 +142,11 @@ def test_an_uninstalled_app_is_gone_with_its_launches_until_it_is_launched_again
     phone = played(store, ["chat", "mail", "chat", "maps"])
     given(phone, make_broadcast(5))
     phone.forget("chat")
-    assert sorted(phone.predict(5)) == ["mail", "maps"]
+    assert sorted(phone.predict(5, with_open=True)) == ["mail", "maps"]
     with Store(store.path) as again:
-        assert sorted(Phone(again).predict(5)) == ["mail", "maps"]
+        assert sorted(Phone(again).predict(5, with_open=True)) == ["mail", "maps"]
     phone.observe("chat", NOON + 999)
-    assert sorted(phone.predict(5)) == ["chat", "mail", "maps"]
+    assert sorted(phone.predict(5, with_open=True)) == ["chat", "mail", "maps"]
     with pytest.raises(ValueError, match="no launches of 'game'"):
         phone.forget("game")
 
@@ -157,11 +157,15 @@ def test_launches_leave_the_window(tmp_path):
         phone = played(store, ["old"], NOON)
         phone.observe("chat", NOON + 500)
         phone.observe("mail", NOON + 1000)
-        assert sorted(phone.predict(5)) == ["chat", "mail", "old"]  # exactly at the edge
+        assert sorted(phone.predict(5, with_open=True)) == [
+            "chat",
+            "mail",
+            "old",
+        ]  # exactly at the edge
         phone.observe("mail", NOON + 1001)
-        assert sorted(phone.predict(5)) == ["chat", "mail"]
+        assert sorted(phone.predict(5, with_open=True)) == ["chat", "mail"]
     with Store(path) as store:
-        assert sorted(Phone(store).predict(5)) == ["chat", "mail"]
+        assert sorted(Phone(store).predict(5, with_open=True)) == ["chat", "mail"]
 
 
 def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
@@ -174,7 +178,7 @@ def test_a_window_of_launches_keeps_the_file_from_growing(tmp_path):
         for number in range(4000):
             phone.observe(f"app {number % 30} of week {number // 600}", NOON + number, zone=0)
             if number % 400 == 399:
-                phone.predict(5)
+                phone.predict(5, with_open=True)
                 sizes.append(store._connection.execute("PRAGMA page_count").fetchone()[0])
         assert phone._core.n_launches == 401
         assert len(store.launches()) < 401 + 512
@@ -190,15 +194,15 @@ def test_a_clock_that_jumps_ahead_once_costs_at_most_a_day_of_history(tmp_path):
         phone.observe("maps", NOON + 60)
         phone.observe("mail", NOON + 70 * 365 * DAY)  # a wrong clock
         phone.observe("mail", NOON + 120)  # and right again
-        assert sorted(phone.predict(5)) == ["chat", "mail", "maps"]
+        assert sorted(phone.predict(5, with_open=True)) == ["chat", "mail", "maps"]
         phone.observe("music", 0.0)  # an empty battery: 1970
         phone.observe("music", NOON + 180)
-        assert sorted(phone.predict(5)) == ["chat", "mail", "maps", "music"]
+        assert sorted(phone.predict(5, with_open=True)) == ["chat", "mail", "maps", "music"]
         for day in range(1, 12):  # and the window goes on as if nothing had been
             phone.observe("music", NOON + day * DAY)
-        assert phone.predict(5) == ["music"]
+        assert phone.predict(5, with_open=True) == ["music"]
     with Store(tmp_path / "phone.db") as store:
-        assert Phone(store).predict(5) == ["music"]
+        assert Phone(store).predict(5, with_open=True) == ["music"]
 
 
 def test_a_phone_never_keeps_more_launches_than_its_limit(tmp_path, monkeypatch):
@@ -206,9 +210,9 @@ def test_a_phone_never_keeps_more_launches_than_its_limit(tmp_path, monkeypatch)
     assert MOST_LAUNCHES > 100
     with Store.create(tmp_path / "phone.db", lifetime=1.0, per_day=1.0) as store:
         phone = played(store, ["rare", *itertools.repeat("often", 99)], every=0.001)
-        assert sorted(phone.predict(5)) == ["often", "rare"]
+        assert sorted(phone.predict(5, with_open=True)) == ["often", "rare"]
         phone.observe("often", NOON + 1)
-        assert phone.predict(5) == ["often"]
+        assert phone.predict(5, with_open=True) == ["often"]
 
 
 def test_two_phones_over_one_store_see_each_others_launches_and_models(store, make_broadcast):
@@ -217,15 +221,15 @@ def test_two_phones_over_one_store_see_each_others_launches_and_models(store, ma
         other = Phone(other_store, clock=lambda: NOON)
         other.observe("maps", NOON + 200, zone=0)
         one.observe("music", NOON + 300, zone=0)
-        assert len(one.predict(5)) == 4
+        assert len(one.predict(5, with_open=True)) == 4
         assert one._core.history.tolist() == [1, 2, 3, 4]
         given(other, make_broadcast(5))
-        assert one.predict(4, NOON) == other.predict(4, NOON)
+        assert one.predict(4, NOON, with_open=True) == other.predict(4, NOON, with_open=True)
         assert one.round == 5
         other.forget("chat")
-        assert "chat" not in one.predict(5)
+        assert "chat" not in one.predict(5, with_open=True)
         other.forget()
-        assert one.predict(5) == []
+        assert one.predict(5, with_open=True) == []
         assert one.round is None
 
 
@@ -243,21 +247,21 @@ def test_a_launch_that_is_not_kept_is_not_counted(store):
         with pytest.raises(ValueError, match="must"):
             phone.observe(app, when)
     with pytest.raises(ValueError, match="must"):
-        phone.predict(5, 1e300)
+        phone.predict(5, 1e300, with_open=True)
     store._connection.execute("PRAGMA query_only = 1")
     with pytest.raises(RuntimeError, match="cannot be written"):
         phone.observe("mail", NOON)
-    assert phone.predict(5) == ["chat"]
+    assert phone.predict(5, with_open=True) == ["chat"]
 
 
 def test_forgetting_all_leaves_a_phone_that_starts_anew(store, make_broadcast):
     phone = played(store, ["chat", "mail"])
     given(phone, make_broadcast(5))
     phone.forget()
-    assert phone.predict(5) == []
+    assert phone.predict(5, with_open=True) == []
     assert phone.round is None
     phone.observe("maps", NOON)
-    assert phone.predict(5) == ["maps"]
+    assert phone.predict(5, with_open=True) == ["maps"]
     assert phone.export()["launches"] == [{"app": "maps", "time": NOON, "zone": 0}]
 
 
@@ -290,17 +294,17 @@ def test_what_was_learnt_is_kept_and_only_later_launches_are_learnt_from_again(
     history = some_apps(seed, 100)
     phone = played(store, history)
     given(phone, make_broadcast(5))
-    phone.predict(6)
+    phone.predict(6, with_open=True)
     phone.close()
     phone = Phone(Store(store.path))
     store_numbers = phone.store.names
     phone.observe("mail", NOON + 6000, zone=0)
     phone.observe("chat", NOON + 6060, zone=0)
     seen = lessons(monkeypatch)
-    before = phone.predict(6, NOON + 6061)
+    before = phone.predict(6, NOON + 6061, with_open=True)
     phone.close()
     with Store(store.path) as again:
-        assert Phone(again).predict(6, NOON + 6061) == before
+        assert Phone(again).predict(6, NOON + 6061, with_open=True) == before
     assert seen == [store_numbers["mail"], store_numbers["chat"]] * 2
 
 
@@ -310,11 +314,11 @@ def test_a_predictor_that_does_not_fit_is_learnt_anew(
 ):
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
-    before = phone.predict(6, NOON + 6000)
+    before = phone.predict(6, NOON + 6000, with_open=True)
     store.keep_snapshot(Snapshot(90, snapshot))
     seen = lessons(monkeypatch)
     with Store(store.path) as again:
-        assert Phone(again).predict(6, NOON + 6000) == before
+        assert Phone(again).predict(6, NOON + 6000, with_open=True) == before
     assert len(seen) == 100
 
 
@@ -334,11 +338,11 @@ def test_a_memory_read_as_columns_is_that_of_launches_played_one_by_one(
             if number == 200:
                 phone.forget(names[3])
             if number == 400 - n_after:
-                phone.predict(5, float(clock[number]))
+                phone.predict(5, float(clock[number]), with_open=True)
                 phone._save(1)
             phone.observe(name, float(when), zone=3600)
         if n_after == 0:
-            phone.predict(5, float(clock[-1]))
+            phone.predict(5, float(clock[-1]), with_open=True)
             phone._save(1)
     with Store(path) as store:
         assert store.snapshot().upto == store.launches()[-1].number - n_after
@@ -355,7 +359,9 @@ def test_a_memory_read_as_columns_is_that_of_launches_played_one_by_one(
         assert set(quick._core.candidates) <= set(quick._names)
         assert quick._core.n_unlearnt == n_after
         if window == 1e9:  # else one has learnt from launches that the other never saw
-            assert quick.predict(5, float(clock[-1])) == slow.predict(5, float(clock[-1]))
+            assert quick.predict(5, float(clock[-1]), with_open=True) == slow.predict(
+                5, float(clock[-1]), with_open=True
+            )
 
 
 def test_launches_that_left_the_window_are_in_nothing_that_is_kept(tmp_path):
@@ -366,7 +372,7 @@ def test_launches_that_left_the_window_are_in_nothing_that_is_kept(tmp_path):
         phone = Phone(store)
         for number in range(100):
             phone.observe("early", NOON + number, zone=0)
-        phone.predict(5, NOON + 100)
+        phone.predict(5, NOON + 100, with_open=True)
         phone._save(1)
         assert store.snapshot() is not None
         for number in range(1100):
@@ -378,21 +384,21 @@ def test_launches_that_left_the_window_are_in_nothing_that_is_kept(tmp_path):
 def test_another_catalogue_costs_no_learning(store, make_broadcast, seed, monkeypatch):
     phone = played(store, some_apps(seed, 100))
     given(phone, make_broadcast(5))
-    phone.predict(6)
+    phone.predict(6, with_open=True)
     phone._save(1)
     seen = lessons(monkeypatch)
     given(phone, make_broadcast(6, apps=(*APPS, "zoo")))
-    phone.predict(6)
+    phone.predict(6, with_open=True)
     with Store(store.path) as again:
-        Phone(again).predict(6)
+        Phone(again).predict(6, with_open=True)
     given(phone, make_broadcast(7, apps=("atlas", *APPS[::-1], "zoo")))
-    phone.predict(6)
+    phone.predict(6, with_open=True)
     assert seen == []
 
 
 def test_closing_keeps_what_was_learnt(store, seed):
     phone = played(store, some_apps(seed, 70))
-    phone.predict(5)
+    phone.predict(5, with_open=True)
     phone.close()
     with Store(store.path) as again:
         assert again.snapshot().upto == 70
@@ -404,15 +410,15 @@ def test_only_a_prediction_makes_habits_learn(store, make_broadcast, seed, monke
     given(phone, make_broadcast(5))
     phone.status()
     assert seen == []
-    phone.predict(1)
-    phone.predict(1)
+    phone.predict(1, with_open=True)
+    phone.predict(1, with_open=True)
     assert len(seen) == 70
 
 
 def test_what_speaks_for_an_app_is_told_in_the_order_of_the_prediction(store, seed):
     phone = played(store, some_apps(seed, 70))
-    told = phone.explain(4, NOON + 4201)
-    assert [name for name, _ in told] == phone.predict(4, NOON + 4201)
+    told = phone.explain(4, NOON + 4201, with_open=True)
+    assert [name for name, _ in told] == phone.predict(4, NOON + 4201, with_open=True)
     scores = [reason.score for _, reason in told]
     assert scores == sorted(scores, reverse=True)
 
@@ -454,5 +460,5 @@ def test_whatever_a_broadcast_holds_it_is_taken_or_refused_and_the_phone_goes_on
             taken += 1
         except WireError:
             pass
-        assert sorted(phone.predict(6)) == sorted(set(some_apps(seed, 30)))
+        assert sorted(phone.predict(6, with_open=True)) == sorted(set(some_apps(seed, 30)))
     assert 0 < taken < 300

@@ -34,7 +34,11 @@ def phone(tmp_path, monkeypatch, capsys):
 def test_launches_are_logged_and_predicted(phone):
     assert phone("log", *["maps", "mail"] * 20, "chat", "maps") == (0, "", "")
     assert phone("predict", "-n", "1") == (0, "1. mail\n", "")
-    assert sorted(line[3:] for line in phone("predict")[1].splitlines()) == ["chat", "mail", "maps"]
+    assert sorted(line[3:] for line in phone("predict", "--with-open")[1].splitlines()) == [
+        "chat",
+        "mail",
+        "maps",
+    ]
 
 
 def test_a_prediction_says_why(phone):
@@ -47,11 +51,61 @@ def test_a_prediction_says_why(phone):
 def test_only_apps_above_a_threshold_are_named(phone):
     phone("log", *["maps", "mail"] * 30)
     assert phone("predict", "--threshold", "0.5") == (0, "1. maps\n", "")
-    assert phone("predict", "--threshold", "0")[1].splitlines() == ["1. maps", "2. mail"]
+    assert phone("predict", "--with-open", "--threshold", "0")[1].splitlines() == [
+        "1. maps",
+        "2. mail",
+    ]
     assert phone("predict", "--threshold", "1")[1] == "No app is likelier than 100% next.\n"
     code, _, error = phone("predict", "--threshold", "7")
     assert code != 0
     assert "threshold must be a probability" in error
+
+
+def suggested(phone, *options: str) -> list[str]:
+    code, said, _ = phone("predict", "-n", "9", *options)
+    assert code == 0
+    return [line[3:] for line in said.splitlines()]
+
+
+def test_the_open_app_is_not_suggested(phone):
+    phone("log", "maps")
+    assert "no other app to suggest" in phone("predict")[1]
+    phone("log", "mail", "chat", "chat")
+    assert sorted(suggested(phone)) == ["mail", "maps"]
+    assert sorted(suggested(phone, "--with-open")) == ["chat", "mail", "maps"]
+    why = phone("predict", "--why")[1].splitlines()
+    assert [line[3:].split()[0] for line in why] == suggested(phone)
+
+
+def test_a_row_on_the_screen_stays_in_its_places(phone):
+    phone("log", "maps", "mail", "notes", "maps", "mail", "chat")
+    shown = suggested(phone)[::-1]
+    row = ",".join(["chat", *shown])
+    assert suggested(phone, "--shown", row, "--steady", "1000") == [shown[2], shown[0], shown[1]]
+    code, _, error = phone("predict", "--shown", row, "--steady", "0.5")
+    assert code != 0
+    assert "steady must be a factor of 1 or more" in error
+
+
+def test_the_owner_hides_dismisses_installs_and_removes_apps(phone):
+    phone("log", "maps", "mail", "notes", "chat")
+    assert phone("hide", "maps", "notes")[1].count("unhide takes this back") == 2
+    assert suggested(phone) == ["mail"]
+    assert "maps is suggested again." in phone("unhide", "maps")[1]
+    assert "mail is not suggested until 20" in phone("dismiss", "mail", "--hours", "4")[1]
+    assert suggested(phone) == ["maps"]
+    phone("installed", "chess")
+    phone("removed", "maps")
+    assert suggested(phone) == ["chess"]
+    said = phone("status")[1]
+    assert "Hidden, never reported: notes." in said
+    assert "Dismissed, never reported: mail until 20" in said
+    assert "Installed, never reported: chess." in said
+    assert "Removed, never reported: maps." in said
+    assert "chess" in phone("predict", "--why")[1]
+    code, _, error = phone("dismiss", "mail", "--hours", "0")
+    assert code != 0
+    assert "must be a finite number > 0" in error
 
 
 def test_a_new_phone_says_that_nothing_has_left_it(phone):
@@ -86,7 +140,7 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
     phone("log", "geheimnis")
     monkeypatch.setattr(sys, "stdin", io.StringIO("no\n"))
     assert phone("forget")[0] == 1
-    assert phone("predict")[1] == "1. geheimnis\n"
+    assert phone("predict", "--with-open")[1] == "1. geheimnis\n"
     with Store("phone.db") as store:
         drawn = store.charge_report("https://server", Report("walsh", 1, b""), 0.5, 1.79e9)
         store.begin_sending(drawn)
@@ -102,7 +156,7 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
 def test_an_app_that_was_uninstalled_is_forgotten_alone(phone):
     phone("log", "maps", "mail")
     assert phone("forget", "--app", "maps")[0] == 0
-    assert phone("predict")[1] == "1. mail\n"
+    assert phone("predict", "--with-open")[1] == "1. mail\n"
     assert phone("forget", "--app", "maps")[0] == 1
 
 

@@ -57,15 +57,17 @@ def test_it_predicts_by_the_papers_equations(seqmf_store, seed):
     sent = broadcast(seed)
     phone.take(sent.to_bytes(), NOON)
     when = NOON + 60 * len(history)
-    assert phone.predict(12, when) == ranking_by_the_equations(sent.app_vectors, history)
+    assert phone.predict(12, when, with_open=True) == ranking_by_the_equations(
+        sent.app_vectors, history
+    )
     for number, app in enumerate((3, 3, 5), len(history)):  # p is solved anew
         phone.observe(APPS[app], NOON + 60 * number, zone=0)
         history.append(app)
         expected = ranking_by_the_equations(sent.app_vectors, history)
-        assert phone.predict(12, NOON + 60 * number + 30) == expected
+        assert phone.predict(12, NOON + 60 * number + 30, with_open=True) == expected
     with Store(seqmf_store.path) as store:
         again = Phone(store, clock=lambda: NOON)
-        assert again.predict(12, NOON + 60 * number + 30) == expected
+        assert again.predict(12, NOON + 60 * number + 30, with_open=True) == expected
 
 
 def test_what_its_server_learns_changes_what_it_predicts(seqmf_store, store, seed):
@@ -80,7 +82,7 @@ def test_what_its_server_learns_changes_what_it_predicts(seqmf_store, store, see
             phone.store.drop_broadcast()
             phone._load()
             phone.take(broadcast(seed + each).to_bytes(), NOON)
-            tops.append(tuple(phone.predict(5, when)))
+            tops.append(tuple(phone.predict(5, when, with_open=True)))
         found[kind] = len(set(tops))
     assert found == {"seqmf": 3, "nextapp": 1}
 
@@ -90,19 +92,25 @@ def test_the_parts_of_a_light_score_add_up_to_it(seqmf_store, seed):
     phone = played(seqmf_store, history)
     phone.take(broadcast(seed).to_bytes(), NOON)
     when = NOON + 60 * len(history)
-    told = phone.explain(12, when)
-    assert [name for name, _ in told] == phone.predict(12, when)
+    told = phone.explain(12, when, with_open=True)
+    assert [name for name, _ in told] == phone.predict(12, when, with_open=True)
     scores = np.array([reason.score for _, reason in told])
     apart = np.array([sum(reason.speaks.values()) for _, reason in told])
     np.testing.assert_allclose(apart, scores - scores.mean(), atol=1e-12)
-    over = dict(phone.explain(12, when + DAY))  # the session is over: p alone speaks
+    over = dict(
+        phone.explain(12, when + DAY, with_open=True)
+    )  # the session is over: p alone speaks
     assert all(abs(reason.speaks["session"]) < 1e-12 for reason in over.values())
 
 
 def test_before_any_broadcast_it_names_its_latest_apps(seqmf_store):
     phone = played(seqmf_store, [1, 2, 3, 1])
-    assert phone.predict(5, NOON + 300) == ["app-1", "app-3", "app-2"]
-    assert [name for name, _ in phone.explain(5, NOON + 300)] == ["app-1", "app-3", "app-2"]
+    assert phone.predict(5, NOON + 300, with_open=True) == ["app-1", "app-3", "app-2"]
+    assert [name for name, _ in phone.explain(5, NOON + 300, with_open=True)] == [
+        "app-1",
+        "app-3",
+        "app-2",
+    ]
 
 
 def test_it_says_by_what_it_predicts(tmp_path, seed, capsys):

@@ -16,17 +16,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nextapp.data.times import time_and_offset
 from nextapp.phone.core import LightReason
-from nextapp.phone.limits import OPTIONS, PREDICTORS, Limits
+from nextapp.phone.limits import MOST_APPS, OPTIONS, PREDICTORS, Limits
 from nextapp.phone.phone import Phone, Status
 from nextapp.phone.server_errors import ServerError
-from nextapp.phone.store import DAY, WINDOW, DrawnReport, Store, StoreError
+from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
+from nextapp.suggestions import STEADY
 
 Lines = list[str]
 PROGRAM = "python -m nextapp.phone"
@@ -35,6 +37,15 @@ ERRORS = (ValueError, OSError, StoreError, LedgerError, ServerError)
 
 LARGEST_EPSILON = 100.0
 """Above this an ε is a typing error: odds may rise by a number with 43 digits."""
+
+MARKING = {
+    "hide": "Suggest apps no more.",
+    "unhide": "Suggest apps again that were hidden or dismissed.",
+    "dismiss": "Do not suggest apps for a while.",
+    "installed": "Give new apps a place among the suggestions.",
+    "removed": "Suggest apps no more that are gone.",
+}
+"""What the owner says of apps; kept on the phone, never reported."""
 
 _SHOWN_REASONS = 3  # what moves an app most, for or against it
 _SOUND = ("new", "same")
@@ -159,6 +170,30 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
     predict.add_argument(
         "--threshold", metavar="X", type=float, help="Only apps with at least this probability."
     )
+
+    predict.add_argument("--with-open", action="store_true", help="Name the app that is open, too.")
+    predict.add_argument(
+        "--shown",
+        metavar="APPS",
+        type=_names,
+        default=(),
+        help="Apps on the screen, in their places: each stays unless another is clearly better.",
+    )
+    predict.add_argument(
+        "--steady",
+        metavar="X",
+        type=float,
+        default=STEADY,
+        help=f"How many times as likely another must be to be clearly better. [default: {STEADY}]",
+    )
+
+    for name, text in MARKING.items():
+        marking = add(name, text, "chess", "APP...")
+        marking.add_argument("apps", nargs="+", metavar="APP", help="Name of an app.")
+        if name == "dismiss":
+            marking.add_argument(
+                "--hours", metavar="X", type=float, default=24.0, help="How long. [default: 24]"
+            )
 
     sync = add(
         "sync",
@@ -370,23 +405,31 @@ def predict(
     when: str | None = None,
     why: bool = False,
     threshold: float | None = None,
+    with_open: bool = False,
+    shown: Sequence[str] = (),
+    steady: float = STEADY,
 ) -> Lines:
     """Name the apps most likely launched next, and their strongest reasons."""
     with open_phone(path) as phone:
         clock = None if when is None else time_and_offset(when)[0]
-        reasons = phone.explain(n, clock)
-        likely = None if threshold is None else phone.predict(n, clock, threshold=threshold)
+        names = phone.predict(
+            n, clock, threshold=threshold, with_open=with_open, shown=shown, steady=steady
+        )
+        reasons = dict(phone.explain(MOST_APPS, clock, with_open=with_open)) if why else {}
+        n_launches = phone.store.n_launches()
         round_ = phone.round
         by_seqmf = phone.store.predictor == "seqmf"
-    if not reasons:
+    if not n_launches and not names:
         return ["This phone has no launches yet: log some, or import them."]
-    if likely is not None:
-        reasons = [(name, reason) for name, reason in reasons if name in likely]
-        if not reasons:
-            return [f"No app is likelier than {threshold:.0%} next."]
+    if not names:
+        return [
+            "There is no other app to suggest than the one that is open; --with-open names it."
+            if threshold is None
+            else f"No app is likelier than {threshold:.0%} next."
+        ]
     if not why:
-        return [f"{place}. {name}" for place, (name, _) in enumerate(reasons, 1)]
-    lines = reason_lines(reasons)
+        return [f"{place}. {name}" for place, name in enumerate(names, 1)]
+    lines = reason_lines([(name, reasons[name]) for name in names])
     if by_seqmf:
         lines.append(
             "The most recent apps first: by SeqMF, but no server has sent app vectors yet."
@@ -411,6 +454,31 @@ def _likelihood(reason: Reason | LightReason) -> str:
     if isinstance(reason, LightReason):
         return f"score {reason.score:+.3f}"
     return f"{reason.share:>4.0%}"
+
+
+def mark(path: Path, action: str, apps: Iterable[str], hours: float = 24.0) -> Lines:
+    """What the owner says of apps: hide, unhide, dismiss, installed or removed."""
+    lines = []
+    with open_phone(path) as phone:
+        for app in apps:
+            if action == "hide":
+                phone.hide(app)
+                lines.append(f"{app} is not suggested any more; unhide takes this back.")
+            elif action == "unhide":
+                phone.unhide(app)
+                lines.append(f"{app} is suggested again.")
+            elif action == "dismiss":
+                until = phone.dismiss(app, 3600 * hours)
+                lines.append(f"{app} is not suggested until {_day_and_time(until)}.")
+            elif action == "installed":
+                phone.installed([app])
+                lines.append(
+                    f"{app} is installed: it has a place, and leaves it unless it is used."
+                )
+            else:
+                phone.removed(app)
+                lines.append(f"{app} is not suggested until it is installed or launched again.")
+    return lines
 
 
 def sync(
@@ -576,6 +644,7 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
             f"with what this phone had seen: it was away for long, or the server was restored from "
             f"a backup."
         )
+    lines += _mark_lines(found.marks, now)
     lines += ["", "What its owner allows", *(f"  {line}" for line in limit_lines(found.limits))]
     lines += ["", "What has ever left this phone"]
     if not found.reports:
@@ -586,6 +655,16 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
     if found.reports:
         lines.append(f"  {odds(found.spent.lifetime)}")
     return lines
+
+
+def _mark_lines(marks: Iterable[Mark], now: float) -> Lines:
+    """What the owner said of apps, a line for each kind."""
+    said: dict[str, list[str]] = {}
+    for each in marks:
+        until = f" until {_day_and_time(each.clock)}" if each.mark == "dismissed" else ""
+        if each.mark != "dismissed" or each.clock > now:
+            said.setdefault(each.mark, []).append(each.name + until)
+    return [f"{mark.capitalize()}, never reported: {', '.join(said[mark])}." for mark in said]
 
 
 _BESIDES = (
@@ -644,6 +723,7 @@ COMMANDS: dict[str, Callable[..., Lines]] = {
     "limits": limits,
     "log": log,
     "predict": predict,
+    **{name: partial(mark, action=name) for name in MARKING},
     "sync": sync,
     "status": status,
     "import": import_launches,

@@ -15,12 +15,12 @@ import binascii
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from nextapp.phone.store import (
     AlreadyDrawn,
     DrawnReport,
     Launch,
+    Mark,
     Snapshot,
     Store,
     StoredBroadcast,
@@ -49,6 +50,7 @@ from nextapp.phone.store import (
 from nextapp.predictor import Habits, Reason
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
 from nextapp.randomness import Bits, SystemBits, below
+from nextapp.suggestions import STEADY
 from nextapp.wire import Broadcast, Floats, WireError, pack, unpack
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ MOST_ROUNDS_AHEAD = 1 << 20
 
 _TRIM = 512  # launches out of the window that are deleted together
 _SAVE, _SAVE_AT_CLOSE = 512, 64  # launches learnt from until that is kept
+_UNTIL_LAUNCHED = ("installed", "removed")  # marks that a launch takes off
 _FINE = 1 << 30  # steps of a random time
 
 
@@ -149,6 +152,7 @@ class Status:
     predictor: str
     limits: Limits
     history_gaps: int
+    marks: tuple[Mark, ...]
     reports: tuple[DrawnReport, ...]
     spent: Amounts
     left: Amounts
@@ -183,6 +187,7 @@ class Phone:
         self._core: PhoneCore
         self._names: dict[int, str]  # of the apps by their number in the store
         self._row_of: Callable[[str], int]  # of the catalogue, by name
+        self._marked: set[int]  # apps with a mark that a launch takes off
         self._digest: str | None  # of the current broadcast
         self._kept: deque[int]  # numbers of the launches in the window
         self._oldest: int  # launch in the store
@@ -215,28 +220,160 @@ class Phone:
             self._add([launch])
         else:
             self._refresh()
+        if launch.app in self._marked:
+            self.store.unmark(app, _UNTIL_LAUNCHED)
+            self._use_marks()
         if self._kept[0] - self._oldest >= _TRIM:
             self._trim()
 
+    @overload
     def predict(
-        self, n: int = 5, when: float | None = None, *, threshold: float | None = None
-    ) -> list[str]:
+        self,
+        n: int = 5,
+        when: float | None = None,
+        *,
+        threshold: float | None = None,
+        with_open: bool = False,
+        shown: Sequence[str] = (),
+        steady: float = STEADY,
+        probabilities: Literal[False] = False,
+    ) -> list[str]: ...
+
+    @overload
+    def predict(
+        self,
+        n: int = 5,
+        when: float | None = None,
+        *,
+        threshold: float | None = None,
+        with_open: bool = False,
+        shown: Sequence[str] = (),
+        steady: float = STEADY,
+        probabilities: Literal[True],
+    ) -> list[tuple[str, float]]: ...
+
+    def predict(
+        self,
+        n: int = 5,
+        when: float | None = None,
+        *,
+        threshold: float | None = None,
+        with_open: bool = False,
+        shown: Sequence[str] = (),
+        steady: float = STEADY,
+        probabilities: bool = False,
+    ) -> list[str] | list[tuple[str, float]]:
         """The n apps that are most likely launched next, best first.
 
-        With a ``threshold`` only those whose probability is as high: those worth prewarming.
+        Within a session the open app is left out, unless ``with_open``: they are the most likely
+        to be launched after it. With a ``threshold`` only those whose probability is as high: those
+        worth prewarming. ``probabilities`` returns each app with its own.
+
+        ``shown`` are the apps on the screen, in their places. Each stays at its place unless
+        another is ``steady`` times as likely; the result is then what to show, place by place.
         """
         self._catch_up()
-        when = self._clock() if when is None else when
-        return [self._names[app] for app in self._core.predict(n, when + _zone(when), threshold)]
+        if probabilities and self._core.habits is None:
+            raise ValueError("SeqMF's scores are no probabilities: predict by habits for those.")
+        numbers = {name: app for app, name in self._names.items()} if shown else {}
+        suggested = self._core.suggest(
+            n,
+            self._local(when),
+            threshold,
+            with_open=with_open,
+            shown=[numbers.get(name, -1) for name in shown],
+            steady=steady,
+        )
+        if probabilities:
+            return [(self._names[app], chance) for app, chance in suggested]
+        return [self._names[app] for app, _ in suggested]
 
     def explain(
-        self, n: int = 5, when: float | None = None
+        self, n: int = 5, when: float | None = None, *, with_open: bool = False
     ) -> list[tuple[str, Reason | LightReason]]:
         """The same n apps, each with what speaks for it."""
         self._catch_up()
-        when = self._clock() if when is None else when
-        reasons = self._core.explain(when + _zone(when))[:n]
+        reasons = self._core.explain(self._local(when), with_open=with_open)[:n]
         return [(self._names[reason.app], reason) for reason in reasons]
+
+    def keep_order(self, when: float | None = None) -> list[str]:
+        """All apps of the history in the order in which to keep them in memory, the open one first.
+
+        By log f + 30·P: f is how often an app is launched in the long run, P how likely next. What
+        is last gives way first. Hidden apps count like others; removed ones are not there.
+        """
+        self._catch_up()
+        removed = {mark.app for mark in self.store.marks() if mark.mark == "removed"}
+        order = self._core.keep_order(self._local(when))
+        return [self._names[app] for app in order if app not in removed]
+
+    def _local(self, when: float | None) -> float:
+        when = self._clock() if when is None else when
+        return when + _zone(when)
+
+    # --- what the owner says of apps: kept here, never reported --------------------------------
+
+    def hide(self, app: str) -> None:
+        """Suggest an app no more. Its launches count as before; `forget` erases them."""
+        self._mark(app, "hidden")
+
+    def unhide(self, app: str) -> None:
+        """Suggest an app again that was hidden or dismissed."""
+        self.store.unmark(app, ("hidden", "dismissed"))
+        self._use_marks()
+
+    def dismiss(self, app: str, seconds: float = DAY) -> float:
+        """Do not suggest an app for a while; returns until when."""
+        if not (math.isfinite(seconds) and seconds > 0):
+            raise ValueError(f"seconds must be a finite number > 0, got {seconds!r}.")
+        until = self._clock() + seconds
+        self._mark(app, "dismissed", until)
+        return until
+
+    def installed(self, apps: Iterable[str]) -> None:
+        """These apps are installed. Those not launched yet get a place among the suggestions.
+
+        They leave it again if they are not used, as `chances_of_new` says. It does not harm to name
+        them more than once.
+        """
+        launched = {self._names[app] for app in self._core.candidates}
+        known = {mark.name for mark in self.store.marks() if mark.mark == "installed"}
+        for app in apps:
+            self.store.unmark(app, ("removed",))
+            if app not in launched and app not in known:
+                self.store.mark(app, "installed", self._clock())
+        self._use_marks()
+
+    def removed(self, app: str) -> None:
+        """An app is gone: not suggested until it is installed or launched again."""
+        self._mark(app, "removed", instead_of=("installed",))
+
+    def _mark(
+        self, app: str, mark: str, clock: float | None = None, *, instead_of: Iterable[str] = ()
+    ) -> None:
+        clock = self._clock() if clock is None else clock
+        self.store.mark(app, mark, clock, instead_of=instead_of)
+        self._use_marks()
+
+    def _use_marks(self) -> None:
+        """Let the suggestions follow the owner's marks."""
+        self._marked = set()
+        left_out: dict[int, float] = {}
+        new: dict[int, int] = {}
+        launched = set(self._core.candidates)
+        for mark in self.store.marks():
+            self._names[mark.app] = mark.name
+            if mark.mark == "installed":
+                if mark.app not in launched:
+                    new[mark.app] = self.store.n_launches(since=mark.clock)
+            elif mark.mark == "dismissed":
+                until = mark.clock + _zone(mark.clock)
+                left_out[mark.app] = max(until, left_out.get(mark.app, until))
+            else:
+                left_out[mark.app] = math.inf
+            if mark.mark in _UNTIL_LAUNCHED:
+                self._marked.add(mark.app)
+        self._core.left_out, self._core.new = left_out, new
 
     def learn(self, launches: Iterable[tuple[str, float, int]]) -> int:
         """Take launches (app, when, zone) from elsewhere, in the order of their clocks.
@@ -533,7 +670,7 @@ class Phone:
         self._refresh()
         when = self._clock() if when is None else when
         launches = self.store.launches()
-        names = self.store.names
+        names = {launch.name for launch in launches}
         held = self.store.broadcast()
         ledger = self.store.ledger
         return Status(
@@ -553,6 +690,7 @@ class Phone:
             predictor=self.store.predictor,
             limits=self.store.limits,
             history_gaps=int(self.store.setting("history_gaps") or 0),
+            marks=tuple(self.store.marks()),
             reports=tuple(self.store.reports()),
             spent=ledger.spent(when),
             left=ledger.left(when),
@@ -569,6 +707,7 @@ class Phone:
                 {"app": launch.name, "time": launch.clock, "zone": launch.zone}
                 for launch in self.store.launches()
             ],
+            "marks": [mark._asdict() for mark in self.store.marks()],
             "server": self.store.setting("server"),
             "window_seconds": self.store.window,
             "predictor": self.store.predictor,
@@ -600,8 +739,10 @@ class Phone:
         try:
             if app is None:
                 self.store.erase(self._clock())
-            elif self.store.drop_app(app) == 0:
+            elif app not in self.store.names:
                 raise ValueError(f"there are no launches of {app!r} on this phone.")
+            else:
+                self.store.drop_app(app)
         finally:
             self._load()
 
@@ -631,6 +772,7 @@ class Phone:
                 broadcast = read_broadcast(held.data)
         self._digest = None if held is None or broadcast is None else held.digest
         self._use(broadcast)
+        self._use_marks()
 
     def _use(self, broadcast: Broadcast | None) -> None:
         self._row_of, bucket_of = rows_and_buckets(broadcast)
@@ -676,6 +818,7 @@ class Phone:
         else:
             self._foreign = foreign
             self._add(self.store.launches(after=self._last))
+            self._use_marks()
 
     def _catch_up(self) -> None:
         """Bring the habits up to date, and save them now and then; or solve the user vector."""
@@ -696,6 +839,7 @@ class Phone:
             there = set(self._core.candidates)
             for app in [app for app in self._names if app not in there]:
                 del self._names[app]
+            self._use_marks()  # an app may be named that has no launches
             if not self._save(0):  # launches that left must not stay in what was kept
                 self.store.drop_snapshot()
 

@@ -33,8 +33,10 @@ _APPLICATION = int.from_bytes(b"nxap")
 _PAGE = 4096
 _DIGITS = 6  # of a clock: what a written time holds
 
-VERSION = 5
+VERSION = 6
 """Of the file. There are no migrations before the first release."""
+
+MARKS = ("hidden", "dismissed", "installed", "removed")
 
 _SCHEMA = (
     "CREATE TABLE settings (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -48,6 +50,12 @@ _SCHEMA = (
         clock REAL NOT NULL,         -- seconds since 1970, UTC
         zone INTEGER NOT NULL        -- seconds by which local time was ahead of UTC
     )""",
+    """CREATE TABLE marks (             -- what the owner said of apps; never reported
+        app INTEGER NOT NULL,
+        mark TEXT NOT NULL,          -- one of MARKS
+        clock REAL NOT NULL,         -- since when; of dismissed: until when
+        PRIMARY KEY (app, mark)
+    ) WITHOUT ROWID""",
     """CREATE TABLE broadcast (
         only INTEGER PRIMARY KEY CHECK (only = 1),
         round INTEGER NOT NULL,
@@ -124,6 +132,15 @@ class Launch(NamedTuple):
     app: int
     clock: float
     zone: int
+    name: str
+
+
+class Mark(NamedTuple):
+    """What the owner said of an app, one of `MARKS`; `clock` is since when, of dismissed until."""
+
+    app: int
+    mark: str
+    clock: float
     name: str
 
 
@@ -398,6 +415,11 @@ class Store:
         )
         return [Launch(*row) for row in rows]
 
+    def n_launches(self, since: float = 0.0) -> int:
+        """How many launches have been kept since this time."""
+        row = self._one("SELECT COUNT(*) FROM launches WHERE clock >= ?", since)
+        return int(row[0]) if row else 0
+
     def first_number(self) -> int:
         """The number of the oldest launch; 1 where there is none."""
         row = self._one("SELECT MIN(number) FROM launches")
@@ -405,29 +427,36 @@ class Store:
 
     @property
     def names(self) -> dict[str, int]:
-        """The number of every app of the history, by name."""
+        """The number of every app of the history, and of those with marks, by name."""
         return dict(self._all("SELECT name, number FROM apps"))
 
     def drop_before(self, number: int) -> None:
         """Forget launches that left the window, names without launches, and give the room back."""
         with self._transaction():
             self._run("DELETE FROM launches WHERE number < ?", number)
-            self._run("DELETE FROM apps WHERE number NOT IN (SELECT app FROM launches)")
+            self._drop_unused_names()
         with self._errors():
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute does one page
 
     def drop_app(self, name: str) -> int:
-        """Forget an app and its launches; the number of launches that went."""
+        """Forget an app, its launches and its marks; the number of launches that went."""
         with self._transaction():
             row = self._one("SELECT number FROM apps WHERE name = ?", name)
             if row is None:
                 return 0
             gone = self._run("DELETE FROM launches WHERE app = ?", row[0])
+            self._run("DELETE FROM marks WHERE app = ?", row[0])
             self._run("DELETE FROM apps WHERE number = ?", row[0])
             self._run("DELETE FROM predictor")
             self._set(epoch=self.epoch + 1)
         self._overwrite()
         return gone
+
+    def _drop_unused_names(self) -> None:
+        self._run(
+            "DELETE FROM apps WHERE number NOT IN"
+            " (SELECT app FROM launches UNION SELECT app FROM marks)"
+        )
 
     def _number_of(self, name: str) -> int:
         """The number of an app; a new one if its name is new."""
@@ -436,6 +465,36 @@ class Store:
             self._run("INSERT INTO apps (name) VALUES (?)", name)
             row = self._one("SELECT last_insert_rowid()")
         return int(row[0]) if row else 0
+
+    # --- what the owner says of apps -----------------------------------------------------------
+
+    def marks(self) -> list[Mark]:
+        """All marks of apps, by name."""
+        rows = self._all(
+            "SELECT app, mark, clock, name FROM marks JOIN apps ON apps.number = app"
+            " ORDER BY name, mark"
+        )
+        return [Mark(*row) for row in rows]
+
+    def mark(self, name: str, mark: str, clock: float, *, instead_of: Iterable[str] = ()) -> None:
+        """Give an app a mark, in the place of others; on the disk itself when this returns."""
+        check_launch(name, clock, 0)
+        with self._transaction():
+            app = self._number_of(name)
+            self._unmark(app, instead_of)
+            self._run("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", app, mark, clock)
+        self.flush()
+
+    def unmark(self, name: str, marks: Iterable[str] = MARKS) -> None:
+        """Take marks off an app."""
+        with self._transaction():
+            self._unmark(self.names.get(name, 0), marks)
+            self._drop_unused_names()
+        self.flush()
+
+    def _unmark(self, app: int, marks: Iterable[str]) -> None:
+        for mark in marks:
+            self._run("DELETE FROM marks WHERE app = ? AND mark = ?", app, mark)
 
     # --- model ---------------------------------------------------------------------------------
 
@@ -661,14 +720,14 @@ class Store:
             raise StoreFull(f"{self.path} cannot be flushed to the disk: {error}.") from error
 
     def erase(self, when: float) -> None:
-        """Erase launches, names, predictor, user vector, broadcast and reports not yet settled.
+        """Erase launches, names, marks, predictor, broadcast and reports not yet settled.
 
         Settings, the ledger and the list of what has left stay. The bytes are overwritten in the
         file and its WAL; raises `StoreBusy` where another process keeps that from being done, and
         is then to be called again.
         """
         with self._transaction():
-            for table in ("launches", "apps", "predictor", "broadcast"):
+            for table in ("launches", "marks", "apps", "predictor", "broadcast"):
                 self._run(f"DELETE FROM {table}")
             self._run("DELETE FROM sqlite_sequence WHERE name = 'apps'")
             self._run(
