@@ -12,6 +12,7 @@ from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 pytest.importorskip("scipy", reason="needs the lab extra")
@@ -22,7 +23,9 @@ from nextapp.audit.accounting import (
     compose_reports,
     epsilon_after_shuffling,
     hockey_stick,
+    simple_bound,
     total_loss,
+    without_senders,
 )
 
 needs_pld = pytest.mark.skipif(
@@ -195,14 +198,93 @@ def test_no_shuffled_randomised_response_leaks_more_than_the_bound(answers):
         assert 0 < float(worst) <= hockey_stick(at, math.log(odds), phones)
 
 
-def test_the_numeric_bound_is_below_the_closed_one():
+def exact_epsilon(laws, delta):
+    """The smallest ε at which no pair of laws, in either direction, has a divergence above δ."""
+    low, high = 0.0, 20.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        worst = max(
+            sum(
+                max(0.0, float(p) - math.exp(middle) * float(q)) for p, q in zip(*pair, strict=True)
+            )
+            for first, second in laws
+            for pair in ((first, second), (second, first))
+        )
+        low, high = (low, middle) if worst <= delta else (middle, high)
+    return high
+
+
+def every_output(odds, answers, inputs):
+    """The law of the shuffled answers of k-ary randomised response, from each possible output."""
+    law = Counter()
+    for outputs in itertools.product(range(answers), repeat=len(inputs)):
+        right = sum(i == o for i, o in zip(inputs, outputs, strict=True))
+        law[tuple(sorted(outputs))] += Fraction(odds**right, (odds + answers - 1) ** len(inputs))
+    return [law[o] for o in itertools.combinations_with_replacement(range(answers), len(inputs))]
+
+
+@pytest.mark.parametrize(
+    ("odds", "answers", "phones"), [(2, 2, 8), (3, 2, 8), (20, 2, 8), (3, 3, 5), (2, 2, 1)]
+)
+def test_the_shuffled_epsilon_is_never_below_the_exact_one(odds, answers, phones):
+    """Every output of every input of the others; and an ε for twice the phones is caught."""
+    laws = [
+        [every_output(odds, answers, (own, *others)) for own in (0, 1)]
+        for others in itertools.combinations_with_replacement(range(answers), phones - 1)
+    ]
+    for delta in (0.1, 0.01, 1e-3, 1e-5):
+        exact = exact_epsilon(laws, delta)
+        assert exact <= epsilon_after_shuffling(math.log(odds), phones, delta) + 1e-9
+        assert simple_bound(math.log(odds), phones, delta) is None  # says nothing for so few
+    if (odds, phones) == (2, 8):
+        assert epsilon_after_shuffling(math.log(odds), 2 * phones, 0.1) < exact_epsilon(laws, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "phones"), [(0.5, 1000), (1.0, 1000), (1.0, 4000), (2.0, 4000)]
+)
+def test_the_simple_bound_is_never_below_the_exact_one(epsilon, phones):
+    """The number of ones of binary randomised response, by convolution; a bound for too many
+    phones is caught."""
+    from scipy.stats import binom
+
+    lie = 1 / (1 + math.exp(epsilon))
+    laws = []
+    for ones in (0, phones // 4, phones // 2, phones - 1):
+        zeros = phones - 1 - ones
+        others = np.convolve(
+            binom.pmf(range(ones + 1), ones, 1 - lie), binom.pmf(range(zeros + 1), zeros, lie)
+        )
+        laws.append([np.convolve(others, own) for own in ([1 - lie, lie], [lie, 1 - lie])])
+    for delta in (1e-4, 1e-6, 1e-8):
+        exact = exact_epsilon(laws, delta)
+        bound = simple_bound(epsilon, phones, delta)
+        numeric = epsilon_after_shuffling(epsilon, phones, delta)
+        assert exact <= numeric <= bound < epsilon
+        assert simple_bound(epsilon, 100 * phones, delta) < exact
+        assert epsilon_after_shuffling(epsilon, 4 * phones, delta) < exact
+
+
+def test_the_simple_bound_is_the_closed_form_of_the_paper():
     """Theorem 3.1 of Feldman, McMillan and Talwar (2021)."""
+    assert simple_bound(1.0, 10**5, 1e-8) == pytest.approx(0.0824, abs=5e-5)
     for epsilon, phones in ((4.5, 10**6), (1.1, 10**4), (1.1, 10**6)):
         e = math.exp(epsilon)
         noise = 8 * math.sqrt(e * math.log(4 / 1e-6) / phones) + 8 * e / phones
-        assert epsilon_after_shuffling(epsilon, phones, 1e-6) < math.log1p(
-            (e - 1) / (e + 1) * noise
-        )
+        bound = math.log1p((e - 1) / (e + 1) * noise)
+        assert simple_bound(epsilon, phones, 1e-6) == pytest.approx(bound, rel=1e-12)
+        assert epsilon_after_shuffling(epsilon, phones, 1e-6) < bound
+
+
+def test_the_simple_bound_says_where_it_says_nothing():
+    least = math.ceil(16 * math.e * math.log(2 / 1e-8))
+    assert simple_bound(1.0, least, 1e-8) < 1
+    assert simple_bound(1.0, least - 1, 1e-8) is None
+    assert simple_bound(0.001, 310, 1e-8) is None  # holds, but ε itself is smaller
+    assert simple_bound(math.inf, 10**9, 1e-8) is None
+    said = without_senders(1.0, 100, 10**5)
+    assert "ε = 1 (too few) among 100 honest phones of a round, ε = 0.082 among 100,000" in said
+    assert "promises ε = 1 all the same" in said
 
 
 def test_shuffling_never_costs_and_more_phones_hide_better():
@@ -252,6 +334,7 @@ def test_a_plan_holds_every_figure_and_what_the_shuffle_rests_on():
     assert figures.total_by_pld == compose_reports(1.1, 100, 1e-6).by_pld
     assert figures.shuffled_round == epsilon_after_shuffling(1.1, 10**4, 1e-6)
     assert figures.shuffled_total == epsilon_after_shuffling(1.1, 10**4, 1e-6, rounds=100)
+    assert figures.simple_bound == simple_bound(1.1, 10**4, 1e-6)
     assert figures.assumptions == ASSUMPTIONS
 
 

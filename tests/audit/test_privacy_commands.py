@@ -122,9 +122,17 @@ def test_all_names_the_printed_mechanism_too(run, monkeypatch):
 
 def test_account_shows_the_plan(run, tmp_path):
     pytest.importorskip("dp_accounting")
-    run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, "--json", "r.json")
+    text = run("account", "--epsilon", 4.5, "--reports", 3, "--phones", 292, "--json", "r.json")
+    assert "too few phones" in text
+    assert "292 phones are too few: shuffling hides next to nothing." in text
+    assert "the honest ones of that round" in text
+    assert "A phone promises ε = 4.5 a report" in text
     plan = json.loads((tmp_path / "r.json").read_text())["plan"]
     assert plan["total_by_sum"] == pytest.approx(13.5)
+    assert plan["simple_bound"] is None
+    text = run("account", "--epsilon", 1, "--reports", 1, "--phones", 100_000, "--delta", 1e-8)
+    assert "simple bound 0.08239" in " ".join(text.split())
+    assert "too few" not in text
 
 
 def test_account_names_the_pip_line_where_dp_accounting_is_missing(run, monkeypatch):

@@ -187,6 +187,7 @@ def test_the_crowd_room_answers_within_a_second_and_more_phones_tell_more():
     assert time.thread_time() - start < 2
     assert much["likeness"] > fresh["likeness"] > 0.3
     assert much["likeness"] > 0.97
+    assert "among 1,000,000 honest phones" in much["without_senders"]
     nothing = room.answer(100, 0.25)
     assert nothing["gain"]["low"] <= 0 <= nothing["gain"]["high"]
     assert nothing["likeness"] < 0.3

@@ -33,12 +33,20 @@ SMALLEST_DELTA = 1e-12
 ASSUMPTIONS = (
     "each phone sends one message per round, and nothing in it or about it (address, time, length, "
     "a fixed seed) reveals the sender or links it to a message of another round",
-    "the shuffler does not collude with the server",
-    "the phones counted are honest: a phone that does not follow the mechanism hides nobody, so "
-    "count only those that surely follow it",
+    "whoever looks sees the reports without their senders, or only what the server publishes: a "
+    "shuffler or server that can link them sees each report in full",
+    "the phones counted are the honest ones of that round: a phone that does not follow the "
+    "mechanism hides nobody. Who issues tokens and also collects reports can choose how many these "
+    "are, by phones of its own or by serving few",
     "every message is freshly randomised by a mechanism with the same epsilon and delta 0",
 )
-"""Assumptions of `epsilon_after_shuffling`; without them only `compose_reports` holds."""
+"""Assumptions of `epsilon_after_shuffling`; without them only `compose_reports` holds.
+
+A phone can check none of them, so it promises its owner the ε of a report, never a smaller figure.
+"""
+
+DELTA = 1e-8
+"""The δ of figures that are shown where nobody asked for another one."""
 
 _TAIL = 1e-18  # truncated probability; always counted as a full privacy loss
 
@@ -61,8 +69,9 @@ class Composition:
 class TotalLoss:
     """The privacy loss of a phone over all its reports.
 
-    ``shuffled_round`` and ``shuffled_total`` (one round and all rounds, each at ``delta``) hold
-    only under the ``assumptions``; the other two totals always hold.
+    ``shuffled_round`` and ``shuffled_total`` (one round and all rounds, each at ``delta``) and the
+    ``simple_bound`` of one round hold only under the ``assumptions``; the other two totals always
+    hold.
     """
 
     epsilon: float
@@ -73,6 +82,7 @@ class TotalLoss:
     total_by_pld: float
     shuffled_round: float
     shuffled_total: float
+    simple_bound: float | None
     assumptions: tuple[str, ...] = ASSUMPTIONS
 
 
@@ -88,6 +98,7 @@ def total_loss(epsilon: float, reports: int, phones: int, delta: float) -> Total
         total_by_pld=composition.by_pld,
         shuffled_round=epsilon_after_shuffling(epsilon, phones, delta),
         shuffled_total=epsilon_after_shuffling(epsilon, phones, delta, rounds=reports),
+        simple_bound=simple_bound(epsilon, phones, delta),
     )
 
 
@@ -129,6 +140,42 @@ def epsilon_after_shuffling(epsilon: float, phones: int, delta: float, rounds: i
         return _one_round(epsilon, phones, delta)
     probabilities, lowest, step, lost = _loss_on_a_grid(epsilon, phones)
     return _epsilon_of_copies(probabilities, lowest, step, lost, rounds, delta)
+
+
+def simple_bound(epsilon: float, phones: int, delta: float) -> float | None:
+    """The ε of one shuffled round by a formula; None where it does not hold or is not below ε.
+
+    Theorem 3.1 of the same paper, with e = e^ε and for phones ≥ 16 e ln(2/δ)::
+
+        ln(1 + (e − 1)/(e + 1) · (8 √(e ln(4/δ)/phones) + 8 e/phones))
+
+    Several times `epsilon_after_shuffling`, but it needs no library. Holds only under
+    `ASSUMPTIONS`.
+    """
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be a number > 0, got {epsilon!r}.")
+    _check_delta(delta)
+    _check_count("phones", phones)
+    if epsilon > math.log(phones / (16 * math.log(2 / delta))):
+        return None
+    odds = math.exp(epsilon)
+    noise = 8 * math.sqrt(odds * math.log(4 / delta) / phones) + 8 * odds / phones
+    bound = math.log1p(math.tanh(epsilon / 2) * noise)
+    return bound if bound < epsilon else None
+
+
+def without_senders(epsilon: float, *phones: int) -> str:
+    """What `simple_bound` says about rounds of so many phones, and what that rests on, in words."""
+    shown = []
+    for n in phones:
+        bound = simple_bound(epsilon, n, DELTA)
+        less = f"ε = {epsilon:g} (too few)" if bound is None else f"ε = {bound:.2g}"
+        shown.append(f"{less} among {n:,} honest phones of a round")
+    return (
+        f"Whoever sees only what the server publishes, or the reports without their senders, "
+        f"learns from one report at most {', '.join(shown)}; a simple bound, at δ = {DELTA:g}. "
+        f"A phone promises ε = {epsilon:g} all the same."
+    )
 
 
 def hockey_stick(at: float, epsilon: float, phones: int) -> float:

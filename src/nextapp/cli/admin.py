@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER
@@ -54,6 +55,8 @@ def status(data: Path) -> None:
         ["takes reports", "no: draining" if found.draining else "yes, while it runs"],
     ]
     screen.out.print(Table.of_text(["", ""], rows).terminal(header=False))
+    sizes = sorted({rules.minimum, rules.goal})
+    screen.out.print(without_senders(found.mechanism.guarantee.epsilon, *sizes))
 
 
 @app.command(epilog="nextapp admin devices federation --most 10")

@@ -33,6 +33,9 @@ app = Group(
 )
 
 
+_HIDES_LITTLE = 0.95  # of the ε of a report; what is above it is called next to nothing
+
+
 @dataclass(frozen=True)
 class ComparisonOptions:
     """Mechanisms, and the synthetic phones whose gradients they report."""
@@ -222,6 +225,7 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
             ["sum", f"{totals.total_by_sum:.4g}", "always"],
             ["privacy loss distribution", f"{totals.total_by_pld:.4g}", with_delta],
             ["shuffled, one round", f"{totals.shuffled_round:.4g}", f"{with_delta}, if"],
+            ["the same, simple bound", _or_too_few(totals.simple_bound), f"{with_delta}, if"],
             ["shuffled, all", f"{totals.shuffled_total:.4g}", f"{with_delta}, if"],
         ],
     )
@@ -229,7 +233,14 @@ def account(epsilon: float, reports: int, phones: int, delta: float, json: Path 
     screen.out.print("if:")
     for assumption in totals.assumptions:
         screen.out.print(f"- {assumption}", soft_wrap=True)
+    if totals.shuffled_round > _HIDES_LITTLE * epsilon:
+        screen.out.print(f"{phones:,} phones are too few: shuffling hides next to nothing.")
+    screen.out.print(f"A phone promises ε = {epsilon:g} a report, never a shuffled figure.")
     screen.write_json(json, {"plan": asdict(totals), "versions": versions()})
+
+
+def _or_too_few(bound: float | None) -> str:
+    return "too few phones" if bound is None else f"{bound:.4g}"
 
 
 @app.command(epilog="nextapp privacy attack --epsilon 4.5 --reports 10")

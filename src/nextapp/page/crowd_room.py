@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nextapp.audit.accounting import without_senders
 from nextapp.crowd import crowd_without_noise
 from nextapp.data import synthetic
 from nextapp.data.cutting import collapse_repeats
@@ -104,6 +105,7 @@ class CrowdRoom:
             "epsilon": epsilon,
             "mechanism": mechanism.name,
             "n_bytes": mechanism.payload_bytes,
+            "without_senders": without_senders(epsilon, n_phones),
             "apps": [name for name, _ in NAMES[:SHOWN]],  # most launched apps, most common names
             "truth": truth,
             "estimate": estimate,

@@ -82,7 +82,7 @@ function verdict(found) {
     : found.likeness <= 0.3
     ? [h("b", {}, `The crowd does not help yet. `), `The reports are almost only noise, so a new phone starts as if it were alone. More phones or a larger ε would help. `]
     : [h("b", {}, `The crowd does not help yet. `), `The gain of a new phone is not significantly different from zero: ${gain.mean < 0 ? "−" : "+"}${Math.abs(100 * gain.mean).toFixed(1)} points, from ${(100 * gain.low).toFixed(1)} to ${(100 * gain.high).toFixed(1)}. More phones or a larger ε would help. `];
-  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)} at most.`);
+  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)} at most. ${found.without_senders}`);
   speak($("verdict").textContent);
 }
 
