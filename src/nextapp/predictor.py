@@ -760,10 +760,11 @@ class Habits:
         return chances
 
     def frequencies(self, candidates: Sequence[int] | npt.NDArray[np.integer]) -> Floats:
-        """P0 of each candidate, the faded share of the launches that it had; above 0."""
+        """The share of the launches that each candidate had, where older ones have faded."""
         counts = self._state.counts[self._state.rows[ALL]]
         slots = self._slots_of(_numbers(candidates))
-        return by_frequency(np.where(slots < 0, 0.0, counts[slots]), float(counts.sum()))
+        shares: Floats = np.where(slots < 0, 0.0, counts[slots]) / max(counts.sum(), 1.0)
+        return shares
 
     def explain(
         self,

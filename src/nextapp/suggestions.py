@@ -20,6 +20,8 @@ STEADY = 1.5
 KEEP_BY_CHANCE = 30.0
 """Weight of P(next = i) beside log f(i) in the order in which apps are kept in memory."""
 
+LEAST_FREQUENCY = 1e-9  # so that the log is finite for apps never launched
+
 NEW_APP_LAUNCHES = 10.0
 """Within this many launches the first launch of a new app comes in half of all cases."""
 
@@ -37,10 +39,10 @@ def next_different(chances: Floats, open_app: int) -> Floats:
 def keep_scores(frequency: Floats, chances: Floats) -> Floats:
     """log f(i) + 30·P(next = i): what is highest is kept in memory, what is lowest gives way.
 
-    f is the faded frequency of the predictor, > 0: how often an app is wanted in the long run. P
-    says what is wanted next.
+    f is the faded frequency of the predictor, the share of the launches that an app had: what is
+    wanted in the long run. P says what is wanted next.
     """
-    scores: Floats = np.log(frequency) + KEEP_BY_CHANCE * chances
+    scores: Floats = np.log(np.maximum(frequency, LEAST_FREQUENCY)) + KEEP_BY_CHANCE * chances
     return scores
 
 

@@ -131,9 +131,7 @@ def test_apps_are_kept_by_how_often_and_how_soon_they_are_wanted(phone):
     for launch in phone.store.launches():
         counts = {app: 0.999 * count for app, count in counts.items()}
         counts[launch.name] += 1
-    total = sum(counts.values())
-    prior = 6 / (len(APPS) + 1)
-    frequency = {app: (count + prior) / (total + 6) for app, count in counts.items()}
+    frequency = {app: count / sum(counts.values()) for app, count in counts.items()}
     chances = dict(phone.predict(9, SOON, with_open=True, probabilities=True))
     scores = {app: math.log(frequency[app]) + 30 * chances[app] for app in APPS}
     expected = sorted(APPS, key=lambda app: -scores[app])
@@ -158,7 +156,7 @@ def test_frequent_apps_are_kept_by_a_phone_that_predicts_by_light_scores():
     far = float(10**6)
     frequencies = core._frequencies([1, 2, 3])
     fades = [sum(0.999**k for k in ages) for ages in (range(1), range(1, 21), range(21, 71))]
-    expected = [(fade + 6 / 4) / (sum(fades) + 6) for fade in fades]
+    expected = [fade / sum(fades) for fade in fades]
     assert frequencies == pytest.approx(expected, rel=1e-9)
     assert sorted(core.keep_order(far)) == [1, 2, 3]
 

@@ -27,7 +27,6 @@ from nextapp.predictor import (
     CrowdView,
     Habits,
     Reason,
-    by_frequency,
 )
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
@@ -218,14 +217,9 @@ class PhoneCore:
         threshold: float | None = None,
         *,
         with_open: bool = False,
-        shown: Sequence[int] = (),
-        steady: float = STEADY,
     ) -> list[int]:
         """The n apps most likely launched next, best first, eqs. (2), (8); as `suggest`."""
-        suggested = self.suggest(
-            n, when, threshold, with_open=with_open, shown=shown, steady=steady
-        )
-        return [app for app, _ in suggested]
+        return [app for app, _ in self.suggest(n, when, threshold, with_open=with_open)]
 
     def suggest(
         self,
@@ -316,12 +310,13 @@ class PhoneCore:
         return [apps[place] for place in np.argsort(-scores, kind="stable").tolist()]
 
     def _frequencies(self, candidates: list[int]) -> Floats:
-        """The faded share of the launches that each candidate had, above 0."""
+        """The share of the launches that each candidate had, where older ones have faded."""
         if self.habits is not None:
             return self.habits.frequencies(candidates)
         weights = FREQUENCY_FADE ** np.arange(len(self._apps))[::-1]
         counts = np.bincount(self.history, weights).astype(np.float64)
-        return by_frequency(counts[candidates], float(weights.sum()))
+        shares: Floats = counts[candidates] / weights.sum()
+        return shares
 
     def explain(
         self, when: float | None = None, *, with_open: bool = False
