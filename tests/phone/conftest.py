@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import subprocess
 import time
 
 import numpy as np
@@ -39,3 +41,28 @@ def make_broadcast(seed):
         return Broadcast(round, vectors, ModelSettings(), tuple(apps), request=request, **more)
 
     return made
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory):
+    """A CA, and a certificate of it for localhost: (CA file, (certificate, key))."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("tls")
+
+    def openssl(*words):
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(
+        "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj",
+        "/CN=test CA", "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
+        "keyUsage=critical,keyCertSign",
+    )  # fmt: skip
+    openssl("req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost")
+    (folder / "names").write_text("subjectAltName=DNS:localhost\n")
+    openssl(
+        "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key",
+        "-CAcreateserial", "-out", "cert.pem", "-days", "2", "-extfile", "names",
+    )  # fmt: skip
+    return str(folder / "ca.pem"), (str(folder / "cert.pem"), str(folder / "key.pem"))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
@@ -329,7 +327,7 @@ def test_plain_http_is_for_this_machine_only():
         Client(here)
 
 
-def test_proxies_are_used_only_when_asked(server, monkeypatch):
+def test_no_relay_is_used_that_was_not_named(server, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url.replace("localhost", "127.0.0.1"))
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -337,35 +335,12 @@ def test_proxies_are_used_only_when_asked(server, monkeypatch):
     with Client(away, attempts=1, timeout=1.0) as client, pytest.raises(Unreachable):
         client.broadcast()
     assert server.requests == []
-    for proxy in ("environment", server.url):
-        with Client(away, proxy=proxy, attempts=1) as client:
-            assert client.broadcast() is not None
-        assert server.requests[-1][1] == "http://127.0.0.1:9/base/v1/broadcast"
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    """A CA, and a certificate of it for localhost: (CA file, (certificate, key))."""
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*words):
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl(
-        "req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj",
-        "/CN=test CA", "-addext", "basicConstraints=critical,CA:TRUE", "-addext",
-        "keyUsage=critical,keyCertSign",
-    )  # fmt: skip
-    openssl("req", *key, "-keyout", "key.pem", "-out", "request.pem", "-subj", "/CN=localhost")
-    (folder / "names").write_text("subjectAltName=DNS:localhost\n")
-    openssl(
-        "x509", "-req", "-in", "request.pem", "-CA", "ca.pem", "-CAkey", "ca.key",
-        "-CAcreateserial", "-out", "cert.pem", "-days", "2", "-extfile", "names",
-    )  # fmt: skip
-    return str(folder / "ca.pem"), (str(folder / "cert.pem"), str(folder / "key.pem"))
+@pytest.mark.parametrize("relay", ["", "https://host:1", "http://host", "host:1"])
+def test_what_is_no_relay_is_refused(relay):
+    with pytest.raises(ValueError, match="must look like http://host:port"):
+        Client("https://server.example", relay=relay)
 
 
 def test_tls_with_a_ca_of_its_own(make_broadcast, certificate):

@@ -1,6 +1,6 @@
 """A phone's side of the HTTP protocol (docs/protocol.md), with the standard library only.
 
-Nothing is followed to another address, nothing is sent through a proxy that was not named, no
+Nothing is followed to another address, nothing is sent through a relay that was not named, no
 answer is read beyond a limit, and a report is only ever sent again with the same bytes. No string
 of a server is ever sent back to it but the token, and that only with reports, on connections that
 carry nothing else.
@@ -81,8 +81,9 @@ class Client:
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
         Seconds until a connection, or a pause in it, is given up; `patience` is for a whole answer.
-    proxy
-        ``http://host:port``, or "environment" for what its variables say. None uses none.
+    relay
+        ``http://host:port`` of a relay (HTTP CONNECT) that hides this phone's address from the
+        server; it sees no more than which server is talked to. None goes straight there.
     attempts
         How often a call is made at most while the server is down or overloaded.
     """
@@ -95,7 +96,7 @@ class Client:
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
-        proxy: str | None = None,
+        relay: str | None = None,
         attempts: int = 4,
         largest_broadcast: int = LARGEST_BROADCAST,
         sleep: Callable[[float], None] = time.sleep,
@@ -111,7 +112,7 @@ class Client:
         self._attempts = attempts
         self._largest_broadcast = largest_broadcast
         self._sleep = sleep
-        self._proxy = _proxy(proxy, parts)
+        self._relay = None if relay is None else _relay(relay, parts)
         self._context = _context(ca) if parts.scheme == "https" else None
         self._connection: HTTPConnection | None = None
 
@@ -340,8 +341,8 @@ class Client:
     ) -> HTTPResponse:
         """Send a request and read the head of what comes back."""
         try:
-            connection, prefix = self._open_connection()
-            connection.request(method, prefix + self._parts.path.rstrip("/") + path, body, headers)
+            connection = self._open_connection()
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
             return connection.getresponse()
         except ssl.SSLCertVerificationError as error:
             self.close()
@@ -358,27 +359,22 @@ class Client:
         except (OSError, HTTPException) as error:
             self.close()
             reason = str(error) or type(error).__name__
-            raise Unreachable(f"{self.url} is not reached: {reason}.") from error
+            way = "" if self._relay is None else " through its relay, {}:{}".format(*self._relay)
+            raise Unreachable(f"{self.url} is not reached{way}: {reason}.") from error
 
-    def _open_connection(self) -> tuple[HTTPConnection, str]:
-        """The connection, and what stands before the path in a request on it."""
-        host, port = self._parts.hostname or "", self._parts.port
-        prefix = ""
-        at = self._proxy
-        if self._context is not None:
-            if self._connection is None:
-                where = (host, port) if at is None else (at.hostname or "", at.port)
-                secure = HTTPSConnection(*where, timeout=self._timeout, context=self._context)
-                if at is not None:
-                    secure.set_tunnel(host, port or 443)
-                self._connection = secure
-        elif at is not None:
-            prefix = f"http://{self._parts.netloc}"
-            if self._connection is None:
-                self._connection = HTTPConnection(at.hostname or "", at.port, timeout=self._timeout)
-        elif self._connection is None:
-            self._connection = HTTPConnection(host, port, timeout=self._timeout)
-        return self._connection, prefix
+    def _open_connection(self) -> HTTPConnection:
+        """To the server, or to the relay with a tunnel to the server, for what TLS then hides."""
+        if self._connection is None:
+            host, port = self._parts.hostname or "", self._parts.port
+            first = self._relay or (host, port)
+            if self._context is None:
+                made = HTTPConnection(*first, timeout=self._timeout)
+            else:
+                made = HTTPSConnection(*first, timeout=self._timeout, context=self._context)
+            if self._relay is not None:
+                made.set_tunnel(host, port or made.default_port)
+            self._connection = made
+        return self._connection
 
     def _read(self, response: HTTPResponse, limit: int) -> bytes:
         """The body, unpacked, or an error once it is larger than the limit."""
@@ -454,19 +450,16 @@ def _context(ca: str | PathLike[str] | None) -> ssl.SSLContext:
         raise ValueError(f"the CA file {ca} cannot be used: {error}.") from error
 
 
-def _proxy(proxy: str | None, server: SplitResult) -> SplitResult | None:
-    if proxy == "environment":
-        import urllib.request  # slow to import, and seldom needed
-
-        if urllib.request.proxy_bypass(server.hostname or ""):
-            return None
-        proxy = urllib.request.getproxies().get(server.scheme)
-    if proxy is None:
-        return None
-    parts = urlsplit(proxy)
+def _relay(url: str, server: SplitResult) -> tuple[str, int]:
+    parts = urlsplit(url)
     if parts.scheme != "http" or not parts.hostname or not parts.port:
-        raise ValueError(f"a proxy must look like http://host:port, got {proxy!r}.")
-    return parts
+        raise ValueError(f"a relay must look like http://host:port, got {url!r}.")
+    if server.scheme == "http" and not _is_here(parts.hostname):
+        raise ValueError(
+            f"the relay {url!r} could read and change all that a phone and a server without TLS "
+            f"say. Use https; plain http is for trying a relay on this machine."
+        )
+    return parts.hostname, parts.port
 
 
 def _document(answer: _Answer) -> dict[str, object]:

@@ -206,7 +206,9 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
         "--ca", metavar="FILE", type=Path, help="The only certificates to trust, PEM; remembered."
     )
     sync.add_argument(
-        "--proxy", metavar="URL", help="http://host:port, or environment. Default: none."
+        "--relay",
+        metavar="URL",
+        help="http://host:port of a relay that hides this phone's address; remembered. Or none.",
     )
     sync.add_argument(
         "--trust-clock", action="store_true", help="Say that this machine's clock is right."
@@ -487,7 +489,7 @@ def sync(
     server: str | None = None,
     code: str | None = None,
     ca: Path | None = None,
-    proxy: str | None = None,
+    relay: str | None = None,
     trust_clock: bool = False,
     now: bool = False,
 ) -> Lines:
@@ -499,7 +501,9 @@ def sync(
         if url is None:
             raise ValueError("this phone has no server yet: give --server URL and --code CODE.")
         authority = str(ca.resolve()) if ca is not None else phone.store.setting("ca")
-        with Client(url, ca=authority, proxy=proxy) as client:
+        relay = relay or phone.store.setting("relay")
+        with Client(url, ca=authority, relay=None if relay == "none" else relay) as client:
+            phone.store.set(relay=relay)  # before anything is sent: no later visit forgets it
             if code is not None:
                 phone.join(client, code)
             if ca is not None:
@@ -669,7 +673,7 @@ def _mark_lines(marks: Iterable[Mark], now: float) -> Lines:
 
 _BESIDES = (
     "Beside reports a server sees that this phone asks for the model, when, and from which network "
-    "address; never a launch or an app's name."
+    "address (with --relay, the relay's); never a launch or an app's name."
 )
 _HEAD = (
     f"  {'drawn':<17} {'round':>5} {'mechanism':<9} {'ε':>5} {'bytes':>5} {'odds':>6}  "
