@@ -11,7 +11,7 @@ than usual it makes the app. The score of an app is the weighted sum of the logs
     place       how often, after app j, the app at i's place in the list by last use came next
     since       how often an app is launched this long after its last launch, by the average
     after-1     1 + n(j→i) / (κ·P0(i)·√place(i)),  j the last app
-    after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after two apps; so after-4 and after-12
+    after-2     1 + n(kj→i) / (κ'·P0(i)·√after-1(i)),  after two apps; so after-4
     hour        1 + n(hour→i) / (κ''·P0(i)),  twelve times of day
     again       for the last app only: the odds that it is launched again
     lesson      e^(corrections for i, for i after the last app, for i after the app before it)
@@ -28,7 +28,8 @@ A crowd, if there is one, is mixed in at the end. share(i) is what it predicts. 
 with what the crowd has seen and falls with what the phone has seen itself:
 
     P(i) := (1 − t·w·Σ share)·P(i) + t·w·share(i)
-    w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(kj→·))) + g₃·log(1 + crowd's n(kj→·)))
+    w = σ(g₀ + g₁·log(3/(3 + n(j→·))) + g₂·log(1/(1 + n(kj→·))) + g₃·log(1 + crowd's n(kj→·))
+          + g₄ if the launch opens a session)
 
 g learns like the weights. t is the trust in the crowd: by Bayes' rule, the probability that the
 launches on this phone follow P with w rather than P alone, where older launches fade. So a crowd
@@ -56,17 +57,14 @@ Whole = npt.NDArray[np.int64]
 SESSION_GAP = 15 * 60.0
 
 STATISTICS = (
-    "frequency", "place", "since", "after-1", "after-2", "after-4", "after-12", "hour", "again",
-    "lesson",
+    "frequency", "place", "since", "after-1", "after-2", "after-4", "hour", "again", "lesson",
 )  # fmt: skip
 N_STATISTICS = len(STATISTICS)
-FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_4, AFTER_12, HOUR, AGAIN, LESSON = range(
-    N_STATISTICS
-)
+FREQUENCY, PLACE, SINCE, AFTER_1, AFTER_2, AFTER_4, HOUR, AGAIN, LESSON = range(N_STATISTICS)
 GROUPS = {
-    "transitions": ("after-1", "after-2", "after-4", "after-12", "lesson"),
+    "transitions": ("after-1", "after-2", "after-4", "lesson"),
     "recency": ("place", "since", "again"),
-    "longer": ("after-2", "after-4", "after-12"),
+    "longer": ("after-2", "after-4"),
     "time": ("since", "hour"),
 }
 CHANGED, OPENING, REPEATED, ADDED = range(4)  # sets of weights, then what is added after each app
@@ -108,13 +106,11 @@ AGES = 2.0 ** np.arange(1, 20) - 1.0  # seconds since an app's last launch; the 
 N_AGES = len(AGES) + 1
 CAME, COULD, NEW_CAME, NEW_COULD = range(4)  # rows of `ages`
 
-# A context is a row of `counts`: all launches, those after the last app, after the last two, four
-# and twelve, those at this time of day. Rows of longer contexts are found by hash. Corrections have
-# rows of their own: after the app before the last, of the app alone, after the last.
-BEFORE, ALL, LAST, TWO, FOUR, TWELVE, AT_HOUR = range(7)
-FADES = np.array(
-    [[FREQUENCY_FADE], [AFTER_FADE], [LONGER_FADE], [LONGER_FADE], [LONGER_FADE], [HOUR_FADE]]
-)
+# A context is a row of `counts`: all launches, those after the last app, after the last two and
+# four, those at this time of day. Rows of longer contexts are found by hash. Corrections have rows
+# of their own: after the app before the last, of the app alone, after the last.
+BEFORE, ALL, LAST, TWO, FOUR, AT_HOUR = range(6)
+FADES = np.array([[FREQUENCY_FADE], [AFTER_FADE], [LONGER_FADE], [LONGER_FADE], [HOUR_FADE]])
 N_HOURS, DAY = 12, 86400.0
 FIRST_LAST = 1
 FIRST_BEFORE = FIRST_HOUR = FIRST_LAST + MAX_APPS + 1
@@ -125,19 +121,19 @@ FREE, GONE = -1, -2  # in place of a key
 BITS = 9  # per app in a key
 N_RECENT = 4
 OF_TWO = 1 << N_RECENT * BITS | sum(NOBODY << number * BITS for number in range(2, N_RECENT))
-OF_FOUR, OF_TWELVE = 2 << N_RECENT * BITS, 1 << 60
+OF_FOUR = 2 << N_RECENT * BITS
 
-VERSION = "7"  # of the state as bytes
+VERSION = "8"  # of the state as bytes
 _BY_SLOT = ("place", "launched", "counts", "lessons", "errors")  # a column for each slot
 
 
 class State(NamedTuple):
     """What a phone knows. Columns are slots of apps, `room` of them."""
 
-    known: Whole  # (4,): n, launches so far, launches since a new app, a hash of the last twelve
+    known: Whole  # (3,): n, launches so far, launches since a new app
     clock: Floats  # (1,): time of the last launch
     recent: Whole  # (N_RECENT,): slots of the last launches, latest first
-    rows: Whole  # (7,): the contexts that hold now
+    rows: Whole  # (6,): the contexts that hold now
     place: Whole  # (room,): in the list of apps by last use
     launched: Floats  # (room,): when last
     counts: Floats  # (FIRST_HASHED + N_HASHED, room)
@@ -150,7 +146,7 @@ class State(NamedTuple):
     # of new apps by how many launches since the last new one, and all launches by that
     mix: Floats  # (ADDED + MAX_APPS + 1, N_STATISTICS): weights, and what is added to them
     squares: Floats  # the same: sums of their squared gradients; ∞ where a statistic is off
-    gate: Floats  # (2, 4): g, and sums of their squared gradients
+    gate: Floats  # (2, 5): g, and sums of their squared gradients
     trust: Floats  # (2,): log odds that the crowd helps; that it does where the first would change
     rates: Floats  # (3,): of the weights, of the corrections, of what is added to the weights
 
@@ -179,7 +175,7 @@ def new_state(room: int, start: Floats, gate: Floats, rates: Floats) -> State:
     moving = np.ones((2, len(gate)))
     moving[0] = gate
     state = State(
-        np.zeros(4, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(7, np.int64),
+        np.zeros(3, np.int64), np.zeros(1), np.full(N_RECENT, NOBODY), np.zeros(6, np.int64),
         np.zeros(room, np.int64), np.zeros(room),
         np.zeros((n_rows, room)), np.full(N_HASHED, FREE), np.zeros(N_HASHED, np.int64),
         np.zeros((n_lessons, room)), np.zeros((n_lessons, room)),
@@ -265,8 +261,8 @@ def look(state: State, when: float) -> View:
     # A context is compared with what is expected without it.
     ratios[AFTER_1] = 1.0 + counts[1] / (AFTER_PRIOR * usual * np.sqrt(place))
     expected = LONGER_PRIOR * usual * np.sqrt(ratios[AFTER_1])
-    ratios[AFTER_2 : AFTER_12 + 1] = 1.0 + counts[2:5] / expected
-    ratios[HOUR] = 1.0 + counts[5] / (HOUR_PRIOR * usual)
+    ratios[AFTER_2 : AFTER_4 + 1] = 1.0 + counts[2:4] / expected
+    ratios[HOUR] = 1.0 + counts[4] / (HOUR_PRIOR * usual)
     features = np.zeros((N_STATISTICS, n))
     np.log(ratios, features[:AGAIN])
     lessons = state.lessons[rows[: LAST + 1], :n]
@@ -326,11 +322,12 @@ def answer(state: State, view: View, slots: Whole, share: Floats, evidence: Floa
 
 
 def crowd_evidence(view: View, n_pair: float) -> Floats:
-    """The inputs of g: launches seen here after the last app and after the last two, and the
-    crowd's launches after the last two (`n_pair`)."""
+    """The inputs of g: launches seen here after the last app and after the last two, the crowd's
+    launches after the last two (`n_pair`), and whether a session opens."""
     own = math.log(OWN_PRIOR / (OWN_PRIOR + view.seen))
     own_pair = math.log(OWN_PAIR_PRIOR / (OWN_PAIR_PRIOR + view.seen_pair))
-    return np.array([1.0, own, own_pair, math.log(1.0 + n_pair)])
+    opens = 1.0 if view.number == OPENING else 0.0
+    return np.array([1.0, own, own_pair, math.log(1.0 + n_pair), opens])
 
 
 def crowd_weight(state: State, evidence: Floats) -> float:
@@ -372,7 +369,6 @@ def observe(
     state.launched[slot] = state.clock[0] = when
     state.known[1] += 1
     state.known[2] = 0 if new else state.known[2] + 1
-    state.known[3] = int(state.known[3]) % (OF_TWELVE >> 5) << 5 ^ slot + 1  # twelve fit
     state.recent[1:] = state.recent[:-1].copy()
     state.recent[0] = slot
     find_rows(state)
@@ -465,7 +461,6 @@ def find_rows(state: State) -> None:
     four = (two << BITS | int(recent[2])) << BITS | int(recent[3])
     rows[TWO] = FIRST_HASHED + find(state, OF_TWO | two)
     rows[FOUR] = FIRST_HASHED + find(state, OF_FOUR | four)
-    rows[TWELVE] = FIRST_HASHED + find(state, OF_TWELVE | int(state.known[3]))
 
 
 def find(state: State, key: int) -> int:
@@ -503,8 +498,6 @@ def forget(state: State, slot: int) -> None:
     state.errors[before] = 0.0
     for number in range(N_RECENT):
         state.keys[state.keys >> number * BITS & (1 << BITS) - 1 == slot] = GONE
-    state.keys[state.keys >= OF_TWELVE] = GONE  # a hash does not tell of which apps it is
-    state.known[3] = 0
     state.mix[ADDED + slot] = 0.0
     state.squares[ADDED + slot] = np.where(state.squares[ADDED + slot] == np.inf, np.inf, 1.0)
     state.recent[state.recent == slot] = NOBODY
@@ -550,8 +543,8 @@ class Weights:
                     f"{name} must hold {N_STATISTICS} weights, for {', '.join(STATISTICS)}; "
                     f"got {len(getattr(self, name))}."
                 )
-        if len(self.gate) != 4:
-            raise ValueError(f"gate must hold 4 weights, got {len(self.gate)}.")
+        if len(self.gate) != 5:
+            raise ValueError(f"gate must hold 5 weights, got {len(self.gate)}.")
         steps = (self.rate, self.lesson, self.added)
         numbers = (*self.within, *self.opening, *self.gate, *steps)
         if not all(math.isfinite(number) for number in numbers) or min(steps) < 0:
@@ -574,9 +567,9 @@ class Weights:
 
 
 DEFAULT = Weights(  # fitted, then rounded to twentieths
-    within=(0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65),
-    opening=(0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55),
-    gate=(0.0, 0.60, 0.70, 0.15),
+    within=(0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.35, 0.05, 0.65),
+    opening=(0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.15, 0.05, 0.55),
+    gate=(0.0, 0.60, 0.70, 0.15, -1.0),
 )
 ABLATIONS = (*STATISTICS, "added", "adaptation", *GROUPS)
 
@@ -625,7 +618,7 @@ class Reason(NamedTuple):
     @property
     def strongest(self) -> list[tuple[str, float]]:
         """What speaks most for it or against it, strongest first. All that the last apps say
-        (after-1 to after-12) counts as one, "after"."""
+        (after-1 to after-4) counts as one, "after"."""
         parts: dict[str, float] = {}
         for name, part in self.speaks.items():
             family = "after" if name.startswith("after-") else name
@@ -648,8 +641,8 @@ _NOTHING: Floats = np.zeros(0)
 class Habits:
     """One phone's statistics and their mix. Apps are numbers; times are seconds, local time.
 
-    At most `MAX_APPS` apps and `N_HASHED` contexts of two, four and twelve apps are kept; those
-    unused for longest give way. ``crowd`` may be set at any time; it is no part of the state.
+    At most `MAX_APPS` apps and `N_HASHED` contexts of two and four apps are kept; those unused for
+    longest give way. ``crowd`` may be set at any time; it is no part of the state.
     """
 
     def __init__(self, weights: Weights = DEFAULT) -> None:
@@ -812,7 +805,6 @@ class Habits:
             "after-1": float(state.counts[rows[LAST], slot]),
             "after-2": float(state.counts[rows[TWO], slot]),
             "after-4": float(state.counts[rows[FOUR], slot]),
-            "after-12": float(state.counts[rows[TWELVE], slot]),
             "place": float(state.place[slot]),
             "seconds": max(0.0, self._moment - float(state.launched[slot])),
             "hour": float(state.counts[rows[AT_HOUR], slot]),

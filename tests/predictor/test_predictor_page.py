@@ -16,9 +16,9 @@ from nextapp.predictor import Habits
 
 N_PLACES, NEW = 16, 16
 START = {
-    "changed": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
-    "opening": [0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.20, 0.15, 0.05, 0.55],
-    "repeated": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.20, 0.35, 0.05, 0.65],
+    "changed": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.35, 0.05, 0.65],
+    "opening": [0.50, 0.25, 0.20, 0.25, 0.10, 0.15, 0.15, 0.05, 0.55],
+    "repeated": [0.30, 0.40, 0.25, 0.35, 0.10, 0.15, 0.35, 0.05, 0.65],
 }
 
 
@@ -71,11 +71,11 @@ class Page:
         self.came, self.could = [0.0] * 20, [0.0] * 20
         self.new_came, self.new_could = [0.0] * 20, [0.0] * 20
         self.since_new = 0
-        self.weights = defaultdict(lambda: [0.0] * 10)
+        self.weights = defaultdict(lambda: [0.0] * 9)
         self.weights |= {name: list(start) for name, start in START.items()}
-        self.slopes = defaultdict(lambda: [0.0] * 10)
+        self.slopes = defaultdict(lambda: [0.0] * 9)
         self.corrections, self.errors = defaultdict(float), defaultdict(float)
-        self.gate, self.gate_slopes = [0.0, 0.6, 0.7, 0.15], [0.0] * 4
+        self.gate, self.gate_slopes = [0.0, 0.6, 0.7, 0.15, -1.0], [0.0] * 5
         self.trust, self.first_trust = -0.5, 0.5
 
     # Predicting
@@ -120,7 +120,7 @@ class Page:
         n, at_place = len(self.by_use), self.place_chances()
         together = [bucket(place) for place in range(n)]
         average = (sum(self.came) + 1.0) / (sum(self.could) + 10.0)
-        one, longer = self.context(1), [self.context(m) for m in (2, 4, 12)]
+        one, longer = self.context(1), [self.context(m) for m in (2, 4)]
         found = {}
         for place, app in enumerate(self.by_use):
             usual = (self.frequency.of(app) + 6.0 / (n + 1)) / (self.frequency.total + 6.0)
@@ -154,7 +154,7 @@ class Page:
         }
         return {app: e / sum(exponentials.values()) for app, e in exponentials.items()}
 
-    def told(self, apps: list[int]) -> tuple[dict[int, float], list[float], float]:
+    def told(self, apps: list[int], opening: bool) -> tuple[dict[int, float], list[float], float]:
         """Shares, the inputs of the gate, and w."""
         before = self.last(2)[0] if self.last(2) else None
         shares, launches = self.crowd.shares(np.array(apps), self.launches[-1], before)
@@ -163,6 +163,7 @@ class Page:
             math.log(3.0 / (3.0 + self.context(1).total)),
             math.log(1.0 / (1.0 + self.context(2).total)),
             math.log(1.0 + launches),
+            1.0 if opening else 0.0,
         ]
         weight = chance(sum(g * x for g, x in zip(self.gate, inputs, strict=True)))
         return dict(zip(apps, shares.tolist(), strict=True)), inputs, weight
@@ -176,7 +177,7 @@ class Page:
         p |= {app: p_new / len(new) for app in new}
         if self.crowd is not None:
             first = max(candidates, key=p.__getitem__)
-            share, _, w = self.told(candidates)
+            share, _, w = self.told(candidates, self.moment(when)[1])
             p = mixed(p, share, w * chance(self.trust))
             if self.first_trust < 0.0:
                 best = max(candidates, key=p.__getitem__)
@@ -191,7 +192,7 @@ class Page:
         if known:
             p = self.own(when)
             if self.crowd is not None:
-                self.learn_crowd(app, p)
+                self.learn_crowd(app, p, opening)
             self.learn(app, p, when, opening)
         place = bucket(self.by_use.index(app)) if known else NEW
         if self.launches:
@@ -209,7 +210,7 @@ class Page:
             places[:] = [0.9997 * count for count in places]
             places[place] += 1.0
         self.frequency.add(app)
-        for n, fade in ((1, 0.97), (2, 0.965), (4, 0.965), (12, 0.965)):
+        for n, fade in ((1, 0.97), (2, 0.965), (4, 0.965)):
             if self.last(n):
                 self.after.setdefault(self.last(n), Context(fade)).add(app)
         self.hours[int(when // 7200) % 12].add(app)
@@ -223,7 +224,7 @@ class Page:
     def learn(self, app: int, p: dict[int, float], when: float, opening: bool) -> None:
         error = {each: (each == app) - chance for each, chance in p.items()}
         logs = self.logs(when)
-        for number in range(10):
+        for number in range(9):
             slope = sum(error[each] * logs[each][number] for each in error)
             for name, step in self.sets_of_weights(opening).items():
                 self.slopes[name][number] += slope**2
@@ -234,8 +235,8 @@ class Page:
                 self.errors[key] = 0.999 * self.errors[key] + e**2
                 self.corrections[key] += step * e / math.sqrt(1.0 + self.errors[key])
 
-    def learn_crowd(self, app: int, p: dict[int, float]) -> None:
-        share, inputs, w = self.told(list(p))
+    def learn_crowd(self, app: int, p: dict[int, float], opening: bool) -> None:
+        share, inputs, w = self.told(list(p), opening)
         both = mixed(p, share, w)
         slope = w * (1.0 - w) * (share[app] - p[app] * sum(share.values())) / both[app]
         for number, x in enumerate(inputs):

@@ -134,7 +134,7 @@ def _describe(statistic: str, evidence: dict[str, float], last: str) -> str:
 def _describe_after(seen: dict[str, float], last: str) -> str:
     """How often the app came after the last one, and after the longest matching sequence."""
     text = f"came {_times(seen['after-1'])} after {last}"
-    for length, number in ((12, "twelve"), (4, "four"), (2, "two")):
+    for length, number in ((4, "four"), (2, "two")):
         if seen[f"after-{length}"] >= _LEAST_COUNT:
             return f"{text}, {_times(seen[f'after-{length}'])} after the last {number} apps"
     return text
