@@ -60,6 +60,9 @@ COMMANDS = {
     "new-phones": Listed(
         _MEASURE, "new_phones", "Measure new phones with and without what the crowd knows."
     ),
+    "memory": Listed(
+        _MEASURE, "memory", "Measure the cold starts of apps by what is kept in memory."
+    ),
     "simulate": Listed(
         _MEASURE, "simulate", "Train app vectors on many synthetic phones, with privacy."
     ),
