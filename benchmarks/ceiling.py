@@ -78,8 +78,7 @@ def expected(ready: Exam, predictors: Sequence[Predictor]) -> dict[str, np.ndarr
                 level = (own == own[:, None]).sum(axis=1)
                 among = [np.clip((n - above) / level, 0, 1) for n in (1, 3, 5)]
                 values[name].append(np.array(among) @ odds[cells])
-    everyone = np.ones(ready.n_predictions, bool)
-    return {name: user_means(ready, np.array(rows), everyone) for name, rows in values.items()}
+    return {name: user_means(ready, np.array(rows), ready.within) for name, rows in values.items()}
 
 
 def dynamic(experiment: Experiment, seeds: list[int]) -> tuple[int, Callable[..., Figures]]:

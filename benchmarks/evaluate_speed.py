@@ -143,7 +143,7 @@ def main() -> None:
     result = []
     for predictor in predictors:
         mark(test, predictor)  # compile
-        ours = test.n_predictions / best_seconds(lambda p=predictor: mark(test, p), RUNS)
+        ours = len(test.rows) / best_seconds(lambda p=predictor: mark(test, p), RUNS)
         answer = plain[predictor.name]
         theirs = len(sample) / best_seconds(
             lambda answer=answer: [metrics(answer(q), t) for q, t in sample], 2

@@ -44,7 +44,7 @@ OF_FILES = {
 }
 OURS = ("nextapp", "nextapp-alone")
 RIVALS = (
-    "mru", "mru-online", "mfu", "mfu-online", "sr", "sr-online", "sr-od", "sr-od-online", "ppm",
+    "mru", "recents", "mfu", "mfu-online", "sr", "sr-online", "sr-od", "sr-od-online", "ppm",
     "appusage2vec", "nextapp", "ranker",
 )  # fmt: skip
 PARTS = {
@@ -55,7 +55,7 @@ PARTS = {
     "nextapp-no-adaptation": "adaptation: weights stay where they start",
     **{f"nextapp-no-{name}": name for name in STATISTICS},
 }
-HONEST = (*OURS, "sr-od-online", "mru-online")
+HONEST = (*OURS, "sr-od-online", "recents")
 PRESETS = {"paper": tuple(dict.fromkeys((*OURS, *RIVALS, *PARTS))), "honest": HONEST}
 METRICS = ("HR@1", "HR@3", "HR@5")
 CALIBRATED = ("nextapp", "ppm", "appusage2vec")
@@ -94,16 +94,6 @@ def to_keep(found: Evaluation, name: str, row: dict[str, Any]) -> dict[str, Any]
             f"{edge:g}": rounded([each, came])
             for edge, each, came in zip(said["from"], said["said"], said["came"], strict=True)
         }
-        above = row["prewarm"]["above"]
-        kept["prewarm"] = {
-            f"{threshold:g}": rounded(rest)
-            for threshold, *rest in zip(*above.values(), strict=True)
-        }
-    if name == "mru-online":
-        kept["prewarm"] = dict(
-            zip(map(str, row["prewarm"]["first"]["prewarms"]),
-                rounded(row["prewarm"]["first"]["hits"]), strict=True)
-        )  # fmt: skip
     return kept
 
 

@@ -39,7 +39,7 @@ LOGS = {
     "reality-a": "reality-a (42 phones)", "android-a": "android-a (3 phones)",
 }  # fmt: skip
 FROZEN = ("mru", "mfu", "sr", "sr-od", "appusage2vec")
-ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online", "ppm")
+ONLINE = ("recents", "mfu-online", "sr-online", "sr-od-online", "ppm")
 
 Tables = dict[str, dict[str, Any]]  # by title: n_users, and rows by series and figure
 
@@ -210,10 +210,6 @@ def _predictor(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator
     rows = [[log, *map(str, (edge, *pair))] for log, row in ours.items()
             for edge, pair in row["reliability"].items()]  # fmt: skip
     yield _markdown(["data", "from", "said", "came"], rows)
-    yield "### Apps loaded in advance above a probability, and launches hit\n"
-    rows = [[log, *map(str, (edge, *four))] for log, row in ours.items()
-            for edge, four in row["prewarm"].items()]  # fmt: skip
-    yield _markdown(["data", "P ≥", "apps per launch", "hits per launch", "low", "high"], rows)
 
 
 def _of_models(

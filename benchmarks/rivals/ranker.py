@@ -165,6 +165,7 @@ def _history_streams(history: LaunchLog, crowd: Pooled) -> tuple[Streams, Indice
         seconds=seconds,
         asked=asked,
         cell=np.append(0, np.cumsum(n_cells)[:-1]).astype(np.intp),
+        timed=~asked,
     )
     return streams, starts, crowd_cells(crowd, users, pairs % history.n_apps, starts)
 
@@ -245,7 +246,8 @@ def _record(
             app, when = streams.launches[row], streams.seconds[row]
             clock = state.clock[0]
             asked = streams.asked[row]
-            view = _look(state, when if streams.timed or not asked else clock)
+            timed = streams.timed[row]
+            view = _look(state, when if timed else clock)
             if len(share) > 0:
                 evidence = _crowd_evidence(view, told)
             if asked:
@@ -255,7 +257,7 @@ def _record(
                 _note(seen, number, state, view, slots, scores[cell : cell + k], share, told)
                 number += 1
                 cell += k
-                if not streams.timed and when - clock > _SESSION_GAP:
+                if not timed and when - clock > _SESSION_GAP:
                     view = _look(state, when)
             slot, new = slots[app], slots[app] < 0
             if new:

@@ -51,8 +51,9 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
         "evaluate", SMALL, "--preset", "paper", "--seed", 3, "--settings", "quick.toml",
         "--json", "out/r.json",
     )  # fmt: skip
-    assert "all predictions" in text
-    assert "without exact repeats" in text
+    assert "all launches within a session" in text
+    assert "the next different app" in text
+    assert "the first launch of a session" in text
     assert "difference in HR@5" in text
     assert "nextapp minus it seqmf minus it" in text
     result = json.loads((tmp_path / "out" / "r.json").read_text())
@@ -61,7 +62,8 @@ def test_evaluate_prints_tables_and_writes_json(run, tmp_path):
     assert result["n_users"] > 0
     assert result["n_predictions"] > 0
     assert set(result["models"]) == {
-        "random", "mru", "mfu", "sr", "sr-od", "mf", "seqmf", "seqmf-frozen", "nextapp"
+        "random", "mru", "mfu", "sr", "sr-od", "recents", "kiss", "chromeos", "count-mix", "mf",
+        "seqmf", "seqmf-frozen", "nextapp",
     }  # fmt: skip
     for figures in result["models"].values():
         for metric in METRICS:
@@ -367,11 +369,9 @@ def test_the_demo_leaves_a_folder_with_table_plot_and_settings(run, tmp_path, mo
 
 
 def test_evaluate_tells_calibration_and_draws_it(run, tmp_path):
-    text = run(
-        "evaluate", SMALL, "--models", "mru-online,ppm", "--plot", "out/c", "--json", "r.json"
-    )
+    text = run("evaluate", SMALL, "--models", "recents,ppm", "--plot", "out/c", "--json", "r.json")
     assert "ECE of the first" in text
-    assert "prewarms per launch" in text
+    assert "new per launch" in text
     found = json.loads((tmp_path / "r.json").read_text())["models"]
-    assert f"{found['ppm']['prewarm']['above']['prewarms'][0]:.2f}" in text
+    assert f"{found['ppm']['steadiness']['new_per_launch'][0]['mean']:.2f}" in text
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"c.svg", "c.png"}

@@ -45,7 +45,7 @@ def sessions_of(events):
 
 
 def plainly(log, fraction, preset, model):
-    """{user: [metric]} by PAPER.md, R9 to R18."""
+    """{table: {user: [metric]}} by PAPER.md, R9 to R18; what the tables are, see metrics.TABLES."""
     events = defaultdict(list)
     previous = None
     for user, app, time in zip(log.user, log.app, log.time, strict=True):
@@ -62,17 +62,16 @@ def plainly(log, fraction, preset, model):
     pooled = sum(own.values(), Counter())
     seen_apps = {a for c in counts.values() for a in c}
 
-    result, n_predictions = {}, {}
+    result = {"all": {}, "different": {}, "openings": {}}
+    n_predictions = {table: {} for table in result}
     for user, rows in test.items():
-        by_session = []
+        by_session = {table: [] for table in result}
         for whole_session in [rows] if preset == "neural" else sessions_of(rows):
             session = whole_session
             if preset == "authors":
                 session = [e for e in session if e[0] in seen_apps and train[user]]
-            if len(session) < 2:
-                continue
-            values = []
-            for k in range(1, len(session)):
+            values = {table: [] for table in result}
+            for k in range(len(session)):
                 prefix, (target, when) = [a for a, _ in session[:k]], session[k]
                 if preset == "authors":
                     candidates = set(counts[user]) | {target}
@@ -89,6 +88,8 @@ def plainly(log, fraction, preset, model):
                     }
                 elif model == "mfu":
                     score = {a: counts[user][a] for a in candidates}
+                elif not prefix:  # rules need a launch before
+                    score = dict.fromkeys(candidates, 0)
                 elif model == "sr":
                     score = {a: pooled[(prefix[-1], a)] for a in candidates}
                 elif model == "sr-od":
@@ -103,32 +104,45 @@ def plainly(log, fraction, preset, model):
                     }
                 else:
                     score = dict.fromkeys(candidates, 0)
-                if target not in candidates:
-                    values.append([0.0] * 9)
-                    continue
-                better = sum(s > score[target] for s in score.values())
-                level = sum(s == score[target] for s in score.values())
-                if preset == "authors" and model != "random":
-                    places = [better + level]
+                if k == 0:
+                    earlier = [t for _, t in events[user] if t < when]
+                    tables = ["openings"] if not earlier or when - earlier[-1] > GAP else []
                 else:
-                    places = list(range(better + 1, better + level + 1))
-                row = []
-                for weight in (lambda r: 1.0, lambda r: 1 / r, lambda r: 1 / math.log2(r + 1)):
-                    for n in (1, 3, 5):
-                        row.append(sum(weight(r) for r in places if r <= n) / len(places))
-                values.append(row)
-            by_session.append(values)
-        if by_session:
+                    tables = ["all"] if target == prefix[-1] else ["all", "different"]
+                for table in tables:
+                    if table == "different":
+                        score = {a: s for a, s in score.items() if a != prefix[-1]}
+                    if target not in score:
+                        values[table].append([0.0] * 9)
+                        continue
+                    better = sum(s > score[target] for s in score.values())
+                    level = sum(s == score[target] for s in score.values())
+                    if preset == "authors" and model != "random":
+                        places = [better + level]
+                    else:
+                        places = list(range(better + 1, better + level + 1))
+                    row = []
+                    for weight in (lambda r: 1.0, lambda r: 1 / r, lambda r: 1 / math.log2(r + 1)):
+                        for n in (1, 3, 5):
+                            row.append(sum(weight(r) for r in places if r <= n) / len(places))
+                    values[table].append(row)
+            for table, rows_of in values.items():
+                if rows_of:
+                    by_session[table].append(rows_of)
+        for table, sessions in by_session.items() if by_session["all"] else ():
+            if not sessions:
+                continue
             if preset == "authors":
-                result[user] = np.mean([v for s in by_session for v in s], axis=0)
+                result[table][user] = np.mean([v for s in sessions for v in s], axis=0)
             elif preset == "neural":
-                result[user] = np.sum(by_session[0], axis=0)
-                n_predictions[user] = len(by_session[0])
+                result[table][user] = np.sum(sessions[0], axis=0)
+                n_predictions[table][user] = len(sessions[0])
             else:
-                result[user] = np.mean([np.mean(s, axis=0) for s in by_session], axis=0)
+                result[table][user] = np.mean([np.mean(s, axis=0) for s in sessions], axis=0)
     if preset == "neural":  # their mean is that of all predictions
-        total = sum(n_predictions.values())
-        result = {user: row * len(result) / total for user, row in result.items()}
+        for table, found in result.items():
+            total = sum(n_predictions[table].values())
+            result[table] = {user: row * len(found) / total for user, row in found.items()}
     return result
 
 
@@ -142,10 +156,12 @@ def test_every_figure_of_every_user(seed, preset, model):
         predictor = model()
         result = evaluate(test, [predictor], seed=0)
         expected = plainly(log, 0.6, preset, predictor.name)
-        assert result.exam.users.tolist() == sorted(expected)
-        np.testing.assert_allclose(
-            result.marks[0].by_user, [expected[u] for u in sorted(expected)], atol=1e-12
-        )
+        users = sorted(expected["all"])
+        assert result.exam.users.tolist() == users
+        nothing = np.full(9, np.nan)
+        for table, by_user in expected.items():
+            rows = [by_user.get(user, nothing) for user in users]
+            np.testing.assert_allclose(result.marks[0].tables[table], rows, atol=1e-12)
 
 
 def test_the_logs_of_these_tests_have_every_case(seed):

@@ -1,4 +1,4 @@
-"""Calibration and prewarming, against loops over every prediction and candidate."""
+"""Calibration, against loops over every prediction and candidate."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
-from nextapp.evaluation.calibration import EDGES, N_FIRST, THRESHOLDS
+from nextapp.evaluation.calibration import EDGES
+from nextapp.evaluation.steadiness import FACTORS
 from nextapp.predictors import MRU, PPM
 from nextapp.studies import plots
 
@@ -29,13 +30,15 @@ def cells(test, model):
     """(chances of those that compete, place of the target among them or None), one by one."""
     scores = np.concatenate([model.score(chunk.questions) for chunk in test.chunks])
     cell = 0
-    for row in np.delete(test.rows, test.sessions[:-1]).tolist():
+    for row, within in zip(test.rows.tolist(), test.within.tolist(), strict=True):
         user = int(test.whole.user[row])
         v = int(np.searchsorted(test.users, user))
         own = slice(*test.candidate_starts[v : v + 2])
         apps, seen = test.candidates[own], test.seen_from[own]
         chances = np.exp(scores[cell : cell + len(apps)])
         cell += len(apps)
+        if not within:
+            continue
         target = test.whole.app[row]
         competes = seen < row
         if test.preset.candidates == "history+target":
@@ -49,7 +52,7 @@ def test_the_figures_are_those_of_plain_loops(log, preset):
     test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     model = PPM()
     found = evaluate(test, [model], seed=0).summary()["models"]["ppm"]
-    p, y, best_p, best_y, first, n = [], [], [], [], np.zeros(N_FIRST), 0
+    p, y, best_p, best_y, n = [], [], [], [], 0
     for chances, came in cells(test, model):
         n += 1
         p += chances.tolist()
@@ -57,14 +60,10 @@ def test_the_figures_are_those_of_plain_loops(log, preset):
         best = int(chances.argmax())
         best_p.append(chances[best])
         best_y.append(came[best])
-        if came.any():
-            above = (chances > chances[came]).sum()
-            level = (chances == chances[came]).sum()
-            first += [np.clip((k - above) / level, 0, 1) for k in range(1, N_FIRST + 1)]
     assert n == test.n_predictions
     p, y, best_p, best_y = map(np.array, (p, y, best_p, best_y))
     ends = np.append(EDGES[1:], np.inf)
-    calibration, prewarm = found["calibration"], found["prewarm"]
+    calibration = found["calibration"]
     for name, said, came in (("ece", p, y), ("ece_first", best_p, best_y)):
         expected = sum(
             abs((said - came)[(said >= low) & (said < high)].sum())
@@ -81,10 +80,6 @@ def test_the_figures_are_those_of_plain_loops(log, preset):
         assert said == pytest.approx(p[inside].mean())
         assert came == pytest.approx(y[inside].mean())
     assert sum(reliability["apps"]) == len(p)
-    for number, threshold in enumerate(THRESHOLDS):
-        assert prewarm["above"]["prewarms"][number] == pytest.approx((p >= threshold).sum() / n)
-        assert prewarm["above"]["hits"][number] == pytest.approx(y[p >= threshold].sum() / n)
-    np.testing.assert_allclose(prewarm["first"]["hits"], first / n)
 
 
 def test_chances_that_are_right_have_no_error_to_speak_of_and_flat_ones_much(rng):
@@ -107,7 +102,7 @@ def test_chances_that_are_right_have_no_error_to_speak_of_and_flat_ones_much(rng
             """Nothing."""
 
         def score(self, questions):
-            return np.tile(np.log(self.odds), questions.n_predictions)
+            return np.tile(np.log(self.odds), len(questions.launches))
 
     found = evaluate(test, [Says("right", odds), Says("flat", np.full(4, 0.25))], 0).summary()
     right, flat = (found["models"][name]["calibration"] for name in ("right", "flat"))
@@ -118,15 +113,12 @@ def test_chances_that_are_right_have_no_error_to_speak_of_and_flat_ones_much(rng
     assert skewed["calibration"]["ece"]["mean"] == pytest.approx(expected, abs=0.05)
 
 
-def test_the_plot_has_a_line_a_model_and_rivals_without_chances_their_first_n(log):
+def test_the_plot_has_a_line_a_model(log):
     test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset("paper"))
     result = evaluate(test, [MRU(), PPM()], seed=0).summary()
     assert result["models"]["mru"]["calibration"] is None
-    assert result["models"]["mru"]["prewarm"]["above"] is None
     figure = plots.calibration(result | {"data": {"source": "a log"}})
-    reliability, prewarms = figure.axes
-    hits = result["models"]["mru"]["prewarm"]["first"]["hits"]
-    drawn = [line.get_ydata().tolist() for line in prewarms.lines]
-    assert hits in drawn
-    assert len(drawn) == 2
+    reliability, steadiness = figure.axes
+    drawn = [len(line.get_ydata()) for line in steadiness.lines]
+    assert drawn == [1, len(FACTORS)]
     assert len(reliability.containers) == 1

@@ -68,18 +68,34 @@ def test_the_session_within_the_test_part_is_all_that_mru_sees():
     log = one_user([3, 3, 3, 3, 0, 1, 2, 0])
     test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
     assert test.n_predictions == 3
-    by_user, _ = mark(test, MRU())
+    by_user = mark(test, MRU())["all"]
     # 1 and 2 are unknown when launched, misses; then 0 ranks third behind 2 and 1
     np.testing.assert_allclose(by_user[0, :3], [0, 1 / 3, 1 / 3])
 
 
-def test_repeats_are_counted_and_left_out():
+def test_repeats_are_counted_and_the_last_app_is_left_out():
     log = one_user([0, 1, 0, 1, 0, 0, 0, 1])
     test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
-    assert test.repeats.tolist() == [True, True, False]
-    everything, changed = mark(test, MRU())
-    assert everything[0, 0] == pytest.approx(2 / 3)
-    assert changed[0, 0] == 0.0
+    assert test.repeats.tolist() == [False, True, True, False]
+    found = mark(test, MRU())
+    assert found["all"][0, 0] == pytest.approx(2 / 3)
+    assert found["different"][0, 0] == 1.0  # of two apps the open one is left out
+    assert np.isnan(found["openings"]).all()  # the split cuts a session
+
+
+def test_an_opening_is_asked_without_a_session_so_far():
+    """Two apps, a session of each; the third session begins within 15 minutes of the training part,
+    so its first launch opens nothing."""
+    minutes = np.array([0, 1, 2, 3, 4, 30, 31, 60, 61])
+    log = LaunchLog.from_columns(
+        np.zeros(9), [0, 0, 0, 1, 0, 1, 0, 0, 1], 60_000 * minutes, ["u"], ["a", "b"]
+    )
+    test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
+    assert test.openings.tolist() == [False, True, False, True, False]
+    mfu = MFU()
+    mfu.fit(test.history)
+    assert mark(test, mfu)["openings"][0, :1] == [0.5]
+    assert mark(test, MRU())["openings"][0, :1] == [0.5]  # by chance: it knows only sessions
 
 
 @pytest.mark.parametrize("preset", ["paper", "neural"])
@@ -87,9 +103,9 @@ def test_a_user_with_nothing_but_repeats_counts_for_nothing_without_them(preset)
     log = one_user([0, 1, 0, 1, 0, 0, 0])
     test = exam(log, Split.parse("fraction:0.6,0,0.4"), find_preset(preset))
     result = evaluate(test, [MRU()], seed=0).summary()
-    assert np.isnan(mark(test, MRU())[1]).all()
+    assert np.isnan(mark(test, MRU())["different"]).all()
     assert result["models"]["mru"]["HR@1"] == 1.0
-    assert result["models"]["mru"]["without_repeats"]["HR@1"] is None
+    assert result["models"]["mru"]["different"]["HR@1"] is None
 
 
 def test_a_tidy_table_has_a_row_for_every_figure_of_the_summary():
@@ -97,24 +113,25 @@ def test_a_tidy_table_has_a_row_for_every_figure_of_the_summary():
                 find_preset("honest"))  # fmt: skip
     asked = evaluate(test, [MRU(), MFU()], seed=0)
     found, summary = asked.to_polars(), asked.summary()["models"]
-    assert found.columns == ["model", "metric", "with_repeats", "value", "low", "high", "n_users",
+    assert found.columns == ["model", "table", "metric", "value", "low", "high", "n_users",
                              "preset", "split"]  # fmt: skip
-    assert len(found) == 2 * 9 * 2
+    assert len(found) == 2 * 9 * 3
     for row in found.iter_rows(named=True):
         figures = summary[row["model"]]
-        figures = figures if row["with_repeats"] else figures["without_repeats"]
+        figures = figures if row["table"] == "all" else figures[row["table"]]
         assert row["value"] == figures[row["metric"]]
-        assert [row["low"], row["high"]] == figures["ci95"][row["metric"]]
-        assert (row["n_users"], row["preset"], row["split"]) == (1, "honest", test.how)
+        assert [row["low"], row["high"]] == list(figures["ci95"][row["metric"]] or (None, None))
+        n_users = 0 if row["table"] == "openings" else 1
+        assert (row["n_users"], row["preset"], row["split"]) == (n_users, "honest", test.how)
 
 
 def test_a_tidy_table_has_nulls_where_nobody_is_asked():
     test = exam(one_user([0, 1, 1, 1, 1, 1, 1, 1], 2), Split.parse("fraction:0.5,0,0.5"),
                 find_preset("honest"))  # fmt: skip
     found = evaluate(test, [MRU()], seed=0).to_polars()
-    without = [row for row in found.iter_rows(named=True) if not row["with_repeats"]]
-    assert {(row["value"], row["low"], row["n_users"]) for row in without} == {(None, None, 0)}
-    assert found["value"].null_count() == 9
+    nobody = [row for row in found.iter_rows(named=True) if row["table"] != "all"]
+    assert {(row["value"], row["low"], row["n_users"]) for row in nobody} == {(None, None, 0)}
+    assert found["value"].null_count() == 2 * 9
 
 
 def test_an_evaluation_says_what_it_is_in_a_line_and_in_a_notebook():
@@ -177,7 +194,7 @@ def test_how_the_work_is_cut_does_not_matter(monkeypatch, rng):
     for chunks in (1, 3, 1000):
         monkeypatch.setattr(revealing, "_CHUNKS", chunks)
         test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
-        figures.append([mark(test, p)[0] for p in _fitted(test)])
+        figures.append([mark(test, p)["all"] for p in _fitted(test)])
     for other in figures[1:]:
         for mine, theirs in zip(figures[0], other, strict=True):
             assert np.array_equal(mine, theirs)
@@ -240,7 +257,7 @@ def test_intervals_of_hit_rates_lie_within_0_and_1():
         test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset(preset))
         found = evaluate(test, [MRU(), MFU()], 0)
         row = found.summary()["models"]["mru"]
-        for figures in (row, row["without_repeats"]):
+        for figures in (row, row["different"]):
             low, high = figures["ci95"]["HR@5"]
             assert 0.0 <= low <= figures["HR@5"] <= high <= 1.0
         gap = found.difference("mru", "mfu")["HR@5"]

@@ -170,7 +170,7 @@ def test_a_predictor_of_ones_own_can_answer_question_by_question(test_part):
         def score(self, questions):
             return np.concatenate([-q.candidates.astype(float) for q in questions])
 
-    by_user, _ = mark(test_part, Alphabet())
+    by_user = mark(test_part, Alphabet())["all"]
     assert by_user.shape == (7, 9)
     assert 0 < by_user[:, 2].mean() <= 1
 

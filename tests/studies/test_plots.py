@@ -119,7 +119,7 @@ def test_a_saved_picture_has_text_and_a_description(tmp_path):
 
 
 def test_nextapp_stands_out_on_top_of_the_hit_rates():
-    row = {"HR@1": 0.1, "HR@3": 0.2, "without_repeats": dict.fromkeys(("HR@1", "HR@3", "HR@5"))}
+    row = {"HR@1": 0.1, "HR@3": 0.2, "different": dict.fromkeys(("HR@1", "HR@3", "HR@5"))}
     row["ci95"] = dict.fromkeys(("HR@1", "HR@3", "HR@5"), (0.1, 0.9))
     result = {
         "models": {"nextapp": {**row, "HR@5": 0.9}, "seqmf": {**row, "HR@5": 0.5}},

@@ -13,7 +13,14 @@ from rich.markup import escape
 from nextapp.cli import options, screen, when_stopped_say
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import OUTPUT_FILE, output, settings_of
-from nextapp.evaluation.static import calibration_table, figures_table, prewarm_table
+from nextapp.evaluation.metrics import TABLES
+from nextapp.evaluation.static import (
+    calibration_table,
+    figures_table,
+    leads_table,
+    steadiness_table,
+    summary_table,
+)
 from nextapp.settings import as_toml
 from nextapp.storage import write_atomically
 from nextapp.studies import static
@@ -32,7 +39,7 @@ _SHOWN = 6  # trials of each model
 )
 @options.source
 @settings_of(Experiment, "given", "models", "split", "preset", "tune", "window", "seed")
-@options.plot_file("Plot calibration and prewarming")
+@options.plot_file("Plot calibration and steadiness")
 @options.json_file
 @options.log_options
 def evaluate(
@@ -44,8 +51,8 @@ def evaluate(
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.
 
-    Models that give probabilities are also measured by calibration and by prewarming: how many
-    launches are hit by starting the apps above a threshold.
+    Of all launches in sessions, of the next different app and of openings; how many suggestions
+    change; calibration.
     """
     experiment = experiment_from({**given, "data": source})
     with screen.progress() as report:
@@ -75,11 +82,17 @@ def show_result(result: Mapping[str, Any]) -> None:
     screen.out.print(
         f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
         f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
-        f"launch before.\n"
+        f"launch before; {result['n_openings']:,} launches open a session.\n"
     )
-    screen.out.print(figures_table(result["models"]).terminal())
+    for table in TABLES:
+        screen.out.print(figures_table(result["models"], table=table).terminal())
+        screen.out.print()
+    screen.out.print(summary_table(result["models"]).terminal())
     screen.out.print()
-    screen.out.print(figures_table(result["models"], without_repeats=True).terminal())
+    if result.get("leads"):
+        screen.out.print(leads_table(result["leads"], "nextapp").terminal())
+        screen.out.print()
+    screen.out.print(steadiness_table(result["models"]).terminal())
     screen.out.print()
     screen.out.print(intervals_table(result).terminal(header=False))
     differences = standing_table(result)
@@ -92,9 +105,6 @@ def show_result(result: Mapping[str, Any]) -> None:
     if chances:
         screen.out.print()
         screen.out.print(calibration_table(chances).terminal())
-        screen.out.print()
-        beside = {name: row for name, row in result["models"].items() if name.startswith("mru")}
-        screen.out.print(prewarm_table(chances | beside).terminal())
 
 
 def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:

@@ -1,4 +1,4 @@
-"""Calibration of predicted probabilities, and what prewarming apps by them gains.
+"""Calibration of predicted probabilities.
 
 A predictor whose scores are log P (`scores_are_log_chances`) gives every candidate app a
 probability p at every launch; y is 1 for the app that was launched and 0 for all others.
@@ -6,9 +6,7 @@ probability p at every launch; y is 1 for the app that was launched and 0 for al
     reliability   apps with p in a bin: mean p, and the share that was launched, Σy / n
     ECE           expected calibration error, Σ over bins |Σ (p − y)| / launches
     ECE of the first   the same for the most likely app of each launch only
-    prewarms      apps with p ≥ a threshold, per launch; hits: launches whose app was among them
 
-A rival without probabilities prewarms its top n apps: n prewarms per launch, HR@n hits.
 Intervals are 95 %, over users.
 """
 
@@ -29,58 +27,34 @@ from nextapp.wire import Floats
 EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 """Lower edges of the bins; most apps are unlikely, so the first bins are narrow."""
 
-THRESHOLDS = np.array([0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 0.9])
-N_FIRST = 10  # apps that a rival without probabilities prewarms, at most
 _P, _CAME, _N = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class CalibrationCounts:
     """Counts by user: sums of p, of y and of apps by bin, for all apps and for the most likely one;
-    prewarms and hits by threshold; launches whose app is in the top n; launches."""
+    and launches."""
 
     bins: Floats  # (n_users, 2, len(EDGES), 3)
-    above: Floats  # (n_users, len(THRESHOLDS), 2): prewarms, hits
-    first: Floats  # (n_users, N_FIRST): hits
     launches: Floats  # (n_users,)
 
     @classmethod
     def empty(cls, n_users: int) -> CalibrationCounts:
-        return cls(
-            np.zeros((n_users, 2, len(EDGES), 3)),
-            np.zeros((n_users, len(THRESHOLDS), 2)),
-            np.zeros((n_users, N_FIRST)),
-            np.zeros(n_users),
-        )
+        return cls(np.zeros((n_users, 2, len(EDGES), 3)), np.zeros(n_users))
 
     def set_users(self, users: Indices, other: CalibrationCounts) -> None:
         """Set the rows of these users to the rows of `other`."""
-        for own, part in zip(
-            (self.bins, self.above, self.first, self.launches),
-            (other.bins, other.above, other.first, other.launches),
-            strict=True,
-        ):
-            own[users] = part
+        self.bins[users], self.launches[users] = other.bins, other.launches
 
 
 def count_predictions(
-    chunk: Chunk, scores: Floats | None, better: Indices, equal: Indices, target_competes: bool
+    chunk: Chunk, scores: Floats, asked: Predictions, target_competes: bool
 ) -> CalibrationCounts:
-    """Count the predictions of one chunk, by user of its questions; only candidates that compete.
-
-    ``scores`` are log P; None where a predictor gives no probabilities.
-    ``better`` and ``equal`` are the results of `nextapp.evaluation.revealing.ranks`.
-    """
+    """Count the predictions `asked` of one chunk, by user of its questions; only candidates that
+    compete. Scores are log P."""
     found = CalibrationCounts.empty(len(chunk.questions.users))
-    predictions = chunk.predictions
-    if scores is not None:
-        _count(
-            predictions, chunk.seen_from, np.exp(scores), target_competes, found.bins, found.above,
-            EDGES, THRESHOLDS,
-        )  # fmt: skip
-    hits = np.clip(np.arange(1, N_FIRST + 1) - better[:, None], 0, equal[:, None])
-    np.add.at(found.first, predictions.user, hits / np.maximum(equal, 1)[:, None])
-    np.add.at(found.launches, predictions.user, 1.0)
+    _count(asked, chunk.seen_from, np.exp(scores), target_competes, found.bins, EDGES)
+    np.add.at(found.launches, asked.user, 1.0)
     return found
 
 
@@ -95,11 +69,9 @@ def _count(
     chances: Floats,
     target_competes: bool,
     bins: Floats,
-    above: Floats,
     edges: Floats,
-    thresholds: Floats,
 ) -> None:
-    n_bins, n_thresholds = len(edges), len(thresholds)
+    n_bins = len(edges)
     for n in range(len(predictions.user)):
         seen = seen_from[predictions.first_candidate[n] : predictions.last_candidate[n]]
         user, target = predictions.user[n], predictions.target[n]
@@ -110,53 +82,27 @@ def _count(
             continue
         p = chances[predictions.cell[n] + candidates]
         place = np.searchsorted(edges, p, side="right") - 1
-        of_all, of_best, over = bins[user, 0], bins[user, 1], above[user]
+        of_all, of_best = bins[user, 0], bins[user, 1]
         of_all[:, _P] += np.bincount(place, p, n_bins)
         of_all[:, _N] += np.bincount(place, minlength=n_bins)
         best = p.argmax()
         of_best[place[best], _P] += p[best]
         of_best[place[best], _CAME] += candidates[best] == target
         of_best[place[best], _N] += 1.0
-        n_below = np.bincount(np.searchsorted(thresholds, p, side="right"), minlength=n_thresholds)
-        over[:, 0] += len(p) - np.cumsum(n_below)[:n_thresholds]
         if competes[target]:
             mine = chances[predictions.cell[n] + target]
             of_all[np.searchsorted(edges, mine, side="right") - 1, _CAME] += 1.0
-            over[:, 1] += mine >= thresholds
 
 
-def summary(found: CalibrationCounts, seed: int, *, chances: bool) -> dict[str, Any]:
-    """The figures as plain values; calibration only if scores are probabilities (`chances`).
+def summary(found: CalibrationCounts, seed: int) -> dict[str, Any]:
+    """The figures as plain values.
 
     Figures are sums over all launches, not means over users, since a bin has few apps of one user.
     Intervals are a bootstrap over users.
     """
-    n_users = len(found.launches)
-    drawn = resample(KeyedBits(seed, purpose="boot").generator(), n_users)
+    drawn = resample(KeyedBits(seed, purpose="boot").generator(), len(found.launches))
     total = found.launches.sum()
     totals = drawn @ found.launches
-    first = found.first.sum(axis=0) / total
-    low, high = interval((drawn @ found.first) / totals[:, None])
-    prewarm: dict[str, Any] = {
-        "first": {
-            "prewarms": list(range(1, N_FIRST + 1)),
-            "hits": first.tolist(),
-            "low": low.tolist(),
-            "high": high.tolist(),
-        },
-        "above": None,
-    }
-    if not chances:
-        return {"prewarm": prewarm, "calibration": None}
-    above = found.above.sum(axis=0) / total
-    low, high = interval((drawn @ found.above[:, :, 1]) / totals[:, None])
-    prewarm["above"] = {
-        "threshold": THRESHOLDS.tolist(),
-        "prewarms": above[:, 0].tolist(),
-        "hits": above[:, 1].tolist(),
-        "low": low.tolist(),
-        "high": high.tolist(),
-    }
     calibrated: dict[str, Any] = {}
     for number, name in enumerate(("ece", "ece_first")):
         by_user = found.bins[:, number]
@@ -175,7 +121,7 @@ def summary(found: CalibrationCounts, seed: int, *, chances: bool) -> dict[str, 
         "low": low.tolist(),
         "high": high.tolist(),
     }
-    return {"prewarm": prewarm, "calibration": calibrated}
+    return calibrated
 
 
 def _wrong(bins: Floats) -> Floats:

@@ -303,8 +303,8 @@ def run_cycles(
                 state = model.state()
                 means = known.get(state) if state is not None else None
                 if means is None:
-                    values = score_predictions(test, model.predictor(test), wanted)
-                    means = user_means(test, values, np.ones(len(values), bool))
+                    values, _ = score_predictions(test, model.predictor(test), wanted)
+                    means = user_means(test, values, test.within)
                     known[state] = means
                 found[number, place, test.users] = means
         end = stream.end_of(cycle)

@@ -31,6 +31,12 @@ WEIGHTS: dict[str, Callable[[Floats], Floats]] = {
 }
 METRICS = tuple(f"{name}@{n}" for name in WEIGHTS for n in CUTOFFS)
 
+TABLES = {
+    "all": "all launches within a session",
+    "different": "the next different app (the last app is left out)",
+    "openings": "the first launch of a session",
+}
+
 
 def values(
     better: npt.NDArray[np.integer],
@@ -81,8 +87,7 @@ class Preset:
     ``repeats`` of an app within 3 s
         ``collapsed``, ``collapsed-inclusive`` (also after exactly 3 s) or ``kept``.
     ``sessions``
-        all launches of a session except the first are predicted. A session ends with a ``gap`` of
-        15 minutes, or is the user's whole test part (``all``).
+        a session ends with a ``gap`` of 15 minutes, or is the user's whole test part (``all``).
     """
 
     name: str

@@ -21,6 +21,7 @@ from nextapp.wire import Floats
 _CHUNK_CELLS = 2_000_000  # scores in memory per chunk
 _CHUNKS = 8  # smallest number of chunks, for the threads
 _NEVER = np.iinfo(np.intp).max
+Mask = npt.NDArray[np.bool_]
 
 
 class Predictions(NamedTuple):
@@ -28,11 +29,12 @@ class Predictions(NamedTuple):
 
     ``row`` is the launch's row in the log. The user's candidates are ``first_candidate`` to
     ``last_candidate`` (exclusive), and their scores begin at ``cell``. ``target`` is the position
-    of the launched app among them.
+    of the launched app among them, ``last`` that of the launch before; -1 where a session begins.
     """
 
     user: Indices
     target: Indices
+    last: Indices
     row: Indices
     cell: Indices
     first_candidate: Indices
@@ -53,18 +55,21 @@ class Chunk(NamedTuple):
     @property
     def predictions(self) -> Predictions:
         questions = self.questions
-        asked = np.ones(len(questions.launches), bool)
-        asked[questions.session_starts[:-1]] = False  # a session's first launch is not predicted
-        user = np.repeat(questions.session_user, np.diff(questions.session_starts) - 1)
+        user = np.repeat(questions.session_user, np.diff(questions.session_starts))
+        before = np.append(-1, questions.launches[:-1])
+        before[questions.session_starts[:-1]] = -1
         first = questions.candidate_starts[user]
         last = questions.candidate_starts[user + 1]
         cell = np.cumsum(last - first) - (last - first)
-        return Predictions(user, questions.launches[asked], self.rows[asked], cell, first, last)
+        return Predictions(user, questions.launches, before, self.rows, cell, first, last)
 
 
 @dataclass(frozen=True, eq=False)
 class Exam:
     """A log prepared for evaluation: the history to learn from and the test sessions to predict.
+
+    Every launch of the sessions is predicted. Those `within` a session are the paper's predictions:
+    all but the first. A session of one launch is asked about only if its user has longer ones.
 
     ``rows`` are the launches of the test sessions, as rows of ``whole``, the collapsed log;
     ``sessions`` (n_sessions + 1,) are the bounds of the sessions in ``rows``. ``users`` are the
@@ -85,11 +90,18 @@ class Exam:
 
     @property
     def n_predictions(self) -> int:
-        return len(self.rows) - len(self.sessions) + 1
+        return int(np.count_nonzero(self.within))
 
     @cached_property
     def prediction_session(self) -> Indices:
-        return np.repeat(np.arange(len(self.sessions) - 1), np.diff(self.sessions) - 1)
+        return np.repeat(np.arange(len(self.sessions) - 1), np.diff(self.sessions))
+
+    @cached_property
+    def within(self) -> Mask:
+        """(n_rows,): launches that do not begin a session."""
+        within = np.ones(len(self.rows), bool)
+        within[self.sessions[:-1]] = False
+        return within
 
     @cached_property
     def session_user(self) -> Indices:
@@ -97,42 +109,25 @@ class Exam:
         return np.searchsorted(self.users, self.whole.user[self.rows[self.sessions[:-1]]])
 
     @cached_property
-    def repeats(self) -> npt.NDArray[np.bool_]:
-        """(n_predictions,): whether the target is the same app as the launch before."""
-        asked = np.ones(len(self.rows), bool)
-        asked[self.sessions[:-1]] = False
+    def repeats(self) -> Mask:
+        """(n_rows,): launches within a session of the same app as the launch before."""
         app = self.whole.app[self.rows]
-        again = np.zeros(len(self.rows), bool)
-        again[1:] = app[1:] == app[:-1]
-        return again[asked]
+        again = self.within.copy()
+        again[1:] &= app[1:] == app[:-1]
+        return again
 
-    @property
-    def _history_ends(self) -> Indices:
-        """The row after each user's history; the user's first row if there is no history."""
-        if len(self.history) == 0:
-            return self.whole.starts[self.users]
-        first = int(self.whole.time.min())
-        span = int(self.whole.time.max()) - first + 1
-        last = np.searchsorted(self.history.user, self.users, side="right") - 1
-        owner, time = self.history.user[last], self.history.time[last]  # [-1] is another user's
-        there = (last >= 0) & (owner == self.users)
-        by_user = self.whole.user.astype(np.int64) * span + self.whole.time - first
-        ends = np.searchsorted(by_user, self.users * span + time - first, side="right")
-        return np.where(there, ends, self.whole.starts[self.users])
+    @cached_property
+    def openings(self) -> Mask:
+        """(n_rows,): launches after more than 15 minutes without one."""
+        opens = np.zeros(len(self.whole), bool)
+        opens[session_starts(self.whole)[:-1]] = True
+        return opens[self.rows] & ~self.within
 
-    @property
-    def _passed(self) -> tuple[Indices, Indices]:
-        """Rows that a phone sees between test sessions without a prediction; and their bounds.
-
-        They lie after the user's history or previous session, and before the session.
-        """
-        begin = self._history_ends[self.session_user]
-        same = self.session_user[1:] == self.session_user[:-1]
-        begin[1:][same] = self.rows[self.sessions[1:-1] - 1][same] + 1
-        length = np.maximum(self.rows[self.sessions[:-1]] - begin, 0)
-        passed_starts = np.concatenate([[0], np.cumsum(length)])
-        offset = np.arange(passed_starts[-1]) - np.repeat(passed_starts[:-1], length)
-        return np.repeat(begin, length) + offset, passed_starts
+    def counted(self, table: str) -> Mask:
+        """(n_rows,): the predictions of one of `metrics.TABLES`."""
+        if table == "openings":
+            return self.openings
+        return self.within & ~self.repeats if table == "different" else self.within
 
     @cached_property
     def chunks(self) -> list[Chunk]:
@@ -144,12 +139,7 @@ class Exam:
         places = np.searchsorted(keys, owner * n_apps + self.whole.app[self.rows])
         launches = places - self.candidate_starts[owner]
 
-        passed, passed_starts = self._passed
-        passed_user = np.repeat(self.session_user, np.diff(passed_starts))
-        passed_places = np.searchsorted(keys, passed_user * n_apps + self.whole.app[passed])
-        passed_launches = passed_places - self.candidate_starts[passed_user]
-
-        cells = np.cumsum((np.diff(self.sessions) - 1) * width[self.session_user])
+        cells = np.cumsum(np.diff(self.sessions) * width[self.session_user])
         number = (cells - 1) // max(1, min(_CHUNK_CELLS, int(cells[-1]) // _CHUNKS))
         first_of_user = np.searchsorted(self.session_user, np.arange(len(self.users)))
         number = number[first_of_user][self.session_user]  # a user's sessions stay together
@@ -161,7 +151,6 @@ class Exam:
                 [np.arange(*self.candidate_starts[user : user + 2]) for user in users]
             )
             rows = slice(self.sessions[first], self.sessions[last])
-            between = slice(passed_starts[first], passed_starts[last])
             questions = Questions(
                 users=self.users[users],
                 candidates=self.candidates[picked],
@@ -170,9 +159,6 @@ class Exam:
                 session_starts=self.sessions[first : last + 1] - self.sessions[first],
                 launches=launches[rows],
                 times=self.whole.time[self.rows[rows]],
-                passed=passed_launches[between],
-                passed_starts=passed_starts[first : last + 1] - passed_starts[first],
-                passed_times=self.whole.time[passed[between]],
             )
             chunks.append(Chunk(questions, self.rows[rows], self.seen_from[picked]))
         return chunks
@@ -253,7 +239,7 @@ def exam_on(
         seen = users[whole.user[rows]] & apps[whole.app[rows]]
         rows, number = rows[seen], number[seen]
     length = np.bincount(number, minlength=1)
-    enough = length[number] >= 2
+    enough = np.isin(whole.user[rows], whole.user[rows[length[number] >= 2]])
     rows, number = rows[enough], number[enough]
     if len(rows) == 0:
         return None
@@ -292,6 +278,22 @@ def ranks(chunk: Chunk, scores: Floats, preset: Preset) -> tuple[Indices, Indice
     If the target does not compete, both are 0: a miss.
     """
     return _ranks(chunk.predictions, chunk.seen_from, scores, preset.candidates == "history+target")
+
+
+def ranks_without_last(
+    chunk: Chunk, scores: Floats, better: Indices, equal: Indices
+) -> tuple[Indices, Indices]:
+    """The same ranks with the last app taken out of the ranking; where it is launched again, and
+    at the first launch of a session, nothing is taken out."""
+    asked = chunk.predictions
+    there = np.flatnonzero((asked.last >= 0) & (asked.last != asked.target) & (equal > 0))
+    cell, last = asked.cell[there], asked.last[there]
+    competes = chunk.seen_from[asked.first_candidate[there] + last] < asked.row[there]
+    own, its = scores[cell + asked.target[there]], scores[cell + last]
+    better, equal = better.copy(), equal.copy()
+    better[there] -= competes & (its > own)
+    equal[there] -= competes & (its == own)
+    return better, equal
 
 
 def _seconds_to_rank(predictions: Predictions, *_: object) -> float:

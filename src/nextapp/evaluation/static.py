@@ -12,43 +12,55 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextapp.evaluation import calibration, metrics
+from nextapp.evaluation import calibration, metrics, steadiness
 from nextapp.evaluation.calibration import CalibrationCounts
-from nextapp.evaluation.revealing import Chunk, Exam, ranks
+from nextapp.evaluation.metrics import TABLES
+from nextapp.evaluation.revealing import Chunk, Exam, Mask, Predictions, ranks, ranks_without_last
+from nextapp.evaluation.steadiness import SteadinessCounts
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.predictors.questions import Indices
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
+from nextapp.suggestions import STEADY
 from nextapp.table import Column, Kind, Measured, Table, measured_from
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
     import polars as pl
 
-Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
-
-
-SHOWN = (1, 2, 3, 5, 10)  # numbers of apps that a rival without probabilities prewarms
 NOT_RANKED = (CEILING, "seqmf-frozen")  # no rivals: an upper bound and a control
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """One predictor's result: (n_users, 9) means by user, in the order of `metrics.METRICS`.
-
-    ``without_repeats`` leaves out predictions whose target is the app launched just before; users
-    without other predictions have NaN there. ``counts`` are those for calibration and
-    prewarming; ``chances``: the scores are log P.
+    """One predictor's result: for each of `metrics.TABLES` (n_users, 9) means by user, in the order
+    of `metrics.METRICS`; NaN for users without such predictions. ``chances``: scores are log P.
     """
 
     name: str
-    by_user: Floats
-    without_repeats: Floats
+    tables: Mapping[str, Floats]
     fit_seconds: float
     predict_seconds: float
-    counts: CalibrationCounts
+    counts: Counts
     chances: bool
+
+    @property
+    def by_user(self) -> Floats:
+        """The means over all launches."""
+        return self.tables["all"]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What is counted while predictions are ranked."""
+
+    calibration: CalibrationCounts
+    steadiness: SteadinessCounts
+
+    @classmethod
+    def empty(cls, n_users: int) -> Counts:
+        return cls(CalibrationCounts.empty(n_users), SteadinessCounts.empty(n_users))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,35 +76,44 @@ class Evaluation:
         return len(self.exam.users)
 
     def summary(self) -> dict[str, Any]:
-        """The figures as plain values: means, 95 % intervals, and the same without repeats."""
-        everyone = np.concatenate([mark.by_user for mark in self.marks], axis=1)
-        changed = np.concatenate([mark.without_repeats for mark in self.marks], axis=1)
+        """The figures as plain values: means and 95 % intervals of each table, and the rest."""
+        exam, seed = self.exam, self.seed
+        found: dict[str, list[dict[str, object]]] = {}
+        for table in TABLES:
+            means = np.concatenate([mark.tables[table] for mark in self.marks], axis=1)
+            drawn = bootstrap_means(means, seed, user_weights(exam, exam.counted(table)))
+            found[table] = [
+                _figures(mark.tables[table], drawn[:, 9 * number : 9 * number + 9])
+                for number, mark in enumerate(self.marks)
+            ]
         models: dict[str, Any] = {}
-        drawn = bootstrap_means(everyone, self.seed, user_weights(self.exam))
-        drawn_changed = bootstrap_means(
-            changed, self.seed, user_weights(self.exam, ~self.exam.repeats)
-        )
         for number, mark in enumerate(self.marks):
-            columns = slice(9 * number, 9 * number + 9)
             models[mark.name] = {
-                **_figures(mark.by_user, drawn[:, columns]),
-                "without_repeats": _figures(mark.without_repeats, drawn_changed[:, columns]),
+                **found["all"][number],
+                "different": found["different"][number],
+                "openings": found["openings"][number],
                 "fit_seconds": round(mark.fit_seconds, 4),
                 "predict_seconds": round(mark.predict_seconds, 4),
-                **calibration.summary(mark.counts, self.seed, chances=mark.chances),
+                "calibration": (
+                    calibration.summary(mark.counts.calibration, seed) if mark.chances else None
+                ),
+                "steadiness": steadiness.summary(
+                    exam, mark.counts.steadiness, seed, chances=mark.chances
+                ),
             }
         return {
             "n_users": self.n_users,
-            "n_sessions": len(self.exam.sessions) - 1,
-            "n_predictions": self.exam.n_predictions,
-            "repeat_share": float(self.exam.repeats.mean()),
+            "n_sessions": int(np.count_nonzero(np.diff(exam.sessions) > 1)),
+            "n_predictions": exam.n_predictions,
+            "n_openings": int(np.count_nonzero(exam.openings)),
+            "repeat_share": float(np.count_nonzero(exam.repeats) / exam.n_predictions),
             "preset": self.exam.preset.name,
             "split": self.exam.how,
             "models": models,
         }
 
     def to_polars(self) -> pl.DataFrame:
-        """One row per model and metric, with and without exact repeats; docs/reference/metrics.md.
+        """One row per model, table and metric; docs/reference/metrics.md.
 
         ``n_users`` is the number of users with at least one prediction; if 0, the figures are null.
         """
@@ -101,21 +122,19 @@ class Evaluation:
         found = self.summary()
         rows = []
         for mark, row in zip(self.marks, found["models"].values(), strict=True):
-            for repeats, figures, by_user in (
-                (True, row, mark.by_user),
-                (False, row["without_repeats"], mark.without_repeats),
-            ):
+            for table, by_user in mark.tables.items():
+                figures = of_table(row, table)
                 n_users = int((~np.isnan(by_user[:, 0])).sum())
                 for metric in metrics.METRICS:
                     low, high = figures["ci95"][metric] or (None, None)
                     rows.append(
-                        (mark.name, metric, repeats, figures[metric], low, high, n_users,
+                        (mark.name, table, metric, figures[metric], low, high, n_users,
                          found["preset"], found["split"])
                     )  # fmt: skip
         schema = {
             "model": pl.String,
+            "table": pl.String,
             "metric": pl.String,
-            "with_repeats": pl.Boolean,
             "value": pl.Float64,
             "low": pl.Float64,
             "high": pl.Float64,
@@ -140,26 +159,54 @@ class Evaluation:
             f"{self.exam.preset.name}, split {self.exam.how}"
         )
 
-    def difference(self, first: str, second: str) -> dict[str, dict[str, float]]:
-        """Mean of first − second for every metric, with its paired 95 % interval over users."""
-        by_name = {mark.name: mark.by_user for mark in self.marks}
+    def difference(
+        self, first: str, second: str, table: str = "all"
+    ) -> dict[str, dict[str, float]]:
+        """Mean of first − second for every metric, with its paired 95 % interval over users; empty
+        if the table has no predictions."""
+        by_name = {mark.name: mark.tables[table] for mark in self.marks}
         gap = by_name[first] - by_name[second]
-        low, high = interval(bootstrap_means(gap, self.seed, user_weights(self.exam)))
+        there = gap[~np.isnan(gap[:, 0])]
+        if len(there) == 0:
+            return {}
+        weights = user_weights(self.exam, self.exam.counted(table))
+        low, high = interval(bootstrap_means(gap, self.seed, weights))
         return {
             metric: {"difference": float(mean), "low": float(lo), "high": float(hi)}
             for metric, mean, lo, hi in zip(
-                metrics.METRICS, gap.mean(axis=0), low, high, strict=True
+                metrics.METRICS, there.mean(axis=0), low, high, strict=True
             )
         }
+
+    def leads(self, model: str) -> dict[str, dict[str, dict[str, Any]]]:
+        """By table and metric: how far the model is ahead of the best rival, and which that is.
+
+        Its own other forms are no rivals, nor are controls.
+        """
+        rivals = [
+            mark
+            for mark in self.marks
+            if not mark.name.startswith(model) and mark.name not in NOT_RANKED
+        ]
+        leads: dict[str, dict[str, dict[str, Any]]] = {}
+        for table in TABLES if rivals else ():
+            means = np.array([_means_of(mark.tables[table]) for mark in rivals])
+            if np.isnan(means).any():
+                continue
+            leads[table] = {}
+            for column, metric in enumerate(metrics.METRICS):
+                best = rivals[int(means[:, column].argmax())].name
+                gap = self.difference(model, best, table)[metric]
+                leads[table][metric] = {"rival": best, **gap}
+        return leads
 
 
 def _figures(by_user: Floats, drawn: Floats) -> dict[str, object]:
     """Means over users and their intervals; None if no user has a prediction."""
-    there = ~np.isnan(by_user[:, 0])
-    if not there.any():
+    means = _means_of(by_user)
+    if np.isnan(means).any():
         nothing = dict.fromkeys(metrics.METRICS)
         return {**nothing, "ci95": nothing}
-    means = by_user[there].mean(axis=0)
     low, high = interval(drawn)
     return {
         **{metric: float(mean) for metric, mean in zip(metrics.METRICS, means, strict=True)},
@@ -168,6 +215,18 @@ def _figures(by_user: Floats, drawn: Floats) -> dict[str, object]:
             for metric, lo, hi in zip(metrics.METRICS, low, high, strict=True)
         },
     }
+
+
+def _means_of(by_user: Floats) -> Floats:
+    """Means over the users that have any; NaN if none has."""
+    there = by_user[~np.isnan(by_user[:, 0])]
+    return there.mean(axis=0) if len(there) else np.full(by_user.shape[1], np.nan)
+
+
+def of_table(row: Mapping[str, Any], table: str) -> Mapping[str, Any]:
+    """A model's figures in one of `metrics.TABLES`; those of all launches stand at its top."""
+    figures: Mapping[str, Any] = row if table == "all" else row[table]
+    return figures
 
 
 def evaluate(
@@ -186,14 +245,13 @@ def evaluate(
         start = time.perf_counter()
         predictor.fit(exam.history)
         middle = time.perf_counter()
-        counts = CalibrationCounts.empty(len(exam.users))
-        by_user, without_repeats = mark(exam, predictor, counts)
+        counts = Counts.empty(len(exam.users))
+        tables = mark(exam, predictor, counts)
         end = time.perf_counter()
         marks.append(
             Marks(
                 predictor.name,
-                by_user,
-                without_repeats,
+                tables,
                 middle - start,
                 end - middle,
                 counts,
@@ -203,29 +261,30 @@ def evaluate(
     return Evaluation(exam, marks, seed)
 
 
-def mark(
-    exam: Exam, predictor: Predictor, counts: CalibrationCounts | None = None
-) -> tuple[Floats, Floats]:
-    """Each user's means of the nine metrics: over all predictions, and without exact repeats.
+def mark(exam: Exam, predictor: Predictor, counts: Counts | None = None) -> dict[str, Floats]:
+    """Each user's means of the nine metrics in each of `metrics.TABLES`.
 
     If the preset averages over predictions, a user's means are weighted by the user's number of
-    predictions, so that the mean over users is the mean over predictions. What calibration needs is
-    written to `counts`, if given.
+    predictions, so that the mean over users is the mean over predictions. What calibration and
+    steadiness need is written to `counts`, if given.
     """
-    values = score_predictions(exam, predictor, counts=counts)
-    return (
-        user_means(exam, values, np.ones(len(values), bool)),
-        user_means(exam, values, ~exam.repeats),
-    )
+    values, without_last = score_predictions(exam, predictor, counts=counts)
+    return {
+        table: user_means(
+            exam, without_last if table == "different" else values, exam.counted(table)
+        )
+        for table in TABLES
+    }
 
 
 def score_predictions(
     exam: Exam,
     predictor: Predictor,
     wanted: Sequence[str] = metrics.METRICS,
-    counts: CalibrationCounts | None = None,
+    counts: Counts | None = None,
 ) -> Floats:
-    """(n_predictions, len(wanted)): the wanted metrics of every prediction, in order."""
+    """(2, n_rows, len(wanted)): the wanted metrics of every prediction, in order; then the same
+    with the last app taken out of the ranking."""
 
     def answer(chunk: Chunk) -> Floats:
         scores = predictor.score(chunk.questions)
@@ -243,23 +302,37 @@ def score_predictions(
         if counts is not None:  # each user is in one chunk
             users = np.searchsorted(exam.users, chunk.questions.users)
             competes = exam.preset.candidates == "history+target"
-            log_chances = scores if getattr(predictor, "scores_are_log_chances", False) else None
-            counts.set_users(
-                users, calibration.count_predictions(chunk, log_chances, better, equal, competes)
+            chances = getattr(predictor, "scores_are_log_chances", False)
+            if chances:
+                asked = chunk.predictions
+                within = Predictions(*(column[asked.last >= 0] for column in asked))
+                counts.calibration.set_users(
+                    users, calibration.count_predictions(chunk, scores, within, competes)
+                )
+            counts.steadiness.set_users(
+                users,
+                steadiness.count_suggestions(
+                    chunk,
+                    scores,
+                    chances=chances,
+                    at_random=predictor.in_expectation,
+                    target_competes=competes,
+                ),
             )
         ties = "expected" if predictor.in_expectation else exam.preset.ties
-        return metrics.values(better, equal, ties, wanted)
+        both = [(better, equal), ranks_without_last(chunk, scores, better, equal)]
+        return np.stack([metrics.values(*each, ties, wanted) for each in both])
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return np.concatenate(list(pool.map(answer, exam.chunks)))
+        return np.concatenate(list(pool.map(answer, exam.chunks)), axis=1)
 
 
-def user_weights(exam: Exam, counted: Mask | None = None) -> Floats:
+def user_weights(exam: Exam, counted: Mask) -> Floats:
     """(n_users,): by what a user's means are multiplied: 1, or the user's number of counted
     predictions if the preset averages over predictions. On average 1 for users that have any."""
     if exam.preset.average != "prediction":
         return np.ones(len(exam.users))
-    session = exam.prediction_session if counted is None else exam.prediction_session[counted]
+    session = exam.prediction_session[counted]
     n_each = np.bincount(exam.session_user[session], minlength=len(exam.users))
     weights: Floats = n_each * np.count_nonzero(n_each) / max(n_each.sum(), 1)
     return weights
@@ -294,7 +367,7 @@ def figures_table(
     models: Mapping[str, Any],
     *,
     intervals: bool = False,
-    without_repeats: bool = False,
+    table: str = "all",
     notes: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Table:
     """One row per model, one column per metric; best and second best are marked, as in the paper.
@@ -302,9 +375,7 @@ def figures_table(
     ``models`` is the entry ``models`` of a result; ``notes`` are texts for cells, by model and
     metric.
     """
-    found = {
-        name: row["without_repeats"] if without_repeats else row for name, row in models.items()
-    }
+    found = {name: of_table(row, table) for name, row in models.items()}
     kind: Kind = "interval" if intervals else "figure"
     there = all(row[metrics.METRICS[0]] is not None for row in found.values())
     notes = notes or {}
@@ -318,8 +389,8 @@ def figures_table(
             for name, row in found.items()
             if there
         ],
-        title="without exact repeats" if without_repeats else "all predictions",
-        caption="" if there else "every prediction is an exact repeat",
+        title=TABLES[table],
+        caption="" if there else "there is no such prediction",
         unranked=NOT_RANKED,
     )
 
@@ -346,31 +417,66 @@ def calibration_table(models: Mapping[str, Any]) -> Table:
     )
 
 
-def prewarm_table(models: Mapping[str, Any]) -> Table:
-    """Prewarms and hits per launch, for apps above a probability or the top n apps."""
-    rows: list[list[Any]] = []
-    for name, row in models.items():
-        above, first = row["prewarm"]["above"], row["prewarm"]["first"]
-        if above is not None:
-            rows += [
-                [name, f"P ≥ {threshold:g}", prewarms, Measured(hits, low, high)]
-                for threshold, prewarms, hits, low, high in zip(*above.values(), strict=True)
-            ]
-        else:
-            rows += [
-                [name, f"first {n}", float(n), Measured(hits, low, high)]
-                for n, hits, low, high in zip(*first.values(), strict=True)
-                if n in SHOWN
-            ]
+def summary_table(models: Mapping[str, Any]) -> Table:
+    """One row per model: HR@1 and HR@5 of the three tables, and how many suggestions change."""
+    short = ("@1", "@5")
     return Table(
         [
             Column("model", "name"),
-            Column("prewarmed", "text"),
-            Column("prewarms per launch", form="plain", digits=2),
-            Column("hits per launch", "interval"),
+            *(
+                Column(f"{table} {metric}" if metric == short[0] else metric, ranked=True)
+                for table in TABLES
+                for metric in short
+            ),
+            Column("new", form="plain", digits=2),
         ],
+        [
+            [
+                name,
+                *(of_table(row, table)[f"HR{metric}"] for table in TABLES for metric in short),
+                row["steadiness"]["new_per_launch"][0]["mean"],
+            ]
+            for name, row in models.items()
+        ],
+        title="summary: HR@1 and HR@5 of the three tables; new suggestions of five at a launch",
+        unranked=NOT_RANKED,
+    )
+
+
+def leads_table(leads: Mapping[str, Any], model: str) -> Table:
+    """One row per table: how far a model is ahead of the best of all others, whichever that is."""
+    rows = []
+    for table, found in leads.items():
+        for metric in ("HR@1", "HR@5"):
+            gap = found[metric]
+            ahead = Measured(gap["difference"], gap["low"], gap["high"])
+            rows.append([f"{table} {metric}", gap["rival"], ahead])
+    columns = [
+        Column("table", "name"),
+        Column("best rival", "text"),
+        Column(f"{model} minus it", "interval", form="signed"),
+    ]
+    return Table(columns, rows, title=f"{model} minus the best rival of each table")
+
+
+def steadiness_table(models: Mapping[str, Any]) -> Table:
+    """New suggestions and hits, as they come and with the factor that phones use."""
+    columns = [Column("model", "name"), Column("factor", form="general")]
+    columns.append(Column("new per launch", "interval", form="plain", digits=2))
+    columns.append(Column("new per day", "interval", form="plain", digits=1))
+    columns.append(Column("HR@5", "interval"))
+    rows = []
+    for name, row in models.items():
+        found = row["steadiness"]
+        figures = (found[key] for key in ("new_per_launch", "new_per_day", "HR@5"))
+        for factor, *line in zip(found["factor"], *figures, strict=True):
+            if factor in (1.0, STEADY):
+                rows.append([name, factor, *map(measured_from, line)])
+    return Table(
+        columns,
         rows,
-        title="prewarming",
+        title="suggestions that change, of five",
+        caption="a suggestion gives way to an app that is this factor as likely",
     )
 
 

@@ -28,7 +28,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.phone.store import DAY
 from nextapp.predictor import SESSION_GAP, Habits
 from nextapp.predictors import factorised
-from nextapp.predictors.rivals import OnlineMFU, OnlineMRU, OnlineSROnDevice
+from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 
@@ -243,20 +243,20 @@ def _hits_of_all(
         seqmf.observe(app, when)
     exam = _exam(codes, seconds, n_apps, n_learnt)
     hits = [metrics.values(places - 1, own_equal, PRESET.ties, HIT_RATES)]
-    for rival in (OnlineMRU(), OnlineMFU(), OnlineSROnDevice()):
+    for rival in (Recents(), OnlineMFU(), OnlineSROnDevice()):
         rival.fit(exam.history)
-        hits.append(score_predictions(exam, rival, HIT_RATES))
+        hits.append(score_predictions(exam, rival, HIT_RATES)[0])
     alone = np.sign(places_by_seqmf)
     hits.append(metrics.values(places_by_seqmf - 1, alone, PRESET.ties, HIT_RATES))
     return np.hstack(hits), places, chances
 
 
 def _exam(codes: Any, seconds: Floats, n_apps: int, n_learnt: int) -> Exam:
-    """The second half as one session, which begins with the launch before it."""
+    """The second half as one session."""
     times = (1000 * seconds).astype(np.int64)
     names = tuple(map(str, range(n_apps)))
     whole = LaunchLog(np.zeros(len(codes), np.int32), codes.astype(np.int32), times, ("",), names)
-    rows = np.arange(n_learnt - 1, len(codes))
+    rows = np.arange(n_learnt, len(codes))
     history = whole.where(np.arange(len(codes)) < rows[0])
     first = FirstLaunches.of(whole)
     known = np.zeros(len(first.pairs), bool)  # not used with these candidates

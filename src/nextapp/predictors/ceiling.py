@@ -36,8 +36,6 @@ class Ceiling:
         self.echo = self.parameters.echo / (3 - 2 * self.parameters.echo) if left else 0.0
 
     def score(self, questions: Questions) -> Floats:
-        asked = np.ones(len(questions.launches), bool)
-        asked[questions.session_starts[:-1]] = False
         user = np.arange(len(questions.users) + 1)
         session = np.searchsorted(questions.session_user, user)  # each user's first
         launch, cell = questions.session_starts[session], questions.cell_starts[session]
@@ -47,7 +45,7 @@ class Ceiling:
             own = questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
             launches = slice(*launch[v : v + 2])
             apps, times = own[questions.launches[launches]], questions.times[launches]
-            odds = self._odds(told, _rows(told, apps, times)[asked[launches]])
+            odds = self._odds(told, _rows(told, apps, times))
             cells = scores[slice(*cell[v : v + 2])].reshape(-1, len(own))
             _, here, there = np.intersect1d(own, told.apps, return_indices=True)
             cells[:, here] = odds[:, there]  # what is not on the phone has no chance
@@ -56,7 +54,9 @@ class Ceiling:
     def _odds(self, told: Chances, row: npt.NDArray[np.intp]) -> Floats:
         """What these rows will be: a launch, or an echo of the launch before."""
         odds = told.odds[row]
-        echo = np.where(told.echo[row - 1], 0.0, self.echo)  # a launch has one echo at most
+        echo = np.where(
+            told.echo[row - 1] | (row == 0), 0.0, self.echo
+        )  # a launch has one echo at most
         odds *= 1 - echo[:, None]
         odds[np.arange(len(row)), told.launched[row - 1]] += echo
         return odds

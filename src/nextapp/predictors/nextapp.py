@@ -101,7 +101,7 @@ def online_scores(
         seconds=seconds,
         asked=np.ones(len(seconds), bool),
         cell=np.zeros(1, np.intp),
-        timed=True,
+        timed=np.ones(len(seconds), bool),
     )
     n_cells = len(seconds) * len(candidates)
     told = crowd_cells(crowd, np.zeros(1, np.intp), candidates, starts)

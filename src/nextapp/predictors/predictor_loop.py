@@ -76,7 +76,8 @@ def compile_ahead() -> None:
 def compile_now() -> None:
     """Compile the loop, and run it for a phone without launches."""
     nowhere, nothing, starts = np.zeros(0, np.intp), np.zeros(0), np.zeros(2, np.intp)
-    streams = Streams(starts, nowhere, nothing, np.zeros(0, bool), np.zeros(1, np.intp))
+    never = np.zeros(0, bool)
+    streams = Streams(starts, nowhere, nothing, never, np.zeros(1, np.intp), never)
     crowd = CrowdCells(nothing, starts, nowhere, nothing, nothing, starts)
     answers(streams, np.array([0, 1]), 0, predictor.DEFAULT, crowd, form_for(_answers, math.inf))
 
@@ -119,15 +120,15 @@ def _answers(
         for row in range(streams.starts[v], streams.starts[v + 1]):
             app, when = streams.launches[row], streams.seconds[row]
             clock = state.clock[0]
-            asked = streams.asked[row]
-            view = _look(state, when if streams.timed or not asked else clock)
+            timed = streams.timed[row]
+            view = _look(state, when if timed else clock)
             if len(share) > 0:
                 evidence = _crowd_evidence(view, told)
-            if asked:
+            if streams.asked[row]:
                 chances = _answer(state, view, slots, share, evidence)
                 scores[cell : cell + k] = np.log(np.maximum(chances, _LEAST_CHANCE))
                 cell += k
-                if not streams.timed and when - clock > _SESSION_GAP:
+                if not timed and when - clock > _SESSION_GAP:
                     view = _look(state, when)
             slot, new = slots[app], slots[app] < 0
             if new:

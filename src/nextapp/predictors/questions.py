@@ -25,17 +25,17 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """Iterative revealing as columns: in a session of l launches the last l − 1 are asked for.
+    """Iterative revealing as columns: every launch of a session is asked for, before it is seen.
+
+    The first launch of a session is asked for at its moment, the others as of the launch before.
 
     ``users`` (n_users,) are codes of the log. Their candidates are
     ``candidates[candidate_starts[v]:candidate_starts[v + 1]]``, ascending, v being a position in
     ``users``. Session s is of user ``session_user[s]`` and holds the launches
     ``session_starts[s]:session_starts[s + 1]`` of ``launches``, each a position among its user's
-    candidates, at ``times`` (milliseconds since 1970). Before session s the phone also sees the
-    launches ``passed[passed_starts[s]:passed_starts[s + 1]]``, at ``passed_times``, which are not
-    predicted: sessions of one launch, and those cut by a boundary of the split. A user's sessions
-    are in the order of time. Scores are one flat array: prediction after prediction, one cell for
-    every candidate of the user; those of session s begin at ``cell_starts[s]``.
+    candidates, at ``times`` (milliseconds since 1970). A user's sessions are in the order of time.
+    Scores are one flat array: prediction after prediction, one cell for every candidate of the
+    user; those of session s begin at ``cell_starts[s]``.
     """
 
     users: Indices
@@ -45,26 +45,22 @@ class Questions:
     session_starts: Indices
     launches: Indices
     times: Times
-    passed: Indices
-    passed_starts: Indices
-    passed_times: Times
 
     @property
     def cell_starts(self) -> Indices:
         """(n_sessions + 1,)"""
         width = np.diff(self.candidate_starts)[self.session_user]
-        return np.concatenate([[0], np.cumsum((np.diff(self.session_starts) - 1) * width)])
-
-    @property
-    def n_predictions(self) -> int:
-        return len(self.launches) - len(self.session_user)
+        return np.concatenate([[0], np.cumsum(np.diff(self.session_starts) * width)])
 
     def __iter__(self) -> Iterator[Question]:
-        """The predictions one by one, in the order of their cells: the plain way to answer."""
+        """The predictions one by one, in the order of their cells: the plain way to answer.
+
+        The session so far is empty where a launch opens it.
+        """
         for s, v in enumerate(self.session_user):
             own = self.candidates[self.candidate_starts[v] : self.candidate_starts[v + 1]]
             session = own[self.launches[self.session_starts[s] : self.session_starts[s + 1]]]
-            for seen in range(1, len(session)):
+            for seen in range(len(session)):
                 yield Question(int(self.users[v]), session[:seen], own)
 
 
@@ -94,8 +90,8 @@ class Streams(NamedTuple):
     """What the phones of a chunk of questions saw, in the order they saw it.
 
     Phone v saw the launches ``starts[v]:starts[v + 1]``. Where ``asked`` holds, the scores before
-    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; as of the
-    launch before it, or ``timed`` as of the moment of the launch itself: a phone knows its clock.
+    the launch are wanted: k cells from ``cell[v]`` on, prediction after prediction; where it is
+    ``timed`` as of the moment of the launch itself, else as of the launch before.
     """
 
     starts: Indices
@@ -103,11 +99,11 @@ class Streams(NamedTuple):
     seconds: Floats
     asked: npt.NDArray[np.bool_]
     cell: Indices
-    timed: bool = False
+    timed: npt.NDArray[np.bool_]
 
 
 def launch_streams(history: LaunchLog, questions: Questions) -> Streams:
-    """History, then the sessions and what passed between them, phone by phone."""
+    """History, then the sessions, phone by phone."""
     starts = questions.candidate_starts
     begin, end = history.starts[questions.users], history.starts[questions.users + 1]
     n_old = end - begin
@@ -119,33 +115,19 @@ def launch_streams(history: LaunchLog, questions: Questions) -> Streams:
         keys + questions.candidates, old_phone * history.n_apps + history.app[old_rows]
     )
 
-    n_passed, n_asked = np.diff(questions.passed_starts), np.diff(questions.session_starts)
-    asked = np.ones(len(questions.launches), bool)
-    asked[questions.session_starts[:-1]] = False
-    phone = np.concatenate(
-        [
-            old_phone,
-            np.repeat(questions.session_user, n_passed),
-            np.repeat(questions.session_user, n_asked),
-        ]
-    )
-    session = np.arange(len(n_asked))
-    turn = np.concatenate(
-        [
-            np.full(len(old_phone), -1),
-            np.repeat(2 * session, n_passed),
-            np.repeat(2 * session + 1, n_asked),
-        ]
-    )
-    order = np.lexsort((turn, phone))
-    launches = np.concatenate([places - starts[old_phone], questions.passed, questions.launches])
-    times = np.concatenate([history.time[old_rows], questions.passed_times, questions.times])
-    unasked = np.zeros(len(old_phone) + len(questions.passed), bool)
+    opens = np.zeros(len(questions.launches), bool)
+    opens[questions.session_starts[:-1]] = True
+    asked_phone = np.repeat(questions.session_user, np.diff(questions.session_starts))
+    phone = np.concatenate([old_phone, asked_phone])
+    order = np.argsort(phone, kind="stable")
+    launches = np.concatenate([places - starts[old_phone], questions.launches])
+    times = np.concatenate([history.time[old_rows], questions.times])
     first_session = np.searchsorted(questions.session_user, np.arange(len(questions.users)))
     return Streams(
         starts=np.searchsorted(phone[order], np.arange(len(questions.users) + 1)),
         launches=launches[order],
         seconds=times[order] / 1000.0,
-        asked=np.concatenate([unasked, asked])[order],
+        asked=order >= len(old_phone),
         cell=questions.cell_starts[first_session],
+        timed=np.concatenate([np.ones(len(old_phone), bool), opens])[order],
     )

@@ -21,7 +21,10 @@ RIVALS = {
     "sr": "SR",
     "sr-od": "SROnDevice",
     "sr-od-su": "SROnDeviceByS",
-    "mru-online": "OnlineMRU",
+    "recents": "Recents",
+    "kiss": "Kiss",
+    "chromeos": "ChromeOS",
+    "count-mix": "CountMix",
     "mfu-online": "OnlineMFU",
     "sr-online": "OnlineSR",
     "sr-od-online": "OnlineSROnDevice",
@@ -35,9 +38,10 @@ NEXTAPP = (
     *(f"nextapp-no-{ingredient}" for ingredient in ABLATIONS),
 )
 CEILING = "ceiling"  # the best possible predictor of synthetic data
-MODELS = ("random", "mru", "mfu", "sr", "sr-od", *FEDERATED, "nextapp")
+LAUNCHERS = ("recents", "kiss", "chromeos", "count-mix")
+MODELS = ("random", "mru", "mfu", "sr", "sr-od", *FEDERATED, *LAUNCHERS, "nextapp")
 """Measured by default; the others if they are named."""
-ONLINE = ("mru-online", "mfu-online", "sr-online", "sr-od-online", "ppm")
+ONLINE = ("mfu-online", "sr-online", "sr-od-online", "ppm")
 KNOWN = tuple(dict.fromkeys((*MODELS, *RIVALS, *NEXTAPP, CEILING)))
 
 

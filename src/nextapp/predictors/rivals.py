@@ -27,12 +27,16 @@ from nextapp.data.log import LaunchLog
 from nextapp.predictors.questions import Indices, Questions, Streams, launch_streams
 from nextapp.wire import Floats
 
-_LAST_USE, _LAUNCHES, _FOLLOWERS = range(3)  # what a score is
+_LAST_USE, _LAUNCHES, _FOLLOWERS, _FRECENCY, _DECAYED = range(5)  # what a score is
+
+KISS_WINDOW = 1500  # launches: 30 for each of the 50 results that KISS shows by default
+CHROMEOS_DECAY = 0.8
 
 LONGEST = 6
 # What is left of a count when its context occurs again: order 0, longer ones. Of .95, .98, .99 and
 # .9, .95, .98 the best in HR@1 + HR@5 over the training parts of four real logs, but for .002.
 FADE, CONTEXT_FADE = 0.95, 0.95
+MIX_PRIOR, MIX_FADE, MIX_USUAL_FADE = 8.0, 0.97, 0.995
 
 
 class Random:
@@ -162,10 +166,11 @@ class _OnlineRival:
         return np.zeros(int(table_starts(questions)[-1]))
 
 
-class OnlineMRU(_OnlineRival):
-    """The later an app was launched, in this session or before it, the better."""
+class Recents(_OnlineRival):
+    """The list of recent apps, as phones show it: the later an app was launched, in this session or
+    before it, the better."""
 
-    name = "mru-online"
+    name = "recents"
 
 
 class OnlineMFU(_OnlineRival):
@@ -173,6 +178,22 @@ class OnlineMFU(_OnlineRival):
 
     name = "mfu-online"
     score_is = _LAUNCHES
+
+
+class Kiss(_OnlineRival):
+    """Frecency, as the launcher KISS sorts its history: an app's share of the last 1,500 launches,
+    divided by how many launches ago it came last (its history by frecency)."""
+
+    name = "kiss"
+    score_is = _FRECENCY
+
+
+class ChromeOS(_OnlineRival):
+    """Most recently and frequently used, as ChromeOS ranked apps: every launch multiplies all
+    scores by .8 and adds .2 to its app's (Chromium's app launch predictor)."""
+
+    name = "chromeos"
+    score_is = _DECAYED
 
 
 class OnlineSROnDevice(_OnlineRival):
@@ -212,6 +233,7 @@ def _play_online(
     for v in range(len(candidate_starts) - 1):
         k = candidate_starts[v + 1] - candidate_starts[v]
         last_use, launches = np.full(k, -1.0), np.zeros(k)
+        lately, decayed = np.zeros(k), np.zeros(k)
         followers = start[starts[v] : starts[v + 1]].copy().reshape((k, k))
         last = -1
         cell = streams.cell[v]
@@ -222,14 +244,90 @@ def _play_online(
                     scores[cell : cell + k] = last_use
                 elif score_is == _LAUNCHES:
                     scores[cell : cell + k] = launches
-                else:  # there is a launch before every one that is asked for
+                elif score_is == _FRECENCY:
+                    scores[cell : cell + k] = lately / (row - 1 - last_use + 0.001)
+                elif score_is == _DECAYED:
+                    scores[cell : cell + k] = decayed
+                elif last >= 0:
                     scores[cell : cell + k] = followers[last]
+                else:
+                    scores[cell : cell + k] = 0.0
                 cell += k
             last_use[app] = row
             launches[app] += 1.0
+            lately[app] += 1.0
+            if row - streams.starts[v] >= KISS_WINDOW:
+                lately[streams.launches[row - KISS_WINDOW]] -= 1.0
+            decayed *= CHROMEOS_DECAY
+            decayed[app] += 1.0 - CHROMEOS_DECAY
             if last >= 0:
                 followers[last, app] += 1.0
             last = app
+
+
+class CountMix:
+    """Counts after the last app and after the last two, each mixed with what is expected without.
+
+        P(i) = (n(i) + a P'(i)) / (Σn + a)
+
+    n counts launches of i after the context and P' is P for the shorter one: first how often i is
+    launched at all. All counts fade. On each phone alone; scores are log P.
+    """
+
+    in_expectation = False
+    scores_are_log_chances = True
+
+    def __init__(self, name: str = "count-mix", *, longest: int = 2) -> None:
+        self.name = name
+        self.longest = longest
+
+    def fit(self, history: LaunchLog) -> None:
+        self.history = history
+
+    def score(self, questions: Questions) -> Floats:
+        chances = np.empty(int(questions.cell_starts[-1]))
+        streams = launch_streams(self.history, questions)
+        _mix_counts(streams, questions.candidate_starts, self.longest, chances)
+        return np.log(chances)
+
+
+def _seconds_to_mix(streams: Streams, *_: object) -> float:
+    return 2e-5 * len(streams.launches)
+
+
+@compiled(seconds=_seconds_to_mix)
+def _mix_counts(streams: Streams, candidate_starts: Indices, longest: int, chances: Floats) -> None:
+    for v in range(len(candidate_starts) - 1):
+        k = candidate_starts[v + 1] - candidate_starts[v]
+        first, end = streams.starts[v], streams.starts[v + 1]
+        rows = dict_of_whole_numbers()  # by context: its row of `counts`
+        counts = np.zeros((min(k + k * k, longest * (end - first)) + 1, k))
+        now = np.full(longest + 1, -1)  # rows of the contexts that hold, the shortest first
+        now[0] = 0
+        n_rows = 1
+        cell = streams.cell[v]
+        for row in range(first, end):
+            app = streams.launches[row]
+            if streams.asked[row]:
+                expected = np.full(k, 1.0 / k)
+                for length in range(longest + 1):
+                    if now[length] >= 0:
+                        seen = counts[now[length]]
+                        weight = MIX_PRIOR if length > 0 else 1.0
+                        expected = (seen + weight * expected) / (seen.sum() + weight)
+                chances[cell : cell + k] = expected
+                cell += k
+            for length in range(longest + 1):
+                if now[length] >= 0:
+                    counts[now[length]] *= MIX_FADE if length > 0 else MIX_USUAL_FADE
+                    counts[now[length], app] += 1.0
+            key = 0
+            for length in range(1, min(longest, row - first + 1) + 1):
+                key = key * (k + 1) + streams.launches[row - length + 1] + 1
+                if key not in rows:
+                    rows[key] = n_rows
+                    n_rows += 1
+                now[length] = rows[key]
 
 
 class PPM:
@@ -446,10 +544,10 @@ def _recency(
         first = session_starts[s]
         cell = cell_starts[s]
         last = np.zeros(k)
-        for row in range(first, session_starts[s + 1] - 1):
-            last[launches[row]] = row - first + 1
+        for row in range(first, session_starts[s + 1]):
             scores[cell : cell + k] = last
             cell += k
+            last[launches[row]] = row - first + 1
     return scores
 
 
@@ -474,6 +572,8 @@ def _session(
         first = session_starts[s]
         cell = cell_starts[s]
         spoken = np.zeros(k)  # what the session says so far
+        scores[cell : cell + k] = own
+        cell += k
         for row in range(first, session_starts[s + 1] - 1):
             since = row
             if row - first >= window:  # a launch leaves: sum anew, so that equal scores stay equal

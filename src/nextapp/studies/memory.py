@@ -42,7 +42,6 @@ from nextapp.wire import Floats
 
 LRU, MIN = "lru", "min"
 FADED = 0.99
-_NEVER_USED = 1e-9  # in place of a frequency of 0, whose log is not finite
 _DAY_MS = 86_400_000
 _COLD, _PREWARMED, _WASTED = range(3)
 _WHOLE_TEST_PART = Preset("memory", "so-far", "expected", "user", False, "collapsed", "all")
@@ -121,7 +120,7 @@ class Phone:
 
     def used(self, fade: float) -> Floats:
         """(n, k): how often each app was used up to each launch, faded."""
-        counts = np.full(self.chances.shape[1], _NEVER_USED)
+        counts = np.zeros(self.chances.shape[1])
         rows = np.empty_like(self.chances)
         for app in self.before:
             counts *= fade
@@ -130,7 +129,7 @@ class Phone:
             counts *= fade
             counts[app] += 1.0
             rows[row] = counts
-        return np.maximum(rows, _NEVER_USED)
+        return rows
 
     @property
     def next_use(self) -> Floats:

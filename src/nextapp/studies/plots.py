@@ -237,7 +237,7 @@ def _about(result: Result) -> str:
 def hit_rates(result: Result) -> Figure:
     """Every model's HR@1, 3, 5 with its interval, best HR@5 on top; nextapp stands out.
 
-    Open circles leave exact repeats out.
+    Open circles are those of the next different app.
     """
     models = result["models"]
     names = sorted(models, key=lambda name: models[name]["HR@5"])
@@ -248,7 +248,7 @@ def hit_rates(result: Result) -> Figure:
             for place, (name, color) in enumerate(zip(names, colors, strict=True)):
                 rate, (low, high) = models[name][metric], models[name]["ci95"][metric]
                 bar_with_dot(panel, place, {"mean": rate, "low": low, "high": high}, color)
-                changed = models[name]["without_repeats"][metric]
+                changed = models[name]["different"][metric]
                 if changed is not None:
                     panel.plot(changed, place, "o", ms=6, mfc="white", mec=color)
                 text = f"{rate:.3f}".removeprefix("0")
@@ -266,21 +266,24 @@ def hit_rates(result: Result) -> Figure:
                 tick.set(color=ACCENT, fontweight="bold")
         heading(figure, _about(result))
         legend_below(
-            figure, "● all predictions, bar: 95 % interval over users      ○ without exact repeats"
+            figure, "● all launches, bar: 95 % interval over users      ○ the next different app"
         )
     return figure
 
 
 def calibration(result: Result) -> Figure:
-    """Reliability of models that give probabilities; hits against prewarms of all models."""
+    """Reliability of models that give probabilities; new suggestions and hits of all models."""
     models = result["models"]
     look = Look(list(models))
     with new_figure(10.5, 4.6) as figure:
         left, right = figure.subplots(1, 2)
         left.plot([0, 1], [0, 1], color=FAINT, lw=1)
         for name, row in models.items():
-            curve = row["prewarm"]["above"] or row["prewarm"]["first"]
-            right.plot(curve["prewarms"], curve["hits"], label=label(name), **look.of(name))
+            new, hits = (
+                [each["mean"] for each in row["steadiness"][key]]
+                for key in ("new_per_launch", "HR@5")
+            )
+            right.plot(new, hits, label=label(name), **look.of(name))
             if row["calibration"] is None:
                 continue
             found = row["calibration"]["reliability"]
@@ -289,7 +292,7 @@ def calibration(result: Result) -> Figure:
             left.errorbar(found["said"], came, yerr=ends, elinewidth=0.8, **look.of(name))
         left.set(xlabel="predicted probability", title="observed frequency")
         left.set(xlim=(0, 1), ylim=(0, 1))
-        right.set(xlabel="apps prewarmed per launch", title="share of launches hit")
+        right.set(xlabel="new suggestions of five, per launch", title="HR@5 of the suggestions")
         right.set(xlim=(0, None), ylim=(0, 1))
         right.legend(frameon=False, fontsize=8)
         for panel in (left, right):
@@ -297,9 +300,37 @@ def calibration(result: Result) -> Figure:
         heading(figure, _about(result))
         legend_below(
             figure,
-            "bars: 95 % interval over users      models with probabilities prewarm all apps above "
-            "a threshold, the others their top n",
+            "bars: 95 % interval over users      lines: a suggestion gives way only to an app 1 to "
+            "3 times as likely",
         )
+    return figure
+
+
+def memory(result: Result) -> Figure:
+    """Cold starts avoided, of those of lru, against wasted loads; a panel per number of apps."""
+    sizes = result["sizes"]
+    with new_figure(4.2 * len(sizes), 4.4) as figure:
+        panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
+        for panel, (size, found) in zip(panels, sizes.items(), strict=True):
+            points = {name: row for name, row in found.items() if row["avoided"] is not None}
+            curve = [row for name, row in points.items() if name.startswith("keep")]
+            wasted = [row["wasted"]["mean"] for row in curve]
+            panel.plot(wasted, [row["avoided"]["mean"] for row in curve], color=ACCENT, lw=1.2)
+            for name, row in points.items():
+                color = ACCENT if name.startswith("keep") else INK
+                avoided = row["avoided"]
+                x, y = row["wasted"]["mean"], avoided["mean"]
+                panel.plot([x, x], [avoided["low"], avoided["high"]], color=color, lw=0.8)
+                panel.plot(x, y, "o", ms=4.5, color=color)
+                panel.annotate(
+                    name, (x, y), (4, 3), textcoords="offset points", fontsize=7, color=color
+                )
+            panel.set_xscale("symlog", linthresh=1.0)
+            panel.set(xlabel="wasted loads per 100 launches", title=f"{size} resident apps")
+            grid(panel, "both")
+        panels[0].set_ylabel("share of the cold starts of lru avoided")
+        heading(figure, _about(result))
+        legend_below(figure, "bars: 95 % interval over users      min knows the future")
     return figure
 
 

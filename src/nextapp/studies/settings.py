@@ -56,7 +56,7 @@ class Experiment:
     models: tuple[str, ...] = setting(
         MODELS,
         f"Models, separated by commas. Default: {', '.join(MODELS)}. Others: {', '.join(ONLINE)} "
-        f"(learn through the test part), ceiling (upper bound for synthetic data), or a class of "
+        f"(learn through the test part), ceiling (synthetic data), or a class of "
         f"your own as FILE.py:CLASS.",
         metavar="NAMES",
     )

@@ -204,8 +204,8 @@ class HeldOutPhones:
         user_vectors = solve_user_vectors(self.fleet, broadcast)
         predictor = SeqMF(Training(broadcast.settings, broadcast.dim), self.seed)
         predictor.app_vectors, predictor.user_vectors = broadcast.app_vectors, user_vectors
-        values = score_predictions(self.test, predictor, ["HR@5"])
-        return user_means(self.test, values, np.ones(len(values), bool))[:, 0]
+        values, _ = score_predictions(self.test, predictor, ["HR@5"])
+        return user_means(self.test, values, self.test.within)[:, 0]
 
 
 def public_clip(settings: Settings, broadcast: Broadcast) -> float:

@@ -35,6 +35,8 @@ class StaticResult:
                 summary[f"{model}_minus"] = {
                     name: self.evaluation.difference(model, name) for name in names if name != model
                 }
+        if "nextapp" in names:
+            summary["leads"] = self.evaluation.leads("nextapp")
         return {
             **summary,
             "data": {

@@ -284,7 +284,7 @@ class _Trials:
         for look in (*(look for look in LOOKS if look < training.rounds), training.rounds):
             predictor.train(look - done)
             done = look
-            by_user, _ = mark(self._exam, predictor)
+            by_user = mark(self._exam, predictor)["all"]
             found = float(by_user[:, _OBJECTIVE].mean())
             if done < training.rounds:
                 trial.report(found, done)
@@ -470,7 +470,7 @@ class RepeatedTuning:
             self.report(f"measuring {name}, {budget} trials", 0, 0)
             predictor = LabSeqMF(training, seed, name)
             predictor.fit(self.exam.history)
-            self._marks[key] = mark(self.exam, predictor)[0]
+            self._marks[key] = mark(self.exam, predictor)["all"]
         return self._marks[key]
 
     def _compare(self, courses: Courses) -> dict[str, Any]:
