@@ -333,9 +333,10 @@ class Phone:
     def installed(self, apps: Iterable[str]) -> None:
         """These apps are installed. Those not launched yet get a place among the suggestions.
 
-        They leave it again if they are not used, as `chances_of_new` says. It does not harm to name
+        They leave it again if they are not used, as `chances_of_new` says. It does no harm to name
         them more than once.
         """
+        self._refresh()
         launched = {self._names[app] for app in self._core.candidates}
         known = {mark.name for mark in self.store.marks() if mark.mark == "installed"}
         for app in apps:
