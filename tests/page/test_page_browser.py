@@ -116,10 +116,11 @@ def test_tapping_launches_and_suggestions_equal_the_library_s(visit):
         habits.observe(numbers[app], when)
         last_use[app] = 10**6 + number
         candidates = sorted(numbers, key=lambda name: -last_use[name])
-        scores = habits.scores([numbers[name] for name in candidates], when)
-        best = np.argsort(-scores, kind="stable")[:5]
-        chances = np.exp(scores) / np.exp(scores).sum()
+        chances = habits.chances([numbers[name] for name in candidates], when)
+        chances /= 1 - chances[0]  # the open app is not suggested
+        best = 1 + np.argsort(-chances[1:], kind="stable")[:5]
         shown = suggestions(tab)
+        assert app not in dict(shown)
         assert [name for name, _ in shown] == [candidates[i] for i in best]
         assert [share for _, share in shown] == pytest.approx([chances[i] for i in best], rel=1e-9)
         percent = tab.inner_text("#suggestions .app .chance")
@@ -369,6 +370,19 @@ def test_everything_works_by_keyboard(visit):
     assert tab.get_attribute("#apps .is-last", "data-app") == "Maps"
     assert tab.evaluate("document.activeElement.dataset.app") == "Maps"  # focus stays
     assert "Suggestions:" in tab.text_content("#spoken")
+
+
+def test_a_suggestion_is_hidden_and_comes_back(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    before = suggestions(tab)
+    launch(tab, lambda: tab.click("#why [data-key=hide]"))
+    assert [name for name, _ in suggestions(tab)][:4] == [name for name, _ in before][1:]
+    launch(tab, lambda: tab.click("#why [data-key=not-today]"))
+    assert tab.locator("#why [data-key^=again-]").count() == 2
+    launch(tab, lambda: tab.click(f"#why [data-key=again-{before[0][0]}]"))
+    assert suggestions(tab)[0] == before[0]
+    assert before[1][0] not in dict(suggestions(tab))
 
 
 def test_nothing_moves_for_those_who_asked_for_less_motion(visit):

@@ -59,6 +59,23 @@ def test_suggestions_are_those_of_the_library_after_every_tap(session):
         assert [share for _, share in shown] == pytest.approx([share for _, share in wanted])
 
 
+def test_a_suggestion_that_is_not_wanted_stays_away_until_it_is_wanted_again(session):
+    session.tap("Mail")
+    first, second = [each["app"] for each in session.state()["suggestions"]][:2]
+    session.leave_out(first, 24.0)
+    session.leave_out(second, None)
+    state = session.state()
+    assert {first, second} == {each["app"] for each in state["left_out"]}
+    assert not {first, second} & {each["app"] for each in state["suggestions"]}
+    session.wait(24.0)
+    assert [each["app"] for each in session.state()["left_out"]] == [second]
+    session.leave_out(second, 0)
+    assert session.state()["left_out"] == []
+    for app, hours in (("no such app", 1.0), (first, -1.0), (first, math.nan)):
+        with pytest.raises(ValueError, match=r"there is no app|hours must be from 0 to 720"):
+            session.leave_out(app, hours)
+
+
 def test_a_tap_takes_less_than_50_ms(session):
     session.state()
     took = []

@@ -81,6 +81,7 @@ class Page:
             "/api/phone/new": (self._quick, self._new_phone),
             "/api/phone/tap": (self._quick, self._tap),
             "/api/phone/wait": (self._quick, self._wait),
+            "/api/phone/leave-out": (self._quick, self._leave_out),
             "/api/phone/play": (self._quick, self._play),
             "/api/phone/report": (self._quick, self._report),
             "/api/crowd": (self._slow, self._answer_crowd),
@@ -186,6 +187,12 @@ class Page:
     def _wait(self, given: dict[str, Any]) -> dict[str, Any]:
         phone = self._phone(given)
         phone.wait(float(given["hours"]))
+        return phone.state()
+
+    def _leave_out(self, given: dict[str, Any]) -> dict[str, Any]:
+        phone = self._phone(given)
+        hours = given.get("hours")
+        phone.leave_out(str(given["app"]), None if hours is None else float(hours))
         return phone.state()
 
     def _play(self, given: dict[str, Any]) -> dict[str, Any]:

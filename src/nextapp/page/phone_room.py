@@ -207,9 +207,19 @@ class PhoneSession:
 
     def tap(self, app: str) -> None:
         """The person launches an app, shortly after the last one."""
+        self._launch(self._known(app), self._clock + PAUSE)
+
+    def _known(self, app: str) -> int:
         if app not in self._numbers:
             raise ValueError(f"there is no app {app!r:.80} on this phone.")
-        self._launch(self._numbers[app], self._clock + PAUSE)
+        return self._numbers[app]
+
+    def leave_out(self, app: str, hours: float | None) -> None:
+        """Do not suggest an app for some hours; None: from now on; 0: suggest it again."""
+        if hours is not None and not 0 <= hours <= 24 * 30:
+            raise ValueError(f"hours must be from 0 to 720, got {hours!r}.")
+        until = math.inf if hours is None else self._clock + hours * 3600
+        self._phone.left_out[self._known(app)] = until
 
     def wait(self, hours: float) -> None:
         """Let time pass, so that the next launch starts a new session."""
@@ -297,6 +307,11 @@ class PhoneSession:
             "n_launches": self._phone.n_launches,
             "apps": [app_entry(self._names[app]) for app in self._on_screen()],
             "suggestions": self.suggestions(),
+            "left_out": [
+                app_entry(self._names[app])
+                for app, until in self._phone.left_out.items()
+                if until > self._clock
+            ],
             "last": None if self._last is None else self._names[self._last],
             "played": self._place - self.person.n_learnt,
             "to_play": len(self.person.launches) - self.person.n_learnt,

@@ -110,9 +110,20 @@ function look(place) {
   showWhy();
 }
 
-function showWhy() {
+function leaveOut(app, hours) { return act("/api/phone/leave-out", { app, hours }); }
+
+// Apps that are not suggested, each a button that takes this back.
+function leftOut() {
+  if (!state.left_out.length) return [];
+  return [h("div", { class: "left-out" }, h("span", { class: "quiet-text" }, "Suggest again:"), ...state.left_out.map((each) =>
+    h("button", { type: "button", "data-key": `again-${each.app}`, title: each.app, onclick: () => leaveOut(each.app, 0) }, each.label)))];
+}
+
+function showWhy() { keepFocus($("why"), drawWhy); }
+
+function drawWhy() {
   const each = state.suggestions[Math.min(shown, state.suggestions.length - 1)];
-  if (!each) { $("why").replaceChildren(h("p", { class: "quiet-text" }, "No launches yet.")); return; }
+  if (!each) { $("why").replaceChildren(h("p", { class: "quiet-text" }, "No other app to suggest yet."), ...leftOut()); return; }
   const most = Math.max(0.7, ...each.parts.map((part) => Math.abs(part.part)));
   $("why").replaceChildren(
     h("div", { class: "why-head" }, tile(each), h("div", {}, h("p", { class: "why-name" }, each.label), h("p", { class: "quiet-text" }, `suggestion ${shown + 1} of ${state.suggestions.length}`)), h("p", { class: "why-share" }, percent(each.share))),
@@ -124,7 +135,11 @@ function showWhy() {
         h("span", { class: "track", "aria-hidden": "true" }, h("i", { class: part.part < 0 ? "against" : "", "width%": wide, "left%": part.part < 0 ? 50 - wide : 50 })),
         h("span", { class: "number" }, `${sign} ${times < 10 ? times.toFixed(1) : Math.round(times)}`));
     })),
-    h("p", { class: "note" }, "× 2 makes it twice as likely as the average app on this phone, ÷ 2 half as likely. Point at another suggestion to see its reasons."));
+    h("p", { class: "note" }, "× 2 makes it twice as likely as the average app on this phone, ÷ 2 half as likely. Point at another suggestion to see its reasons. The open app is not suggested."),
+    h("div", { class: "left-out" },
+      h("button", { type: "button", "data-key": "not-today", onclick: () => leaveOut(each.app, 24) }, "Not for a day"),
+      h("button", { type: "button", "data-key": "hide", onclick: () => leaveOut(each.app, null) }, "Hide")),
+    ...leftOut());
 }
 
 function showPlaying() {
