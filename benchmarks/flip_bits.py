@@ -24,6 +24,7 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+from signed_tokens import signed_tokens
 
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
@@ -40,7 +41,7 @@ TABLES = {
     ),
     "the round": ("SELECT number, n_reports, closed FROM rounds",),
     "devices, codes": ("SELECT * FROM devices", "SELECT * FROM codes"),
-    "marks of who has reported": ("SELECT * FROM seen",),
+    "hashes of spent tokens": ("SELECT * FROM spent",),
     "digests of earlier rounds": ("SELECT * FROM digests",),
 }
 
@@ -49,12 +50,14 @@ def build_vault(path: Path) -> Vault:
     """Round 0 reduced, round 1 open; half of its reports are in the log only."""
     vault, rules = Vault(path), RoundRules(10**6, 1, 1e6)
     code = vault.devices.issue_code(uses=N_DEVICES, expires=1e12, name="phones")
-    tokens = [vault.devices.enrol(code, 1.0) for _ in range(N_DEVICES)]
+    for _ in range(N_DEVICES):
+        vault.devices.enrol(code, 1.0)
+    vault.keys.for_next_round(1.0)
     gradient = np.random.default_rng(0).normal(size=(200, 16))
     for number in range(2):
         broadcast = bytes(KeyedBits(number).words(512).tobytes())
         vault.publish(rules.open_round(number, 0.0), broadcast, rules)
-        for device, token in enumerate(tokens):
+        for device, token in enumerate(signed_tokens(vault, N_DEVICES)):
             if number and device == N_DEVICES // 2:
                 vault.database.tidy()
             report = HARMONY.encode(gradient, KeyedBits(1, device, number, "report"), number)

@@ -10,31 +10,31 @@ silent       4,200 connections that say nothing
 handshakes   1,500 that begin TLS and fall silent
 broadcasts   16 clients that fetch the broadcast without end
 enrolments   16 clients that send wrong codes without end
-reports      16 clients that send reports with tokens nobody has
+reports      16 clients that send reports with forged tokens
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
 import http.client
 import json
 import multiprocessing
-import secrets
 import socket
 import ssl
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from server_load import enrol
+from signed_tokens import signed_tokens
 
 from nextapp.privacy import requested_mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.privacy.tokens import Token
+from nextapp.randomness import KeyedBits
 from nextapp.server import certificates, listening
 from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
@@ -150,7 +150,7 @@ def honest_phones(
             client = http.client.HTTPSConnection(
                 HOSTILE, port, timeout=10, context=trust, source_address=(HONEST, 0)
             )
-            client.request("POST", "/v1/report", body, {"authorization": f"Bearer {token}"})
+            client.request("POST", "/v1/report", body, {"authorization": f"Token {token}"})
             ok = client.getresponse().status == 201
             client.close()
         except OSError:
@@ -162,21 +162,16 @@ def honest_phones(
 
 
 def reports(folder: Path, n: int, port: int, trust: ssl.SSLContext) -> list[tuple[str, bytes]]:
-    """Devices entered into the vault, and a report of each."""
+    """Tokens by the vault's key, and a report with each."""
     client = http.client.HTTPSConnection(HOSTILE, port, context=trust)
     client.request("GET", "/v1/broadcast")
     mechanism = requested_mechanism(Broadcast.from_bytes(client.getresponse().read()))
     client.close()
-    tokens = [secrets.token_bytes(32) for _ in range(n)]
-    vault = Vault(folder / "vault.sqlite", busy_seconds=20.0)
-    enrol(vault, tokens)
-    vault.close()
+    with closing(Vault(folder / "vault.sqlite", busy_seconds=20.0)) as vault:
+        tokens = signed_tokens(vault, n)
     zeros = np.zeros((mechanism.n_apps, mechanism.d))
     return [
-        (
-            base64.urlsafe_b64encode(token).decode().rstrip("="),
-            mechanism.encode(zeros, KeyedBits(number), 0, DeviceCoins(token, 0)).to_bytes(),
-        )
+        (token.text, mechanism.encode(zeros, KeyedBits(number), 0, token.coins).to_bytes())
         for number, token in enumerate(tokens)
     ]
 
@@ -204,8 +199,8 @@ def main() -> None:
         trust = ssl.create_default_context(cafile=str(folder / "tls" / "ca.pem"))
         requests = reports(folder, int(6 * 60 * seconds), port, trust)
         wrong = json.dumps({"code": "AAAA-AAAA-AAAA-AAAA"}).encode()
-        nobody = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
-        bearer = {"authorization": f"Bearer {nobody}"}
+        forged = Token.from_text(requests[0][0])._replace(signature=bytes(256)).text
+        bearer = {"authorization": f"Token {forged}"}
         floods: dict[str, tuple[Callable[[threading.Event], int] | None, int]] = {
             "quiet": (None, 0),
             "silent": (held(port, 525, b""), 8),

@@ -11,7 +11,6 @@ written no traceback, and take a report.
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import random
 import socket
@@ -22,7 +21,7 @@ import time
 import urllib.request
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,13 +29,15 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis.errors import Unsatisfiable
 from schemathesis.specs.openapi.checks import positive_data_acceptance
+from signed_tokens import signed_tokens
 
 from nextapp.privacy import mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.randomness import KeyedBits
 from nextapp.server import listening
 from nextapp.server.federation import open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import ServerLimits
+from nextapp.server.vault import Vault
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
@@ -44,7 +45,7 @@ SETTINGS = {
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**9, "minimum": 1,
     "deadline": 1e6, "dim": DIM,
 }  # fmt: skip
-LIMITS = ServerLimits(token_burst=1e9, address_burst=1e9, request_seconds=0.5)
+LIMITS = ServerLimits(device_burst=1e9, address_burst=1e9, request_seconds=0.5)
 HEALTHY = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 
@@ -52,17 +53,13 @@ def serve(folder: Path) -> None:
     apps = tuple(f"app-{number:04d}" for number in range(N_APPS))
     federation, _ = open_federation(folder, SETTINGS, apps, now=time.time())
     opened = listening.open_socket("127.0.0.1", 0)
-    print(
-        opened.getsockname()[1],
-        federation.vault.devices.issue_code(uses=10, expires=1e12),
-        flush=True,
-    )
+    print(opened.getsockname()[1], flush=True)
     listening.serve(federation, Gateway(federation.vault, LIMITS), opened)
 
 
 def requests_of(token: str, report: bytes) -> list[bytes]:
     return [
-        b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-length: %d"
+        b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Token %s\r\ncontent-length: %d"
         b"\r\n\r\n%s" % (token.encode(), len(report), report),
         b'GET /v1/broadcast HTTP/1.1\r\nhost: x\r\nif-none-match: "x"\r\naccept-encoding: gzip'
         b"\r\n\r\n",
@@ -75,10 +72,6 @@ def requests_of(token: str, report: bytes) -> list[bytes]:
         b"OPTIONS * HTTP/1.1\r\nhost: x\r\n\r\n",
         b"GET http://other/v1/digest?a=%00 HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\n\r\n",
     ]
-
-
-def coins_of(token: str) -> DeviceCoins:
-    return DeviceCoins(base64.urlsafe_b64decode(token + "="), 0)
 
 
 def mutated(chance: random.Random, originals: list[bytes]) -> bytes:
@@ -149,7 +142,7 @@ def described(port: int, token: str, n: int) -> int:
                 made += 1
                 report = case.path == "/v1/report"
                 case.call_and_validate(
-                    headers={"Authorization": f"Bearer {token}"} if report else None,
+                    headers={"Authorization": f"Token {token}"} if report else None,
                     excluded_checks=[positive_data_acceptance] if report else [],
                 )
 
@@ -170,28 +163,28 @@ def main() -> None:
             [sys.executable, __file__, "serve", folder],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        port, code = process.stdout.readline().split()
+        (port,) = process.stdout.readline().split()
         url = f"http://127.0.0.1:{port}"
-        asked = urllib.request.Request(f"{url}/v1/enrol", json.dumps({"code": code}).encode())
-        tokens = [json.loads(urllib.request.urlopen(asked).read())["token"] for _ in range(2)]
+        with closing(Vault(Path(folder) / "vault.sqlite", busy_seconds=10.0)) as vault:
+            tokens = signed_tokens(vault, 2)
         m = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
         report, good = (
-            m.encode(np.zeros((N_APPS, DIM)), KeyedBits(1), 0, coins_of(token)).to_bytes()
+            m.encode(np.zeros((N_APPS, DIM)), KeyedBits(1), 0, token.coins).to_bytes()
             for token in tokens
         )
         start = time.monotonic()
-        made = described(int(port), tokens[0], arguments.described)
+        made = described(int(port), tokens[0].text, arguments.described)
         share = (arguments.requests - made) // 4
         with ProcessPoolExecutor(2) as pool:
             parts = [
-                pool.submit(shelled, int(port), tokens[0], report, arguments.seed + n, share)
+                pool.submit(shelled, int(port), tokens[0].text, report, arguments.seed + n, share)
                 for n in range(4)
             ]
             statuses = sum((part.result() for part in parts), Counter())
         seconds = time.monotonic() - start
         healthy = json.loads(urllib.request.urlopen(f"{url}/v1/digest").read())
         last = urllib.request.Request(
-            f"{url}/v1/report", good, {"Authorization": f"Bearer {tokens[1]}"}
+            f"{url}/v1/report", good, {"Authorization": f"Token {tokens[1].text}"}
         )
         accepted = urllib.request.urlopen(last).status
         process.terminate()

@@ -41,7 +41,7 @@ SETTINGS = {
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": PHONES, "minimum": 5,
     "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
-LIMITS = ServerLimits(token_burst=1e9, address_burst=1e9)
+LIMITS = ServerLimits(device_burst=1e9, address_burst=1e9)
 PHONE = {
     "lifetime": 1e6, "per_day": 1e6, "per_report": 10.0, "hours": 0.0,
     "predictor": "seqmf",  # or it would not answer a server of app vectors
@@ -87,7 +87,7 @@ def run_phones(folder: Path, url: str, code: str) -> None:
         phone = Phone(store)
         while True:
             try:
-                if store.setting("token") is None:
+                if store.setting("secret") is None:
                     phone.join(client, code)
                 app = f"app-{rng.integers(N_APPS):04d}"
                 phone.observe(app)

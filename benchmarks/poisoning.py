@@ -59,7 +59,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.predictors.nextapp import online_scores
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.mechanism import Mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits, distinct
+from nextapp.randomness import KeyedBits, TokenCoins, distinct
 from nextapp.server.settings import settings_of
 from nextapp.server.simulated_phones import launches
 from nextapp.wire import Broadcast, Crowd, ModelSettings, Report
@@ -107,6 +107,11 @@ def rank(core: PhoneCore, broadcast: Broadcast) -> int:
     return 1 + int((scores > scores[TARGET]).sum())
 
 
+def _coins(liar: bytes, round: int) -> TokenCoins:
+    """Those of the token that a liar spends in a round: it has one, and one draw."""
+    return TokenCoins(liar + round.to_bytes(8, "little"))
+
+
 class Coalition:
     """Phones that lie together; their reports are all such as the protocol allows."""
 
@@ -126,7 +131,7 @@ class Coalition:
     def _codewords(self, wanted: np.ndarray, round: int) -> list[Report]:
         reports = []
         for token in self.tokens:
-            seed = int(DeviceCoins(token, round).words(1)[0])
+            seed = int(_coins(token, round).words(1)[0])
             best = self.made._alignments(1e6 * wanted, seed).argmax()  # of its direction alone
             payload = self.made.payload(seed, int(best))
             reports.append(Report(self.made.name, round, payload))
@@ -138,7 +143,7 @@ class Coalition:
         signs = against.ravel() > 0
         reports = []
         for token in self.tokens:
-            positions = distinct(DeviceCoins(token, round), self.made.k, self.made.D)
+            positions = distinct(_coins(token, round), self.made.k, self.made.D)
             payload = self.made._fields.pack(positions, [int(signs[at]) for at in positions])
             reports.append(Report(self.made.name, round, payload))
         return reports

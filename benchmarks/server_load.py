@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import contextlib
 import json
 import multiprocessing
@@ -45,30 +44,31 @@ import time
 import urllib.request
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import uvicorn
 import uvloop
+from signed_tokens import signed_tokens
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from nextapp.randomness import DeviceCoins
+from nextapp.privacy.tokens import Token
 from nextapp.server import listening
-from nextapp.server.devices import TOKEN_LETTERS, new_token, token_hash
 from nextapp.server.federation import create_or_resume, open_federation
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.flower.launching import free_port, members
 from nextapp.server.flower.watching import Loopback
 from nextapp.server.gateway import Gateway
-from nextapp.server.vault import Vault
-from nextapp.wire import Report, unpack
+from nextapp.server.vault import GATEWAY_ID, Vault
+from nextapp.wire import Broadcast, History, Report, unpack
 
 CONNECTIONS = 256
 INDICES = 16  # of a report: below the number of codewords at every ε
-LETTERS = TOKEN_LETTERS[:4]
+GROUPS = 4  # of phones; a gateway has one or more of them
 N_APPS = 200
 POLL_SECONDS = 20.0
 KILL_RATE = 400.0
@@ -79,29 +79,34 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Phones:
-    """Tokens, a quarter for each of four letters, and one whole HTTP request of each."""
+    """n phones in four groups, and one whole HTTP request of each, once its token is signed."""
 
     def __init__(self, n: int) -> None:
-        self.tokens = [new_token(LETTERS[number % len(LETTERS)]) for number in range(n)]
-        self.requests = [_request(token) for token in self.tokens]
+        self.n = n
+        self.requests = [b""] * n
 
     def of(self, gateway: int, n_gateways: int, part: slice) -> list[int]:
         """Which of a part are the phones of a gateway."""
         return [
             number
-            for number in range(*part.indices(len(self.tokens)))
-            if number % len(LETTERS) % n_gateways == gateway
+            for number in range(*part.indices(self.n))
+            if number % GROUPS % n_gateways == gateway
         ]
 
+    def sign(self, vault: Vault, numbers: Sequence[int] | None = None) -> None:
+        """Give these phones, or all, tokens by the key of this vault."""
+        mine = range(self.n) if numbers is None else numbers
+        for number, token in zip(mine, signed_tokens(vault, len(mine)), strict=True):
+            self.requests[number] = _request(token)
 
-def _request(token: bytes) -> bytes:
-    seed = DeviceCoins(token, 0).words(1).astype("<u8").tobytes()
+
+def _request(token: Token) -> bytes:
+    seed = token.coins.words(1).astype("<u8").tobytes()
     body = Report("walsh", 0, seed + bytes([secrets.randbelow(INDICES)])).to_bytes()
-    bearer = base64.urlsafe_b64encode(token).rstrip(b"=")
     return (
-        b"POST /v1/report HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer %s\r\n"
+        b"POST /v1/report HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Token %s\r\n"
         b"content-type: application/octet-stream\r\ncontent-length: %d\r\n\r\n%s"
-        % (bearer, len(body), body)
+        % (token.text.encode(), len(body), body)
     )
 
 
@@ -114,15 +119,6 @@ def settings(n_apps: int, n_reports: int) -> dict:
         "mechanism": "walsh", "epsilon": 1.0, "slots": n_apps, "goal": n_reports,
         "minimum": n_reports, "deadline": 1e6,
     }  # fmt: skip
-
-
-def enrol(vault: Vault, tokens: list[bytes]) -> None:
-    """Enter these tokens as devices, all in one transaction."""
-    rows = [(token_hash(token), 0, 1e12, "", token_hash(token)[:8]) for token in tokens]
-    with vault.database.transaction() as write:
-        write.executemany(
-            "INSERT INTO devices (hash, day, expires, code, name) VALUES (?, ?, ?, ?, ?)", rows
-        )
 
 
 class Connection(asyncio.Protocol):
@@ -275,7 +271,7 @@ def measure_gateway(given: argparse.Namespace) -> dict:
     acknowledged = 0
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         federation, _ = open_federation(Path(folder), learning, app_names(500), now=time.time())
-        enrol(federation.vault, phones.tokens)
+        phones.sign(federation.vault)
         federation.vault.close()
         servers = {"gateway": (run_server, folder, learning), "bare": (run_bare,)}
         for name, server in servers.items():
@@ -333,7 +329,7 @@ def measure_crowd(given: argparse.Namespace) -> dict:
         result = {"parts, s": parts_of(given.apps, given.reports, Path(folder) / "parts")}
         data = Path(folder) / "served"
         federation, _ = open_federation(data, wanted, app_names(given.apps), now=0.0)
-        enrol(federation.vault, phones.tokens)
+        phones.sign(federation.vault)
         federation.vault.close()
         with in_a_process(run_server, str(data), wanted) as port:
             _await_handout(f"http://127.0.0.1:{port}")
@@ -388,7 +384,7 @@ def send(
     loads, shares = [], []
     for gateway in range(len(ports)):
         mine = phones.of(gateway, len(ports), part)
-        share = len(mine) / len(range(*part.indices(len(phones.tokens))))
+        share = len(mine) / len(range(*part.indices(phones.n)))
         shares.append(len(mine))
         requests = [phones.requests[number] for number in mine]
         loads.append(Load(requests, None if rate is None else rate * share))
@@ -434,14 +430,15 @@ def loaded(
 
 
 def learnt(folder: Path) -> bytes:
-    """The broadcast after the one round that was run, once it is there."""
+    """What was learnt in the one round that was run, once it is there, without keys and chain."""
     path = folder / "checkpoints" / "round-0000000001.safetensors"
     give_up = time.monotonic() + 300
     while not path.exists():
         if time.monotonic() > give_up:
             raise TimeoutError(f"no round was closed in {folder}: see its logs.")
         time.sleep(0.2)
-    return unpack(path.read_bytes())[0]["broadcast"].tobytes()
+    found = Broadcast.from_bytes(unpack(path.read_bytes())[0]["broadcast"].tobytes())
+    return replace(found, history=History(), keys=()).to_bytes()
 
 
 def in_one_process(folder: Path, phones: Phones, n_fast: int, rate: float) -> tuple[dict, bytes]:
@@ -449,10 +446,7 @@ def in_one_process(folder: Path, phones: Phones, n_fast: int, rate: float) -> tu
     given = folder / "settings.toml"
     (folder / "apps.txt").write_text("".join(f"{app}\n" for app in app_names(N_APPS)))
     given.write_text(
-        "".join(
-            f"{name} = {json.dumps(v)}\n"
-            for name, v in settings(N_APPS, len(phones.tokens)).items()
-        )
+        "".join(f"{name} = {json.dumps(v)}\n" for name, v in settings(N_APPS, phones.n).items())
     )
     data = folder / "data"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(data), "--port", "0"]
@@ -461,7 +455,7 @@ def in_one_process(folder: Path, phones: Phones, n_fast: int, rate: float) -> tu
         try:
             port = int(server.stdout.readline().split()[0].rpartition(":")[2].rstrip(",;"))
             vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
-            enrol(vault, phones.tokens)
+            phones.sign(vault)
             vault.close()
             found = loaded(phones, n_fast, rate, [port], {"nextapp serve": [server.pid]})
             return found, learnt(data)
@@ -475,7 +469,7 @@ def federation(folder: Path, phones: Phones, n_gateways: int) -> Iterator[Loopba
     (folder / "coordinator").mkdir(parents=True)
     create_or_resume(
         folder / "coordinator",
-        settings(N_APPS, len(phones.tokens)),
+        settings(N_APPS, phones.n),
         app_names(N_APPS),
     )
     loopback = Loopback(
@@ -499,7 +493,7 @@ def federation(folder: Path, phones: Phones, n_gateways: int) -> Iterator[Loopba
             for gateway, name in enumerate(loopback.ports):
                 mine = phones.of(gateway, n_gateways, slice(None))
                 vault = Vault(folder / name / "vault.sqlite", busy_seconds=30.0)
-                enrol(vault, [phones.tokens[number] for number in mine])
+                phones.sign(vault, mine)
                 while vault.round() is None:
                     time.sleep(0.2)
                 vault.close()
@@ -520,21 +514,24 @@ def _await_handout(url: str) -> None:
 
 
 @contextlib.contextmanager
-def proxy(folder: Path, ports: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+def proxy(folder: Path, loopback: Loopback) -> Iterator[tuple[int, list[int]]]:
     """nginx as in deploy/, for plain HTTP: its port and processes."""
-    text = NGINX.read_text(encoding="utf-8")
-    port = free_port()
-    letters = {letter: ports[place % len(ports)] for place, letter in enumerate(LETTERS)}
+    port, ports = free_port(), list(loopback.ports.values())
+    regions = [(folder / name / GATEWAY_ID).read_text().strip() for name in loopback.ports]
     lines = []
-    for line in text.splitlines():
-        if '"~^[Bb]earer B"' in line:  # the further letters
-            lines += [f'"~^[Bb]earer {letter}" nextapp_{letter.lower()};' for letter in LETTERS[1:]]
-        elif line.startswith("upstream nextapp_b"):
+    for line in NGINX.read_text(encoding="utf-8").splitlines():
+        if "0123456789abcdef" in line:
+            lines += [f'"~^\\w+ {region}[.-]" nextapp_{region};' for region in regions]
+        elif line.startswith("upstream nextapp_a"):
             lines += [
-                line.replace("nextapp_b", f"nextapp_{letter.lower()}").replace("8444", str(to))
-                for letter, to in list(letters.items())[1:]
+                line.replace("nextapp_a", f"nextapp_{region}").replace("8443", str(to))
+                for region, to in zip(regions, ports, strict=True)
             ]
-        elif not line.strip().startswith("ssl_"):
+        elif not (
+            "fedcba9876543210" in line
+            or line.startswith("upstream nextapp_b")
+            or line.strip().startswith("ssl_")
+        ):
             lines.append(line)
     words = "\n".join(lines).replace("listen 443 ssl", f"listen 127.0.0.1:{port}")
     words = words.replace("127.0.0.1:8443", f"127.0.0.1:{ports[0]}")
@@ -571,7 +568,7 @@ def through_gateways(
     with federation(folder, phones, n_gateways) as loopback:
         ports, groups = list(loopback.ports.values()), groups_of(folder, loopback)
         if by_nginx:
-            with proxy(folder, ports) as (port, pids):
+            with proxy(folder, loopback) as (port, pids):
                 found = loaded(phones, n_fast, rate, [port], {**groups, "nginx": pids})
         else:
             found = loaded(phones, n_fast, rate, ports, groups)
@@ -593,7 +590,7 @@ class Persistent:
         self.start = time.perf_counter()
         self._free = asyncio.Semaphore(CONNECTIONS // 2)
         tasks = []
-        for number in range(len(self.phones.tokens)):
+        for number in range(self.phones.n):
             due = number / self.rate
             await asyncio.sleep(max(0.0, due - (time.perf_counter() - self.start)))
             tasks.append(asyncio.create_task(self._send(port, number, due)))
@@ -625,13 +622,10 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
     """Two gateways behind nginx; the second gets kill -9 when a third of the reports are in."""
     with (
         federation(folder, phones, 2) as loopback,
-        proxy(folder, list(loopback.ports.values())) as (
-            port,
-            _,
-        ),
+        proxy(folder, loopback) as (port, _),
     ):
         load = Persistent(phones, KILL_RATE)
-        victim, when_killed = "gateway-2", len(phones.tokens) / KILL_RATE / 3
+        victim, when_killed = "gateway-2", phones.n / KILL_RATE / 3
 
         def kill() -> None:
             os.kill(loopback.processes.pid(victim), signal.SIGKILL)
@@ -646,7 +640,7 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
             for place, name in enumerate(loopback.ports)
         }
     found: dict = {
-        "reports": len(phones.tokens),
+        "reports": phones.n,
         "acknowledged": len(load.taken),
         "taken before the kill, answered again": sum(status == b"200" for *_, status in load.taken),
         "refused meanwhile": dict(load.refused),
@@ -656,7 +650,7 @@ def killed_under_load(folder: Path, phones: Phones) -> tuple[dict, bytes]:
     for place, name in enumerate(loopback.ports):
         mine = sorted(
             (when, when - due) for due, when, number, _ in load.taken
-            if number % len(LETTERS) % 2 == place
+            if number % GROUPS % 2 == place
         )  # fmt: skip
         times = np.array([when for when, _ in mine])
         waits = np.array([wait for _, wait in mine]) * 1000
@@ -702,7 +696,7 @@ def measure_gateways(given: argparse.Namespace) -> dict:
         if shutil.which("nginx"):
             learnt_in.clear()
             measure("kill -9 of one of two", killed_under_load, few)
-            measure("the same without a kill", in_one_process, few, len(few.tokens) // 2, KILL_RATE)
+            measure("the same without a kill", in_one_process, few, few.n // 2, KILL_RATE)
             result["the same broadcast learnt with a kill"] = len(set(learnt_in.values())) == 1
     return result
 

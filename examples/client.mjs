@@ -4,15 +4,15 @@
      node examples/client.mjs --server https://nextapp.example --code ABCD-EFGH-JKLM-NPQR \
        --history chat,mail,chat,maps --state phone.json
 
-   Each run is one visit: enrol if there is no token yet, fetch the broadcast if it is a new one, check
-   it, draw the report once, send it until the server has it. The state file has all that must outlive
+   Each run is one visit: enrol if there is no secret yet, fetch the broadcast if it is a new one, check
+   it, ask for tokens or (hours later) draw the report once, send it until the server has it. The state file has all that must outlive
    the run; run it again every few hours. A CA of your own: NODE_EXTRA_CA_CERTS=ca.pem.
 
-     --epsilon 1 --day 1 --life 10   the most ε for a report, a day, and in all
+     --epsilon 1 --day 1 --life 1    the most ε for a report, a day, and in all
      --hours 20                      between two reports
      --patience 120                  seconds to wait for a server that is down or asks to wait
      --anew                          enrol again, with another --code; what was spent stays spent
-     --now                           without the pause before the report, to try it by hand
+     --now                           without the pauses before a report, to try it by hand
 
    It ends with 0, with 75 where the server asks to come back later, or with 1 and a reason. */
 
@@ -95,6 +95,7 @@ export function readBroadcast(data) {
     buckets: words.buckets ? { ...JSON.parse(words.buckets), slots: array("slots") } : null,
     Q: range(rows, (i) => (vectors ? vectors.slice(i * d, (i + 1) * d) : [])),
     crowd: entries["crowd.popularity"] ? readCrowd(array) : null,
+    keys: words.keys ? JSON.parse(words.keys) : [],
   };
 }
 
@@ -198,19 +199,17 @@ export class SystemWords {
   }
 }
 
-/** The words that this device and the server both know. */
+/** The words of a token, which the server knows too. */
 export class Coins {
-  constructor(token, round) {
-    this.key = Buffer.from(token, "base64url");
-    this.round = BigInt(round);
+  constructor(signature) {
+    this.signature = signature;
     this.i = 0n;
   }
 
   next() {
-    const said = Buffer.alloc(29, "nextapp coins", "ascii");
-    said.writeBigUInt64LE(this.round, 13);
-    said.writeBigUInt64LE(this.i++, 21);
-    return createHmac("sha256", this.key).update(said).digest().readBigUInt64LE();
+    const said = Buffer.alloc(21, "nextapp coins", "ascii");
+    said.writeBigUInt64LE(this.i++, 13);
+    return createHmac("sha256", this.signature).update(said).digest().readBigUInt64LE();
   }
 }
 
@@ -646,10 +645,68 @@ export function reportBytes(mechanism, round, payload) {
   return Buffer.concat([body, end]);
 }
 
-/** Draw a report. Once for each round only: the bytes are kept until the server has them. */
+// Tokens: blind signatures, RFC 9474, RSABSSA-SHA384-PSS-Randomized
+
+const E = 65537n;
+const toNumber = (data) => BigInt(`0x${data.toString("hex")}`);
+const toBytes = (number, size) => Buffer.from(number.toString(16).padStart(2 * size, "0"), "hex");
+const sha384 = (...parts) => parts.reduce((hash, part) => hash.update(part), createHash("sha384")).digest();
+
+export function keyId({ region, modulus }) {
+  return `${region}-${sha256(Buffer.from(modulus, "hex")).toString("hex").slice(0, 32)}`;
+}
+
+function power(base, exponent, n) {
+  let result = 1n;
+  for (let rest = exponent; rest; rest >>= 1n) {
+    if (rest & 1n) result = (result * base) % n;
+    base = (base * base) % n;
+  }
+  return result;
+}
+
+function inverse(value, n) {
+  let [r0, r1, t0, t1] = [n, value, 0n, 1n];
+  while (r1) [r0, r1, t0, t1] = [r1, r0 % r1, t1, t0 - (r0 / r1) * t1];
+  return ((t0 % n) + n) % n;
+}
+
+/** EMSA-PSS with SHA-384 for 2,048 bits: one bit free, 207 bytes masked, 48 of hash, 0xbc. */
+function encoded({ nonce, salt }) {
+  const prepared = Buffer.concat([Buffer.from(nonce, "hex"), Buffer.from("nextapp token")]);
+  const hash = sha384(Buffer.alloc(8), sha384(prepared), Buffer.from(salt, "hex"));
+  const mask = Buffer.concat(range(5, (part) => sha384(hash, Buffer.from([0, 0, 0, part])))).subarray(0, 207);
+  const block = toNumber(Buffer.concat([Buffer.from([1]), Buffer.from(salt, "hex")])) ^ toNumber(mask);
+  return toNumber(Buffer.concat([toBytes(block % (1n << 1655n), 207), hash, Buffer.from([0xbc])]));
+}
+
+/** To be kept before the server is asked: it makes the token, and asks for no second one. */
+export function newBlinding({ modulus }) {
+  const n = BigInt(`0x${modulus}`);
+  const factor = 1n + (toNumber(randomBytes(320)) % (n - 1n)); // 512 bits more: as good as uniform
+  return { nonce: randomBytes(32).toString("hex"), salt: randomBytes(48).toString("hex"), factor: factor.toString(16) };
+}
+
+export function blinded({ modulus }, blinding) {
+  const n = BigInt(`0x${modulus}`);
+  return toBytes((encoded(blinding) * power(BigInt(`0x${blinding.factor}`), E, n)) % n, 256).toString("base64url");
+}
+
+/** The token, if the server has signed by the key that it publishes. */
+export function unblinded(key, blinding, answer) {
+  const n = BigInt(`0x${key.modulus}`);
+  const signature = (toNumber(Buffer.from(answer, "base64url")) * inverse(BigInt(`0x${blinding.factor}`), n)) % n;
+  must(power(signature, E, n) === encoded(blinding), "the server signs by another key than the one it publishes");
+  const data = Buffer.concat([Buffer.from(blinding.nonce, "hex"), toBytes(signature, 256)]);
+  return `${keyId(key)}.${data.toString("base64url")}`;
+}
+
+export const signatureOf = (token) => Buffer.from(token.split(".")[1], "base64url").subarray(32);
+
+/** Draw a report. Once for each token only: the bytes are kept until the server has them. */
 function drawReport(broadcast, names, token) {
   const { request, round } = broadcast;
-  const coins = new Coins(token, round);
+  const coins = new Coins(signatureOf(token));
   const payload = MECHANISMS[request.mechanism](answerTo(broadcast, names), request, new SystemWords(), coins);
   return reportBytes(request.mechanism, round, payload);
 }
@@ -731,8 +788,18 @@ export class Server {
   async enrol(code) {
     const options = { method: "POST", headers: { "content-type": "application/json" }, body: Buffer.from(JSON.stringify({ code })) };
     const answer = await this.call("/v1/enrol", { ...options, once: true }); // a code is good for one phone
-    must(answer.status === 201, `no token: ${words(answer).message}`);
-    return words(answer).token;
+    must(answer.status === 201, `not enrolled: ${words(answer).message}`);
+    return words(answer).secret;
+  }
+
+  /** The answers to what was blinded for a key; to the same again they are the same. */
+  async signed(secret, key, sent) {
+    const headers = { authorization: `Bearer ${secret}`, "content-type": "application/json" };
+    const body = Buffer.from(JSON.stringify({ key: keyId(key), blinded: sent }));
+    const answer = await this.call("/v1/tokens", { method: "POST", headers, body });
+    const again = answer.status === 401 ? ": enrol with --anew and another --code" : "";
+    must(answer.status === 200, `no tokens: ${answer.status} ${words(answer).error}${again}`);
+    return words(answer).signatures;
   }
 
   /** The current broadcast if it is another than the one in hand. What is in hand is never sent. */
@@ -748,7 +815,7 @@ export class Server {
   }
 
   async report(token, bytes) {
-    const headers = { authorization: `Bearer ${token}`, "content-type": "application/octet-stream" };
+    const headers = { authorization: `Token ${token}`, "content-type": "application/octet-stream" };
     return this.call("/v1/report", { method: "POST", headers, body: bytes });
   }
 }
@@ -766,7 +833,9 @@ function words({ body }) {
 class State {
   constructor(path) {
     this.path = path;
-    this.values = { token: null, held: null, refusedSince: null, report: null, drawn: null, charged: [], notBefore: 0 };
+    this.values = {
+      secret: null, tokens: {}, held: null, refusedSince: null, report: null, token: null, drawn: null, charged: [], notBefore: 0,
+    };
     if (path && existsSync(path)) Object.assign(this.values, JSON.parse(readFileSync(path, "utf8")));
   }
 
@@ -811,14 +880,39 @@ function checkLedger(epsilon, charged, given, now) {
   must(now - last >= given.hours * 3600, `the last report was less than ${given.hours} hours ago`);
 }
 
+/** A token of this phone's region that may be spent, or null: those that there are were signed too lately. */
+async function tokenFor(server, { keys }, state, now, given) {
+  const { secret, tokens } = state.values;
+  const ours = keys.filter(({ region }) => region === secret.split(".")[0]);
+  must(ours.length, "the broadcast lists no key of this phone's server");
+  const ready = ours.flatMap((key) => tokens[keyId(key)]?.signed ?? []).filter((each) => given.now || each.ready <= now);
+  if (ready.length) return ready[0].token;
+  const key = ours.at(-1);
+  const mine = tokens[keyId(key)] ?? { blindings: range(key.tokens, () => newBlinding(key)) };
+  if (mine.signed) {
+    must(mine.signed.length, "the tokens of this period are spent; there are others in the next");
+    return null;
+  }
+  state.keep({ tokens: { ...tokens, [keyId(key)]: mine } }); // before the server is asked
+  const answers = await server.signed(secret, key, mine.blindings.map((each) => blinded(key, each)));
+  must(answers?.length === mine.blindings.length, "one signature for each token");
+  const from = now + 3600 * (4 + (24 * below(new SystemWords(), 2 ** 32)) / 2 ** 32);
+  const signed = mine.blindings.map((each, i) => ({ token: unblinded(key, each, answers[i]), ready: from }));
+  state.keep({ tokens: { ...tokens, [keyId(key)]: { signed } } });
+  return given.now ? signed[0].token : null;
+}
+
+const without = (tokens, spent) =>
+  Object.fromEntries(Object.entries(tokens).map(([id, { signed, ...rest }]) => [id, { ...rest, ...(signed && { signed: signed.filter(({ token }) => token !== spent) }) }]));
+
 /** One visit to the server; a line that says what came of it. */
 export async function visit(server, state, given) {
   const now = Date.now() / 1000;
   must(now >= state.values.notBefore, `the server asked to wait another ${Math.ceil(state.values.notBefore - now)} s`);
-  if (state.values.token === null || given.anew) {
+  if (state.values.secret === null || given.anew) {
     must(given.code, "to enrol, a phone needs a --code");
-    const token = await server.enrol(given.code);
-    state.keep({ token, held: null, refusedSince: null, report: null, drawn: null }); // what was charged stays
+    const secret = await server.enrol(given.code);
+    state.keep({ secret, tokens: {}, held: null, refusedSince: null, report: null, token: null, drawn: null }); // what was charged stays
   }
   const inHand = state.values.held;
   const toDraw = inHand?.asks && state.values.drawn !== inHand.round; // it was too soon, say
@@ -837,8 +931,11 @@ export async function visit(server, state, given) {
     if (request !== null) {
       checkRequest(request, answerLength(broadcast), given.epsilon);
       checkLedger(request.epsilon, state.values.charged, given, now);
-      const report = drawReport(broadcast, given.history, state.values.token).toString("hex");
-      state.keep({ report, drawn: round, charged: [...state.values.charged, [now, request.epsilon]] });
+      const token = await tokenFor(server, broadcast, state, now, given);
+      if (token === null) return `round ${round}: a token is spent hours after it was signed`;
+      const report = drawReport(broadcast, given.history, token).toString("hex");
+      const tokens = without(state.values.tokens, token); // it goes with these bytes and no others
+      state.keep({ report, token, tokens, drawn: round, charged: [...state.values.charged, [now, request.epsilon]] });
     }
   }
   const { token, report, held } = state.values;
@@ -847,14 +944,13 @@ export async function visit(server, state, given) {
   const bytes = Buffer.from(report, "hex");
   const answer = await server.report(token, bytes);
   const said = `round ${held.round}: ${bytes.length} bytes, ${answer.status} ${words(answer).status ?? words(answer).error}`;
-  must(answer.status !== 401, `${said}: enrol with --anew and another --code`); // the bytes are kept until then
-  state.keep({ report: null });
+  state.keep({ report: null, token: null });
   must([200, 201, 409, 410].includes(answer.status), `${said}: ${words(answer).message}`);
   return said;
 }
 
 async function main() {
-  const defaults = { history: "", epsilon: "1", day: "1", life: "10", hours: "20", patience: "120", now: false, anew: false };
+  const defaults = { history: "", epsilon: "1", day: "1", life: "1", hours: "20", patience: "120", now: false, anew: false };
   const names = ["server", "code", "state", ...Object.keys(defaults)];
   const options = Object.fromEntries(names.map((name) => [name, { type: typeof (defaults[name] ?? "") }]));
   const values = { ...defaults, ...parseArgs({ options }).values };

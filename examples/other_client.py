@@ -6,7 +6,8 @@ for the crowd the transition vector of a history.
 
     python examples/other_client.py --server http://127.0.0.1:8443 --code ABCD-… --history a,b,a
 
-With --state FILE it keeps its token, which broadcast it has seen and the bytes of its report, as a
+With --state FILE it keeps its secret and tokens, which
+broadcast it has seen and the bytes of its report, as a
 phone must. A real phone must also count what it has spent.
 """
 
@@ -19,6 +20,7 @@ import hmac
 import json
 import math
 import os
+import secrets
 import ssl
 import struct
 import sys
@@ -85,6 +87,7 @@ def read_broadcast(data: bytes) -> dict:
         "Q": [list(Q[row * d : row * d + d]) for row in range(n_apps)],
         "buckets": buckets,
         "crowd": crowd,
+        "keys": json.loads(words.get("keys", "[]")),
     }
 
 
@@ -257,14 +260,13 @@ class SystemWords:
 class Coins:
     """Words that the server can compute, too: for what the phone must not choose."""
 
-    def __init__(self, token: str, round_: int) -> None:
-        self.key = base64.urlsafe_b64decode(token + "=")
-        self.said, self.number = b"nextapp coins" + round_.to_bytes(8, "little"), 0
+    def __init__(self, signature: bytes) -> None:
+        self.signature, self.number = signature, 0
 
     def next(self) -> int:
-        said = self.said + self.number.to_bytes(8, "little")
+        said = b"nextapp coins" + self.number.to_bytes(8, "little")
         self.number += 1
-        return int.from_bytes(hmac.digest(self.key, said, "sha256")[:8], "little")
+        return int.from_bytes(hmac.digest(self.signature, said, "sha256")[:8], "little")
 
 
 def below(bits, bound: int) -> int:
@@ -414,6 +416,56 @@ def philox(counter: tuple[int, ...], key: tuple[int, int]) -> tuple[int, ...]:
 MECHANISMS = {"harmony": harmony, "walsh": walsh}
 
 
+# Tokens: blind signatures, RFC 9474, RSABSSA-SHA384-PSS-Randomized
+
+
+def key_id(key: dict) -> str:
+    digest = hashlib.sha256(bytes.fromhex(key["modulus"])).hexdigest()
+    return f"{key['region']}-{digest[:32]}"
+
+
+def encoded(prepared: bytes, salt: bytes) -> int:
+    """EMSA-PSS with SHA-384 for 2,048 bits: 1 bit free, 207 bytes masked, 48 of hash, 0xbc."""
+    hashed = hashlib.sha384(bytes(8) + hashlib.sha384(prepared).digest() + salt).digest()
+    mask = b"".join(hashlib.sha384(hashed + part.to_bytes(4, "big")).digest() for part in range(5))
+    block = int.from_bytes(b"\1" + salt, "big") ^ int.from_bytes(mask[:207], "big")
+    return int.from_bytes((block % (1 << 1655)).to_bytes(207, "big") + hashed + b"\xbc", "big")
+
+
+def new_blinding(key: dict) -> dict:
+    """To be kept before the server is asked: it makes the token, and asks for no second one."""
+    return {
+        "nonce": os.urandom(32).hex(),
+        "salt": os.urandom(48).hex(),
+        "factor": f"{1 + secrets.randbelow(int(key['modulus'], 16) - 1):x}",
+    }
+
+
+def blinded(key: dict, blinding: dict) -> bytes:
+    n, r = int(key["modulus"], 16), int(blinding["factor"], 16)
+    prepared = bytes.fromhex(blinding["nonce"]) + b"nextapp token"
+    M = encoded(prepared, bytes.fromhex(blinding["salt"]))
+    return (M * pow(r, 65537, n) % n).to_bytes(256, "big")
+
+
+def unblinded(key: dict, blinding: dict, answer: bytes) -> str:
+    """The token, if the server has signed by the key that it publishes."""
+    n, r = int(key["modulus"], 16), int(blinding["factor"], 16)
+    s = int.from_bytes(answer, "big") * pow(r, -1, n) % n
+    nonce = bytes.fromhex(blinding["nonce"])
+    if pow(s, 65537, n) != encoded(nonce + b"nextapp token", bytes.fromhex(blinding["salt"])):
+        raise ValueError("the server signs by another key than the one it publishes")
+    return f"{key_id(key)}.{base64url(nonce + s.to_bytes(256, 'big'))}"
+
+
+def signature_of(token: str) -> bytes:
+    return base64.urlsafe_b64decode(token.partition(".")[2])[32:]
+
+
+def base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
 # HTTP
 
 
@@ -423,7 +475,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Server:
-    """Each request on a connection of its own; the token goes with reports and nothing else."""
+    """Each request on a connection of its own; a token goes with its report and nothing else."""
 
     def __init__(self, url: str, ca: str | None) -> None:
         self.url = url
@@ -453,11 +505,20 @@ class Server:
         return status, json.loads(data)
 
     def enrolled(self, code: str) -> str:
-        """The token for a code."""
+        """The secret for a code."""
         status, words = self.json("/v1/enrol", json.dumps({"code": code}).encode())
         if status != 201:
-            raise ValueError(f"no token: {words['message']}")
-        return words["token"]
+            raise ValueError(f"not enrolled: {words['message']}")
+        return words["secret"]
+
+    def signed(self, secret: str, key: dict, sent: list[bytes]) -> list[bytes]:
+        """The answers to what was blinded; asked again with the same they are the same."""
+        ask = {"key": key_id(key), "blinded": list(map(base64url, sent))}
+        bearer = {"Authorization": f"Bearer {secret}"}
+        status, words = self.json("/v1/tokens", json.dumps(ask).encode(), **bearer)
+        if status != 200:
+            raise ValueError(f"no tokens: {words['message']}")
+        return [base64.urlsafe_b64decode(each + "==") for each in words["signatures"]]
 
     def digest(self) -> str:
         """What the current broadcast is known by; no cache may answer this."""
@@ -496,7 +557,7 @@ def drawn(broadcast: dict, names: list[str], token: str) -> bytes:
         F = transition_vector(found, len(broadcast["Q"]))
     else:
         _, F = gradient(history, broadcast["Q"], broadcast["settings"])
-    coins = Coins(token, broadcast["round"])
+    coins = Coins(signature_of(token))
     payload = MECHANISMS[request["mechanism"]](F, request, SystemWords(), coins)
     return report_bytes(request["mechanism"], broadcast["round"], payload)
 
@@ -505,13 +566,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--server", required=True)
     parser.add_argument("--ca")
-    parser.add_argument("--code", help="of the operator; not needed where --state has a token")
+    parser.add_argument("--code", help="of the operator; not needed where --state has a secret")
     parser.add_argument("--history", required=True, help="app names, oldest first, by commas")
     parser.add_argument("--state", type=Path, help="a file that this phone keeps")
     parser.add_argument("--epsilon", type=float, default=1.0, help="the most for one report")
-    parser.add_argument("--now", action="store_true", help="without the pause before the report")
+    parser.add_argument("--now", action="store_true", help="without the pauses before a report")
     given = parser.parse_args()
-    state = {"token": None, "held": None, "report": None}
+    state = {"secret": None, "held": None, "report": None, "token": None, "tokens": {}}
     if given.state is not None and given.state.exists():
         state = json.loads(given.state.read_text())
 
@@ -521,34 +582,78 @@ def main() -> None:
             given.state.write_text(json.dumps(state))
 
     server = Server(given.server, given.ca)
-    if state["token"] is None:
+    if state["secret"] is None:
         if given.code is None:
             sys.exit("a new phone needs a --code")
-        keep(token=server.enrolled(given.code))
+        keep(secret=server.enrolled(given.code))
     held = state["held"]
-    data = server.broadcast(held and held["digest"])
+    data = server.broadcast(None if held and held["report_due"] else held and held["digest"])
     if data is not None:
         broadcast = read_broadcast(data)
         check(broadcast)
-        if held is not None:
+        digest = hashlib.sha256(data).hexdigest()
+        if held is not None and held["digest"] != digest:
             check_continues(broadcast, held, server.digests)
         held = {
             "round": broadcast["round"],
-            "digest": hashlib.sha256(data).hexdigest(),
+            "digest": digest,
             "chain": broadcast["history"]["chain"],
+            "report_due": broadcast["request"] is not None,
         }
         keep(held=held, report=None)
         if broadcast["request"] is not None:
             check_request(broadcast["request"], given.epsilon)
-            keep(report=drawn(broadcast, given.history.split(","), state["token"]).hex())
+            token = token_for(broadcast, server, state, keep, given.now)
+            if token is None:
+                print(f"round {held['round']}: a token is spent hours after it was signed")
+                return
+            report = drawn(broadcast, given.history.split(","), token).hex()
+            keep(report=report, token=token, tokens=state["tokens"])
+            keep(held={**held, "report_due": False})
     if state["report"] is None:
         print(f"round {held['round']}: no report to send")
         return
     if not given.now:
         time.sleep(30 + 90 * SystemWords().next() / W)
     report = bytes.fromhex(state["report"])
-    status, words = server.json("/v1/report", report, Authorization=f"Bearer {state['token']}")
+    status, words = server.json("/v1/report", report, Authorization=f"Token {state['token']}")
     print(f"round {held['round']}: {len(report)} bytes,", status, words.get("status", words))
+
+
+def token_for(
+    broadcast: dict, server: Server, state: dict, keep: Callable[..., None], now: bool
+) -> str | None:
+    """A token of this phone's region that may be spent, taken out of the state; None: not yet.
+
+    What is asked for is kept before it is asked, and a token is used with one report only.
+    """
+    keys = [key for key in broadcast["keys"] if key["region"] == state["secret"].split(".")[0]]
+    for key in keys:
+        for one in state["tokens"].get(key_id(key), {}).get("signed", []):
+            if now or one["ready"] <= time.time():
+                state["tokens"][key_id(key)]["signed"].remove(one)
+                return one["token"]
+    if not keys:
+        raise ValueError("the broadcast lists no key of this phone's server")
+    key, tokens = keys[-1], state["tokens"]
+    if key_id(key) not in tokens:
+        tokens[key_id(key)] = {"blindings": [new_blinding(key) for _ in range(key["tokens"])]}
+        keep(tokens=tokens)
+    mine = tokens[key_id(key)]
+    if "signed" in mine:
+        if mine["signed"]:
+            return None
+        raise ValueError("the tokens of this period are spent; there are others in the next")
+    answers = server.signed(
+        state["secret"], key, [blinded(key, each) for each in mine["blindings"]]
+    )
+    ready = time.time() + 3600 * (4 + 24 * SystemWords().next() / W)
+    signed = [
+        {"token": unblinded(key, *pair), "ready": ready}
+        for pair in zip(mine["blindings"], answers, strict=True)
+    ]
+    keep(tokens={**tokens, key_id(key): {"signed": signed}})
+    return token_for(broadcast, server, state, keep, now) if now else None
 
 
 if __name__ == "__main__":

@@ -363,6 +363,39 @@ def _link(chain: str, digest: str) -> str:
     return hashlib.sha256(bytes.fromhex(chain + digest)).hexdigest()
 
 
+_REGION = re.compile("[a-z0-9]{1,16}")
+_MODULUS = re.compile("[89a-f][0-9a-f]{510}[13579bdf]")
+MOST_KEYS = 1000
+MOST_TOKENS = 100
+
+
+@dataclass(frozen=True)
+class TokenKey:
+    """The public key by which a gateway signs the tokens of a period (docs/protocol.md, Tokens).
+
+    ``region`` is the gateway's name, ``modulus`` 2,048 bits in hex, ``tokens`` how many of them a
+    phone gets. It is known by its ``id``: the region, and a hash of the modulus.
+    """
+
+    region: str
+    modulus: str
+    tokens: int = 1
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.region, str) and _REGION.fullmatch(self.region)):
+            raise ValueError(f"a region has 1 to 16 of a-z and 0-9, got {self.region!r:.80}.")
+        if not (isinstance(self.modulus, str) and _MODULUS.fullmatch(self.modulus)):
+            raise ValueError("a modulus is an odd number of 2,048 bits, in hex.")
+        if type(self.tokens) is not int or not 1 <= self.tokens <= MOST_TOKENS:
+            raise ValueError(
+                f"a phone gets 1 to {MOST_TOKENS} tokens of a key, got {self.tokens!r:.80}."
+            )
+
+    @cached_property
+    def id(self) -> str:
+        return f"{self.region}-{digest_of(bytes.fromhex(self.modulus))[:32]}"
+
+
 @dataclass(frozen=True, eq=False)
 class Broadcast:
     """What the server publishes for a round: the app vectors Q and the settings of the model.
@@ -370,6 +403,7 @@ class Broadcast:
     ``apps`` are the names of the catalogue, row by row; empty if apps are known by number only.
     ``request`` is what phones are asked to send in this round, ``crowd`` the prior learnt so far,
     ``history`` the earlier broadcasts. ``buckets`` replaces the names if the catalogue has hashes.
+    ``keys`` are those by whose tokens reports are taken, of each region the newest last.
     App vectors may have no columns (d = 0) if the server learns only the crowd.
     """
 
@@ -381,8 +415,11 @@ class Broadcast:
     crowd: Crowd | None = None
     history: History = History()
     buckets: Buckets | None = None
+    keys: tuple[TokenKey, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.keys) > MOST_KEYS or len({key.id for key in self.keys}) < len(self.keys):
+            raise ValueError(f"a broadcast has at most {MOST_KEYS} keys, each once.")
         if not 0 <= self.round <= LARGEST_ROUND:
             raise ValueError(f"round must be from 0 to 2^53 - 1, got {self.round!r:.80}.")
         if any(round >= self.round for round, _ in self.history.digests):
@@ -453,6 +490,8 @@ class Broadcast:
             own["history"] = json.dumps(asdict(self.history))
         if self.request is not None:
             own["request"] = json.dumps(asdict(self.request))
+        if self.keys:
+            own["keys"] = json.dumps([asdict(key) for key in self.keys])
         return pack(tensors, {**words, **own})
 
     @classmethod
@@ -486,6 +525,7 @@ class Broadcast:
                 ),
                 history=history_from(json.loads(metadata.get("history", "{}"))),
                 buckets=buckets,
+                keys=tuple(TokenKey(**each) for each in json.loads(metadata.get("keys", "[]"))),
             )
         except (
             ArithmeticError,

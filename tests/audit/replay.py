@@ -47,7 +47,7 @@ from nextapp.privacy import (
     requested_mechanism,
 )
 from nextapp.privacy import mechanism as create
-from nextapp.randomness import Bits, DeviceCoins, KeyedBits
+from nextapp.randomness import Bits, KeyedBits, TokenCoins
 from nextapp.shares import Shares
 from nextapp.wire import LARGEST_ROUND, Broadcast, Floats, ModelSettings, Report, ReportRequest
 
@@ -343,7 +343,7 @@ class _Attempt:
         token = bits.words(4).tobytes()
         of_device = self.sources == 1
         if of_device:
-            preset = coin_words(token, self.round, _MOST_COINS)
+            preset = coin_words(token, _MOST_COINS)
         public, private = Chooser(bits, preset), Chooser(bits)
         with np.errstate(all="ignore"):
             payload = self.stated.payload(data, public, private)
@@ -352,7 +352,7 @@ class _Attempt:
         script = Script(private_words)
         source: Bits | None = coins
         if of_device and len(public.words) < _MOST_COINS:
-            source, coins = DeviceCoins(token, self.round), None
+            source, coins = TokenCoins(token), None
         given = data.given
         if isinstance(given, np.ndarray) and given.dtype == np.float64 and self.sources % 2:
             np.copyto(same, given)

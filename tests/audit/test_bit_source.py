@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nextapp.audit.bit_source import FALSE_ALARM, N_WORDS, audit_bits, chance_tests, phone_source
-from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits
+from nextapp.randomness import KeyedBits, SystemBits, TokenCoins
 
 
 def counter(step):
@@ -129,14 +129,14 @@ def test_an_operating_system_that_is_not_random_fails(monkeypatch):
     ],
 )
 def test_coins_must_be_those_of_their_formula(changed, monkeypatch):
-    monkeypatch.setattr(DeviceCoins, "words", changed)
+    monkeypatch.setattr(TokenCoins, "words", changed)
     assert "coins" in audit_bits().faults[0]
 
 
-def test_coins_of_another_round_are_seen(monkeypatch):
-    right = DeviceCoins.__init__
-    monkeypatch.setattr(DeviceCoins, "__init__", lambda self, token, round: right(self, token, 0))
-    assert "coins of round 1" in audit_bits().faults[0]
+def test_coins_of_another_token_are_seen(monkeypatch):
+    right = TokenCoins.__init__
+    monkeypatch.setattr(TokenCoins, "__init__", lambda self, token: right(self, bytes(256)))
+    assert "coins of a token" in audit_bits().faults[0]
 
 
 def test_the_tests_of_chance_have_p_values_that_are_uniform(seed):

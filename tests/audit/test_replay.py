@@ -40,7 +40,7 @@ from nextapp.privacy.kashin import Kashin
 from nextapp.privacy.laplace import Laplace
 from nextapp.privacy.mechanism import Guarantee
 from nextapp.privacy.walsh import Walsh
-from nextapp.randomness import DeviceCoins, KeyedBits, SystemBits, below, distinct
+from nextapp.randomness import KeyedBits, SystemBits, TokenCoins, below, distinct
 from nextapp.shares import Shares
 from nextapp.wire import Report, ReportRequest
 
@@ -365,7 +365,7 @@ class KnowsAPhoneByItsBits(Harmony):
 class KnowsAPhoneByItsCoins(Harmony):
     def encode(self, F, bits, round=0, coins=None):
         report = super().encode(F, bits, round, coins)
-        if isinstance(coins, DeviceCoins):
+        if isinstance(coins, TokenCoins):
             positions = self._fields.positions(report.payload)
             signs = [x > 0 for x in self._entries(F, positions)]
             return replace(report, payload=self._fields.pack(positions, signs))
@@ -585,7 +585,7 @@ def test_a_report_on_the_wire_is_put_together_by_hand():
 
 def test_coins_are_those_of_the_formula():
     token = bytes(range(32))
-    assert coin_words(token, 9, 5) == DeviceCoins(token, 9).words(5).tolist()
+    assert coin_words(token, 5) == TokenCoins(token).words(5).tolist()
 
 
 def test_scripted_system_bits_end_with_the_script():

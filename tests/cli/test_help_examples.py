@@ -37,7 +37,7 @@ SMALLER = {
 }
 # Not run here: they serve until they are stopped, need Flower, or take minutes. They are parsed.
 PARSED = {
-    "demo", "open", "reproduce", "serve", "play-phones", "admin suspects", "admin roll-back",
+    "demo", "open", "reproduce", "serve", "play-phones", "admin roll-back",
     "admin close-round",
     "admin expel", "flower", "flower up", "flower superlink", "flower gateway", "flower run",
     "flower register", "flower node-key",

@@ -10,6 +10,7 @@ import pytest
 
 from nextapp.phone import Store
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
+from phone.small_server import KEY
 
 # The base install has no hypothesis: what a phone carries is tested without this file there.
 collect_ignore = [] if importlib.util.find_spec("hypothesis") else ["test_hostile_server.py"]
@@ -38,6 +39,7 @@ def make_broadcast(seed):
             [np.random.default_rng([seed, d, *name.encode()]).normal(0, 0.4, d) for name in apps]
         )
         request = more.pop("request", ReportRequest("harmony", 1.0, clip=0.5))
+        more = {"keys": (KEY,), **more}
         return Broadcast(round, vectors, ModelSettings(), tuple(apps), request=request, **more)
 
     return made

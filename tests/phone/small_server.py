@@ -11,8 +11,32 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
-from nextapp.wire import Broadcast, History, Report
+from nextapp.privacy.blind_signatures import BadSignature, PrivateKey
+from nextapp.privacy.tokens import MESSAGE, Token, from_base64, to_base64
+from nextapp.wire import Broadcast, History, Report, TokenKey
+
+VECTORS = Path(__file__).parents[1] / "vectors" / "blind_signatures.json"
+_, FIRST, SECOND = (
+    PrivateKey(int(vector["p"], 16), int(vector["q"], 16))
+    for vector in json.loads(VECTORS.read_text())["vectors"]
+)
+SECRET = "main." + "t" * 43
+
+
+def listed(key: PrivateKey = FIRST, tokens: int = 20, region: str = "main") -> TokenKey:
+    """A key as broadcasts list it."""
+    return TokenKey(region, f"{key.public.n:0512x}", tokens)
+
+
+KEY = listed()
+
+
+def new_token() -> Token:
+    """Of the first key."""
+    blinding = FIRST.public.new_blinding(MESSAGE)
+    return Token.of(KEY, blinding, FIRST.sign(FIRST.public.blind(blinding)))
 
 
 class SmallServer(ThreadingHTTPServer):
@@ -33,6 +57,8 @@ class SmallServer(ThreadingHTTPServer):
         self.publish(broadcast)
         self.taken: dict[int, bytes] = {}
         self.arrived: list[bytes] = []
+        self.asked: list[list[str]] = []  # blinded, of each request for tokens
+        self.key = FIRST
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         self.mishap: Callable[[Handler], bool] = lambda handler: False
 
@@ -94,22 +120,41 @@ class Handler(BaseHTTPRequestHandler):
             return
         if self.path == "/v1/enrol":
             if json.loads(self.body) == {"code": "welcome"}:
-                self.answer(201, {"token": "t" * 43})
+                self.server.asked.clear()  # another device
+                self.answer(201, {"secret": SECRET})
             else:
                 self.answer(403, {"error": "bad_code", "message": "no such code"})
-        elif self.headers.get("Authorization") != f"Bearer {'t' * 43}":
-            self.answer(401, {"error": "unknown_token", "message": "who is this?"})
+        elif self.path == "/v1/tokens":
+            self.sign()
         else:
             self.take(self.body)
 
+    def sign(self) -> None:
+        if self.headers.get("Authorization") != f"Bearer {SECRET}":
+            self.answer(401, {"error": "unknown_secret", "message": "who is this?"})
+            return
+        blinded = json.loads(self.body)["blinded"]
+        self.server.asked.append(blinded)
+        if blinded != self.server.asked[0]:
+            self.answer(409, {"error": "already_issued", "message": "once only"})
+            return
+        signed = [to_base64(self.server.key.sign(from_base64(each))) for each in blinded]
+        self.answer(200, {"signatures": signed})
+
     def take(self, body: bytes) -> None:
+        try:
+            token = Token.from_text(self.headers.get("Authorization", "").removeprefix("Token "))
+            token.check(FIRST.public)
+        except BadSignature:
+            self.answer(401, {"error": "bad_token", "message": "not signed here"})
+            return
         round_ = Report.from_bytes(body).round
         if round_ < self.server.round:
             self.answer(410, {"error": "round_closed", "message": "too late"})
         elif self.server.taken.setdefault(round_, body) == body:
             self.answer(201)
         else:
-            self.answer(409, {"error": "already_reported", "message": "other bytes"})
+            self.answer(409, {"error": "already_spent", "message": "other bytes"})
 
 
 @contextmanager

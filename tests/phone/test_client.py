@@ -22,9 +22,9 @@ from nextapp.phone.client import (
     Untrusted,
 )
 from nextapp.wire import Report
-from phone.small_server import serving
+from phone.small_server import FIRST, KEY, SECRET, new_token, serving
 
-TOKEN = "t" * 43
+TOKEN = new_token().text
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def pauses():
 
 @pytest.fixture
 def client(server, pauses):
-    with Client(server.url, token=TOKEN, timeout=60.0, sleep=pauses.append) as client:
+    with Client(server.url, timeout=60.0, sleep=pauses.append) as client:
         yield client
 
 
@@ -69,7 +69,7 @@ def test_no_string_of_the_server_comes_back_to_it(server, client):
     published, _ = client.current()
     client.current()
     client.current(published.digest)
-    client.submit(Report("harmony", 3, b"x").to_bytes())
+    client.submit(Report("harmony", 3, b"x").to_bytes(), TOKEN)
     assert mark not in str(server.requests)
 
 
@@ -82,7 +82,7 @@ def test_fetching_and_reporting_use_different_connections(server, client):
 
     server.mishap = note
     client.current()
-    client.submit(Report("harmony", 3, b"x").to_bytes())
+    client.submit(Report("harmony", 3, b"x").to_bytes(), TOKEN)
     client.current()
     fetched = {port for path, port in ports if path != "/v1/report"}
     reported = {port for path, port in ports if path == "/v1/report"}
@@ -129,19 +129,28 @@ def test_a_digest_that_is_none_is_refused(server, client, words):
         client.current()
 
 
-def test_a_code_becomes_a_token(server):
+def test_a_code_becomes_a_secret_and_that_signatures(server):
+    blinded = [number.to_bytes(256) for number in (5, 6)]
     with Client(server.url) as client:
-        assert client.enrol("welcome") == TOKEN
-        client.submit(Report("harmony", 3, b"x").to_bytes())
-    assert list(server.taken) == [3]
+        secret = client.enrol("welcome")
+        assert secret == SECRET
+        signed = client.sign(secret, KEY.id, blinded)
+        assert signed == client.sign(secret, KEY.id, blinded) == list(map(FIRST.sign, blinded))
+    asked = [headers for _, path, headers in server.requests if path == "/v1/tokens"]
+    assert [headers["Authorization"] for headers in asked] == [f"Bearer {SECRET}"] * 2
+    with Client(server.url) as client, pytest.raises(Refused, match="unknown_secret"):
+        client.sign("main." + "x" * 43, KEY.id, blinded)
     with Client(server.url) as client, pytest.raises(Refused, match="bad_code"):
         client.enrol("guess")
 
 
-def test_a_phone_without_a_token_sends_nothing(server):
-    with Client(server.url) as client, pytest.raises(Refused, match="enrol"):
-        client.submit(b"report")
-    assert server.requests == []
+@pytest.mark.parametrize(
+    "words", [{}, {"signatures": []}, {"signatures": [5]}, {"signatures": "AAAA"}, [], {"x": None}]
+)
+def test_signatures_that_are_none_are_refused(server, client, words):
+    server.mishap = lambda handler: handler.answer(200, json.dumps(words).encode())
+    with pytest.raises(BadAnswer, match="one signature for each"):
+        client.sign(SECRET, KEY.id, [bytes(256)])
 
 
 def test_a_server_that_is_down_for_a_while_gets_the_same_bytes_again(server, client, pauses):
@@ -153,7 +162,7 @@ def test_a_server_that_is_down_for_a_while_gets_the_same_bytes_again(server, cli
 
     server.mishap = mishap
     report = Report("harmony", 3, b"payload").to_bytes()
-    client.submit(report)
+    client.submit(report, TOKEN)
     assert server.arrived == [report] * 3
     assert len(pauses) == 2
     assert all(pause >= 3.0 for pause in pauses)  # as the server asked
@@ -163,7 +172,7 @@ def test_a_server_that_is_down_for_a_while_gets_the_same_bytes_again(server, cli
 def test_a_server_that_says_not_now_has_not_refused(server, client, pauses, status):
     server.mishap = lambda handler: handler.answer(status, {"error": "x", "message": "not now"})
     with pytest.raises(Overloaded, match="not now"):
-        client.submit(b"report")
+        client.submit(b"report", TOKEN)
     assert server.arrived == [b"report"] * 4
     assert len(pauses) == 3
 
@@ -179,7 +188,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(server, client, pauses):
         return False
 
     server.mishap = mishap
-    client.submit(Report("harmony", 3, b"payload").to_bytes())
+    client.submit(Report("harmony", 3, b"payload").to_bytes(), TOKEN)
     assert len(set(server.arrived)) == 1
     assert len(server.arrived) == 3
     assert len(pauses) == 2
@@ -224,7 +233,7 @@ def test_a_refusal_is_final_and_carries_the_servers_reason(server, client, pause
         400, {"error": "wrong_size", "message": "must have 8 bytes, got 7"}
     )
     with pytest.raises(Refused, match="must have 8 bytes") as caught:
-        client.submit(b"report")
+        client.submit(b"report", TOKEN)
     assert (caught.value.status, caught.value.code) == (400, "wrong_size")
     assert pauses == []
 
@@ -233,12 +242,12 @@ def test_a_refusal_is_final_and_carries_the_servers_reason(server, client, pause
 def test_a_refusal_in_any_words_is_a_refusal(server, client, body):
     server.mishap = lambda handler: handler.answer(404, body[:60_000])
     with pytest.raises(Refused):
-        client.submit(b"report")
+        client.submit(b"report", TOKEN)
 
 
 def test_nobody_is_followed_to_another_address(server, client):
     server.mishap = lambda handler: handler.answer(307, Location="https://elsewhere.example/")
-    for call in (client.broadcast, lambda: client.submit(b"report")):
+    for call in (client.broadcast, lambda: client.submit(b"report", TOKEN)):
         with pytest.raises(BadAnswer, match=r"elsewhere\.example"):
             call()
     assert len(server.requests) == 2
@@ -346,9 +355,9 @@ def test_what_is_no_relay_is_refused(relay):
 def test_tls_with_a_ca_of_its_own(make_broadcast, certificate):
     ca, pair = certificate
     with serving(make_broadcast(3), pair) as server:
-        with Client(server.url, ca=ca, token=TOKEN) as client:
+        with Client(server.url, ca=ca) as client:
             assert client.broadcast() == server.data()
-            client.submit(Report("harmony", 3, b"x").to_bytes())
+            client.submit(Report("harmony", 3, b"x").to_bytes(), TOKEN)
         assert list(server.taken) == [3]
 
 
@@ -356,16 +365,16 @@ def test_a_server_that_cannot_show_who_it_is_gets_nothing(make_broadcast, certif
     ca, pair = certificate
     with serving(make_broadcast(3), pair) as server:
         with (
-            Client(server.url, token=TOKEN, sleep=pauses.append) as stranger,
+            Client(server.url, sleep=pauses.append) as stranger,
             pytest.raises(Untrusted, match="Nothing was sent"),
         ):
-            stranger.submit(b"report")
+            stranger.submit(b"report", TOKEN)
         other_name = server.url.replace("localhost", "127.0.0.1")
         with (
-            Client(other_name, ca=ca, token=TOKEN, sleep=pauses.append) as client,
+            Client(other_name, ca=ca, sleep=pauses.append) as client,
             pytest.raises(Untrusted, match="127"),
         ):
-            client.submit(b"report")
+            client.submit(b"report", TOKEN)
         assert server.requests == []
         assert pauses == []  # asking again would not help
 
@@ -440,13 +449,14 @@ def test_what_a_server_says_can_be_shown_and_kept(server, client, words):
     body = json.dumps({"error": words, "message": words}).encode()
     server.mishap = lambda handler: handler.answer(400, body)
     with pytest.raises(Refused) as caught:
-        client.submit(b"report")
+        client.submit(b"report", TOKEN)
     assert str(caught.value).isprintable()
     str(caught.value).encode()
 
 
-@pytest.mark.parametrize("token", ["a" * 20 + "\n", "a" * 20 + "\r\n X: y", "\0" * 20, "a b" * 9])
-def test_a_token_that_would_break_a_header_is_refused(server, token):
-    server.mishap = lambda handler: handler.answer(201, {"token": token})
-    with Client(server.url) as client, pytest.raises(BadAnswer, match="gave no token"):
+@pytest.mark.parametrize("end", ["\n", "\r\n X: y", "\0", " b", "", "é"])
+def test_a_secret_that_would_break_a_header_is_refused(server, end):
+    secret = f"main.{'a' * 15 * (end == '') or 'a' * 20}{end}"
+    server.mishap = lambda handler: handler.answer(201, {"secret": secret})
+    with Client(server.url) as client, pytest.raises(BadAnswer, match="gave no secret"):
         client.enrol("welcome")

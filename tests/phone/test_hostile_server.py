@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import socket
 import tempfile
 import threading
 import tracemalloc
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ from nextapp.phone.core import PhoneCore
 from nextapp.phone.limits import PREDICTORS, BadBroadcast
 from nextapp.phone.phone import PATIENCE, PAUSE
 from nextapp.privacy import MECHANISMS
+from nextapp.privacy.tokens import MESSAGE, Token, from_base64, to_base64
 from nextapp.randomness import KeyedBits
 from nextapp.wire import (
     QUESTIONS,
@@ -42,11 +46,11 @@ from nextapp.wire import (
     digest_of,
     pack,
 )
+from phone.small_server import FIRST, KEY, SECRET
 
 NOON = 1_790_000_000.0
 DAY = 86_400.0
 URL = "http://127.0.0.1"  # nobody connects to it: its network is a script
-TOKEN = "t" * 43
 POOL = ("chat", "mail", "maps", "diary", "music", "0", "1")
 
 
@@ -54,7 +58,7 @@ class HostileClient(Client):
     """A client whose network is a script; it writes down all that would leave the phone."""
 
     def __init__(self, script: Script) -> None:
-        super().__init__(URL, token=TOKEN, attempts=2, sleep=lambda seconds: None)
+        super().__init__(URL, attempts=2, sleep=lambda seconds: None)
         self._script = script
         self._number = 0
         self.sent: list[tuple[object, ...]] = []
@@ -68,9 +72,37 @@ class HostileClient(Client):
         if body is not None and path == "/v1/report":
             report = Report.from_bytes(body)
             said = (report.mechanism, report.round, len(report.payload), len(body))
+        elif body is not None:
+            said = (body,)
         self.sent.append((self._number, method, path, tuple(headers.items()), limit, said))
         self.bodies.append(body)
-        return self._script.answer(method, path)
+        return self._script.answer(method, path, body)
+
+
+asking = partial(Broadcast, keys=(KEY,))
+
+
+def give_tokens(store: Store) -> None:
+    """Tokens that may be spent at once."""
+    found = [FIRST.public.new_blinding(MESSAGE) for _ in range(3)]
+    store.blindings(KEY.id, lambda: found)
+    signed = [FIRST.sign(FIRST.public.blind(each)) for each in found]
+    store.keep_tokens(
+        KEY.id, [Token.of(KEY, *pair) for pair in zip(found, signed, strict=True)], 0.0
+    )
+
+
+class SeededSecrets:
+    """The same nonces and factors for two phones, as their tokens must not make the difference."""
+
+    def __init__(self) -> None:
+        self._random = random.Random(1)
+
+    def token_bytes(self, n: int) -> bytes:
+        return self._random.randbytes(n)
+
+    def randbelow(self, n: int) -> int:
+        return self._random.randrange(n)
 
 
 class Script:
@@ -80,11 +112,15 @@ class Script:
         self.data, self.digest, self.statuses = data, digest or digest_of(data), statuses
         self._n_posts = 0
 
-    def answer(self, method: str, path: str) -> _Answer:
+    def answer(self, method: str, path: str, body: bytes | None) -> _Answer:
         if path == "/v1/digest":
             return _Answer(200, {}, json.dumps({"round": 1, "sha256": self.digest}).encode())
         if path == "/v1/broadcast":
             return _Answer(200, {"etag": '"a mark"'}, self.data)
+        if path == "/v1/tokens" and self.statuses[0] != 401:
+            blinded = map(from_base64, json.loads(body)["blinded"])
+            signed = [to_base64(FIRST.sign(each)) for each in blinded]
+            return _Answer(200, {}, json.dumps({"signatures": signed}).encode())
         self._n_posts += 1
         status = self.statuses[min(self._n_posts, len(self.statuses)) - 1]
         return _Answer(status, {}, b'{"error": "no", "message": "no"}')
@@ -98,6 +134,7 @@ EPSILONS = st.one_of(
     st.sampled_from([0.5, 1.0, 1, 2.0, 20.0, 1e-300, 1e300, 10**400, -1, 0, True, "1", None]),
     st.floats(),
 )
+LISTED = json.dumps([asdict(KEY)])
 ROUNDS = st.sampled_from(["0", "1", "2", "3", "7", "70", "1000000", "-1", "x", f"{10**30}"])
 
 
@@ -147,6 +184,9 @@ def broadcasts(draw, names: tuple[str, ...] = POOL):
         if draw(st.booleans()):
             request["question"] = draw(st.sampled_from([*QUESTIONS, "nonsense", 7, None]))
         words["request"] = json.dumps(request)
+    keys = st.sampled_from(["[]", LISTED, LISTED, '[{"region": "main"}]', "7", LISTED[:-1]])
+    if draw(st.booleans()):
+        words["keys"] = draw(keys)
     if draw(st.booleans()):
         digests = draw(
             st.lists(st.tuples(st.integers(0, 3), st.sampled_from(["0" * 64, "x"])), max_size=2)
@@ -211,8 +251,10 @@ def honest_broadcasts(draw, names: tuple[str, ...] = POOL):
         vectors, name = np.zeros((len(apps), 0)), draw(st.sampled_from(["walsh", "harmony"]))
         question = draw(st.sampled_from(["launches", "transitions"]))
         request = ReportRequest(name, 1.0, 0.5, question=question)
-        return Broadcast(0, vectors, ModelSettings(), (), request, crowd, buckets=buckets)
-    return Broadcast(0, vectors, ModelSettings(), apps, request, crowd)
+        return Broadcast(
+            0, vectors, ModelSettings(), (), request, crowd, buckets=buckets, keys=(KEY,)
+        )
+    return Broadcast(0, vectors, ModelSettings(), apps, request, crowd, keys=(KEY,))
 
 
 def bucket_catalogue(apps: tuple[str, ...]) -> Buckets:
@@ -253,6 +295,7 @@ def transcript(
     launches,
     scripts,
     predictor: str = "seqmf",
+    has_tokens: bool = True,
     marks=None,
 ) -> list[object]:
     """All that leaves a phone with these launches, and all that it is charged.
@@ -261,17 +304,25 @@ def transcript(
     has the bytes of the reports, too.
     """
     found: list[object] = []
-    with Store.create(
-        folder / "phone.db", lifetime=3.0,
-        mechanisms=("walsh", "harmony"),
-        predictor=predictor, flush_after=None,
-    ) as store:  # fmt: skip
+    with (
+        mock.patch("nextapp.privacy.blind_signatures.secrets", SeededSecrets()),
+        mock.patch("nextapp.phone.phone._between", lambda bounds: bounds[0]),
+        Store.create(
+            folder / "phone.db",
+            lifetime=3.0,
+            mechanisms=("walsh", "harmony"),
+            predictor=predictor,
+            flush_after=None,
+        ) as store,
+    ):
         phone = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
         when = NOON - 1e9
         for app, gap in launches:
             when += gap
             phone.observe(app, when, zone=0)
-        store.set(server=URL, token=TOKEN)
+        store.set(server=URL, secret=SECRET)
+        if has_tokens:
+            give_tokens(store)
         now, history = NOON, History()
         for number, (served, digest, statuses, later) in enumerate(scripts):
             now += later
@@ -303,11 +354,16 @@ def transcript(
 
 @pytest.mark.slow
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
-@given(scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES, predictor=st.sampled_from([*PREDICTORS]))
-def test_what_leaves_a_phone_does_not_depend_on_its_launches(scripts, one, other, predictor):
+@given(
+    scripts=SCRIPTS, one=LAUNCHES, other=LAUNCHES,
+    predictor=st.sampled_from([*PREDICTORS]), has_tokens=st.booleans(),
+)  # fmt: skip
+def test_what_leaves_a_phone_does_not_depend_on_its_launches(
+    scripts, one, other, predictor, has_tokens
+):
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        found = transcript(Path(first), one, scripts, predictor)
-        assert found == transcript(Path(second), other, scripts, predictor)
+        found = transcript(Path(first), one, scripts, predictor, has_tokens)
+        assert found == transcript(Path(second), other, scripts, predictor, has_tokens)
 
 
 @pytest.mark.slow
@@ -318,8 +374,8 @@ def test_what_leaves_a_phone_does_not_depend_on_what_its_owner_hides(
 ):
     """To the byte: what is hidden, dismissed, installed or removed is no part of a report."""
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        found = transcript(Path(first), launches, scripts, predictor, marks)
-        assert found == transcript(Path(second), launches, scripts, predictor, ())
+        found = transcript(Path(first), launches, scripts, predictor, marks=marks)
+        assert found == transcript(Path(second), launches, scripts, predictor, marks=())
 
 
 def test_a_phone_that_reports_what_is_hidden_is_caught(tmp_path, monkeypatch):
@@ -334,14 +390,14 @@ def test_a_phone_that_reports_what_is_hidden_is_caught(tmp_path, monkeypatch):
     launches = [("chat", 60.0), ("bank", 60.0)] * 20
     request = ReportRequest("walsh", 1.0, 0.5, question="transitions")
     vectors = np.zeros((2, 0))
-    data = Broadcast(0, vectors, ModelSettings(), ("bank", "chat"), request).to_bytes()
+    data = asking(0, vectors, ModelSettings(), ("bank", "chat"), request).to_bytes()
     scripts, marks = [(data, None, (201,), 0.0)], [("hide", "bank")]
     for folder in "abcd":
         (tmp_path / folder).mkdir()
-    plain = transcript(tmp_path / "a", launches, scripts, "nextapp", ())
-    assert transcript(tmp_path / "b", launches, scripts, "nextapp", marks) == plain
+    plain = transcript(tmp_path / "a", launches, scripts, "nextapp", marks=())
+    assert transcript(tmp_path / "b", launches, scripts, "nextapp", marks=marks) == plain
     monkeypatch.setattr(Phone, "hide", forgetful_hide)
-    assert transcript(tmp_path / "c", launches, scripts, "nextapp", marks) != plain
+    assert transcript(tmp_path / "c", launches, scripts, "nextapp", marks=marks) != plain
 
 
 def test_the_property_can_fail(tmp_path, monkeypatch):
@@ -354,7 +410,7 @@ def test_the_property_can_fail(tmp_path, monkeypatch):
         true_take(self, data, *rest)
 
     monkeypatch.setattr(Phone, "take", nosy_take)
-    data = Broadcast(1, np.ones((2, 2)), ModelSettings(), ("chat", "mail")).to_bytes()
+    data = asking(1, np.ones((2, 2)), ModelSettings(), ("chat", "mail")).to_bytes()
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     few, many = [("chat", 1.0)], [("chat", 1.0)] * 9
@@ -368,7 +424,7 @@ def test_no_name_of_an_app_leaves_a_phone(tmp_path):
     for round_, question in enumerate(["launches", "transitions", "launches"]):
         request = ReportRequest("walsh", 1.0, 0.5, question=question)
         slots = bucket_catalogue(("bank", "chat"))
-        data = Broadcast(
+        data = asking(
             round_, np.zeros((2, 0)), ModelSettings(), (), request, None, history, slots
         ).to_bytes()
         history = history.after(round_, data)
@@ -416,7 +472,7 @@ def test_a_phone_spends_nothing_on_what_it_does_not_predict_by(
     request = ReportRequest(mechanism, 1.0, 0.5, question=question)
     names = ("bank", "chat")
     buckets = Buckets(64, "", np.array([3, 5])) if question == "launches" else None
-    data = Broadcast(
+    data = asking(
         1, np.ones((2, 1)), ModelSettings(), () if buckets else names, request, buckets=buckets
     ).to_bytes()
     sent, synced, *charged = alike(tmp_path, data, predictor=predictor)
@@ -447,7 +503,7 @@ def test_a_phone_spends_nothing_on_what_it_does_not_predict_by(
 def test_a_vector_that_overflows_only_where_an_app_is_there_tells_nothing(
     tmp_path, vectors, lam, alpha
 ):
-    data = Broadcast(
+    data = asking(
         1, np.array(vectors), ModelSettings(lam=lam, alpha=alpha), ("bank",),
         ReportRequest("walsh", 1.0, 1.0),
     )  # fmt: skip
@@ -457,7 +513,7 @@ def test_a_vector_that_overflows_only_where_an_app_is_there_tells_nothing(
 
 def test_the_server_does_not_choose_epsilon(tmp_path):
     """Limits of 20 for a day and for life once were one report of ε = 20."""
-    data = Broadcast(
+    data = asking(
         1,
         np.ones((2, 1)),
         ModelSettings(),
@@ -465,7 +521,7 @@ def test_the_server_does_not_choose_epsilon(tmp_path):
         ReportRequest("walsh", 20.0, 1.0, question="transitions"),
     ).to_bytes()
     with Store.create(tmp_path / "phone.db", lifetime=20.0, per_day=20.0) as store:
-        store.set(server=URL, token=TOKEN)
+        store.set(server=URL, secret=SECRET)
         client = HostileClient(Script(data, None, (201,)))
         synced = Phone(store, clock=lambda: NOON).sync(client, now=True)
         assert (synced.broadcast, synced.report) == ("new", "limits")
@@ -477,7 +533,7 @@ def test_the_server_does_not_choose_epsilon(tmp_path):
 @pytest.mark.parametrize("word", ["epsilon", "clip"])
 def test_a_number_that_no_float_holds_is_refused_in_words(tmp_path, word):
     request = {"mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "options": {}, word: 10**400}
-    good = Broadcast(1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"))
+    good = asking(1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"))
     tensors = {"app_vectors": good.app_vectors, "gram": good.gram}
     data = pack(
         tensors,
@@ -569,7 +625,7 @@ def test_the_week_of_a_fork_runs_from_the_first_refusal(tmp_path, make_broadcast
 @pytest.mark.parametrize("kind", ["raise", "warn"])
 def test_the_hosts_settings_for_floating_point_tell_nothing(tmp_path, kind):
     """An underflow only where an app is there; the host makes it an error."""
-    data = Broadcast(
+    data = asking(
         1, np.array([[1e-150], [1.0]]), ModelSettings(lam=1e6, alpha=0.0), ("bank", "chat"),
         ReportRequest("walsh", 1.0, 1e9),
     ).to_bytes()  # fmt: skip
@@ -582,15 +638,18 @@ def test_the_hosts_settings_for_floating_point_tell_nothing(tmp_path, kind):
 def test_whatever_goes_wrong_with_an_answer_there_is_a_report_with_the_same_coins(
     tmp_path, monkeypatch, error
 ):
-    data = Broadcast(
+    data = asking(
         1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("walsh", 1.0, 1.0)
     ).to_bytes()
     sent = []
     for name in ("right", "wrong"):
         if name == "wrong":
             monkeypatch.setattr(PhoneCore, "answer", lambda self, mechanism: raise_(error))
-        with Store.create(tmp_path / f"{name}.db", predictor="seqmf") as store:
-            store.set(server=URL, token=TOKEN)
+        with (
+            Store.create(tmp_path / f"{name}.db", predictor="seqmf") as store,
+            mock.patch("nextapp.privacy.blind_signatures.secrets", SeededSecrets()),
+        ):
+            store.set(server=URL, secret=SECRET)
             phone = Phone(store, clock=lambda: NOON)
             assert phone.sync(HostileClient(Script(data, None, (503,))), now=True).report == "later"
             sent.append(Report.from_bytes(store.reports()[0].data))
@@ -606,7 +665,7 @@ def test_a_history_takes_no_more_memory_than_a_few_blocks():
     core = PhoneCore()
     for number, app in enumerate(np.random.default_rng(0).integers(0, 400, 60_000)):
         core.observe(int(app), float(number))
-    core.take(Broadcast(1, np.ones((400, 128)), ModelSettings()))
+    core.take(asking(1, np.ones((400, 128)), ModelSettings()))
     core.history  # noqa: B018
     tracemalloc.start()
     core.solve()
@@ -627,7 +686,7 @@ def slow(function, seconds: float, clock: list[float]):
 
 
 def test_the_time_to_the_report_does_not_tell_how_long_it_took_to_make(tmp_path):
-    data = Broadcast(
+    data = asking(
         1, np.ones((2, 1)), ModelSettings(), ("bank", "chat"), ReportRequest("harmony", 1.0, 1.0)
     ).to_bytes()
     waited = []
@@ -645,7 +704,8 @@ def test_the_time_to_the_report_does_not_tell_how_long_it_took_to_make(tmp_path)
             clock[0] += pause
 
         with Store.create(tmp_path / f"{number}.db", predictor="seqmf") as store:
-            store.set(server=URL, token=TOKEN)
+            store.set(server=URL, secret=SECRET)
+            give_tokens(store)
             phone = Phone(
                 store, clock=lambda: NOON, sleep=sleep, timer=lambda clock=clock: clock[0]
             )
@@ -659,12 +719,13 @@ def test_the_time_to_the_report_does_not_tell_how_long_it_took_to_make(tmp_path)
 
 
 def test_the_pause_is_left_out_by_hand_only(tmp_path):
-    data = Broadcast(
+    data = asking(
         1, np.ones((1, 1)), ModelSettings(), ("bank",), ReportRequest("harmony", 1.0, 1.0)
     ).to_bytes()
     pauses: list[float] = []
     with Store.create(tmp_path / "phone.db", predictor="seqmf") as store:
-        store.set(server=URL, token=TOKEN)
+        store.set(server=URL, secret=SECRET)
+        give_tokens(store)
         phone = Phone(store, clock=lambda: NOON, sleep=pauses.append)
         assert phone.sync(HostileClient(Script(data, None, (201,))), now=True).report == "accepted"
     assert pauses == []
@@ -672,7 +733,7 @@ def test_the_pause_is_left_out_by_hand_only(tmp_path):
 
 def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tmp_path):
     """The whole stream of bytes of each connection, as a network sees it without TLS."""
-    data = Broadcast(
+    data = asking(
         1, np.ones((3, 2)), ModelSettings(), ("bank", "chat", "maps"),
         ReportRequest("harmony", 1.0, 1.0),
     ).to_bytes()  # fmt: skip
@@ -709,11 +770,13 @@ def test_two_phones_send_the_same_bytes_over_real_sockets_but_for_the_payload(tm
         with (
             Store.create(tmp_path / name, predictor="seqmf") as store,
             Client(url, timeout=60.0, attempts=1) as client,
+            mock.patch("nextapp.privacy.blind_signatures.secrets", SeededSecrets()),
         ):
             phone = Phone(store, clock=lambda: NOON)
             for number, app in enumerate(launches):
                 phone.observe(app, NOON - 999 + number, zone=0)
-            store.set(server=url, token=TOKEN)
+            store.set(server=url, secret=SECRET)
+            give_tokens(store)
             assert phone.sync(client, now=True, bits=KeyedBits(3)).report == "accepted"
         listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         listener.close()

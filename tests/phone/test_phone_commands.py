@@ -269,7 +269,7 @@ def test_it_runs_as_a_module(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--per-day", "20"], "--per-day must not be above --lifetime, got 20 and 10"),
+        (["--per-day", "20"], "--per-day must not be above --lifetime, got 20 and 1"),
         (["--per-report", "3", "--lifetime", "2"], "--per-report must not be above --lifetime"),
         (["--lifetime", "1e9"], "--lifetime must be an ε of at most 100"),
     ],

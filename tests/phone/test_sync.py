@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import socket
 from dataclasses import replace
@@ -14,9 +13,10 @@ from nextapp.phone import Client, Limits, Phone, Store
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
 from nextapp.privacy.ledger import LEAP_DAYS
-from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.privacy.tokens import Token
+from nextapp.randomness import KeyedBits
 from nextapp.wire import Crowd, Report, ReportRequest, pack, unpack
-from phone.small_server import serving
+from phone.small_server import FIRST, KEY, SECOND, SECRET, listed, serving
 
 NOON = 1_790_000_000.0
 DAY = 86_400.0
@@ -30,6 +30,11 @@ def store(tmp_path):
         tmp_path / "phone.db", lifetime=10.0, per_day=2.0, hours=0.0, predictor="seqmf"
     ) as store:
         yield store
+
+
+@pytest.fixture(autouse=True)
+def tokens_may_be_spent_at_once(monkeypatch):
+    monkeypatch.setattr("nextapp.phone.phone.TOKEN_WAIT", (0.0, 0.0))
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_the_report_is_the_one_a_core_draws_with_the_same_bits_and_coins(server,
         phone._core,
         requested_mechanism(server.broadcast),
     )  # its gradient: tests/phone/test_core.py
-    coins = DeviceCoins(base64.urlsafe_b64decode("t" * 43 + "="), 3)
+    coins = Token.from_text(dict(server.requests[-1][2])["Authorization"][6:]).coins
     bits = KeyedBits(seed=1, phone=2, round=3)
     expected = made.encode(core.gradient().dense(), bits, 3, coins)
     assert server.taken[3] == expected.to_bytes()
@@ -90,9 +95,10 @@ def test_no_app_name_and_no_launch_leaves_the_phone(server, client, phone):
     assert len(server.arrived[0]) < 40
 
 
-def test_an_app_the_server_does_not_know_changes_no_report(server, client, tmp_path):
+def test_an_app_the_server_does_not_know_changes_no_report(server, client, tmp_path, monkeypatch):
     """The same bits, with and without launches of a strange app at the end: the same bytes."""
     drawn = []
+    monkeypatch.setattr("nextapp.phone.core.TokenCoins", lambda signature: KeyedBits(seed=6))
     for strange in ([], ["diary"] * 9):
         path = tmp_path / f"{len(strange)}.db"
         with Store.create(path, lifetime=9.0, per_day=9.0, predictor="seqmf") as store:
@@ -101,13 +107,14 @@ def test_an_app_the_server_does_not_know_changes_no_report(server, client, tmp_p
                 phone.observe(app, NOON + number, zone=0)
             phone.join(client, "welcome")
             server.taken.clear()
+            server.asked.clear()
             phone.sync(client, bits=KeyedBits(seed=5))
             drawn.append(server.taken[3])
     assert drawn[0] == drawn[1]
 
 
 def test_a_report_that_met_no_answer_is_sent_again_with_the_same_bytes(server, client, phone):
-    server.mishap = lambda handler: handler.command == "POST" and handler.answer(503)
+    server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
     synced = phone.sync(client)
     assert (synced.broadcast, synced.report) == ("new", "later")
     (kept,) = phone.store.reports(state="drawn")
@@ -122,7 +129,7 @@ def test_a_report_that_met_no_answer_is_sent_again_with_the_same_bytes(server, c
 
 def test_a_lost_acknowledgement_does_not_count_twice(server, client, phone):
     def take_and_hang_up(handler):
-        if handler.command == "POST":
+        if handler.path == "/v1/report":
             handler.server.taken[3] = handler.body
             handler.connection.shutdown(socket.SHUT_RDWR)
             return True
@@ -137,7 +144,7 @@ def test_a_lost_acknowledgement_does_not_count_twice(server, client, phone):
 
 
 def test_a_round_that_closed_meanwhile_is_over(server, client, phone, make_broadcast):
-    server.mishap = lambda handler: handler.command == "POST" and handler.answer(503)
+    server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
     phone.sync(client)
     server.mishap = lambda handler: False
     server.publish(make_broadcast(4))
@@ -305,20 +312,17 @@ def test_a_server_that_is_down_changes_nothing(server, client, phone):
     assert phone.predict(5)
 
 
-def test_an_unknown_token_keeps_the_report_until_the_phone_is_enrolled_again(server, client, phone):
-    phone.store.set(token="lost" * 10)
+def test_an_unknown_secret_draws_nothing_until_the_phone_is_enrolled_again(server, client, phone):
+    phone.store.set(secret="main." + "lost" * 10)
     assert phone.sync(client).report == "unenrolled"
-    (kept,) = phone.store.reports(state="drawn")
-    phone.store.set(token="t" * 43)
+    assert phone.store.reports() == []
+    assert spent(phone) == 0.0
+    phone.store.set(secret=SECRET)
     assert phone.sync(client).report == "accepted"
-    assert set(server.arrived) == {kept.data}
     assert spent(phone) == 1.0
 
 
-def test_a_report_drawn_for_one_token_is_given_up_when_the_phone_enrols_again(
-    server, client, phone
-):
-    """Its seed or positions are those of the token before, so the server would refuse it."""
+def test_a_report_that_waits_is_given_up_when_the_phone_enrols_again(server, client, phone):
     server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
     phone.sync(client)
     server.mishap = lambda handler: False
@@ -332,7 +336,7 @@ def test_a_report_the_server_will_never_take_is_not_sent_again(server, client, p
     server.taken[3] = b"what a copy of this phone sent"
     synced = phone.sync(client)
     assert synced.report == "refused"
-    assert "already_reported" in synced.message
+    assert "already_spent" in synced.message
     assert phone.sync(client).report == "done"
     assert len(server.arrived) == 1
 
@@ -407,7 +411,7 @@ def test_a_phone_that_predicts_by_habits_solves_no_user_vector(
 def test_a_clock_set_back_gives_no_second_budget(server, client, phone, make_broadcast):
     for round_, when in ((3, NOON), (4, NOON - 3 * DAY), (5, NOON - 5 * DAY)):
         server.publish(make_broadcast(round_))
-        synced = phone.sync(client, when=when, trust_clock=round_ > 3)
+        synced = phone.sync(client, when=when, trust_clock=round_ > 3, now=True)
     assert synced.report == "budget"  # 2 a day, whatever the day is called
 
 
@@ -418,7 +422,7 @@ def test_a_clock_set_back_does_not_shorten_the_hours_between_reports(
     assert phone.sync(client).report == "accepted"
     for number in range(1, 6):
         server.publish(make_broadcast(3 + number))
-        synced = phone.sync(client, when=NOON - number)
+        synced = phone.sync(client, when=NOON - number, now=True)
         assert (synced.report, synced.again) == ("limits", NOON + 20 * 3600)
     assert phone.sync(client, when=NOON + 21 * 3600).report == "accepted"
 
@@ -456,6 +460,7 @@ def test_two_processes_that_sync_at_once_draw_one_report(server, client, phone, 
 
         def charge(*arguments, **options):
             monkeypatch.undo()
+            monkeypatch.setattr("nextapp.phone.phone.TOKEN_WAIT", (0.0, 0.0))
             assert other.sync(other_client).report == "accepted"
             return true_charge(*arguments, **options)
 
@@ -526,3 +531,207 @@ def test_reports_are_of_the_round_and_mechanism_asked_for(server, client, phone)
     phone.sync(client)
     report = Report.from_bytes(server.taken[3])
     assert (report.round, report.mechanism) == (3, "harmony")
+
+
+# --- tokens --------------------------------------------------------------------------------------
+
+
+def paths(server) -> list[str]:
+    return [path for _, path, _ in server.requests if path != "/v1/digest"]
+
+
+def tokens_sent(server) -> set[str]:
+    """Of all reports that arrived."""
+    return {
+        headers["Authorization"] for _, path, headers in server.requests if path == "/v1/report"
+    }
+
+
+def test_a_visit_asks_for_tokens_or_sends_a_report_hours_later(
+    server, client, phone, make_broadcast, monkeypatch
+):
+    monkeypatch.setattr("nextapp.phone.phone.TOKEN_WAIT", (4 * 3600.0, 28 * 3600.0))
+    server.publish(make_broadcast(4, keys=(listed(tokens=2),)))
+    server.requests.clear()
+    synced = phone.sync(client)
+    assert synced.report == "waiting"
+    assert NOON + 4 * 3600 <= synced.again <= NOON + 28 * 3600
+    assert paths(server) == ["/v1/broadcast", "/v1/tokens"]
+    assert phone.sync(client, when=synced.again - 1).report == "waiting"
+    assert spent(phone) == 0.0
+    assert phone.sync(client, when=synced.again).report == "accepted"
+    assert paths(server)[2:] == ["/v1/report"]
+    server.publish(make_broadcast(5, keys=(KEY,)))  # there is a token left: no asking
+    assert phone.sync(client, when=synced.again + DAY).report == "accepted"
+    assert "/v1/tokens" not in paths(server)[2:]
+    assert len(tokens_sent(server)) == 2
+
+
+def test_the_time_between_token_and_report_is_drawn_anew(server, client, tmp_path, monkeypatch):
+    monkeypatch.setattr("nextapp.phone.phone.TOKEN_WAIT", (4 * 3600.0, 28 * 3600.0))
+    waits = set()
+    for number in range(4):
+        with Store.create(tmp_path / f"{number}.db", predictor="seqmf") as store:
+            other = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+            other.join(client, "welcome")
+            server.asked.clear()
+            waits.add(other.sync(client).again)
+    assert len(waits) == 4
+    assert max(waits) - min(waits) > 60.0
+
+
+def test_who_asks_and_what_is_sent_share_nothing(server, client, phone, make_broadcast):
+    """No string of the request for tokens is in that of the report, nor the other way round."""
+    phone.sync(client)
+    (asked,) = server.asked
+    (sent,) = tokens_sent(server)
+    data = Token.from_text(sent[6:])
+    for blinded in asked:
+        assert blinded not in sent
+    assert SECRET not in sent
+    secrets_ = [headers for _, path, headers in server.requests if path == "/v1/tokens"]
+    assert data.text not in str(secrets_)
+
+
+def test_a_lost_answer_gives_the_same_tokens_and_no_second_ones(server, client, phone):
+    def lose(handler):
+        if handler.path != "/v1/tokens":
+            return False
+        handler.server.asked.append(json.loads(handler.body)["blinded"])
+        handler.connection.shutdown(socket.SHUT_RDWR)
+        return True
+
+    server.mishap = lose
+    assert phone.sync(client).report == "later"
+    with Store(phone.store.path) as store:  # the phone was switched off meanwhile
+        server.mishap = lambda handler: False
+        again = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+        assert again.sync(client).report == "accepted"
+    assert len(server.asked) == 3
+    assert server.asked[0] == server.asked[1] == server.asked[2]
+
+
+def test_tokens_that_are_spent_are_not_asked_for_again_before_the_next_key(
+    server, client, phone, make_broadcast
+):
+    server.publish(make_broadcast(4, keys=(listed(tokens=1),)))
+    assert phone.sync(client).report == "accepted"
+    server.publish(make_broadcast(5, keys=(listed(tokens=1),)))
+    synced = phone.sync(client)
+    assert synced.report == "tokens"
+    assert len(server.asked) == 1
+    assert spent(phone) == 1.0
+    server.asked.clear()
+    server.key = SECOND
+    newer = listed(SECOND, tokens=1)
+    server.publish(make_broadcast(6, keys=(listed(tokens=1), newer)))
+    phone.sync(client)
+    assert [token.key for token, _ in phone.store.unspent([newer.id])] == []  # it went out
+    assert phone.store.reports()[-1].round == 6
+
+
+def test_only_keys_of_the_phones_own_region_count(server, client, phone, make_broadcast):
+    server.publish(make_broadcast(4, keys=(listed(SECOND, region="other"),)))
+    assert phone.sync(client).report == "tokens"
+    server.publish(make_broadcast(5, keys=()))
+    assert phone.sync(client).report == "tokens"
+    assert server.asked == []
+    assert spent(phone) == 0.0
+
+
+def test_a_server_that_signs_by_a_key_made_for_one_phone_is_found_out(
+    server, client, phone, make_broadcast
+):
+    server.key = SECOND
+    synced = phone.sync(client)
+    assert synced.report == "later"
+    assert "signs by another key" in synced.message
+    assert phone.store.unspent([KEY.id]) == []
+    assert spent(phone) == 0.0
+    server.key = FIRST
+    assert phone.sync(client).report == "accepted"
+
+
+def test_a_key_made_for_one_phone_is_a_fork(server, client, phone, make_broadcast):
+    """It is part of the broadcast, so of its digest."""
+    phone.sync(client)
+    server.publish(make_broadcast(3, keys=(listed(SECOND),)))
+    assert phone.sync(client).broadcast == "forked"
+
+
+@pytest.mark.parametrize("answer", [503, 400, 401, 409, 410])
+def test_a_token_leaves_with_one_body_only(server, client, phone, make_broadcast, answer):
+    """Also after a refusal, no answer, a new round, and from a copy of the file."""
+    server.mishap = lambda handler: (
+        handler.path == "/v1/report" and handler.answer(answer, {"error": "x", "message": "no"})
+    )
+    for round_ in (3, 4, 5):
+        server.publish(make_broadcast(round_))
+        phone.sync(client, trust_clock=True)
+        phone.sync(client, trust_clock=True)
+    bodies: dict[str, set[bytes]] = {}
+    sent = [headers for _, path, headers in server.requests if path == "/v1/report"]
+    for headers, body in zip(sent, server.arrived, strict=True):
+        bodies.setdefault(headers["Authorization"], set()).add(body)
+    assert len(bodies) >= 2
+    assert all(len(each) == 1 for each in bodies.values())
+
+
+def test_an_old_copy_of_the_file_spends_none_of_its_tokens_again(
+    server, client, phone, make_broadcast, tmp_path
+):
+    """Neither those it had, nor those it was about to ask for."""
+    lost = lambda handler: handler.path == "/v1/tokens" and handler.answer(503)  # noqa: E731
+    for name, mishap in (("with tokens", None), ("with blindings", lost)):
+        server.taken.clear()
+        path = tmp_path / f"{name}.db"
+        with Store.create(path, lifetime=9.0, per_day=9.0, hours=0.0, predictor="seqmf") as store:
+            other = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+            other.join(client, "welcome")
+            server.publish(make_broadcast(10))
+            server.mishap = mishap or (lambda handler: handler.path == "/v1/report")
+            if mishap is None:
+                server.mishap = lambda handler: False
+                other._ask_tokens(client, SECRET, KEY, NOON)
+            else:
+                other.sync(client)
+        old = path.read_bytes()
+        server.mishap = lambda handler: False
+        with Store(path) as store:
+            later = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+            assert later.sync(client).report == "accepted"
+        path.write_bytes(old)
+        for log in tmp_path.glob(f"{name}.db-*"):
+            log.unlink()
+        server.publish(make_broadcast(11))
+        n_before = len(server.arrived)
+        with Store(path) as store:
+            restored = Phone(store, clock=lambda: NOON, sleep=lambda seconds: None)
+            assert restored.sync(client).report == "tokens"
+        assert len(server.arrived) == n_before
+        server.round, server.history = -1, type(server.history)()
+
+
+def test_a_copy_whose_tokens_the_server_has_issued_to_another_is_told_once(server, client, phone):
+    server.asked.append(["what a copy of this phone asked for"])
+    assert phone.sync(client).report == "tokens"
+    assert phone.sync(client).report == "tokens"
+    assert len(server.asked) == 2  # it does not ask again
+    assert spent(phone) == 0.0
+
+
+def test_a_phone_whose_budget_is_spent_asks_for_no_tokens(server, client, phone, make_broadcast):
+    phone.store.limit(replace(phone.store.limits, lifetime=0.5, per_day=0.5))
+    assert phone.sync(client).report == "budget"
+    assert server.asked == []
+
+
+def test_neither_secret_nor_tokens_are_exported(server, client, phone):
+    server.mishap = lambda handler: handler.path == "/v1/report" and handler.answer(503)
+    phone.sync(client)
+    text = json.dumps(phone.export())
+    assert "t" * 43 not in text
+    for token, _ in phone.store.unspent([KEY.id]):
+        assert token.text not in text
+    (drawn,) = phone.store.reports(state="drawn")
+    assert drawn.token not in text

@@ -1,4 +1,4 @@
-"""The public part of a report is bound to its device and round, and ε holds whatever it is."""
+"""The public part of a report is bound to its token, and ε holds whatever it is."""
 
 from __future__ import annotations
 
@@ -11,52 +11,53 @@ from catalogue import SEEDED
 
 from nextapp.privacy import mechanism
 from nextapp.privacy.exact import exp_from_below
-from nextapp.randomness import DeviceCoins, KeyedBits, distinct
+from nextapp.randomness import KeyedBits, TokenCoins, distinct
 
-TOKEN = bytes(range(32))
+SIGNATURE = bytes(range(256))
+OTHER = SIGNATURE[::-1]
 WITH_PUBLIC_PART = ("walsh", "harmony", "kashin")
 
 
-def test_a_coin_is_the_hmac_of_round_and_number():
-    words = DeviceCoins(TOKEN, round=5).words(3).tolist()
+def test_a_coin_is_the_hmac_of_its_number():
+    words = TokenCoins(SIGNATURE).words(3).tolist()
     for number, word in enumerate(words):
-        said = b"nextapp coins" + (5).to_bytes(8, "little") + number.to_bytes(8, "little")
-        block = hmac.new(TOKEN, said, hashlib.sha256).digest()
+        said = b"nextapp coins" + number.to_bytes(8, "little")
+        block = hmac.new(SIGNATURE, said, hashlib.sha256).digest()
         assert word == int.from_bytes(block[:8], "little")
 
 
 def test_coins_do_not_depend_on_how_they_are_asked_for():
-    coins = DeviceCoins(TOKEN, 1)
-    assert [*coins.words(2), *coins.words(3)] == list(DeviceCoins(TOKEN, 1).words(5))
+    coins = TokenCoins(SIGNATURE)
+    assert [*coins.words(2), *coins.words(3)] == list(TokenCoins(SIGNATURE).words(5))
 
 
 @pytest.mark.parametrize("name", WITH_PUBLIC_PART)
-def test_only_the_coins_of_device_and_round_match(name, rng):
+def test_only_the_coins_of_the_token_match(name, rng):
     made = mechanism(name, epsilon=2.0, n_apps=30, d=4, clip=1.0)
     for number in range(20):
         report = made.encode(
-            rng.normal(size=(30, 4)), KeyedBits(1, number), 7, DeviceCoins(TOKEN, 7)
+            rng.normal(size=(30, 4)), KeyedBits(1, number), 7, TokenCoins(SIGNATURE)
         )
         made.check(report)
-        assert made.matches_coins(report, DeviceCoins(TOKEN, 7))
-        assert not made.matches_coins(report, DeviceCoins(TOKEN, 8))
-        assert not made.matches_coins(report, DeviceCoins(bytes(32), 7))
+        assert made.matches_coins(report, TokenCoins(SIGNATURE))
+        assert not made.matches_coins(report, TokenCoins(OTHER))
+        assert not made.matches_coins(report, TokenCoins(bytes(256)))
 
 
 def test_without_a_public_part_any_coins_match(rng):
     made = mechanism("laplace", epsilon=2.0, n_apps=30, d=4, clip=1.0)
-    report = made.encode(rng.normal(size=(30, 4)), KeyedBits(1), 7, DeviceCoins(TOKEN, 7))
-    assert made.matches_coins(report, DeviceCoins(TOKEN, 8))
+    report = made.encode(rng.normal(size=(30, 4)), KeyedBits(1), 7, TokenCoins(SIGNATURE))
+    assert made.matches_coins(report, TokenCoins(OTHER))
 
 
 @pytest.mark.parametrize("name", WITH_PUBLIC_PART)
 def test_the_public_part_does_not_depend_on_the_gradient_or_on_the_phones_bits(name, rng):
     made = mechanism(name, epsilon=2.0, n_apps=30, d=4, clip=1.0)
     reports = [
-        made.encode(rng.normal(size=(30, 4)), KeyedBits(number), 7, DeviceCoins(TOKEN, 7))
+        made.encode(rng.normal(size=(30, 4)), KeyedBits(number), 7, TokenCoins(SIGNATURE))
         for number in range(20)
     ]
-    assert all(made.matches_coins(report, DeviceCoins(TOKEN, 7)) for report in reports)
+    assert all(made.matches_coins(report, TokenCoins(SIGNATURE)) for report in reports)
     assert len({report.payload for report in reports}) > 1  # the rest is drawn
 
 
@@ -88,6 +89,6 @@ def test_epsilon_holds_for_coins_that_an_attacker_chose(name, word):
 
 def test_positions_of_harmony_are_distinct_of_the_coins():
     made = mechanism("harmony", epsilon=2.0, n_apps=30, d=4, clip=1.0, k=3)
-    report = made.encode(np.ones((30, 4)), KeyedBits(0), 2, DeviceCoins(TOKEN, 2))
+    report = made.encode(np.ones((30, 4)), KeyedBits(0), 2, TokenCoins(SIGNATURE))
     positions, _ = made._parts([report])
-    assert positions[0].tolist() == distinct(DeviceCoins(TOKEN, 2), 3, 120)
+    assert positions[0].tolist() == distinct(TokenCoins(SIGNATURE), 3, 120)

@@ -1,6 +1,6 @@
 """One of several gateways as a process of its own, without Flower: rounds are opened in its vault.
 
-python gateway_process.py FOLDER TOKEN_LETTER PORT
+python gateway_process.py FOLDER PORT
 
 Prints its port.
 """
@@ -16,8 +16,8 @@ from nextapp.server.vault import Vault
 
 
 def main() -> None:
-    folder, letter, port = sys.argv[1:]
-    vault = Vault(Path(folder) / "vault.sqlite", token_letter=letter)
+    folder, port = sys.argv[1:]
+    vault = Vault(Path(folder) / "vault.sqlite")
     opened = listening.open_socket("127.0.0.1", int(port))
     print(opened.getsockname()[1], flush=True)
     gateway = Gateway(vault, one_of_many=True)

@@ -64,11 +64,23 @@ for (const { held, first_told: first, last_told: last, continues } of history.lo
   meet("history");
 }
 
-for (const one of vectors("coins.json")) {
-  assert.equal(Buffer.from(one.token, "base64url").toString("hex"), one.token_bytes);
-  const coins = new client.Coins(one.token, one.round);
+const coinsOf = ({ signature }) => new client.Coins(Buffer.from(signature, "base64url"));
+
+for (const one of vectors("tokens.json")) { // the numbers are those of blind_signatures.json
+  assert.equal(client.keyId(one.key), one.id);
+  assert.equal(client.blinded(one.key, one), one.blinded);
+  assert.equal(client.unblinded(one.key, one, one.answer), one.token);
+  const coins = new client.Coins(client.signatureOf(one.token));
   assert.deepEqual(one.words.map(() => String(coins.next())), one.words);
-  assert.deepEqual(client.distinct(new client.Coins(one.token, one.round), 5, 1600), one.distinct_5_of_1600);
+  assert.throws(() => client.unblinded(one.key, one, Buffer.alloc(256, 1).toString("base64url")), /another key/);
+  meet("tokens");
+  meet("blind_signatures");
+}
+
+for (const one of vectors("coins.json")) {
+  const coins = coinsOf(one);
+  assert.deepEqual(one.words.map(() => String(coins.next())), one.words);
+  assert.deepEqual(client.distinct(coinsOf(one), 5, 1600), one.distinct_5_of_1600);
   meet("coins");
 }
 
@@ -84,7 +96,7 @@ const word = (i) => {
   near(p, told.user_vector, told.relative_tolerance, "p");
   near(F, told.gradient, told.relative_tolerance, "F");
   const words = new GivenWords(Array.from({ length: told.words_taken }, (_, i) => word(i)));
-  const payload = client.harmony(client.answerOf(F), read.request, words, new client.Coins(told.token, read.round));
+  const payload = client.harmony(client.answerOf(F), read.request, words, coinsOf(told));
   assert.equal(client.reportBytes("harmony", read.round, payload).toString("hex"), told.report);
   for (const { reading, user_vector: vector, gradient } of told.readings) {
     const other = client.gradient(told.history, read.Q, { ...read.settings, reading });
@@ -98,8 +110,8 @@ const word = (i) => {
   const found = told.history.map((app) => (app === told.left_out ? null : app));
   near(dense(client.transitionVector(found, told.n_apps), told.n_apps + 1), told.transition_vector, 1e-12, "transitions");
   const whole = client.transitionVector(told.history, told.n_apps);
-  for (const { token, words, report } of told.reports) {
-    const payload = client.walsh(whole, told.request, new GivenWords(words), new client.Coins(token, told.round));
+  for (const { signature, words, report } of told.reports) {
+    const payload = client.walsh(whole, told.request, new GivenWords(words), coinsOf({ signature }));
     assert.equal(client.reportBytes("walsh", told.round, payload).toString("hex"), report);
   }
   meet("transitions");
@@ -139,11 +151,11 @@ for (const one of vectors("reports.json")) {
     ? client.answerOf(one.gradient)
     : { D: one.n_apps * (one.n_apps + 1), cells: new Map(one.shares.map(([row, column, share]) => [row * (one.n_apps + 1) + column, share])) };
   const words = new GivenWords(one.words);
-  const payload = client.MECHANISMS[mechanism](answer, one.request, words, new client.Coins(one.token, one.round));
+  const payload = client.MECHANISMS[mechanism](answer, one.request, words, coinsOf(one));
   assert.equal(payload.toString("hex"), one.payload, mechanism);
   assert.equal(words.left.length, 0);
   assert.equal(client.reportBytes(mechanism, one.round, payload).toString("hex"), one.report);
-  const coins = new client.Coins(one.token, one.round);
+  const coins = coinsOf(one);
   assert.deepEqual(one.coins.map(() => String(coins.next())), one.coins);
   const { k, m, floor, threshold } = one.constants;
   if (floor) assert.equal(String(client.harmonyFloor(epsilon, k)), floor);

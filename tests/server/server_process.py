@@ -19,6 +19,9 @@ from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import ServerLimits
 from nextapp.server.operator import Operator, start_log
+from nextapp.server.token_keys import KeyRules
+
+TOKENS = 20
 
 
 def main() -> None:
@@ -28,7 +31,8 @@ def main() -> None:
     listed = given.pop("listed", True) and not (folder / "settings.json").exists()
     apps = tuple(f"app-{number:04d}" for number in range(12)) if listed else None
     with lock_folder(folder):
-        federation, _ = open_federation(folder, given, apps, now=time.time())
+        rules = KeyRules(tokens=given.pop("tokens", TOKENS))
+        federation, _ = open_federation(folder, given, apps, now=time.time(), key_rules=rules)
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)

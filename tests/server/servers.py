@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import http.client
 import json
 import re
@@ -17,10 +17,11 @@ import numpy as np
 
 from fixed_ports import fixed_port
 from nextapp.privacy import mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits
-from nextapp.server.devices import token_hash
+from nextapp.privacy.tokens import MESSAGE, Token, from_base64, public_key, to_base64
+from nextapp.randomness import KeyedBits
+from nextapp.server.devices import secret_hash
 from nextapp.server.vault import Round, Vault
-from nextapp.wire import Report
+from nextapp.wire import Broadcast, Report, WireError
 
 N_APPS, DIM = 12, 4
 SETTINGS = {
@@ -31,24 +32,36 @@ SETTINGS = {
 MECHANISM = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
 
 
-def report_of(device: int, round: int = 0, draw: int = 0, token: str | None = None) -> bytes:
+class Device:
+    """A device's secret, and its tokens: one for each round from 0 on."""
+
+    def __init__(self, secret: str, tokens: list[Token]) -> None:
+        self.secret, self.tokens = secret, tokens
+
+    def token(self, round: int = 0) -> Token:
+        return self.tokens[round]
+
+
+def report_of(device: int, round: int = 0, draw: int = 0, by: Device | None = None) -> bytes:
     """A report that a vault takes, the same bytes for the same numbers.
 
-    With `token` also the gateway takes it from that device, since it is drawn with its coins.
+    With `by` also the gateway takes it, since it is drawn with the coins of that device's token.
     """
     gradient = np.random.default_rng([device, round]).normal(size=(N_APPS, DIM))
     bits = KeyedBits(7 + draw, device, round, "report")
-    coins = None if token is None else DeviceCoins(token_bytes(token), round)
+    coins = None if by is None else by.token(round).coins
     return MECHANISM.encode(gradient, bits, round, coins).to_bytes()
 
 
-def token_bytes(token: str) -> bytes:
-    return base64.urlsafe_b64decode(token + "=")
+def unsigned_token(name: str | int) -> Token:
+    """What a vault takes for a token, since its gateway has looked at the signature."""
+    nonce = hashlib.sha256(str(name).encode()).digest()
+    return Token("main-" + "0" * 32, nonce, nonce * 8)
 
 
-def device_name(token: bytes) -> str:
-    """What an operator calls the device that enrolled with this token."""
-    return token_hash(token).hex()[:16]
+def device_name(secret: str) -> str:
+    """What an operator calls the device with this secret."""
+    return secret_hash(secret).hex()[:16]
 
 
 def until(true: Callable[[], bool], seconds: float = 120.0) -> None:
@@ -74,7 +87,7 @@ class ServerProcess:
         self.options = options or {}
         self.log = ""  # what it wrote to standard error, once it has ended
         self.settings = {**SETTINGS, **settings}
-        self.limits = limits or {"token_burst": 1e9, "address_burst": 1e9}
+        self.limits = limits or {"device_burst": 1e9, "address_burst": 1e9}
         self.process: subprocess.Popen | None = None
         self._clients: list[Client] = []
         folder.mkdir(parents=True, exist_ok=True)
@@ -123,12 +136,11 @@ class ServerProcess:
         with closing(Client(self.operator_port, 60.0)) as operator:
             return operator.request("GET", "/ready")[0] == 200
 
-    def enrolled(self, n: int) -> list[str]:
+    def enrolled(self, n: int, rounds: int = 1) -> list[Device]:
+        """New devices, each with a token for every round from 0 on."""
         code = self.code(n)
-        client = self.client()
-        tokens = [client.json("POST", "/v1/enrol", {"code": code})[1]["token"] for _ in range(n)]
-        client.close()
-        return tokens
+        with closing(self.client()) as client:
+            return [client.enrolled(code, rounds) for _ in range(n)]
 
     def metric(self, name: str) -> float:
         """A sample of the operator's metrics, by name and labels."""
@@ -176,9 +188,35 @@ class Client:
         status, _, data = self.request(method, path, body, **headers)
         return status, json.loads(data)
 
-    def report(self, token: str, body: bytes) -> tuple[int, str]:
-        """(status, code)"""
-        status, _, data = self.request("POST", "/v1/report", body, authorization=f"Bearer {token}")
+    def enrolled(self, code: str, n_tokens: int = 1) -> Device:
+        secret = self.json("POST", "/v1/enrol", {"code": code})[1]["secret"]
+        return Device(secret, self.tokens(secret, n_tokens))
+
+    def tokens(self, secret: str, n: int = 1) -> list[Token]:
+        """Tokens of the newest key that the broadcast lists for the region of this secret."""
+        keys = Broadcast.from_bytes(self.request("GET", "/v1/broadcast")[2]).keys
+        key = [key for key in keys if key.region == secret.partition(".")[0]][-1]
+        public = public_key(key)
+        blindings = [public.new_blinding(MESSAGE) for _ in range(n)]
+        status, words = self.ask(secret, key.id, [public.blind(each) for each in blindings])
+        assert status == 200, words
+        answers = map(from_base64, words["signatures"])
+        return [Token.of(key, *pair) for pair in zip(blindings, answers, strict=True)]
+
+    def ask(self, secret: str, key: str, blinded: list[bytes]) -> tuple[int, dict]:
+        """(status, words) of a request for tokens"""
+        values = {"key": key, "blinded": [to_base64(each) for each in blinded]}
+        return self.json("POST", "/v1/tokens", values, authorization=f"Bearer {secret}")
+
+    def report(self, device: Device | Token | str, body: bytes) -> tuple[int, str]:
+        """(status, code), with the device's token of the report's round"""
+        if isinstance(device, Device):
+            try:
+                device = device.token(Report.from_bytes(body).round)
+            except (WireError, IndexError):
+                device = device.token()
+        text = device.text if isinstance(device, Token) else device
+        status, _, data = self.request("POST", "/v1/report", body, authorization=f"Token {text}")
         words = json.loads(data)
         return status, words.get("error") or words["status"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import SETTINGS
+from servers import SETTINGS, unsigned_token
 
 from nextapp.cli.serve import what_phones_are_asked
 from nextapp.phone.core import PhoneCore
@@ -50,7 +50,9 @@ def answer(broadcast: Broadcast, device: int) -> bytes:
 def reported(federation, devices, start=0):
     broadcast = handed_out(federation)
     some = [
-        Submission((start + d).to_bytes(32, "big"), broadcast.round, answer(broadcast, d))
+        Submission(
+            unsigned_token(f"{start + d} {broadcast.round}"), broadcast.round, answer(broadcast, d)
+        )
         for d in range(devices)
     ]
     assert set(federation.vault.admit(some)) == {Outcome.ACCEPTED}
@@ -87,9 +89,9 @@ def test_fewer_apps_are_asked_about_where_a_list_does_not_name_them_all(tmp_path
 
 def test_it_says_what_a_phone_pays_for_life():
     said = what_phones_are_asked(settings_of({}), Limits())
-    assert "at most 10 reports, one in 20 hours, ε = 10 in all" in said
+    assert "at most 1 report, ε = 1 in all" in said
     said = what_phones_are_asked(settings_of({"epsilon": 0.3}), Limits())
-    assert "at most 33 reports" in said
+    assert "at most 3 reports" in said
     said = what_phones_are_asked(settings_of({"epsilon": 4.0}), Limits())
     assert "phones as they ship refuse that: their limit is ε = 1 a report" in said
     paper = settings_of({"learn": "seqmf", "mechanism": "harmony", "epsilon": 1.0, "clip": 1.0})

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from servers import ServerProcess, report_of, token_bytes
+from servers import Device, ServerProcess, report_of
 
 from fixed_ports import fixed_port
 from nextapp.cli.serve import ListenOptions
@@ -26,7 +26,7 @@ def test_alarms_and_dashboard_name_metrics_that_there_are(tmp_path):
     """Names with their labels; only the certificate's needs TLS."""
     with ServerProcess(tmp_path) as server:
         (token,) = server.enrolled(1)
-        assert server.client().report(token, report_of(0, token=token))[0] == 201
+        assert server.client().report(token, report_of(0, by=token))[0] == 201
         text = server.operator().request("GET", "/metrics")[2].decode()
     there = set(re.findall(r"^([a-z_]+)", text, re.MULTILINE))
     labels = set(re.findall(r"[{,]([a-z]+)=", text))
@@ -64,7 +64,7 @@ def test_prometheus_takes_the_alarms(words):
 def test_prometheus_finds_no_fault_in_the_metrics(tmp_path):
     with ServerProcess(tmp_path) as server:
         (token,) = server.enrolled(1)
-        assert server.client().report(token, report_of(0, token=token))[0] == 201
+        assert server.client().report(token, report_of(0, by=token))[0] == 201
         text = server.operator().request("GET", "/metrics")[2]
     found = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
@@ -145,16 +145,17 @@ def test_through_the_proxy_a_phone_reports_and_the_rest_is_fenced_off(tmp_path):
             ask = Asking(port, trust)
             status, body = ask("POST", "/v1/enrol", json.dumps({"code": code}).encode())
             assert status == 201
-            token = json.loads(body)["token"]
-            report = report_of(1, token=token)
+            secret = json.loads(body)["secret"]
+            device = Device(secret, server.client().tokens(secret))
+            token, report = f"Token {device.token().text}", report_of(1, by=device)
             assert ask("POST", "/v1/report", report, token)[0] == 201
             assert ask("GET", "/v1/digest")[0] == 200
-            assert ask("POST", "/v1/token", b"", token)[0] == 201
-            for fenced in ("/metrics", "/ready", "/suspects", "/openapi.json", "/"):
+            assert ask("POST", "/v1/tokens", b"", f"Bearer {secret}")[0] == 400
+            for fenced in ("/metrics", "/ready", "/openapi.json", "/"):
                 assert ask("GET", fenced)[0] == 404
             assert ask("POST", "/v1/report", b"x" * 70_000, token)[0] == 413
             vault = Vault(server.folder / "vault.sqlite")
-            assert vault.devices.knows(token_bytes(token))
+            assert vault.devices.knows(secret)
             vault.close()
             server.stop()
             assert ask("POST", "/v1/report", report, token)[0] == 502
@@ -172,11 +173,11 @@ class Asking:
     def __init__(self, port: int, trust: ssl.SSLContext) -> None:
         self.port, self.trust = port, trust
 
-    def __call__(self, method, path, body=None, token=None) -> tuple[int, bytes]:
+    def __call__(self, method, path, body=None, authorization=None) -> tuple[int, bytes]:
         import http.client
         import time
 
-        headers = {"authorization": f"Bearer {token}"} if token else {}
+        headers = {"authorization": authorization} if authorization else {}
         for _ in range(600):
             asked = http.client.HTTPSConnection("localhost", self.port, context=self.trust)
             try:

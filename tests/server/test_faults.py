@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import MECHANISM, ServerProcess, report_of, until
+from servers import MECHANISM, Device, ServerProcess, report_of, until
 
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
@@ -27,13 +27,13 @@ DEVICES = 40
 class Sender(threading.Thread):
     """A device that sends the report of each round until it is acknowledged, as phones do."""
 
-    def __init__(self, server: ServerProcess, device: int, token: str, stop: threading.Event):
+    def __init__(self, server: ServerProcess, device: int, token: Device, stop: threading.Event):
         super().__init__()
         self.server, self.device, self.token, self.stop_ = server, device, token, stop
         self.acknowledged: set[int] = set()
 
     def body(self, round: int) -> bytes:
-        return report_of(self.device, round, token=self.token)
+        return report_of(self.device, round, by=self.token)
 
     def run(self):
         round = 0
@@ -75,7 +75,7 @@ def test_after_kills_at_random_moments_every_acknowledged_report_is_in_its_sum_o
         vault.close()
 
     with ServerProcess(tmp_path, goal=DEVICES // 2, deadline=3.0, minimum=2) as server:
-        tokens = server.enrolled(DEVICES)
+        tokens = server.enrolled(DEVICES, rounds=20)
         senders = [Sender(server, number, token, stop) for number, token in enumerate(tokens)]
         for sender in senders:
             sender.start()
@@ -145,7 +145,7 @@ def test_a_full_disk_refuses_reports_and_loses_none(tmp_path):
         line = server.process.stdout.readline()
         server.port, server.operator_port = map(int, line.split())
         client = server.client()
-        bodies = [report_of(n, token=token) for n, token in enumerate(tokens)]
+        bodies = [report_of(n, by=token) for n, token in enumerate(tokens)]
         answers, ready = [], []
         for each in zip(tokens, bodies, strict=True):
             answers.append(client.report(*each))
@@ -171,9 +171,9 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         client = server.client()
-        body = report_of(1, token=token)
+        body = report_of(1, by=token)
         status, headers, data = client.request(
-            "POST", "/v1/report", body, authorization=f"Bearer {token}"
+            "POST", "/v1/report", body, authorization=f"Token {token.token().text}"
         )
         assert (status, json.loads(data)["error"]) == (503, "storage")
         assert int(headers["retry-after"]) > 0
@@ -190,14 +190,14 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
 
 
 def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):
-    limits = {"waiting_reports": 1, "token_burst": 1e9}
+    limits = {"waiting_reports": 1, "device_burst": 1e9}
     with ServerProcess(tmp_path, limits=limits) as server:
         tokens = server.enrolled(8)
         other = sqlite3.connect(tmp_path / "vault.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with ThreadPoolExecutor(8) as pool:
             waiting = [
-                pool.submit(server.client().report, token, report_of(device, token=token))
+                pool.submit(server.client().report, token, report_of(device, by=token))
                 for device, token in enumerate(tokens)
             ]
             answers = [one.result() for one in waiting]
@@ -207,15 +207,15 @@ def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_bac
         client = server.client()
         assert server.round().n_reports == 0
         for device, token in enumerate(tokens):
-            assert client.report(token, report_of(device, token=token)) == (201, "accepted")
+            assert client.report(token, report_of(device, by=token)) == (201, "accepted")
 
 
-def nonsense(chance: random.Random, token: str) -> bytes:
+def nonsense(chance: random.Random, token: Device) -> bytes:
     """Random bytes, or a request of ours with bytes changed, doubled or cut out."""
-    body = report_of(chance.randrange(50), token=token)
+    body = report_of(chance.randrange(50), by=token)
     whole = (
-        b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\ncontent-length: %d"
-        b"\r\n\r\n%s" % (token.encode(), len(body), body)
+        b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Token %s\r\ncontent-length: %d"
+        b"\r\n\r\n%s" % (token.token().text.encode(), len(body), body)
     )
     others = [
         b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\nif-none-match: \"x\"\r\n\r\n",
@@ -247,7 +247,7 @@ def nonsense(chance: random.Random, token: str) -> bytes:
 
 def test_nonsense_on_the_socket_is_never_answered_by_a_5xx(tmp_path, seed):
     chance = random.Random(seed)
-    with ServerProcess(tmp_path, limits={"request_seconds": 0.5, "token_burst": 1e9}) as server:
+    with ServerProcess(tmp_path, limits={"request_seconds": 0.5, "device_burst": 1e9}) as server:
         (token,) = server.enrolled(1)
         statuses = set()
         for _ in range(1500):
@@ -289,7 +289,7 @@ def test_the_api_is_as_its_description_says(tmp_path):
             def check(case):
                 if case.path == "/v1/report":  # OpenAPI has no words for its bytes
                     excluded = [positive_data_acceptance]
-                    headers = {"Authorization": f"Bearer {token}"}
+                    headers = {"Authorization": f"Token {token.token().text}"}
                 else:
                     excluded, headers = [], None
                 case.call_and_validate(headers=headers, excluded_checks=excluded)

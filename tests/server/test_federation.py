@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of
+from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of, unsigned_token
 
 from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.server import certificates
@@ -32,10 +32,12 @@ def opened(folder: Path, now: float = 0.0, **more):
 
 
 def played(federation, rounds: int, first: int = 0):
-    """So many full rounds by devices whose tokens are their numbers."""
+    """So many full rounds by four devices."""
     for number in range(first, first + rounds):
         some = [
-            Submission(device.to_bytes(32, "big"), number, payload(report_of(device, number)))
+            Submission(
+                unsigned_token(f"{device} {number}"), number, payload(report_of(device, number))
+            )
             for device in range(4)
         ]
         federation.vault.admit(some)
@@ -92,7 +94,7 @@ def test_steps_that_the_checkpoints_lack_are_taken_again_from_the_sums(tmp_path)
 def test_a_vault_older_than_its_checkpoints_does_not_count_twice(tmp_path):
     federation = opened(tmp_path / "a")
     played(federation, 2)
-    half = [Submission(bytes([9]) * 32, 2, payload(report_of(9, 2)))]
+    half = [Submission(unsigned_token(9), 2, payload(report_of(9, 2)))]
     federation.vault.admit(half)
     federation.vault.database.truncate_log()
     backup = (tmp_path / "a" / "vault.sqlite").read_bytes()

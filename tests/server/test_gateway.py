@@ -15,10 +15,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from servers import MECHANISM, SETTINGS, ServerProcess, report_of, token_bytes, until
+from servers import MECHANISM, SETTINGS, Device, ServerProcess, report_of, until
 
 from nextapp.privacy import mechanism, requested_mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits, distinct
+from nextapp.privacy.tokens import from_base64
+from nextapp.randomness import KeyedBits, TokenCoins, distinct
 from nextapp.server.gateway import PublishedRound
 from nextapp.wire import Broadcast, ModelSettings, Report, ReportRequest, unpack
 
@@ -61,12 +62,12 @@ def test_the_broadcast_has_a_name_and_comes_once(client):
 def test_a_report_is_taken_once_and_its_round_counts_it(server, client):
     one, other = server.enrolled(2)
     before = server.round().n_reports
-    assert client.report(one, report_of(1, token=one)) == (201, "accepted")
-    assert client.report(one, report_of(1, token=one)) == (200, "repeated")
-    drawn = (report_of(1, draw=draw, token=one) for draw in range(1, 100))
-    different = next(body for body in drawn if body != report_of(1, token=one))
-    assert client.report(one, different) == (409, "already_reported")
-    assert client.report(other, report_of(1, token=other)) == (201, "accepted")
+    assert client.report(one, report_of(1, by=one)) == (201, "accepted")
+    assert client.report(one, report_of(1, by=one)) == (200, "repeated")
+    drawn = (report_of(1, draw=draw, by=one) for draw in range(1, 100))
+    different = next(body for body in drawn if body != report_of(1, by=one))
+    assert client.report(one, different) == (409, "already_spent")
+    assert client.report(other, report_of(1, by=other)) == (201, "accepted")
     round = server.round()
     assert round.n_reports == before + 2
     assert (round.number, round.extensions, round.closed) == (0, 0, False)
@@ -103,23 +104,19 @@ def test_a_bad_report_is_refused_with_its_reason_and_counted(server, client, rea
     for body in bodies:
         assert client.report(token, body) == (400, reason)
     assert server.metric(name) == before + len(bodies)
-    good = report_of(5, token=token)
+    good = report_of(5, by=token)
     assert client.report(token, good) == (201, "accepted")  # nothing of it stuck
 
 
-def coins_of(token: str, round: int = 0) -> DeviceCoins:
-    return DeviceCoins(token_bytes(token), round)
-
-
-def test_positions_that_are_not_those_of_device_and_round_are_refused(server, client):
-    (own,) = server.enrolled(1)
+def test_positions_that_are_not_those_of_the_token_are_refused(server, client):
+    own, *others = server.enrolled(3)
     name = 'nextapp_reports_total{outcome="wrong_coins"}'
     before = server.metric(name)
-    due = distinct(coins_of(own), MECHANISM.k, MECHANISM.D)
+    due = distinct(own.token().coins, MECHANISM.k, MECHANISM.D)
     chosen = [(position + 1) % MECHANISM.D for position in due]
     # Tokens are random and one of 48 positions is drawn: by chance it can be the same one.
-    strangers = [coins_of(token) for token in server.enrolled(2)]
-    strangers += [coins_of(own, round=round) for round in (1, 2)]
+    strangers = [other.token().coins for other in others]
+    strangers += [TokenCoins(own.token().nonce), TokenCoins(own.token().signature[::-1])]
     strangers += [KeyedBits(key) for key in (1, 2)]  # drawn with the phone's own bits
     drawn = [distinct(bits, MECHANISM.k, MECHANISM.D) for bits in strangers]
     bad = [
@@ -133,24 +130,24 @@ def test_positions_that_are_not_those_of_device_and_round_are_refused(server, cl
     assert server.metric(name) == before + len(bad)
     for signs in ([0] * MECHANISM.k, [1] * MECHANISM.k):  # the signs are the phone's
         last = Report("harmony", 0, MECHANISM._fields.pack(due, signs)).to_bytes()
-        assert client.report(own, last)[1] in ("accepted", "already_reported")
+        assert client.report(own, last)[1] in ("accepted", "already_spent")
 
 
-def test_a_seed_that_is_not_that_of_device_and_round_is_refused(tmp_path):
+def test_a_seed_that_is_not_that_of_the_token_is_refused(tmp_path):
     """The seed is the first 8 bytes of HMAC-SHA256, written here by hand."""
     with ServerProcess(tmp_path, mechanism="walsh") as server:
-        own, other = server.enrolled(2)
+        own, other = (device.token() for device in server.enrolled(2))
         client = server.client()
         made = requested_mechanism(Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]))
 
-        def seed(token: str, round: int) -> bytes:
-            said = b"nextapp coins" + round.to_bytes(8, "little") + bytes(8)
-            return hmac.new(token_bytes(token), said, hashlib.sha256).digest()[:8]
+        def seed(key: bytes, number: int = 0) -> bytes:
+            said = b"nextapp coins" + number.to_bytes(8, "little")
+            return hmac.new(key, said, hashlib.sha256).digest()[:8]
 
-        report = made.encode(np.ones((12, 4)), KeyedBits(1), 0, coins_of(own))
-        assert report.payload[:8] == seed(own, 0)
+        report = made.encode(np.ones((12, 4)), KeyedBits(1), 0, own.coins)
+        assert report.payload[:8] == seed(own.signature)
         rest = report.payload[8:]
-        for wrong in (bytes(8), seed(other, 0), seed(own, 1)):
+        for wrong in (bytes(8), seed(other.signature), seed(own.signature, 1), seed(own.nonce)):
             body = Report("walsh", 0, wrong + rest).to_bytes()
             assert client.report(own, body) == (400, "wrong_coins")
         assert client.report(own, report.to_bytes()) == (201, "accepted")
@@ -168,7 +165,7 @@ def test_the_digest_is_that_of_the_broadcast_and_comes_from_no_cache(client):
 
 def next_broadcast(server, client, token, round: int) -> bytes:
     """The broadcast after this round, which one report closes."""
-    assert client.report(token, report_of(1, round, token=token)) == (201, "accepted")
+    assert client.report(token, report_of(1, round, by=token)) == (201, "accepted")
     for _ in range(2000):
         _, headers, body = client.request("GET", "/v1/broadcast")
         if headers["nextapp-round"] == str(round + 1):
@@ -180,7 +177,7 @@ def next_broadcast(server, client, token, round: int) -> bytes:
 def test_every_broadcast_tells_of_those_before_it_whatever_was_killed(tmp_path):
     """Digests and chain by hand, over kills in between; the bytes at hand stay the same."""
     with ServerProcess(tmp_path, goal=1) as server:
-        (token,) = server.enrolled(1)
+        (token,) = server.enrolled(1, rounds=5)
         client = server.client()
         bodies = [client.request("GET", "/v1/broadcast")[2]]
         for number in range(5):
@@ -205,21 +202,97 @@ def test_every_broadcast_tells_of_those_before_it_whatever_was_killed(tmp_path):
         chain = hashlib.sha256(chain + bytes.fromhex(digests[number])).digest()
 
 
-def test_without_a_token_that_was_given_out_there_is_no_report(client):
-    for header in ("Bearer " + "A" * 43, "Bearer x", "Basic abc", "", "Bearer " + "é" * 5):
-        status, headers, data = client.request(
-            "POST", "/v1/report", report_of(1), authorization=header.encode("latin-1")
+def test_without_a_token_that_was_signed_there_is_no_report(server, client):
+    good, other = (device.token() for device in server.enrolled(2))
+    key, _, rest = good.text.partition(".")
+    first = "A" if rest[-5] != "A" else "B"
+    changed = rest[:-5] + first + rest[-4:]
+    mixed = good._replace(nonce=other.nonce).text
+    for text in (
+        "A" * 43, "x", "", "é" * 5, rest, f"{key}.", f"{key}.{rest[:-4]}", f"{key}.{rest}AAAA",
+        f"{key}.{'A' * 384}", f"{key}.{changed}", mixed, good.text.upper(), f" {good.text}",
+    ):  # fmt: skip
+        status, _, data = client.request(
+            "POST", "/v1/report", report_of(1), authorization=f"Token {text}".encode()
         )
-        assert (status, json.loads(data)["error"]) == (401, "unknown_token")
-        assert headers["www-authenticate"] == "Bearer"
+        assert (status, json.loads(data)["error"]) == (401, "bad_token"), text
+    for header in ("", "Basic abc", f"Bearer {good.text}", "Bearer main." + "A" * 43):
+        status, _, data = client.request("POST", "/v1/report", report_of(1), authorization=header)
+        assert (status, json.loads(data)["error"]) == (401, "bad_token")
     assert client.json("POST", "/v1/report")[0] == 401
+
+
+def test_a_token_of_a_key_that_is_not_listed_is_refused_as_such(server, client):
+    (token,) = (device.token() for device in server.enrolled(1))
+    for key in ("main-" + "0" * 32, "other-" + token.key.partition("-")[2]):
+        foreign = token._replace(key=key)
+        assert client.report(foreign, report_of(1)) == (401, "unknown_key")
+
+
+def test_the_number_of_a_signature_has_one_form(server, client):
+    """s + n fits the same bytes for some tokens; it would be a second coin."""
+    body = client.request("GET", "/v1/broadcast")[2]
+    (listed,) = Broadcast.from_bytes(body).keys
+    n = int(listed.modulus, 16)
+    for device in server.enrolled(20):
+        token = device.token()
+        twice = int.from_bytes(token.signature) + n
+        if twice < 1 << 2048:
+            changed = token._replace(signature=twice.to_bytes(256))
+            assert client.report(changed, report_of(1)) == (401, "bad_token")
+            return
+    raise AssertionError("20 signatures in the upper part of their numbers")
+
+
+def test_tokens_are_issued_once_and_the_same_request_has_the_same_answer(server, client):
+    one, other = server.enrolled(2)
+    listed = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]).keys[-1]
+    secret = client.json("POST", "/v1/enrol", {"code": server.code()})[1]["secret"]
+    n = int(listed.modulus, 16)
+    blinded = [number.to_bytes(256) for number in (5, n - 7)]
+    status, words = client.ask(secret, listed.id, blinded)
+    assert status == 200
+    assert [pow(int.from_bytes(from_base64(each)), 65_537, n) for each in words["signatures"]] == [
+        5,
+        n - 7,
+    ]
+    assert client.ask(secret, listed.id, blinded) == (200, words)
+    for another in ([blinded[0]], blinded[::-1], [*blinded, blinded[0]]):
+        status, refused = client.ask(secret, listed.id, another)
+        assert (status, refused["error"]) == (409, "already_issued")
+    for device in (one, other):
+        assert client.ask(device.secret, listed.id, blinded)[1]["error"] == "already_issued"
+    assert client.ask(secret, "main-" + "0" * 32, blinded)[1]["error"] == "unknown_key"
+    assert client.ask("main." + "A" * 43, listed.id, blinded)[1]["error"] == "unknown_secret"
+    assert client.ask("x", listed.id, blinded)[0] == 401
+
+
+def test_what_is_no_request_for_tokens_is_refused(server, client):
+    listed = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2]).keys[-1]
+    secret = client.json("POST", "/v1/enrol", {"code": server.code()})[1]["secret"]
+    bearer = f"Bearer {secret}"
+    n = int(listed.modulus, 16)
+    for number in (b"", b"\1" * 255, b"\1" * 257, n.to_bytes(256), b"\xff" * 256):
+        status, words = client.ask(secret, listed.id, [number])
+        assert (status, words["error"]) == (400, "bad_request")
+    assert client.ask(secret, listed.id, [b"\1" * 256] * 21)[1]["error"] == "too_many"
+    for values in (
+        {}, [], 5, {"key": listed.id}, {"key": listed.id, "blinded": []}, {"key": 5, "blinded": []},
+        {"key": listed.id, "blinded": [5]}, {"key": listed.id, "blinded": "AAAA"},
+        {"key": listed.id, "blinded": ["é"]}, {"key": listed.id, "blinded": ["A"]},
+    ):  # fmt: skip
+        status, words = client.json("POST", "/v1/tokens", values, authorization=bearer)
+        assert (status, words["error"]) == (400, "bad_request"), values
+    for body, status in ((b"[" * 4000, 400), (b"\xff", 400), (b"x" * 100_000, 413)):
+        assert client.request("POST", "/v1/tokens", body, authorization=bearer)[0] == status
+    assert len(client.tokens(secret, 20)) == 20  # nothing of it stuck
 
 
 def test_enrolment_takes_a_code_and_nothing_else(server, client):
     code = server.code(uses=1)
     status, words = client.json("POST", "/v1/enrol", {"code": code})
     assert status == 201
-    assert re.fullmatch(r"[A-Za-z0-9_-]{43}", words["token"])
+    assert re.fullmatch(r"main\.[A-Za-z0-9_-]{43}", words["secret"])
     assert client.json("POST", "/v1/enrol", {"code": code})[0] == 403
     for values in ({}, {"code": 5}, {"code": ""}, [], "code", {"code": "x" * 101}, None):
         status, words = client.json("POST", "/v1/enrol", values)
@@ -230,7 +303,7 @@ def test_enrolment_takes_a_code_and_nothing_else(server, client):
 
 def test_bodies_have_a_limit_announced_or_not(server, client):
     (token,) = server.enrolled(1)
-    bearer = f"Bearer {token}"
+    bearer = f"Token {token.token().text}"
     large = b"x" * 70_000
     assert client.request("POST", "/v1/report", b"x" * 1025, authorization=bearer)[0] == 413
     assert client.request("POST", "/v1/report", b"x" * 1024, authorization=bearer)[0] == 400
@@ -259,7 +332,7 @@ def test_other_paths_and_methods_are_said_in_json(client):
 def test_metrics_are_what_prometheus_reads(server, client):
     """Every sample line is NAME{LABEL="…"} NUMBER, is announced, and buckets rise to the count."""
     (token,) = server.enrolled(1)
-    assert client.report(token, report_of(9, token=token))[0] == 201
+    assert client.report(token, report_of(9, by=token))[0] == 201
     assert client.request("GET", "/metrics")[0] == 404  # the operator's business
     lines = server.operator().request("GET", "/metrics")[2].decode().splitlines()
     announced = {line.split()[2] for line in lines if line.startswith("# TYPE")}
@@ -286,7 +359,7 @@ def test_reports_sent_at_once_are_all_answered_for_what_they_are(server):
         if not hasattr(clients, "own"):
             clients.own = server.client()
         token = tokens[number % 24]
-        return clients.own.report(token, report_of(number % 24, token=token))
+        return clients.own.report(token, report_of(number % 24, by=token))
 
     with ThreadPoolExecutor(12) as pool:
         answers = list(pool.map(send, range(72)))
@@ -297,8 +370,8 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
     with ServerProcess(tmp_path, goal=3, minimum=2) as server:
         client = server.client()
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
-        tokens = server.enrolled(4)
-        bodies = [report_of(device, token=tokens[device]) for device in range(3)]
+        tokens = server.enrolled(4, rounds=2)
+        bodies = [report_of(device, by=tokens[device]) for device in range(3)]
         for token, body in zip(tokens, bodies, strict=False):
             assert client.report(token, body) == (201, "accepted")
         for _ in range(2000):
@@ -309,7 +382,7 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
         second = Broadcast.from_bytes(body)
         assert client.report(tokens[3], report_of(3)) == (410, "round_closed")
         assert client.report(tokens[0], bodies[0]) == (410, "round_closed")
-        again = report_of(0, round=1, token=tokens[0])
+        again = report_of(0, round=1, by=tokens[0])
         assert client.report(tokens[0], again) == (201, "accepted")
         reports = [Report.from_bytes(body) for body in bodies]
         slope = 3 * MECHANISM.decode(reports) + 0.3 * first.app_vectors
@@ -337,12 +410,12 @@ def test_settings_that_phones_rest_on_cannot_change_under_them(server, tmp_path)
             assert again.metric("nextapp_round_goal") == 77
 
 
-def dripping(server: ServerProcess, token: str) -> list[socket.socket]:
+def dripping(server: ServerProcess, token: Device) -> list[socket.socket]:
     """Heads and bodies that do not end, and connections that say nothing (slowloris)."""
     starts = [
         b"", b"POST /v1/rep", b"GET /v1/broadcast HTTP/1.1\r\nhost: x\r\nx: ",
         b"POST /v1/report HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %s\r\n"
-        b"content-length: 50\r\n\r\nabc" % token.encode(),
+        b"content-length: 50\r\n\r\nabc" % token.token().text.encode(),
     ]  # fmt: skip
     slow = []
     for number in range(40):
@@ -354,7 +427,7 @@ def dripping(server: ServerProcess, token: str) -> list[socket.socket]:
 
 def test_others_do_not_notice_slow_clients(tmp_path):
     """None of these is sent away while the others are answered."""
-    limits = {"request_seconds": 1e4, "connections": 60, "token_burst": 100.0}
+    limits = {"request_seconds": 1e4, "connections": 60, "device_burst": 100.0}
     with ServerProcess(tmp_path, limits=limits) as server:
         (token,) = server.enrolled(1)
         slow = dripping(server, token)
@@ -364,7 +437,7 @@ def test_others_do_not_notice_slow_clients(tmp_path):
             assert client.json("GET", "/v1/digest")[0] == 200
             for opened in slow[1::2]:  # those that go on as HTTP does
                 opened.sendall(b"a")
-        assert client.report(token, report_of(1, token=token)) == (201, "accepted")
+        assert client.report(token, report_of(1, by=token)) == (201, "accepted")
         assert server.metric("nextapp_open_connections") >= 40
         for opened in slow:
             opened.close()
@@ -372,7 +445,7 @@ def test_others_do_not_notice_slow_clients(tmp_path):
 
 def test_slow_clients_are_sent_away(tmp_path):
     """Letters that come one by one do not win them time. More connections than fit are dropped."""
-    limits = {"request_seconds": 1.0, "connections": 60, "token_burst": 100.0}
+    limits = {"request_seconds": 1.0, "connections": 60, "device_burst": 100.0}
     with ServerProcess(tmp_path, limits=limits) as server:
         (token,) = server.enrolled(1)
         slow = dripping(server, token)
@@ -399,7 +472,7 @@ def test_slow_clients_are_sent_away(tmp_path):
         for opened in crowd:
             opened.close()
         until(lambda: server.metric("nextapp_open_connections") == 0)
-        assert server.client().report(token, report_of(1, token=token)) == (201, "accepted")
+        assert server.client().report(token, report_of(1, by=token)) == (201, "accepted")
 
 
 def test_an_endless_head_is_cut_off(server):
@@ -416,16 +489,21 @@ def test_an_endless_head_is_cut_off(server):
 
 
 def test_devices_and_addresses_that_ask_too_often_are_told_to_wait(tmp_path):
-    limits = {"token_burst": 3, "token_seconds": 1000, "address_burst": 2, "address_seconds": 500}
+    limits = {"device_burst": 3, "device_seconds": 1000, "address_burst": 2, "address_seconds": 500}
     with ServerProcess(tmp_path, limits=limits) as server:
         client = server.client()
         one, other = server.enrolled(2)
-        body = report_of(1, token=one)
+        body = report_of(1, by=one)
         assert client.report(one, body)[0] == 201
-        assert [client.report(one, body)[0] for _ in range(3)] == [200, 200, 429]
-        _, headers, _ = client.request("POST", "/v1/report", body, authorization=f"Bearer {one}")
+        assert [client.report(one, body)[0] for _ in range(9)] == [200] * 9
+        bearer = {"authorization": f"Bearer {one.secret}"}
+        asked = [client.json("POST", "/v1/tokens", {}, **bearer)[0] for _ in range(3)]
+        assert asked == [400, 400, 429]
+        _, headers, _ = client.request("POST", "/v1/tokens", b"", **bearer)
         assert 900 <= int(headers["retry-after"]) <= 1000
-        assert client.report(other, report_of(2, token=other))[0] == 201
+        assert (
+            client.json("POST", "/v1/tokens", {}, authorization=f"Bearer {other.secret}")[0] == 400
+        )
         wrong = [client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] for _ in range(3)]
         assert wrong == [403, 403, 429]
         assert client.json("POST", "/v1/enrol", {"code": server.code()})[0] == 201
@@ -435,14 +513,15 @@ def test_nothing_of_a_client_is_written_to_the_log(tmp_path):
     with ServerProcess(tmp_path) as server:
         client = server.client()
         (token,) = server.enrolled(1)
-        client.report(token, report_of(1, token=token))
+        client.report(token, report_of(1, by=token))
         client.report("A" * 43, report_of(1))
         client.request("GET", "/v1/broadcast")
         client.close()
         server.process.terminate()
         out, err = server.process.communicate(timeout=30)
     assert "127.0.0.1" not in out + err
-    assert token not in out + err
+    assert token.secret not in out + err
+    assert token.token().text not in out + err
 
 
 def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
@@ -450,7 +529,7 @@ def test_a_body_may_be_as_long_as_a_report_of_the_round(rng):
     for name, n_apps in (("kashin", 100), ("walsh", 1000), ("harmony", 5)):
         request = ReportRequest(name, 1.0, 1.0)
         told = Broadcast(0, np.full((n_apps, 16), 0.1), ModelSettings(), request=request)
-        handout = PublishedRound.of(told.to_bytes())
+        handout = PublishedRound.of(told.to_bytes(), "main")
         drawn = handout.mechanism.encode(rng.normal(size=(n_apps, 16)), KeyedBits(1)).to_bytes()
         assert handout.report_bytes == max(1024, len(drawn)), name
     for made in (

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import numpy as np
 import pytest
+from servers import unsigned_token
 
 from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.privacy import mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits, distinct
+from nextapp.randomness import KeyedBits, TokenCoins, distinct
 from nextapp.server.coordinator import Coordinator
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
 from nextapp.wire import ModelSettings, Report
@@ -30,12 +29,8 @@ def largest_report(m) -> float:
     return CLIP * m.K * 2**64 / m.threshold
 
 
-def token(number: int) -> bytes:
-    return hashlib.sha256(b"token %d" % number).digest()
-
-
-def coins(number: int) -> DeviceCoins:
-    return DeviceCoins(token(number), 0)
+def coins(number: int) -> TokenCoins:
+    return unsigned_token(number).coins
 
 
 def worst_report(m, number: int) -> Report:
@@ -63,13 +58,13 @@ def stepped(tmp_path, m, reports) -> np.ndarray:
     vault = Vault(tmp_path / "vault.sqlite")
     rules = RoundRules(10**6, 1, 60.0)
     vault.publish(rules.open_round(0, 0.0), b"", rules)
-    tokens = [number.to_bytes(32, "big") for number in range(len(reports))]
+    tokens = list(map(unsigned_token, range(len(reports))))
     outcomes = vault.admit(
         [Submission(token, 0, one.payload) for token, one in zip(tokens, reports, strict=True)]
     )
     assert set(outcomes) == {Outcome.ACCEPTED}
     again = [Submission(tokens[0], 0, reports[1].payload)] * 5  # nor does sending more help
-    assert set(vault.admit(again)) <= {Outcome.ALREADY_REPORTED, Outcome.REPEATED}
+    assert set(vault.admit(again)) <= {Outcome.ALREADY_SPENT, Outcome.REPEATED}
     vault.close_round(0)
     coordinator.absorb([vault.reduce(0, m)])
     vault.close()
@@ -116,7 +111,7 @@ def test_over_rounds_a_liar_of_harmony_weighs_as_much_as_c_phones_at_the_clip():
     reach = np.zeros(m.D)
     rounds = 4000
     for number in range(rounds):
-        reach[distinct(DeviceCoins(token(1), number), m.k, m.D)] += m.D / m.k * m.c * CLIP
+        reach[distinct(coins(number), m.k, m.D)] += m.D / m.k * m.c * CLIP
     error = 5 * m.D / m.k * m.c * CLIP * np.sqrt(m.k / m.D / rounds)
     assert np.abs(reach / rounds - m.c * CLIP).max() < error
 

@@ -18,8 +18,10 @@ from pathlib import Path
 import pytest
 from servers import ServerProcess
 
+from nextapp.privacy.tokens import from_base64, to_base64
 from nextapp.server.vault import DRAINING, Vault
 from nextapp.wire import Broadcast, History
+from phone.small_server import FIRST, SECRET
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors"
@@ -69,7 +71,7 @@ def test_it_agrees_with_every_vector():
     assert met["walsh"] == reports["walsh"] + len(told["places"]) + len(told["codewords"])
     told = vectors("history.json")
     assert met["history"] == len(told["files"]) + len(told["long"])
-    for name in ("broadcasts", "coins", "bad-reports"):
+    for name in ("broadcasts", "coins", "tokens", "bad-reports"):
         assert met[name] == len(vectors(f"{name}.json"))
     assert {path.stem for path in VECTORS.glob("*.json")} <= {*met, "reports"}
 
@@ -120,17 +122,37 @@ def test_it_follows_a_server_from_round_to_round_and_no_other(tmp_path):
         assert phone(server.port, "--state", state).stdout.startswith("round 3:")
 
 
-def test_a_phone_whose_token_is_gone_enrols_anew_and_keeps_its_ledger(tmp_path):
+def test_a_phone_whose_secret_is_gone_enrols_anew_and_keeps_its_ledger(tmp_path):
     state = tmp_path / "state.json"
-    state.write_text(json.dumps({"token": "B" * 43}))
+    charged = [[time.time() - 9e6, 2]]
+    state.write_text(json.dumps({"secret": "main." + "B" * 43, "charged": charged}))
     with ServerProcess(tmp_path / "server", goal=9) as server:
         done = phone(server.port, "--state", state)
-        assert (done.returncode, "401 unknown_token" in done.stderr) == (1, True), done.stderr
+        assert (done.returncode, "401 unknown_secret" in done.stderr) == (1, True), done.stderr
         kept = json.loads(state.read_text())
-        assert len(kept["report"]) > 40
+        assert (kept["report"], kept["charged"]) == (None, charged)
         done = phone(server.port, "--state", state, "--anew", "--code", server.code(1))
         assert done.stdout.strip().endswith("201 accepted"), done.stderr
         assert [epsilon for _, epsilon in json.loads(state.read_text())["charged"]] == [2, 2]
+
+
+def test_a_token_is_spent_hours_later_and_once(tmp_path):
+    state = tmp_path / "state.json"
+    with ServerProcess(tmp_path / "server", goal=9, tokens=1) as server:
+        command = ["--server", f"http://127.0.0.1:{server.port}", "--history", HISTORY]
+        command += ["--epsilon", 9, "--day", 99, "--life", 99, "--hours", 0, "--state", state]
+        done = node(ROOT / "examples" / "client.mjs", *command, "--code", server.code(1))
+        assert "spent hours after" in done.stdout, done.stderr
+        kept = json.loads(state.read_text())
+        ((token,),) = [each["signed"] for each in kept["tokens"].values()]
+        assert 4 * 3600 - 60 < token["ready"] - time.time() < 28 * 3600 + 60
+        assert "spent hours after" in node(ROOT / "examples" / "client.mjs", *command).stdout
+        assert phone(server.port, "--state", state).stdout.strip().endswith("201 accepted")
+        kept = json.loads(state.read_text())
+        assert [each["signed"] for each in kept["tokens"].values()] == [[]]
+        state.write_text(json.dumps({**kept, "drawn": None}))
+        assert "are spent" in phone(server.port, "--state", state).stderr
+        assert server.round().n_reports == 1
 
 
 def test_after_a_long_absence_it_asks_for_the_digests_of_all_rounds(tmp_path):
@@ -144,7 +166,7 @@ def test_after_a_long_absence_it_asks_for_the_digests_of_all_rounds(tmp_path):
     state = tmp_path / "state.json"
     with RudeServer(new, [(201, {})]) as server:
         for digests, answer in ((listed[6:], "does not continue"), (listed, "201 scripted")):
-            state.write_text(json.dumps({"token": "B" * 43, "held": held}))
+            state.write_text(json.dumps({"secret": SECRET, "held": held}))
             server.digests = digests
             done = phone(server.server_address[1], "--state", state)
             assert answer in done.stdout + done.stderr
@@ -179,16 +201,17 @@ def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
 
 def test_it_waits_as_long_as_a_server_asks(tmp_path):
     state = tmp_path / "state.json"
-    limits = {"token_burst": 1, "token_seconds": 8, "address_burst": 1e9}
+    limits = {"device_burst": 1, "device_seconds": 8, "address_burst": 1e9}
     with ServerProcess(tmp_path / "server", goal=9, limits=limits) as server:
-        token = server.enrolled(1)[0]
-        state.write_text(json.dumps({"token": token}))
-        assert server.client().report(token, b"nonsense") == (400, "bad_report")
+        client = server.client()
+        secret = client.json("POST", "/v1/enrol", {"code": server.code()})[1]["secret"]
+        state.write_text(json.dumps({"secret": secret}))
+        assert client.ask(secret, "x", [b"nonsense"])[0] == 409
         start = time.monotonic()
         done = phone(server.port, "--state", state)
         assert done.stdout.strip().endswith("201 accepted"), done.stderr
         assert time.monotonic() - start > 1
-        assert server.metric('nextapp_reports_total{outcome="too_many_requests"}') == 1
+        assert server.metric('nextapp_requests_total{code="too_many_requests",route="tokens"}') == 1
 
 
 class RudeServer(http.server.ThreadingHTTPServer):
@@ -238,7 +261,11 @@ class RudeHandler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._note(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/enrol":
-            return self._answer(201, json.dumps({"token": 43 * "A"}).encode())
+            return self._answer(201, json.dumps({"secret": SECRET}).encode())
+        if self.path == "/v1/tokens":
+            asked = json.loads(self.server.seen[-1][2])["blinded"]
+            signed = [to_base64(FIRST.sign(from_base64(each))) for each in asked]
+            return self._answer(200, json.dumps({"signatures": signed}).encode())
         step = self.server.script.pop(0)
         if step is None:  # no answer at all
             self.close_connection = True
@@ -265,10 +292,10 @@ def test_it_sends_the_same_bytes_until_there_is_an_answer(tmp_path):
 
 
 def test_what_it_asks_for_tells_nothing_of_the_phone(tmp_path):
-    """A new phone and one with a state make the same requests, with no token, each on its own
-    connection."""
+    """A new phone and one with a state make the same requests, with no secret or token, each on its
+    own connection."""
     broadcast = (VECTORS / "broadcast-buckets.bin").read_bytes()
-    old = {"token": "B" * 43, "held": {"round": 1, "digest": "ab" * 32, "chain": "00" * 32}}
+    old = {"secret": SECRET, "held": {"round": 1, "digest": "ab" * 32, "chain": "00" * 32}}
     (tmp_path / "old").write_text(json.dumps({**old, "refusedSince": 0}))
     asked = []
     for name, history in (("new", ""), ("old", "mail,x,mail")):
@@ -286,7 +313,9 @@ def test_what_it_asks_for_tells_nothing_of_the_phone(tmp_path):
                 ]
             )
             for path, headers, *_ in server.seen:
-                assert ("authorization" in headers) == (path == "/v1/report")
+                known = {"/v1/report": "Token main-", "/v1/tokens": f"Bearer {SECRET}"}
+                assert headers.get("authorization", "").startswith(known.get(path, ""))
+                assert ("authorization" in headers) == (path in known)
     assert asked[0] == asked[1] != []
 
 
@@ -303,7 +332,7 @@ def test_what_it_asks_for_tells_nothing_of_the_phone(tmp_path):
 def test_it_reports_within_its_owners_limits_only(tmp_path, limit, says):
     state = tmp_path / "state"
     charged = [[time.time() - 3600, 0.1]] if "--hours" in limit else []
-    state.write_text(json.dumps({"token": "B" * 43, "charged": charged}))
+    state.write_text(json.dumps({"secret": SECRET, "charged": charged}))
     with RudeServer((VECTORS / "broadcast-buckets.bin").read_bytes(), [(201, {})]) as server:
         port = server.server_address[1]
         done = phone(port, "--state", state, *limit)

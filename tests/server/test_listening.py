@@ -111,7 +111,7 @@ def test_with_few_files_the_server_takes_fewer_connections_and_goes_on(tmp_path)
         for opened in crowd:
             opened.close()
         until(lambda: server.metric("nextapp_open_connections") == 0)
-        assert server.client().report(token, report_of(1, token=token)) == (201, "accepted")
+        assert server.client().report(token, report_of(1, by=token)) == (201, "accepted")
 
 
 def test_an_address_that_fetches_the_broadcast_again_and_again_must_wait(tmp_path):

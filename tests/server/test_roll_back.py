@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from servers import unsigned_token
 
 from nextapp.cli.commands import app as command
 from nextapp.phone import Phone, Store
@@ -43,7 +44,9 @@ def reported(federation, step: int, n: int = 20, target: int | None = None) -> N
         core.take(broadcast)
         bits = KeyedBits(step, device, broadcast.round, "report")
         payload = made.encode(core.answer(), bits, broadcast.round).payload
-        some.append(Submission(device.to_bytes(32, "big"), broadcast.round, payload))
+        some.append(
+            Submission(unsigned_token(f"{device} {broadcast.round}"), broadcast.round, payload)
+        )
     assert set(federation.vault.admit(some)) == {Outcome.ACCEPTED}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 import socket
 import sqlite3
@@ -16,20 +15,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from servers import MECHANISM, N_APPS, Client, report_of, token_bytes
+from servers import MECHANISM, N_APPS, Client, report_of
 
 from fixed_ports import fixed_port
 from nextapp import phone as phone_side
 from nextapp.cli.commands import app
 from nextapp.phone.client import Refused
+from nextapp.privacy.tokens import MESSAGE, Token, public_key
 from nextapp.server import administration, certificates
 from nextapp.server.coordinator import Coordinator
-from nextapp.server.devices import TOKEN_LETTERS, new_token
-from nextapp.server.federation import gateway_identity, keep_letter, open_gateway_vault
+from nextapp.server.federation import gateway_identity, open_gateway_vault
 from nextapp.server.flower.gateway_rounds import Letter, answer
 from nextapp.server.settings import settings_of
+from nextapp.server.token_keys import KeyRules
 from nextapp.server.vault import RoundRules, Vault
-from nextapp.wire import Report
+from nextapp.wire import Broadcast, Report
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "nginx-gateways.conf"
 APPS = tuple(f"app-{number:04d}" for number in range(N_APPS))
@@ -39,53 +39,21 @@ needs_nginx = pytest.mark.skipif(
 )
 
 
-def text_of(token: bytes) -> str:
-    return base64.urlsafe_b64encode(token).decode().rstrip("=")
-
-
-@pytest.mark.parametrize("letter", ["A", "B", "z", "0", "9", "-", "_"])
-def test_the_text_of_a_token_begins_with_its_letter_and_the_rest_is_random(letter):
-    tokens = {new_token(letter) for _ in range(200)}
-    assert len(tokens) == 200
-    assert {text_of(token)[0] for token in tokens} == {letter}
-    assert len({text_of(token)[1] for token in tokens}) > 30  # of 64, by chance never so few
-    assert all(len(token) == 32 for token in tokens)
-
-
-def test_without_a_letter_tokens_begin_with_any():
-    assert len({text_of(new_token())[0] for _ in range(500)}) > 50
-    assert sorted(TOKEN_LETTERS) == sorted({text_of(bytes([n << 2]))[0] for n in range(64)})
-
-
-@pytest.mark.parametrize("letter", ["AB", "ä", "=", " "])
-def test_what_is_no_letter_of_a_token_is_refused(letter):
-    with pytest.raises(ValueError, match="one of ABC"):
-        new_token(letter)
-
-
-def test_a_gateway_keeps_its_letter_and_takes_no_other(tmp_path):
-    assert keep_letter(tmp_path, "") == ""
-    assert keep_letter(tmp_path, "C") == "C"
-    assert keep_letter(tmp_path, "") == keep_letter(tmp_path, "C") == "C"
-    with pytest.raises(ValueError, match="begin with 'C', got --token-letter 'D'"):
-        keep_letter(tmp_path, "D")
-
-
-def test_a_renewed_token_has_the_letter_of_its_gateway(tmp_path):
-    vault = Vault(tmp_path / "vault.sqlite", token_letter="C")
-    vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
-    old = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
-    new = vault.devices.offer_token(old)
-    assert new != old
-    for token in (old, new):
-        assert base64.urlsafe_b64encode(token).startswith(b"C")
+def test_the_region_of_a_gateway_is_what_it_is_known_by(tmp_path):
+    """Secrets and keys begin with it, so that a proxy finds the gateway of a phone."""
+    vault = open_gateway_vault(tmp_path)
+    region = gateway_identity(tmp_path)
+    secret = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
+    (key,) = vault.keys.for_next_round(1.0)
+    assert secret.startswith(f"{region}.")
+    assert key.id.startswith(f"{region}-")
     vault.close()
 
 
 def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_rounds(tmp_path):
-    vault = Vault(tmp_path / "vault.sqlite", token_letter="C")
+    vault = open_gateway_vault(tmp_path)
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
-    answer(Letter("count", RULES.open_round(0, 0.0)), vault, gateway_identity(tmp_path))
+    answer(Letter("count", RULES.open_round(0, 0.0)), vault, 0.0)
     token = vault.devices.enrol(vault.devices.issue_code(uses=2, expires=1e12, name="north"), 1.0)
     vault.close()
     opened = administration.open_vault(tmp_path)
@@ -99,7 +67,7 @@ def test_an_operator_looks_after_the_devices_of_a_gateway_but_not_after_its_roun
 def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
     folder, copy, elsewhere = (tmp_path / name for name in ("gateway", "copy", "elsewhere"))
     folder.mkdir()
-    vault = open_gateway_vault(folder, keep_letter(folder, "C"))
+    vault = open_gateway_vault(folder)
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
     token = vault.devices.enrol(vault.devices.issue_code(expires=1e12), 1.0)
     assert CliRunner().invoke(app, ["admin", "backup", str(folder), str(copy)]).exit_code == 0
@@ -107,14 +75,14 @@ def test_a_gateway_is_backed_up_and_its_phones_go_on_elsewhere(tmp_path):
     found = CliRunner().invoke(app, ["admin", "restore", str(copy), str(elsewhere)])
     assert "a gateway with 1 devices" in " ".join(found.output.split())
     assert gateway_identity(elsewhere) == gateway_identity(folder)
-    other = open_gateway_vault(elsewhere, keep_letter(elsewhere, ""))
-    assert (other.devices.token_letter, other.devices.knows(token)) == ("C", True)
+    other = open_gateway_vault(elsewhere)
+    assert (other.keys.region, other.devices.knows(token)) == (gateway_identity(folder), True)
     other.close()
 
 
 def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_path):
     """A lost vault was replaced by an empty one, and all its phones were told 401."""
-    vault = open_gateway_vault(tmp_path, "")
+    vault = open_gateway_vault(tmp_path)
     vault.publish(RULES.open_round(0, 0.0), b"broadcast", RULES)
     vault.close()
     with closing(sqlite3.connect(tmp_path / "vault.sqlite")) as other:
@@ -133,21 +101,23 @@ def test_a_gateway_without_its_vault_or_with_a_damaged_one_does_not_start(tmp_pa
     assert found.returncode == 1
     assert "is missing" in found.stderr
     assert not (tmp_path / "vault.sqlite").exists()
-    open_gateway_vault(tmp_path, "", new_vault=True).close()
+    open_gateway_vault(tmp_path, new_vault=True).close()
 
 
 class GatewayProcess:
     """A gateway on a folder of its own; `start` and `kill`, always on the same port."""
 
-    def __init__(self, folder: Path, letter: str) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        self.folder, self.letter, self.port = folder, letter, fixed_port()
+        self.folder, self.port = folder, fixed_port()
+        self.region = gateway_identity(folder)
         self.vault = Vault(folder / "vault.sqlite", busy_seconds=10.0)
+        self.vault.keys.set_rules(KeyRules(tokens=3))
 
     def start(self) -> None:
         script = Path(__file__).parent / "gateway_process.py"
         self.process = subprocess.Popen(
-            [sys.executable, str(script), str(self.folder), self.letter, str(self.port)],
+            [sys.executable, str(script), str(self.folder), str(self.port)],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert int(self.process.stdout.readline()) == self.port
@@ -159,7 +129,7 @@ class GatewayProcess:
     def open(self, coordinator: Coordinator) -> None:
         """What the coordinator's letter does; phones see it a moment later."""
         round = RULES.open_round(coordinator.round, time.time())
-        answer(Letter("open", round, RULES, coordinator.published()), self.vault, self.letter)
+        answer(Letter("open", round, RULES, coordinator.published()), self.vault, 1.0)
         client = Client(self.port, 60.0)
         give_up = time.monotonic() + 120
         while client.request("GET", "/v1/digest")[0] != 200 or (
@@ -170,9 +140,7 @@ class GatewayProcess:
         client.close()
 
     def close(self, number: int):
-        return answer(
-            Letter("close", RULES.open_round(number, 0.0)), self.vault, self.letter
-        ).reduced
+        return answer(Letter("close", RULES.open_round(number, 0.0)), self.vault, 1.0).reduced
 
 
 def new_coordinator(folder: Path) -> Coordinator:
@@ -189,7 +157,9 @@ def new_coordinator(folder: Path) -> Coordinator:
 def two(tmp_path):
     """Two gateways with round 0 open, and their coordinator."""
     coordinator = new_coordinator(tmp_path / "coordinator")
-    gateways = [GatewayProcess(tmp_path / f"gateway-{letter}", letter) for letter in "AB"]
+    gateways = [GatewayProcess(tmp_path / f"gateway-{number}") for number in (1, 2)]
+    keys = [key for each in gateways for key in each.vault.keys.for_next_round(1.0)]
+    coordinator.list_keys(tuple(keys))
     try:
         for gateway in gateways:
             gateway.start()
@@ -210,6 +180,8 @@ def proxied(tmp_path, two):
     for old, new in (
         ("127.0.0.1:8443", f"127.0.0.1:{two[1].port}"),
         ("127.0.0.1:8444", f"127.0.0.1:{two[2].port}"),
+        ("0123456789abcdef", two[1].region),
+        ("fedcba9876543210", two[2].region),
         ("listen 443", f"listen 127.0.0.1:{port}"),
         ("phones.example.org", "localhost"),
         ("/etc/nextapp/chain.pem", str(cert)),
@@ -244,17 +216,34 @@ def proxied(tmp_path, two):
         proxy.communicate(timeout=120)
 
 
-def enrolled_phones(address, gateways, n):
+class Phone:
+    """A client with the secret and tokens that it got by a code."""
+
+    def __init__(self, address, code: str) -> None:
+        url, authority = address
+        self.client = phone_side.Client(url, ca=authority, attempts=1)
+        self.secret = self.client.enrol(code)
+        keys = Broadcast.from_bytes(self.client.broadcast()).keys
+        (key,) = (key for key in keys if key.region == self.secret.partition(".")[0])
+        public = public_key(key)
+        blindings = [public.new_blinding(MESSAGE) for _ in range(3)]
+        answers = self.client.sign(self.secret, key.id, [public.blind(one) for one in blindings])
+        self.tokens = [Token.of(key, *pair) for pair in zip(blindings, answers, strict=True)]
+
+    def token(self, round: int = 0) -> Token:
+        return self.tokens[round]
+
+    def submit(self, report: bytes) -> None:
+        self.client.submit(report, self.token(Report.from_bytes(report).round).text)
+
+
+def enrolled_phones(address, gateways, n) -> list[Phone]:
     """n phones for each gateway, by codes of their own, all at one address."""
-    url, authority = address
     phones = []
     for gateway in gateways:
         code = gateway.vault.devices.issue_code(uses=n, expires=time.time() + 3600)
-        for _ in range(n):
-            client = phone_side.Client(url, ca=authority, attempts=1)
-            client.enrol(code)
-            assert client.token[0] == gateway.letter
-            phones.append(client)
+        phones += [Phone(address, code) for _ in range(n)]
+        assert {phone.secret.partition(".")[0] for phone in phones[-n:]} == {gateway.region}
     return phones
 
 
@@ -266,15 +255,16 @@ def test_behind_one_name_every_phone_reaches_its_gateway_and_the_sum_is_that_of_
     equal those of a coordinator that is given all reports in one sum, to the last bit."""
     coordinator, *gateways = two
     phones = enrolled_phones(proxied, gateways, 4)
-    reports = [report_of(number, token=client.token) for number, client in enumerate(phones)]
-    for client, report in zip(phones, reports, strict=True):
-        assert client.current()[0].round == 0
-        client.submit(report)
-        client.submit(report)  # the same again is the same
+    reports = [report_of(number, by=phone) for number, phone in enumerate(phones)]
+    for phone, report in zip(phones, reports, strict=True):
+        assert phone.client.current()[0].round == 0
+        phone.submit(report)
+        phone.submit(report)  # the same again is the same
     assert [gateway.vault.round().n_reports for gateway in gateways] == [4, 4]
     closed = coordinator.absorb([gateway.close(0) for gateway in gateways])
     assert closed.n_reports == 8
     single = new_coordinator(tmp_path / "single")
+    single.list_keys(coordinator.keys)
     tally = MECHANISM.tally(list(map(Report.from_bytes, reports)))
     parts = replace(gateways[0].close(0), n_reports=8, tally=tally)
     single.absorb([parts])
@@ -290,29 +280,31 @@ def test_a_gateway_that_is_down_stops_its_own_phones_only_and_they_lose_nothing(
     _, first, second = two
     mine, other = enrolled_phones(proxied, (first, second), 1)
     second.kill()
-    mine.submit(report_of(1, token=mine.token))
-    assert mine.current()[0].round == 0  # whatever gateway this address was given
+    mine.submit(report_of(1, by=mine))
+    assert mine.client.current()[0].round == 0  # whatever gateway this address was given
     with pytest.raises(phone_side.ServerError) as refusal:
-        other.submit(report_of(2, token=other.token))
+        other.submit(report_of(2, by=other))
     assert not isinstance(refusal.value, Refused)  # come back, keep the report
     (newcomer,) = enrolled_phones(proxied, (first,), 1)
-    assert first.vault.devices.knows(token_bytes(newcomer.token))
+    assert first.vault.devices.knows(newcomer.secret)
     second.start()
-    other.submit(report_of(2, token=other.token))
+    other.submit(report_of(2, by=other))
     assert [gateway.vault.round().n_reports for gateway in (first, second)] == [1, 1]
 
 
 @needs_nginx
 def test_a_token_of_nobody_is_told_so_and_a_bad_code_too(two, proxied):
-    url, authority = proxied
-    stranger = phone_side.Client(url, ca=authority, token=text_of(new_token("B")), attempts=1)
-    for token in (text_of(new_token("B")), text_of(new_token("Q"))):
-        stranger.token = token
+    (phone,) = enrolled_phones(proxied, (two[2],), 1)
+    unsigned = phone.token()._replace(signature=bytes(256))
+    for token in (unsigned, unsigned._replace(key="elsewhere-" + "0" * 32)):
         with pytest.raises(Refused) as refusal:
-            stranger.submit(report_of(1, token=token))
-        assert (refusal.value.status, refusal.value.code) == (401, "unknown_token")
+            phone.client.submit(report_of(1, by=phone), token.text)
+        assert refusal.value.status == 401
     with pytest.raises(Refused) as refusal:
-        stranger.enrol("AAAA-AAAA-AAAA-AAAA")
+        phone.client.sign("elsewhere." + "A" * 43, "x", [bytes(256)])
+    assert (refusal.value.status, refusal.value.code) == (401, "unknown_secret")
+    with pytest.raises(Refused) as refusal:
+        phone.client.enrol("AAAA-AAAA-AAAA-AAAA")
     assert (refusal.value.status, refusal.value.code) == (403, "bad_code")
 
 
@@ -321,16 +313,16 @@ def test_a_phone_that_saw_the_next_round_elsewhere_is_asked_to_come_back(two):
     coordinator, first, second = two
     code = second.vault.devices.issue_code(expires=time.time() + 3600)
     client = Client(second.port, 60.0)
-    token = client.json("POST", "/v1/enrol", {"code": code})[1]["token"]
+    token = client.enrolled(code, 3)
     coordinator.absorb([gateway.close(0) for gateway in (first, second)])
     first.open(coordinator)
-    ahead = report_of(1, 1, token=token)
+    ahead = report_of(1, 1, by=token)
     assert client.report(token, ahead) == (503, "no_round")
-    assert client.report(token, report_of(1, 2, token=token)) == (400, "wrong_round")
+    assert client.report(token, report_of(1, 2, by=token)) == (400, "wrong_round")
     second.open(coordinator)
     assert client.report(token, ahead) == (201, "accepted")
     client.close()
     elsewhere = Client(first.port, 60.0)
-    assert elsewhere.report(token, ahead) == (401, "unknown_token")  # a phone has one gateway
+    assert elsewhere.report(token, ahead) == (401, "unknown_key")  # a phone has one gateway
     elsewhere.close()
     assert second.close(1).n_reports == 1

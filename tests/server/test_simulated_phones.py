@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from servers import DIM, N_APPS, SETTINGS, ServerProcess, token_bytes
+from servers import DIM, N_APPS, SETTINGS, ServerProcess
 
 from nextapp.data import synthetic
 from nextapp.intervals import bootstrap_means, interval
@@ -27,8 +27,9 @@ from nextapp.phone.phone import rows_and_buckets
 from nextapp.predictor import Habits
 from nextapp.predictors.factorised import phones_of_log as cores_of
 from nextapp.privacy import mechanism
+from nextapp.privacy.tokens import Token
 from nextapp.privacy.walsh import fewest_bits
-from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.randomness import KeyedBits, TokenCoins
 from nextapp.server import administration
 from nextapp.server.settings import settings_of
 from nextapp.server.simulated_phones import SimulatedPhones, launches
@@ -37,8 +38,24 @@ from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 PHONES, ROUNDS = 12, 3
 
 
+@pytest.fixture(autouse=True)
+def spent(monkeypatch) -> dict[Store, list[Token]]:
+    """The tokens that each phone has spent, in order."""
+    found: dict[Store, list[Token]] = {}
+    right = Store.charge_report
+
+    def charge_report(self, server, report, epsilon, when, token=None, **more):
+        found.setdefault(self, []).append(token)
+        return right(self, server, report, epsilon, when, token, **more)
+
+    monkeypatch.setattr(Store, "charge_report", charge_report)
+    return found
+
+
 @pytest.mark.parametrize("name", ["harmony", "walsh"])
-def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp_path, seed, name):
+def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(
+    tmp_path, seed, name, spent
+):
     """Phone by phone with the coins of their tokens."""
     options = {"mechanism": name, "optimiser": "adam", "goal": PHONES, "minimum": PHONES}
     with ServerProcess(tmp_path / "server", **options) as server:
@@ -53,7 +70,7 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         first = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
         outcomes = fleet.run(ROUNDS)
         last = Broadcast.from_bytes(client.request("GET", "/v1/broadcast")[2])
-        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
+        tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
     assert [one.outcomes for one in outcomes] == [{"accepted": PHONES}] * ROUNDS
     assert last.round == ROUNDS
@@ -65,13 +82,13 @@ def test_the_q_of_phones_over_http_is_that_of_the_simulation_to_the_last_bit(tmp
         reports = []
         for phone, (core, token) in enumerate(zip(cores, tokens, strict=True)):
             core.update(by_phones.broadcast)
-            bits, coins = KeyedBits(seed, phone, number, "report"), DeviceCoins(token, number)
+            bits, coins = KeyedBits(seed, phone, number, "report"), TokenCoins(token[number])
             reports.append(made.encode(core.answer(), bits, number, coins))
         by_phones.apply_reports(reports)
     assert np.array_equal(last.app_vectors, by_phones.broadcast.app_vectors)
 
 
-def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, seed):
+def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, seed, spent):
     options = {
         "learn": "crowd", "mechanism": "walsh", "clip": None, "goal": PHONES, "minimum": PHONES,
     }  # fmt: skip
@@ -82,7 +99,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
         )  # fmt: skip
         assert fleet.run(1)[0].outcomes == {"accepted": PHONES}
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
-        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
+        tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         fleet.close()
         server.stop()
     asked = ReportRequest("walsh", 2.0, 1.0, {"b": fewest_bits(2.0)}, "transitions")
@@ -91,7 +108,7 @@ def test_what_phones_tell_the_crowd_is_what_they_tell_in_one_process(tmp_path, s
     for phone, core in enumerate(cores_of(launches(PHONES, N_APPS, seed))):
         core.update(simulated.broadcast)
         bits = KeyedBits(seed, phone, 0, "report")
-        coins = DeviceCoins(tokens[phone], 0)
+        coins = TokenCoins(tokens[phone][0])
         reports.append(simulated.mechanism.encode(core.answer(), bits, 0, coins))
     expected = simulated.apply_reports(reports).crowd
     assert told.round == 1
@@ -158,7 +175,7 @@ def told_in_memory(given, tokens, seed, names) -> Broadcast:
                 buckets=lambda app, bucket_of=bucket_of: bucket_of(names[app]),
             )
             bits = KeyedBits(seed, phone, number, "report")
-            reports.append(core.draw_report(learner.mechanism, number, bits, token))
+            reports.append(core.draw_report(learner.mechanism, number, bits, token[number]))
         learner.apply_reports(reports)
     return learner.broadcast
 
@@ -219,7 +236,7 @@ def hit_rates(named, launched) -> list[float]:
     return [float(np.mean(np.array(places) < n)) for n in (1, 3, 5)]
 
 
-def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path, seed):
+def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path, seed, spent):
     """To the last bit: what the server publishes, and how well new phones then predict.
 
     Their coins come from tokens that the server draws, so how much they gain differs from run to
@@ -233,7 +250,7 @@ def test_new_phones_over_http_are_as_good_as_the_same_phones_in_memory(tmp_path,
             code=code, n_apps=30,
         )  # fmt: skip
         outcomes = fleet.run(3)
-        tokens = [token_bytes(phone.store.setting("token")) for phone in fleet.phones]
+        tokens = [[token.signature for token in spent[phone.store]] for phone in fleet.phones]
         told = Broadcast.from_bytes(server.client().request("GET", "/v1/broadcast")[2])
         names = fleet.names
         fleet.close()
@@ -255,7 +272,10 @@ def test_new_phones_gain_by_what_other_phones_told(seed):
     interval .026 with a standard deviation of .004.
     """
     names = [f"app-{row:04d}" for row in range(30)]
-    tokens = [hashlib.sha256(b"token %d" % phone).digest() for phone in range(400)]
+    tokens = [
+        [hashlib.sha256(b"token %d %d" % (phone, number)).digest() for number in range(3)]
+        for phone in range(400)
+    ]
     told = told_in_memory({**HASHED, "mechanism": "walsh"}, tokens, seed, names)
     hits = hits_in_memory(told, new_phones(len(tokens), 120, seed, names), names)
     low, _ = interval(bootstrap_means(hits[:, 1] - hits[:, 0], seed))
@@ -288,7 +308,13 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
     """As an operator would: start, report, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
-    first = ["--minimum", "6", "--dev-tls"]  # the goal of 10,000 is out of reach
+    first = [
+        "--minimum",
+        "6",
+        "--dev-tls",
+        "--reports-per-period",
+        "2",
+    ]  # the goal of 10,000 is out of reach
     environment = {**os.environ, "COLUMNS": "200"}
 
     def started(*options):
@@ -318,7 +344,7 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
         assert process.returncode == 0, err
         assert "stopped at round 2" in out
         assert oct((folder / "tls" / "key.pem").stat().st_mode)[-3:] == "600"
-        process, line = started("--dev-tls")
+        process, line = started("--dev-tls", "--reports-per-period", "2")
         assert " round 2, the crowd; apps are known by 65,536 hashes of their names" in line
     finally:
         process.kill()

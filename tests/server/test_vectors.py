@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import json
@@ -19,8 +18,9 @@ import pytest
 from servers import ServerProcess
 
 from nextapp.privacy import mechanism
-from nextapp.randomness import DeviceCoins
-from nextapp.wire import Broadcast, History, Report, WireError, unpack
+from nextapp.privacy.tokens import Token, from_base64, public_key
+from nextapp.randomness import TokenCoins
+from nextapp.wire import Broadcast, History, Report, TokenKey, WireError, unpack
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "vectors"
@@ -89,10 +89,15 @@ def test_another_client_solves_the_same_user_vector_and_gradient():
     np.testing.assert_allclose(p, expected["user_vector"], rtol=tolerance)
     np.testing.assert_allclose(F, expected["gradient"], rtol=tolerance, atol=1e-12)
     words = GivenWords(loaded(VECTORS / "make.py").word(i) for i in range(expected["words_taken"]))
-    coins = other.Coins(expected["token"], read["round"])
+    coins = coins_of(expected)
     payload = other.harmony(F, read["request"], words, coins)
     assert other.report_bytes("harmony", read["round"], payload).hex() == expected["report"]
     assert not words.left
+
+
+def coins_of(vector: dict):
+    """As another client draws them."""
+    return other.Coins(from_base64(vector["signature"]))
 
 
 def test_another_client_draws_the_same_reports_by_harmony():
@@ -104,7 +109,7 @@ def test_another_client_draws_the_same_reports_by_harmony():
         assert payload.hex() == one["payload"]
         assert not words.left
         assert not coins.left
-        coins = other.Coins(one["token"], one["round"])  # the same, by HMAC
+        coins = coins_of(one)  # the same, by HMAC
         assert [str(coins.next()) for _ in one["coins"]] == one["coins"] != []
         assert other.report_bytes("harmony", one["round"], payload).hex() == one["report"]
 
@@ -116,7 +121,7 @@ def test_another_client_draws_the_same_reports_by_walsh():
     assert sum("shares" in one for one in some) == 9
     for one in some:
         F = one.get("gradient") or matrix(one)
-        words, coins = GivenWords(one["words"]), other.Coins(one["token"], one["round"])
+        words, coins = GivenWords(one["words"]), coins_of(one)
         assert other.walsh(F, one["request"], words, coins).hex() == one["payload"]
         assert not words.left
 
@@ -157,7 +162,7 @@ def test_another_client_reports_the_same_of_a_history():
     expected = vectors("transitions.json")
     F = other.transition_vector(expected["history"], expected["n_apps"])
     for one in expected["reports"]:
-        words, coins = GivenWords(one["words"]), other.Coins(one["token"], expected["round"])
+        words, coins = GivenWords(one["words"]), coins_of(one)
         payload = other.walsh(F, expected["request"], words, coins)
         assert other.report_bytes("walsh", expected["round"], payload).hex() == one["report"]
         assert not words.left
@@ -177,22 +182,32 @@ def test_another_client_finds_the_same_buckets_launches_and_crowd():
 
 def test_coins_are_the_same_by_hmac_alone():
     for one in vectors("coins.json"):
-        key, number = bytes.fromhex(one["token_bytes"]), int(one["round"])
-        assert base64.urlsafe_b64decode(one["token"] + "=") == key
-        coins = other.Coins(one["token"], number)
+        coins = coins_of(one)
         assert [str(coins.next()) for _ in one["words"]] == one["words"]
-        assert (
-            other.distinct(other.Coins(one["token"], number), 5, 1600)
-            == (one["distinct_5_of_1600"])
-        )
+        assert other.distinct(coins_of(one), 5, 1600) == (one["distinct_5_of_1600"])
         for i, expected in enumerate(one["words"]):
-            said = b"nextapp coins" + struct.pack("<QQ", number, i)
-            word = hmac.digest(key, said, "sha256")[:8]
+            said = b"nextapp coins" + struct.pack("<Q", i)
+            word = hmac.digest(from_base64(one["signature"]), said, "sha256")[:8]
             assert str(int.from_bytes(word, "little")) == expected
 
 
+def test_another_client_makes_the_same_tokens():
+    """Whose numbers come from a third program; see blind_signatures.json."""
+    for one in vectors("tokens.json"):
+        key, answer = one["key"], from_base64(one["answer"])
+        assert other.key_id(key) == TokenKey(**key).id == one["id"]
+        assert other.base64url(other.blinded(key, one)) == one["blinded"]
+        token = other.unblinded(key, one, answer)
+        assert token == one["token"]
+        Token.from_text(token).check(public_key(TokenKey(**key)))
+        coins = other.Coins(other.signature_of(token))
+        assert [str(coins.next()) for _ in one["words"]] == one["words"]
+        with pytest.raises(ValueError, match="another key"):
+            other.unblinded(key, one, bytes(255) + b"1")
+
+
 def test_reports_of_the_vectors_are_those_that_a_gateway_takes():
-    """Where there is a public part it is that of token and round, and of no other."""
+    """Where there is a public part it is that of the token, and of no other."""
     for one in vectors("reports.json"):
         report = Report.from_bytes(bytes.fromhex(one["report"]))
         d = one["n_apps"] + 1 if "shares" in one else len(one["gradient"][0])
@@ -201,8 +216,7 @@ def test_reports_of_the_vectors_are_those_that_a_gateway_takes():
             epsilon=one["request"]["epsilon"], clip=one["request"]["clip"],
             **one["request"]["options"],
         )  # fmt: skip
-        key = base64.urlsafe_b64decode(one["token"] + "=")
-        assert made.matches_coins(report, DeviceCoins(key, report.round))
+        assert made.matches_coins(report, TokenCoins(from_base64(one["signature"])))
         assert one["coins"]
 
 
@@ -332,9 +346,11 @@ def test_another_client_follows_a_server_from_round_to_round_and_no_other(tmp_pa
             assert f"round {number}" in done.stdout, done.stderr
             assert done.stdout.strip().endswith("201 accepted")
             until(number + 1)
+        seen = {**json.loads(state.read_text()), "held": seen["held"]}
         state.write_text(json.dumps(seen))  # away for three rounds
         assert "round 3" in phone(server, "--state", str(state)).stdout
         until(4)
+        seen = {**json.loads(state.read_text()), "held": seen["held"]}
         forked = {**seen, "held": {**seen["held"], "digest": "ab" * 32}}
         state.write_text(json.dumps(forked))
         done = phone(server, "--state", str(state))

@@ -7,7 +7,6 @@ be above 2^53 are decimal strings, since JSON's numbers are floats in some langu
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import itertools
 import json
@@ -18,8 +17,9 @@ import numpy as np
 
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import mechanism, requested_mechanism
+from nextapp.privacy.tokens import Token, to_base64
 from nextapp.privacy.walsh import places, rows_and_signs, sign_bits
-from nextapp.randomness import DeviceCoins, distinct
+from nextapp.randomness import TokenCoins, distinct
 from nextapp.shares import transition_vector
 from nextapp.wire import (
     READINGS,
@@ -30,6 +30,7 @@ from nextapp.wire import (
     ModelSettings,
     Report,
     ReportRequest,
+    TokenKey,
     digest_of,
 )
 
@@ -59,10 +60,10 @@ class PublicWords:
 
 
 class CountedCoins:
-    """The coins of a device and round, and those that were taken."""
+    """The coins of a token, and those that were taken."""
 
-    def __init__(self, key: bytes, round: int) -> None:
-        self._coins = DeviceCoins(key, round)
+    def __init__(self, signature: bytes) -> None:
+        self._coins = TokenCoins(signature)
         self.taken: list[str] = []
 
     def words(self, n: int) -> np.ndarray:
@@ -71,31 +72,49 @@ class CountedCoins:
         return words
 
 
-def token(i: int) -> str:
-    """43 characters of base64url, which stand for 32 bytes."""
-    key = hashlib.sha256(b"nextapp token of a vector" + i.to_bytes(8, "little")).digest()
-    return base64.urlsafe_b64encode(key).decode().rstrip("=")
+def signature(i: int) -> bytes:
+    """256 bytes that stand for a signature; no key has made them."""
+    start = b"nextapp signature of a vector" + i.to_bytes(8, "little")
+    return b"".join(hashlib.sha256(start + bytes([part])).digest() for part in range(8))
 
 
-def coins_of(i: int, round: int) -> CountedCoins:
-    return CountedCoins(base64.urlsafe_b64decode(token(i) + "="), round)
+def coins_of(i: int) -> CountedCoins:
+    return CountedCoins(signature(i))
 
 
 def coin_vectors() -> list[dict]:
-    vectors = []
-    for i, round in ((0, 0), (0, 1), (1, 1), (2, 7), (2, 2**53 - 1)):
-        words = coins_of(i, round).words(4).tolist()
-        key = base64.urlsafe_b64decode(token(i) + "=")
-        vectors.append(
+    return [
+        {
+            "signature": to_base64(signature(i)),
+            "words": list(map(str, coins_of(i).words(4).tolist())),
+            "distinct_5_of_1600": distinct(TokenCoins(signature(i)), 5, 1600),
+        }
+        for i in range(5)
+    ]
+
+
+def token_vectors() -> list[dict]:
+    """From what blind_signatures.json has of other programs: the tokens that they make."""
+    found = []
+    for vector in json.loads((FOLDER / "blind_signatures.json").read_text())["vectors"][1:]:
+        n = int(vector["p"], 16) * int(vector["q"], 16)
+        key = TokenKey("main", f"{n:x}", 3)
+        nonce, signed = bytes.fromhex(vector["prefix"]), bytes.fromhex(vector["signature"])
+        made = Token(key.id, nonce, signed)
+        found.append(
             {
-                "token": token(i),
-                "token_bytes": key.hex(),
-                "round": str(round),
-                "words": list(map(str, words)),
-                "distinct_5_of_1600": distinct(DeviceCoins(key, round), 5, 1600),
+                "key": {"region": key.region, "modulus": key.modulus, "tokens": key.tokens},
+                "id": key.id,
+                "nonce": nonce.hex(),
+                "salt": vector["salt"],
+                "factor": vector["factor"],
+                "blinded": to_base64(bytes.fromhex(vector["blinded"])),
+                "answer": to_base64(bytes.fromhex(vector["answer"])),
+                "token": made.text,
+                "words": list(map(str, made.coins.words(2).tolist())),
             }
         )
-    return vectors
+    return found
 
 
 def word(i: int) -> int:
@@ -107,7 +126,8 @@ def broadcast(request: ReportRequest | None = None, crowd: Crowd | None = None) 
     """Entries that are exact in binary, so that they read the same in every language."""
     numbers = [(word(1000 + i) % 2001 - 1000) / 1024 for i in range(15)]
     settings = ModelSettings(lam=0.25, alpha=0.125, gamma=0.5)
-    return Broadcast(7, np.array(numbers).reshape(5, 3), settings, APPS, request, crowd)
+    keys = tuple(TokenKey(**each["key"]) for each in token_vectors())
+    return Broadcast(7, np.array(numbers).reshape(5, 3), settings, APPS, request, crowd, keys=keys)
 
 
 def crowd() -> Crowd:
@@ -154,6 +174,7 @@ def bucket_broadcast() -> Broadcast:
         request,
         told,
         buckets=replace(of_names, slots=slots),
+        keys=(TokenKey(**token_vectors()[0]["key"]),),
     )
 
 
@@ -267,11 +288,11 @@ def gradient_vector() -> dict:
     }
     bits = PublicWords()
     asked = requested_mechanism(read)
-    report = asked.encode(device.answer(), bits, read.round, coins_of(0, read.round))
+    report = asked.encode(device.answer(), bits, read.round, coins_of(0))
     return {
         "broadcast": "broadcast-harmony.bin",
         "history": HISTORY,
-        "token": token(0),
+        "signature": to_base64(signature(0)),
         "user_vector": device.user_vector.tolist(),
         "gradient": device.gradient().dense().tolist(),
         "readings": [
@@ -309,10 +330,10 @@ def transitions_vector() -> dict:
     for first in range(0, 200, 20):
         bits = PublicWords(first)
         asked = requested_mechanism(read)
-        report = asked.encode(device.answer(), bits, read.round, coins_of(first, read.round))
+        report = asked.encode(device.answer(), bits, read.round, coins_of(first))
         vector["reports"].append(
             {
-                "token": token(first),
+                "signature": to_base64(signature(first)),
                 "words": bits.taken(),
                 "report": report.to_bytes().hex(),
             }
@@ -343,7 +364,7 @@ def report_vectors() -> list[dict]:
     for number, (name, F, epsilon, clip, options) in enumerate(cases):
         m = mechanism(name, n_apps=len(F), d=F.shape[1], epsilon=epsilon, clip=clip, **options)
         for repeat in range(3):
-            bits, coins = PublicWords(100 * number + 20 * repeat), coins_of(repeat, number)
+            bits, coins = PublicWords(100 * number + 20 * repeat), coins_of(3 * number + repeat)
             report = m.encode(F, bits, number, coins)
             vectors.append(
                 {
@@ -354,7 +375,7 @@ def report_vectors() -> list[dict]:
                     "first_word": bits.first,
                     "words_taken": bits.next_ - bits.first,
                     "words": bits.taken(),
-                    "token": token(repeat),
+                    "signature": to_base64(signature(3 * number + repeat)),
                     "coins": coins.taken,
                     "constants": {
                         key: str(getattr(m, key)) if key in LARGE else getattr(m, key)
@@ -440,6 +461,7 @@ def texts() -> dict[str, str]:
         "reports.json": report_vectors(),
         "walsh.json": walsh_vectors(),
         "coins.json": coin_vectors(),
+        "tokens.json": token_vectors(),
         "history.json": history_vectors(),
         "bad-reports.json": bad_reports(),
     }

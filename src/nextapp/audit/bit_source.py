@@ -28,7 +28,7 @@ from nextapp.model import Apps
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy.identity import Identity
 from nextapp.privacy.mechanism import Gradient
-from nextapp.randomness import Bits, DeviceCoins, KeyedBits, SystemBits, Words
+from nextapp.randomness import Bits, KeyedBits, SystemBits, TokenCoins, Words
 from nextapp.wire import Broadcast, ModelSettings, Report
 
 FALSE_ALARM = 1e-6
@@ -106,7 +106,7 @@ class RecordingMechanism(Identity):
 
 
 def audit_bits(seed: int = 0) -> BitSource:
-    """Test a phone's bits and coins; `seed` determines the tokens of the coins."""
+    """Test a phone's bits and coins; `seed` determines the signatures of the coins."""
     source = phone_source()
     faults: list[str] = []
     if type(source) is not SystemBits:
@@ -163,11 +163,11 @@ def system_bits(script: Script) -> Iterator[SystemBits]:
         vars(secrets)["token_bytes"] = before
 
 
-def coin_words(token: bytes, round: int, n: int) -> list[int]:
-    """The coins of a device in a round, by the formula that the gateway uses."""
-    start = b"nextapp coins" + struct.pack("<Q", round)
+def coin_words(signature: bytes, n: int) -> list[int]:
+    """The coins of a token, by the formula of docs/protocol.md."""
     blocks = [
-        hmac.digest(token, start + struct.pack("<Q", number), hashlib.sha256) for number in range(n)
+        hmac.digest(signature, b"nextapp coins" + struct.pack("<Q", number), hashlib.sha256)
+        for number in range(n)
     ]
     return [struct.unpack("<Q", block[:8])[0] for block in blocks]
 
@@ -290,10 +290,10 @@ def _secrets_faults() -> Iterator[str]:
 
 def _coin_faults(seed: int) -> Iterator[str]:
     bits = KeyedBits(seed, purpose="coins")
-    for round in (0, 1, 7, 1 << 40, (1 << 64) - 1):
-        token = bits.words(4).tobytes()
-        coins = DeviceCoins(token, round)
+    for _ in range(5):
+        signature = bits.words(32).tobytes()
+        coins = TokenCoins(signature)
         found = [word for n in (1, 0, 3, 60) for word in coins.words(n).tolist()]
-        if found != coin_words(token, round, len(found)):
-            yield f"the coins of round {round} do not follow their formula"
+        if found != coin_words(signature, len(found)):
+            yield "the coins of a token do not follow their formula"
             return

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json as json_format
 import time
-import urllib.request
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,9 +78,9 @@ def devices(data: Path, most: int) -> None:
 @folder
 @option("--device", metavar="NAME", help="Name of a device.")
 @option("--code", metavar="NAME", help="Name of a code: all devices that enrolled with it.")
-@option("--expired", is_flag=True, help="All devices whose token has expired.")
+@option("--expired", is_flag=True, help="All devices whose time is over.")
 def expel(data: Path, device: str | None, code: str | None, expired: bool) -> None:
-    """Revoke devices: their reports are refused until they enrol again."""
+    """Revoke devices: they get no more tokens until they enrol again."""
     if (device is not None) + (code is not None) + expired != 1:
         raise ValueError("give one of --device, --code and --expired.")
     with closing(administration.open_vault(data)) as vault:
@@ -93,26 +91,13 @@ def expel(data: Path, device: str | None, code: str | None, expired: bool) -> No
     screen.out.print(f"{n:,} device{'s' * (n != 1)} expelled")
 
 
-@app.command(epilog="nextapp admin rotate federation --days 30")
+@app.command(epilog="nextapp admin rotate federation")
 @folder
-@option("--device", metavar="NAME", help="Name of a device. Default: all.")
-@option("--code", metavar="NAME", help="Name of a code: all devices that enrolled with it.")
-@option("--days", type=float, default=30.0, help="Days until the old tokens take no more reports.")
-def rotate(data: Path, device: str | None, code: str | None, days: float) -> None:
-    """Let devices get new tokens; each does so after its next report, and needs no new code.
-
-    One that stays away for longer gets its new token when it comes back, and misses a round.
-    """
-    if device is not None and code is not None:
-        raise ValueError("give --device, --code or neither.")
-    if not days >= 0:
-        raise ValueError(f"--days must be a number >= 0, got {days!r}.")
-    expires = time.time() + _DAY * days
+def rotate(data: Path) -> None:
+    """Let the next round have a new key; reports by tokens of the one before are still taken."""
     with closing(administration.open_vault(data)) as vault:
-        n = vault.devices.ask_renewal(expires, device, code)
-    if not n and device is not None:
-        raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
-    screen.out.print(f"{n:,} device{'s' * (n != 1)} asked to renew, by {_moment(expires)}")
+        vault.keys.rotate()
+    screen.out.print("the next round issues tokens by a new key")
 
 
 @app.command(epilog="nextapp admin codes federation")
@@ -226,27 +211,6 @@ def check(data: Path) -> None:
     with closing(administration.open_vault(data)) as vault:
         check_vault(vault.path)
     screen.out.print("the vault is undamaged")
-
-
-@app.command(epilog="nextapp admin suspects --operator 127.0.0.1:9464")
-@option(
-    "--operator",
-    default="127.0.0.1:9464",
-    metavar="HOST:PORT",
-    help="Operator's address of the running server.",
-)
-def suspects(operator: str) -> None:
-    """List devices that sent reports which no real phone would make."""
-    try:
-        with urllib.request.urlopen(f"http://{operator}/suspects", timeout=10) as answer:
-            found = json_format.load(answer)["suspects"]
-    except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"no server answers at {operator}: {error}. Its log says where it listens for its "
-            f"operator."
-        ) from error
-    rows = [[name, f"{n:,}"] for name, n in found]
-    screen.out.print(Table.of_text(["device", "refused"], rows).terminal())
 
 
 @command("nextapp enrol-code federation --uses 10", "enrol-code")

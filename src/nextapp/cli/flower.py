@@ -59,7 +59,7 @@ skip_to = option(
 
 @app.command(
     extra="flower",
-    epilog="nextapp flower up --data regions --gateways 2 --goal 200 --deadline 600 --rounds 5",
+    epilog="nextapp flower up --data regions --goal 200 --rounds 5 --reports-per-period 5",
 )
 @option(
     "--data", type=FOLDER, required=True, help="Folder for all files; created if it is not there."
@@ -73,6 +73,12 @@ skip_to = option(
     help="Port of the first gateway; the others follow. 0: free ones.",
 )
 @rounds
+@option(
+    "--reports-per-period",
+    type=click.IntRange(1, 100),
+    default=1,
+    help="Reports that a phone may send in a key's period.",
+)
 @federation_options
 @skip_to
 def up(
@@ -81,6 +87,7 @@ def up(
     tls: bool,
     port: int,
     rounds: int,
+    reports_per_period: int,
     given: dict[str, Any],
     skip_to: int,
 ) -> None:
@@ -96,8 +103,9 @@ def up(
         coordinator = data / "coordinator"
         _, made = create_or_resume(coordinator, *resolve(given, coordinator))
         loopback = Loopback(
-            data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say
-        )
+            data, n_gateways=gateways, tls=tls, port=port, rounds=rounds, skip_to=skip_to, say=_say,
+            gateway_options=("--reports-per-period", str(reports_per_period)),
+        )  # fmt: skip
         trust = f" --ca {loopback.authority}" if loopback.authority else ""
         with loopback:
             _say(
@@ -109,7 +117,7 @@ def up(
                 _say(
                     f"  {url}  codes for its phones: nextapp enrol-code {data / name} --uses 10\n"
                     f"      phones to try: nextapp play-phones --server {url}{trust} --phones 100 "
-                    f"--rounds 5 --data {data / name}"
+                    f"--rounds {reports_per_period} --data {data / name}"
                 )
             _say(f"  what every process says is in {loopback.processes.logs}")
             loopback.wait()
@@ -158,25 +166,18 @@ def superlink(
 @options_of(LinkOptions, "superlink")
 @options_of(ListenOptions, "listen")
 @option("--node-key", type=FILE, help="Private key that authenticates this node.")
-@option(
-    "--token-letter",
-    default="",
-    help="First letter of the tokens given out here, by which a proxy in front of several "
-    "gateways finds the one of a phone; docs/operate.md.",
-)
 @options_of(VaultOptions, "vault")
 def gateway(
     data: Path,
     superlink: LinkOptions,
     listen: ListenOptions,
     node_key: Path | None,
-    token_letter: str,
     vault: VaultOptions,
 ) -> None:
     """Run a gateway for phones, and the SuperNode that joins it to the others."""
     end_by_itself()
     from nextapp.server import listening
-    from nextapp.server.federation import keep_letter, lock_folder, open_gateway_vault
+    from nextapp.server.federation import lock_folder, open_gateway_vault
     from nextapp.server.flower.launching import free_port, supernode
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator import start_log
@@ -189,7 +190,7 @@ def gateway(
     start_log(listen.log)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     with lock_folder(data):
-        kept = open_gateway_vault(data, keep_letter(data, token_letter), **vault.opening())
+        kept = open_gateway_vault(data, **vault.opening())
         bound = opened.getsockname()[1]
         _say(f"{listen.url(bound)}, joined to {link.address}")
         with supernode(data, link, free_port(), node_key):

@@ -22,6 +22,7 @@ from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import command, option
 from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
 from nextapp.server.settings import FederationSettings
+from nextapp.server.token_keys import KeyRules
 from nextapp.settings import setting
 from nextapp.table import Table
 
@@ -42,8 +43,12 @@ _OPERATOR_AT = "127.0.0.1:9464"
 class VaultOptions:
     """What holds for the devices and reports of a server."""
 
-    token_days: float = setting(
-        math.inf, "Days for which a device token is valid. Default: all.", metavar="DAYS"
+    reports_per_period: int = setting(
+        1, "Reports that a phone may send in a key's period, 1 to 100.", metavar="N"
+    )
+    key_days: float = setting(30.0, "Days of a key's period.", metavar="DAYS")
+    enrolled_days: float = setting(
+        math.inf, "Days for which a phone stays enrolled. Default: all.", metavar="DAYS"
     )
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
@@ -52,14 +57,21 @@ class VaultOptions:
         False, "Continue without reports damaged on disk.", heading=CONTINUE
     )
 
+    def __post_init__(self) -> None:
+        KeyRules(self.key_days, self.reports_per_period)
+
     def limits(self) -> ServerLimits:
         from nextapp.server.listening import ServerLimits
 
-        return ServerLimits(token_valid_seconds=86_400 * self.token_days)
+        return ServerLimits(enrolled_seconds=86_400 * self.enrolled_days)
 
-    def opening(self) -> dict[str, bool]:
+    def opening(self) -> dict[str, Any]:
         """How the vault is opened."""
-        return {"new_vault": self.new_vault, "leave_damaged": self.leave_damaged}
+        return {
+            "new_vault": self.new_vault,
+            "leave_damaged": self.leave_damaged,
+            "key_rules": KeyRules(self.key_days, self.reports_per_period),
+        }
 
 
 federation_options = settings_of(
@@ -284,7 +296,7 @@ def _welcome(
         f"{made.minimum:,} or more\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds 5 --data {data}",
+        f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}",
         soft_wrap=True,
     )
 
@@ -318,8 +330,9 @@ def what_phones_are_asked(made: FederationSettings, limits: Limits) -> str:
         )
     n_for_life = math.floor(limits.lifetime / made.epsilon + 1e-9)
     return (
-        f"{cost}\nfor life: a phone as it ships sends at most {n_for_life:,} reports, one in "
-        f"{limits.hours:g} hours, ε = {n_for_life * made.epsilon:g} in all; then it only listens"
+        f"{cost}\nfor life: a phone as it ships sends at most {n_for_life:,} "
+        f"report{'s' * (n_for_life != 1)}, ε = {n_for_life * made.epsilon:g} in all; then it only "
+        f"listens"
     )
 
 

@@ -254,8 +254,9 @@ class PhoneSession:
             return str(error)
         finally:
             self._phone.take(None)
-        data = store.begin_sending(drawn)
-        if data is not None:
+        found = store.begin_sending(drawn)
+        if found is not None:
+            data, _ = found
             self._reports.insert(0, self._about(Report.from_bytes(data), data, mechanism))
         self._asked = replace(broadcast, round=broadcast.round + 1)
         store.settle(drawn, "accepted", "", self._clock)

@@ -2,8 +2,8 @@
 
 Nothing is followed to another address, nothing is sent through a relay that was not named, no
 answer is read beyond a limit, and a report is only ever sent again with the same bytes. No string
-of a server is ever sent back to it but the token, and that only with reports, on connections that
-carry nothing else.
+of a server is ever sent back to it but the secret, and that only with requests for tokens; these
+and reports go on connections that carry nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -34,6 +34,7 @@ from nextapp.phone.server_errors import (
     Unreachable,
     Untrusted,
 )
+from nextapp.privacy.tokens import from_base64, to_base64
 from nextapp.randomness import SystemBits, below
 from nextapp.wire import digest_of, is_digest
 
@@ -43,6 +44,7 @@ LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
 LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
+_SECRET = re.compile("[a-z0-9]{1,16}[.][A-Za-z0-9_-]{16,512}")
 _CHUNK = 64 << 10
 _LONGEST_WAIT = 30 * 86_400.0  # that a server may ask for
 _NOT_NOW = (408, 425, 429, 500, 502, 503, 504)  # the same request may do later
@@ -53,13 +55,6 @@ class PublishedDigest(NamedTuple):
 
     round: int
     digest: str
-
-
-class Renewed(NamedTuple):
-    """A new token counts: from which round on it reports, and when it expires, if it does."""
-
-    first_round: int
-    expires: float | None
 
 
 class _Answer(NamedTuple):
@@ -75,8 +70,6 @@ class Client:
     ----------
     url
         ``https://host[:port]``. Plain ``http://`` is taken for this machine itself only.
-    token
-        The one that `enrol` returned.
     ca
         A file with the only certificates to trust; None trusts those of the operating system.
     timeout
@@ -92,7 +85,6 @@ class Client:
         self,
         url: str,
         *,
-        token: str | None = None,
         ca: str | PathLike[str] | None = None,
         timeout: float = 10.0,
         patience: float = 120.0,
@@ -103,8 +95,6 @@ class Client:
     ) -> None:
         parts = _check_url(url)
         self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-        self.token = token
-        self.expires: float | None = None
         self.server_time: float | None = None
         self._parts = parts
         self._timeout = timeout
@@ -117,7 +107,7 @@ class Client:
         self._connection: HTTPConnection | None = None
 
     def enrol(self, code: str) -> str:
-        """Trade the operator's code for a token, which is kept and sent with reports from now on.
+        """Trade the operator's code for a secret, by which this phone asks for tokens.
 
         Not repeated when the answer is lost: a code is good for one phone.
         """
@@ -126,42 +116,27 @@ class Client:
             answer = self._call("POST", "/v1/enrol", {}, body, once=True)
         if answer.status != 201:
             raise _refusal(answer)
-        document = _document(answer)
-        token = _token(document)
-        self.token, self.expires = token, _expiry(document)
-        return token
+        secret = _document(answer).get("secret")
+        if not (isinstance(secret, str) and _SECRET.fullmatch(secret)):
+            raise BadAnswer("the server took the code but gave no secret; ask for another code.")
+        return secret
 
-    def renew(self) -> str:
-        """Another token to take the place of this phone's; it counts once it is confirmed.
-
-        Asked for again it is the same, so an answer that is lost does no harm.
-        """
-        answer = self._with_token("POST", self.token)
-        if answer.status != 201:
-            raise _refusal(answer)
-        return _token(_document(answer))
-
-    def confirm(self, token: str) -> Renewed:
-        """Tell the server that this phone holds the other token: the old one no longer counts.
-
-        It may be confirmed again. `Refused` where the server does not know of it.
-        """
-        answer = self._with_token("PUT", token)
+    def sign(self, secret: str, key: str, blinded: Sequence[bytes]) -> list[bytes]:
+        """The server's answers to what this phone has blinded for a key; the same every time."""
+        headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        body = json.dumps({"key": key, "blinded": [to_base64(each) for each in blinded]}).encode()
+        with self._connection_of_its_own():
+            answer = self._call("POST", "/v1/tokens", headers, body)
         if answer.status != 200:
             raise _refusal(answer)
-        document = _document(answer)
-        first_round = document.get("first_round")
-        if type(first_round) is not int or first_round < 0:
-            raise BadAnswer("the server does not say from which round on the new token counts.")
-        self.token, self.expires = token, _expiry(document)
-        return Renewed(first_round, self.expires)
-
-    def _with_token(self, method: str, token: str | None) -> _Answer:
-        if token is None:
-            raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
-        with self._connection_of_its_own():
-            headers = {"Authorization": f"Bearer {token}"}
-            return self._call(method, "/v1/token", headers, b"")
+        listed = _document(answer).get("signatures")
+        try:
+            signed = [from_base64(each) for each in listed]  # type: ignore[attr-defined]
+        except (TypeError, ValueError, AttributeError):
+            signed = []
+        if len(signed) != len(blinded):
+            raise BadAnswer("the server does not answer with one signature for each token.")
+        return signed
 
     def current(self, held: str | None = None) -> tuple[PublishedDigest, bytes | None]:
         """Which broadcast is the current one, and its bytes; None where its digest is `held`.
@@ -216,27 +191,17 @@ class Client:
             raise _refusal(answer)
         return answer.body
 
-    def submit(self, report: bytes) -> bool:
+    def submit(self, report: bytes, token: str) -> None:
         """Send a report; on returning the server has it for good. The same bytes may be sent again.
 
-        Returns whether the server wants this phone to `renew` its token.
         Raises `Refused` where it will never be taken, `Unreachable` or `Overloaded` where it may be
         later. It may have arrived then; sending the same bytes again shows that.
         """
-        if self.token is None:
-            raise Refused(401, "unknown_token", "this phone has no token; enrol it first.")
-        headers = {
-            "Authorization": f"Bearer {self.token}",
-            "Content-Type": "application/octet-stream",
-        }
+        headers = {"Authorization": f"Token {token}", "Content-Type": "application/octet-stream"}
         with self._connection_of_its_own():
             answer = self._call("POST", "/v1/report", headers, report)
         if answer.status not in (200, 201):
             raise _refusal(answer)
-        try:
-            return _document(answer).get("renew") is True
-        except BadAnswer:
-            return False  # not of the protocol, but the server has the report
 
     @contextmanager
     def _connection_of_its_own(self) -> Iterator[None]:
@@ -402,18 +367,6 @@ class Client:
             raise Unreachable("the answer was cut short.")
         response.close()  # or its connection takes no further request
         return bytes(body)
-
-
-def _token(document: Mapping[str, object]) -> str:
-    token = document.get("token")
-    if not (isinstance(token, str) and re.fullmatch("[A-Za-z0-9_-]{16,512}", token)):
-        raise BadAnswer("the server took the request but gave no token; ask for another code.")
-    return token
-
-
-def _expiry(document: Mapping[str, object]) -> float | None:
-    expires = document.get("expires")
-    return float(expires) if isinstance(expires, int | float) else None
 
 
 def _check_url(url: str) -> SplitResult:

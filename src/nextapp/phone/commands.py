@@ -49,7 +49,7 @@ MARKING = {
 
 _SHOWN_REASONS = 3  # what moves an app most, for or against it
 _SOUND = ("new", "same")
-_SETTLED = ("accepted", "done", "none", "budget")
+_SETTLED = ("accepted", "done", "none", "budget", "waiting", "tokens")
 _STORE_HELP = "The phone's file. Default: $NEXTAPP_PHONE or phone.db."
 
 
@@ -216,7 +216,7 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
     sync.add_argument(
         "--now",
         action="store_true",
-        help="Send at once, to try it: the pause hides how long the report took to make.",
+        help="Send at once, to try it: waiting hides whose report it is.",
     )
 
     add("status", "Show what is stored, and what has ever been sent.", "")
@@ -506,8 +506,7 @@ def sync(
             phone.store.set(relay=relay)  # before anything is sent: no later visit forgets it
             if code is not None:
                 phone.join(client, code)
-            if ca is not None:
-                phone.store.set(ca=authority)
+            phone.store.set(ca=authority)
             synced = phone.sync(client, trust_clock=trust_clock, now=now)
     lines = [synced.message]
     if synced.again is not None:

@@ -30,7 +30,7 @@ from nextapp.predictor import (
 )
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
-from nextapp.randomness import Bits, DeviceCoins, SystemBits
+from nextapp.randomness import Bits, SystemBits, TokenCoins
 from nextapp.shares import Shares, transition_vector
 from nextapp.suggestions import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
@@ -460,12 +460,12 @@ class PhoneCore:
         mechanism: Mechanism,
         round: int,
         bits: Bits | None = None,
-        token: bytes | None = None,
+        signature: bytes | None = None,
     ) -> Report:
         """What this phone would send: its answer through the mechanism. Nothing is charged here.
 
         Bits come from the operating system unless a simulation names another source; coins are
-        those of the device with this token, if one is given. If the answer cannot be made or
+        those of the token with this signature, if one is given. If the answer cannot be made or
         encoded, the report is one of zeros with the same coins. The host's settings for floating
         point do not count.
         """
@@ -473,11 +473,11 @@ class PhoneCore:
         with np.errstate(all="ignore"):
             try:
                 answer = self.answer()
-                return mechanism.encode(answer, bits, round, _coins(token, round))
+                return mechanism.encode(answer, bits, round, _coins(signature))
             except Exception:  # an error must not tell anything: what it is depends on the launches
                 nothing = np.zeros((mechanism.n_apps, mechanism.d))
             try:
-                return mechanism.encode(nothing, bits, round, _coins(token, round))
+                return mechanism.encode(nothing, bits, round, _coins(signature))
             except (ArithmeticError, TypeError, ValueError) as error:
                 raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
 
@@ -543,8 +543,8 @@ def _number_of_row(app: int) -> int:
     return app
 
 
-def _coins(token: bytes | None, round: int) -> DeviceCoins | None:
-    return None if token is None else DeviceCoins(token, round)
+def _coins(signature: bytes | None) -> TokenCoins | None:
+    return None if signature is None else TokenCoins(signature)
 
 
 class _OwnCrowd:

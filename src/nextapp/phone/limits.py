@@ -110,7 +110,7 @@ class Limits:
 
     per_report: float = setting(1.0, "Largest ε of one report.")
     per_day: float = setting(1.0, "Largest ε it may spend in a day.")
-    lifetime: float = setting(10.0, "Largest ε it may spend in its life.")
+    lifetime: float = setting(1.0, "Largest ε it may spend in its life.")
     hours: float = setting(20.0, "Hours between two reports, at least.")
     mechanisms: tuple[str, ...] = (
         "walsh",

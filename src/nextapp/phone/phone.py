@@ -10,8 +10,6 @@ limits and the clock, never on the launches; only the payload of a report does, 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import math
 import time
 from collections import deque
@@ -28,6 +26,7 @@ import numpy.typing as npt
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
 from nextapp.phone.server_errors import (
+    BadAnswer,
     NotAsPublished,
     Overloaded,
     Refused,
@@ -48,10 +47,13 @@ from nextapp.phone.store import (
     check_clock,
 )
 from nextapp.predictor import Habits, Reason
+from nextapp.privacy import Mechanism
+from nextapp.privacy.blind_signatures import BadSignature, Blinding
 from nextapp.privacy.ledger import Amounts, BudgetSpent, ClockError
+from nextapp.privacy.tokens import MESSAGE, Token, public_key
 from nextapp.randomness import Bits, SystemBits, below
 from nextapp.suggestions import STEADY
-from nextapp.wire import Broadcast, Floats, WireError, pack, unpack
+from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client
@@ -62,6 +64,10 @@ MOST_LAUNCHES = 100_000
 PAUSE = (30.0, 120.0)
 """Seconds between fetching a broadcast and sending the report, drawn at random between these: far
 longer than any phone computes, so that the time tells nothing of how much there was to compute."""
+
+TOKEN_WAIT = (4 * 3600.0, 28 * 3600.0)
+"""Seconds between asking for a token and sending it with a report, drawn at random between these:
+the server knows who asks, and must not know by the time whose report it is."""
 
 PATIENCE = 7 * DAY
 """How long a phone refuses a server whose rounds do not continue those it has seen."""
@@ -76,6 +82,14 @@ _FINE = 1 << 30  # steps of a random time
 
 class OtherHistory(WireError):
     """A broadcast that does not continue the current one: an older one, or one of a fork."""
+
+
+class TooFresh(RuntimeError):
+    """The phone's token was signed so lately that its report could be linked; ``again`` is when."""
+
+    def __init__(self, again: float) -> None:
+        super().__init__("its token was signed a short while ago, and is sent hours later only.")
+        self.again = again
 
 
 _FETCHED = {"new": "was fetched", "same": "is still the current one"}
@@ -95,6 +109,7 @@ _WITHOUT_REPORT: dict[type[Exception], str] = {
     BeyondLimits: "limits",
     NotUsed: "unused",
     TooSoon: "limits",
+    TooFresh: "waiting",
     WireError: "unsafe",
     ServerError: "later",
 }
@@ -116,10 +131,12 @@ class Synced:
         accepted, done          sent now; or in an earlier sync
         none                    the server asks for none
         closed, refused         the server does not take it any more; or never will
-        later, unenrolled       kept for the next sync: no answer; or no token that counts
-        limits, budget, clock, unsafe, unused, renewed
+        later                   kept for the next sync: no answer
+        waiting                 not drawn yet: its token is to be hours old when it is sent
+        unenrolled              not drawn: the server gives this phone no tokens
+        limits, budget, clock, unsafe, unused, tokens
                                 not drawn; unused: the phone would not predict by the answer;
-                                renewed: its token is new and counts from a later round on
+                                tokens: those of this period are spent
         untried                 there was no broadcast to report to
 
     ``message`` says it to a person; ``again`` is when to try again, if that is known.
@@ -391,22 +408,16 @@ class Phone:
     def join(self, server: Client, code: str) -> None:
         """Enrol with a server by the code of its operator. The server before it is left.
 
-        The broadcast is given up, so that the next one is taken, of any round and history. A report
-        that was drawn and not sent belongs to the token before and is given up.
+        The broadcast is given up, so that the next one is taken, of any round and history; and so
+        are tokens, and a report that was drawn and not sent.
         """
-        token = server.enrol(code)
+        secret = server.enrol(code)
         for report in self.store.reports(state="drawn"):
             words = f"the phone has enrolled anew with {server.url}"
             self.store.settle(report, "withdrawn", words, self._clock())
         self.store.drop_broadcast()
-        self.store.set(
-            server=server.url,
-            token=token,
-            token_expires=server.expires,
-            token_from=None,
-            next_token=None,
-            renew=None,
-        )
+        self.store.drop_tokens()
+        self.store.set(server=server.url, secret=secret)
         self._load()
 
     def sync(
@@ -424,18 +435,20 @@ class Phone:
         has them, or no longer wants them, the same bytes are sent again. What the network and the
         server may do wrong is in the result; the store's errors are raised.
 
+        A visit asks for tokens or sends a report, never both. The token of a report is hours old.
+
         ``bits`` is for simulations; a phone draws from the operating system. ``trust_clock``:
         somebody vouches for `when` after a long time without a report. ``now`` leaves the pause
-        out: for trying by hand, as the time to the report then tells how long it took to make.
+        out, and the hours after a token: for trying by hand, as the times then tell whose report it
+        is and how long it took to make.
         """
         if self.store.setting("server") != server.url:
             raise ValueError(f"this phone has not joined {server.url}: join it first.")
-        server.token = self.store.setting("token") or server.token
         when = self._clock() if when is None else when
         self._refresh()
         try:
             _, data = server.current(self._digest)
-            fetched_at, pause = self._timer(), 0.0 if now else _pause()
+            fetched_at, pause = self._timer(), 0.0 if now else _between(PAUSE)
             if data is None:
                 self._note_refusal(None)
             else:
@@ -448,15 +461,11 @@ class Phone:
         if trust_clock:
             self.store.ledger.trust_clock(when)
         try:
-            self._finish_renewal(server)
-            drawn = self._report_to_send(server, when, bits, trust_clock)
+            drawn = self._report_to_send(server, when, bits, trust_clock, now)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
-            if self.store.setting("renew") and not self.store.reports(state="drawn"):
-                with suppress(ServerError):  # the next sync continues it
-                    self._renew(server)
-        except (ServerError, WireError, BudgetSpent, ClockError, TooSoon) as error:
+        except (ServerError, WireError, BudgetSpent, ClockError, TooSoon, TooFresh) as error:
             outcome = _name_error(error, _WITHOUT_REPORT)
             return Synced(
                 fetched, outcome, self.round, f"{words} No report: {error}", _again(error, when)
@@ -540,7 +549,7 @@ class Phone:
             self.store.set(refused_since=when)
 
     def _report_to_send(
-        self, server: Client, when: float, bits: Bits | None, trust_clock: bool
+        self, server: Client, when: float, bits: Bits | None, trust_clock: bool, now: bool
     ) -> DrawnReport | tuple[str, str]:
         """The round's report; or, if there is none to send, what `Synced` says of it."""
         broadcast = self._core.broadcast
@@ -550,22 +559,75 @@ class Phone:
         if drawn is None:
             if broadcast.request is None:
                 return "none", "It asks for no report."
-            if server.token is None:
-                return "unenrolled", "This phone has no token: join the server."
-            expires = self.store.setting("token_expires")
-            if expires is not None and when >= expires:
-                try:
-                    self._renew(server)
-                except Refused as error:
-                    words = f"Its token has expired, and no other was given: {error}"
-                    return ("unenrolled" if error.status == 401 else "later"), words
-            first = self.store.setting("token_from")
-            if first is not None and broadcast.round < first:
-                return "renewed", f"Its token is new, and reports from round {first} on."
-            drawn = self._draw(server, server.token, broadcast, when, bits, trust_clock)
+            mechanism = self.store.limits.mechanism_for(broadcast, self.store.predictor)
+            self._check_charge(server, mechanism.guarantee.epsilon, when, None)
+            found = self._token(server, broadcast, when, now)
+            if not isinstance(found, Token):
+                return found
+            drawn = self._draw(server, mechanism, found, when, bits, trust_clock)
         if drawn.state != "drawn":
             return "done", f"Its report was {drawn.state} before."
         return drawn
+
+    def _token(
+        self, server: Client, broadcast: Broadcast, when: float, now: bool
+    ) -> Token | tuple[str, str]:
+        """A token to report by, of a key that the broadcast lists; asked for if there is none."""
+        secret = self.store.setting("secret")
+        if secret is None:
+            return "unenrolled", "This phone has not enrolled: join the server."
+        region = str(secret).partition(".")[0]
+        keys = [key for key in broadcast.keys if key.region == region]
+        unspent = self.store.unspent(key.id for key in keys)
+        if not unspent:
+            if not keys:
+                return "tokens", "It lists no key of the server that this phone has joined."
+            try:
+                self._ask_tokens(server, str(secret), keys[-1], when)
+            except Refused as error:
+                if error.status == 401:
+                    return "unenrolled", f"No token: {error}"
+                if error.code == "already_issued":
+                    self.store.give_up_tokens(keys[-1].id)
+                return "tokens", f"No token: {error}"
+            unspent = self.store.unspent(key.id for key in keys)
+        if not unspent:
+            return "tokens", "The tokens of this period are spent; there are others in the next."
+        token, ready = unspent[0]
+        if not now and when < ready:
+            raise TooFresh(ready)
+        return token
+
+    def _ask_tokens(self, server: Client, secret: str, key: TokenKey, when: float) -> None:
+        """Have this phone's tokens of a key signed, unseen; what is asked is on the disk first."""
+        public = public_key(key)
+
+        def fresh() -> list[Blinding]:
+            return [public.new_blinding(MESSAGE) for _ in range(key.tokens)]
+
+        blindings = self.store.blindings(key.id, fresh)
+        if blindings is None:
+            return
+        signed = server.sign(secret, key.id, [public.blind(each) for each in blindings])
+        try:
+            tokens = [Token.of(key, *pair) for pair in zip(blindings, signed, strict=True)]
+        except BadSignature as error:
+            raise BadAnswer(
+                f"the server signs by another key than the one it publishes: {error}"
+            ) from error
+        self.store.keep_tokens(key.id, tokens, when + _between(TOKEN_WAIT))
+
+    def _check_charge(
+        self, server: Client, epsilon: float, when: float, hours: float | None
+    ) -> None:
+        """Raise where the ledger allows no report now; two clocks that agree are believed."""
+        try:
+            self.store.check_charge(epsilon, when, hours=hours)
+        except ClockError:
+            if server.server_time is None or abs(server.server_time - when) > DAY:
+                raise
+            self.store.ledger.trust_clock(when)
+            self.store.check_charge(epsilon, when, hours=hours)
 
     def _wait(self, fetched_at: float, pause: float) -> None:
         """Wait until the pause is over; where making the report took longer, until the next is."""
@@ -586,8 +648,8 @@ class Phone:
     def _draw(
         self,
         server: Client,
-        token: str,
-        broadcast: Broadcast,
+        mechanism: Mechanism,
+        token: Token,
         when: float,
         bits: Bits | None,
         trust_clock: bool,
@@ -596,73 +658,35 @@ class Phone:
 
         Whether there is one, and what it costs, is decided first, without a look at the launches.
         """
-        limits = self.store.limits
-        mechanism = limits.mechanism_for(broadcast, self.store.predictor)
-        epsilon = mechanism.guarantee.epsilon
-        hours = None if trust_clock else limits.hours
-        try:
-            self.store.check_charge(epsilon, when, hours=hours)
-        except ClockError:
-            if server.server_time is None or abs(server.server_time - when) > DAY:
-                raise
-            self.store.ledger.trust_clock(when)  # two clocks agree
-            self.store.check_charge(epsilon, when, hours=hours)
-        if broadcast.request is not None and broadcast.request.question == "gradient":
+        broadcast, epsilon = self._core.broadcast, mechanism.guarantee.epsilon
+        if broadcast is None or broadcast.request is None:
+            raise RuntimeError("there is no request to draw a report for.")
+        hours = None if trust_clock else self.store.limits.hours
+        self._check_charge(server, epsilon, when, hours)
+        if broadcast.request.question == "gradient":
             self._core.solve()
-        report = self._core.draw_report(mechanism, broadcast.round, bits, _token_bytes(token))
+        report = self._core.draw_report(mechanism, broadcast.round, bits, token.signature)
         try:
-            return self.store.charge_report(server.url, report, epsilon, when, hours=hours)
+            return self.store.charge_report(server.url, report, epsilon, when, token, hours=hours)
         except AlreadyDrawn:  # by another process, meanwhile
-            reports = self.store.reports(server.url)
-            (drawn,) = (each for each in reports if each.round == report.round)
-            return drawn
+            for drawn in self.store.reports(server.url):
+                if drawn.round == report.round:
+                    return drawn
+            raise
 
     def _send(self, server: Client, drawn: DrawnReport, when: float) -> tuple[str, str]:
         """Send the bytes that were drawn; they are kept unless the server has the last word."""
-        data = self.store.begin_sending(drawn)
-        if data is None:
+        found = self.store.begin_sending(drawn)
+        if found is None:
             return "done", "Its report was withdrawn or sent meanwhile."
         try:
-            if server.submit(data):
-                self.store.set(renew=1)
+            server.submit(*found)
         except Refused as error:
-            if error.code == "expired_token":
-                self.store.set(renew=1)
-            elif error.status == 401:
-                return "unenrolled", f"Its report is kept: {error}"
             state = "closed" if error.status == 410 else "refused"
             self.store.settle(drawn, state, str(error), when)
             return state, f"Its report came to nothing: {error}"
         self.store.settle(drawn, "accepted", "", when)
         return "accepted", f"Its report was sent: {drawn.n_bytes} bytes, ε = {drawn.epsilon:g}."
-
-    # --- another token -------------------------------------------------------------------------
-
-    def _renew(self, server: Client) -> None:
-        """Get another token in the place of this phone's, on the disk before the server knows it.
-
-        Only while no report waits to be sent, since that was drawn with the coins of the old one.
-        """
-        self.store.set(next_token=server.renew())
-        self._finish_renewal(server)
-
-    def _finish_renewal(self, server: Client) -> None:
-        """Go on where a renewal was cut off. Until it is known which token counts none is used."""
-        token = self.store.setting("next_token")
-        if token is None:
-            return
-        try:
-            renewed = server.confirm(token)
-        except Refused:  # it was never offered, or forgotten: the old one still counts
-            self.store.set(next_token=None)
-            return
-        self.store.set(
-            token=token,
-            token_from=renewed.first_round,
-            token_expires=renewed.expires,
-            next_token=None,
-            renew=None,
-        )
 
     # --- status, export, forget ----------------------------------------------------------------
 
@@ -682,7 +706,7 @@ class Phone:
             n_bytes=self.store.n_bytes,
             window=self.store.window,
             server=self.store.setting("server"),
-            enrolled=self.store.setting("token") is not None,
+            enrolled=self.store.setting("secret") is not None,
             round=None if held is None else held.round,
             digest=None if held is None else held.digest,
             fetched=None if held is None else held.fetched,
@@ -699,7 +723,7 @@ class Phone:
         )
 
     def export(self) -> dict[str, Any]:
-        """Everything stored except the secret token, as plain values for JSON."""
+        """Everything stored except secret and tokens, as plain values for JSON."""
         self._refresh()
         held = self.store.broadcast()
         by_vector = self._core.habits is None and self._core.broadcast is not None
@@ -723,7 +747,10 @@ class Phone:
             },
             "user_vector": self._core.user_vector.tolist() if by_vector else None,
             "reports": [
-                {**report._asdict(), "data": None if report.data is None else report.data.hex()}
+                {
+                    **report._replace(token=None)._asdict(),
+                    "data": None if report.data is None else report.data.hex(),
+                }
                 for report in self.store.reports()
             ],
             "ledger": [
@@ -945,17 +972,9 @@ def _nowhere(name: str) -> int:
     return -1
 
 
-def _token_bytes(token: str) -> bytes:
-    """A token as the bytes that its letters stand for."""
-    try:
-        return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    except (binascii.Error, ValueError):
-        return token.encode()
-
-
-def _pause() -> float:
-    """A random time within `PAUSE`."""
-    least, most = PAUSE
+def _between(bounds: tuple[float, float]) -> float:
+    """A random time within these bounds."""
+    least, most = bounds
     return least + (most - least) * below(SystemBits(), _FINE) / _FINE
 
 
@@ -964,7 +983,7 @@ def _name_error(error: Exception, outcomes: dict[type[Exception], str]) -> str:
 
 
 def _again(error: Exception, when: float) -> float | None:
-    if isinstance(error, BudgetSpent | TooSoon):
+    if isinstance(error, BudgetSpent | TooSoon | TooFresh):
         return error.again
     pause = error.pause if isinstance(error, Overloaded) else None
     return None if pause is None else when + pause

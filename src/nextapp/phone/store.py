@@ -21,7 +21,9 @@ from typing import Any, NamedTuple, Self
 
 from nextapp.names import unknown
 from nextapp.phone.limits import LONGEST_NAME, PREDICTORS, Limits
+from nextapp.privacy.blind_signatures import Blinding
 from nextapp.privacy.ledger import DamagedError, Ledger, LedgerError, StorageError
+from nextapp.privacy.tokens import Token
 from nextapp.storage import create_atomically, write_atomically
 from nextapp.wire import Report, digest_of
 
@@ -73,11 +75,20 @@ _SCHEMA = (
         epsilon REAL NOT NULL,
         n_bytes INTEGER NOT NULL,
         data BLOB,                   -- until the server has it or no longer wants it
+        token TEXT,                  -- that goes with these bytes and no others; as long as they
         attempts INTEGER NOT NULL,
         state TEXT NOT NULL,
         message TEXT NOT NULL,
         settled REAL,
         PRIMARY KEY (server, round)
+    )""",
+    """CREATE TABLE tokens (
+        key TEXT NOT NULL,           -- that signs it, by its id
+        number INTEGER NOT NULL,
+        blinding BLOB,               -- kept before the server is asked, until it has answered
+        token TEXT,                  -- signed; both are NULL once it is spent
+        ready REAL,                  -- from when on it may be spent
+        PRIMARY KEY (key, number)
     )""",
     """CREATE TABLE predictor (
         only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -173,6 +184,7 @@ class DrawnReport(NamedTuple):
     epsilon: float
     n_bytes: int
     data: bytes | None
+    token: str | None = None
     attempts: int = 0
     state: str = "drawn"
     message: str = ""
@@ -527,6 +539,54 @@ class Store:
         """Delete the saved predictor; it is learnt again from the launches."""
         self._run("DELETE FROM predictor")
 
+    # --- tokens --------------------------------------------------------------------------------
+
+    def blindings(self, key: str, fresh: Callable[[], list[Blinding]]) -> list[Blinding] | None:
+        """What to ask the server for: as it was asked before, or else `fresh` ones.
+
+        On the disk itself when this returns, so that a lost answer or a crash loses no token and
+        asks for no second one. None where this key's tokens were asked for and answered.
+        """
+        with self._transaction():
+            if self._one("SELECT 1 FROM tokens WHERE key = ?", key) is None:
+                self._connection.executemany(
+                    "INSERT INTO tokens VALUES (?, ?, ?, NULL, NULL)",
+                    [(key, n, each.to_bytes()) for n, each in enumerate(fresh())],
+                )
+            where = "key = ? AND blinding IS NOT NULL ORDER BY number"
+            rows = self._all(f"SELECT blinding FROM tokens WHERE {where}", key)
+        self.flush()
+        return [Blinding.from_bytes(row[0]) for row in rows] or None
+
+    def keep_tokens(self, key: str, tokens: Iterable[Token], ready: float) -> None:
+        """Keep what the server has signed, in the order in which it was asked; on the disk."""
+        with self._transaction():
+            for number, token in enumerate(tokens):
+                self._run(
+                    "UPDATE tokens SET blinding = NULL, token = ?, ready = ?"
+                    " WHERE key = ? AND number = ? AND blinding IS NOT NULL",
+                    token.text, ready, key, number,
+                )  # fmt: skip
+        self.flush()
+
+    def drop_tokens(self) -> None:
+        """Forget all tokens and that there were any: the phone leaves the server they are for."""
+        self._run("DELETE FROM tokens")
+
+    def give_up_tokens(self, key: str | None = None) -> None:
+        """Never use tokens again, and ask for none of their key; of one key, or of all."""
+        with self._transaction():
+            self._run(
+                "UPDATE tokens SET blinding = NULL, token = NULL WHERE ?1 IS NULL OR key = ?1", key
+            )
+        self.flush()
+
+    def unspent(self, keys: Iterable[str]) -> list[tuple[Token, float]]:
+        """Tokens of these keys, and when each may be spent; the earliest first."""
+        rows = self._all("SELECT token, ready FROM tokens WHERE token IS NOT NULL ORDER BY ready")
+        found = [(Token.from_text(text), float(ready)) for text, ready in rows]
+        return [each for each in found if each[0].key in set(keys)]
+
     # --- reports -------------------------------------------------------------------------------
 
     @property
@@ -538,6 +598,7 @@ class Store:
                 record = self._witness.record()
                 if ledger.restore_spent(record.spent, record.drawn):
                     self._note_lost(record)
+                    self.give_up_tokens()  # they may have been spent since
             except LedgerError as error:
                 raise _as_store_error(error, self.path) from error
             except OSError as error:
@@ -622,14 +683,16 @@ class Store:
         report: Report,
         epsilon: float,
         when: float,
+        token: Token | None = None,
         *,
         hours: float | None = 0.0,
     ) -> DrawnReport:
-        """Charge a drawn report and keep its bytes: both are on the disk itself, or neither.
+        """Charge a drawn report, spend its token, keep its bytes: all on the disk itself, or none.
 
-        There is one report for a server and round, and one in `hours`. A budget that is
-        spent raises the ledger's `BudgetSpent`, a clock that is not believed `ClockError`, one that
-        comes too early `TooSoon`; then nothing may be sent.
+        There is one report for a server and round, one for a token, and one in `hours`. A budget
+        that is spent raises the ledger's `BudgetSpent`, a clock that is not believed `ClockError`,
+        one that comes too early `TooSoon`; then nothing may be sent. Without a token no server
+        takes it: it is for practice.
         """
         data = report.to_bytes()
         drawn = DrawnReport(
@@ -641,6 +704,7 @@ class Store:
             epsilon=epsilon,
             n_bytes=len(data),
             data=data,
+            token=None if token is None else token.text,
         )
 
         def keep(cursor: sqlite3.Cursor) -> None:
@@ -650,6 +714,9 @@ class Store:
             if there is not None:
                 raise AlreadyDrawn(f"a report for round {report.round} was drawn already.")
             _check_pause(cursor, when, hours)
+            spend = "UPDATE tokens SET token = NULL WHERE token = ?"
+            if token is not None and cursor.execute(spend, (token.text,)).rowcount != 1:
+                raise AlreadyDrawn("the token went with another report.")
             cursor.execute(f"INSERT {_INTO_REPORTS}", drawn.row())
 
         try:
@@ -678,25 +745,27 @@ class Store:
         )
         return [DrawnReport(row[0], int(row[1]), *row[2:]) for row in rows]
 
-    def begin_sending(self, report: DrawnReport) -> bytes | None:
+    def begin_sending(self, report: DrawnReport) -> tuple[bytes, str] | None:
         """Note that a report is about to be sent: from now on it may have left.
 
-        Its bytes; None where it was withdrawn or settled meanwhile, and must not be sent.
+        Its bytes and token; None where it was withdrawn or settled meanwhile, and must not be sent.
         """
         self._change(report, "attempts = attempts + 1")
         row = self._one(
-            "SELECT data FROM reports WHERE server = ? AND round = ? AND state = 'drawn'",
+            "SELECT data, token FROM reports WHERE server = ? AND round = ? AND state = 'drawn'",
             report.server,
             str(report.round),
         )
         self.flush()
-        return None if row is None else bytes(row[0])
+        return None if row is None else (bytes(row[0]), str(row[1]))
 
     def settle(self, report: DrawnReport, state: str, message: str, when: float) -> None:
         """Note what became of a report; its bytes are no longer needed."""
         self._change(
-            report, "data = NULL, state = ?, message = ?, settled = ?", state, message, float(when)
-        )
+            report,
+            "data = NULL, token = NULL, state = ?, message = ?, settled = ?",
+            state, message, float(when),
+        )  # fmt: skip
         self.flush()
 
     def _change(self, report: DrawnReport, change: str, *values: Any) -> None:
@@ -731,7 +800,7 @@ class Store:
                 self._run(f"DELETE FROM {table}")
             self._run("DELETE FROM sqlite_sequence WHERE name = 'apps'")
             self._run(
-                "UPDATE reports SET data = NULL, state = 'withdrawn', settled = ?,"
+                "UPDATE reports SET data = NULL, token = NULL, state = 'withdrawn', settled = ?,"
                 " message = 'the history was erased' WHERE state = 'drawn'",
                 float(when),
             )

@@ -43,6 +43,17 @@ class Blinding(NamedTuple):
     salt: bytes
     factor: int
 
+    def to_bytes(self) -> bytes:
+        """Salt, length of the prepared message in 2 bytes, that message, factor."""
+        factor = self.factor.to_bytes(-(-self.factor.bit_length() // 8))
+        return self.salt + len(self.prepared).to_bytes(2) + self.prepared + factor
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Blinding:
+        start = SALT_BYTES + 2
+        stop = start + int.from_bytes(data[SALT_BYTES:start])
+        return cls(data[start:stop], data[:SALT_BYTES], int.from_bytes(data[stop:]))
+
 
 @dataclass(frozen=True)
 class PublicKey:

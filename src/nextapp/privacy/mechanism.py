@@ -98,7 +98,7 @@ class Mechanism(ABC):
 
         ``bits`` are secret random bits. ``coins`` are public bits for the part of a report that
         does not depend on F: the seed of walsh, the positions of harmony. Phones use
-        `DeviceCoins`, so that a hostile phone cannot choose them; without coins this part uses
+        `TokenCoins`, so that a hostile phone cannot choose them; without coins this part uses
         `bits` too, as in a simulation. ε holds for any coins, even if an attacker chose them.
         """
 

@@ -36,20 +36,20 @@ class SystemBits:
         return np.frombuffer(secrets.token_bytes(8 * n), np.uint64).copy()
 
 
-class DeviceCoins:
-    """Public bits bound to a device and a round: both the phone and its gateway know them.
+class TokenCoins:
+    """Public bits of the token that goes with a report: its phone and its gateway know them.
 
-    Word i is the first 8 bytes of HMAC-SHA256(token, "nextapp coins" ‖ round ‖ i), round and i as 8
-    bytes each, lowest first. They protect nothing and need not: they decide only the part of a
-    report that does not depend on the phone's data, and keep a hostile phone from choosing it.
-    Who has not the token cannot tell from the coins which device they belong to.
+    Word i is the first 8 bytes of HMAC-SHA256(signature, "nextapp coins" ‖ i), i as 8 bytes, lowest
+    first. They protect nothing and need not: they decide only the part of a report that does not
+    depend on the phone's data, and keep a hostile phone from choosing it, as nobody knows a
+    signature before it is signed. No round is in them, or a phone could wait for one that it likes.
 
-    >>> DeviceCoins(bytes(32), round=7).words(1) == DeviceCoins(bytes(32), round=7).words(1)
+    >>> TokenCoins(bytes(256)).words(1) == TokenCoins(bytes(256)).words(1)
     array([ True])
     """
 
-    def __init__(self, token: bytes, round: int) -> None:
-        self._key = hmac.new(token, b"nextapp coins" + round.to_bytes(8, "little"), hashlib.sha256)
+    def __init__(self, signature: bytes) -> None:
+        self._key = hmac.new(signature, b"nextapp coins", hashlib.sha256)
         self._n_drawn = 0
 
     def words(self, n: int) -> Words:

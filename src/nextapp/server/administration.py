@@ -20,7 +20,7 @@ from nextapp.privacy import Mechanism
 from nextapp.server.coordinator import Accounting, Coordinator, checkpoints
 from nextapp.server.federation import check_vault, lock_folder
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
-from nextapp.server.vault import DRAINING, GATEWAY_ID, TOKEN_LETTER, Round, RoundRules, Vault
+from nextapp.server.vault import DRAINING, GATEWAY_ID, Round, RoundRules, Vault
 from nextapp.storage import write_atomically
 
 MANIFEST = "manifest.json"
@@ -146,9 +146,7 @@ def _copy_federation(folder: Path, out: Path) -> None:
     for log in out.glob(f"{_VAULT}-*"):
         log.unlink()
     if is_gateway(folder):
-        for name in (GATEWAY_ID, TOKEN_LETTER):
-            if (folder / name).exists():
-                shutil.copy2(folder / name, out / name)
+        shutil.copy2(folder / GATEWAY_ID, out / GATEWAY_ID)
         return
     (out / _CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
     shutil.copy2(folder / _SETTINGS, out / _SETTINGS)
@@ -160,7 +158,10 @@ def _copy_federation(folder: Path, out: Path) -> None:
 
 
 def restore(backup: Path, folder: Path) -> None:
-    """Put a backup in place of a federation that is gone; the next start continues from it."""
+    """Put a backup in place of a federation that is gone; the next start continues from it.
+
+    Tokens may have been spent since the backup: after the current round none of before counts.
+    """
     try:
         files = json.loads((backup / MANIFEST).read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError) as error:
@@ -179,6 +180,8 @@ def restore(backup: Path, folder: Path) -> None:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         shutil.copy2(backup / name, target)
+    with closing(open_vault(folder)) as vault:
+        vault.keys.rotate(retire_all=True)
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.server.vault import Reduced
-from nextapp.wire import History, WireError, history_from
+from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
 
 CHECKPOINTS_KEPT = 10
 """How many rounds an operator can roll back."""
@@ -78,6 +78,7 @@ class Coordinator:
         self.minimum = minimum
         self.accounting = accounting or Accounting()
         self.history = history or History()
+        self.keys: tuple[TokenKey, ...] = ()
         self._keep = keep
         self._published: tuple[int, bytes] | None = None
 
@@ -92,9 +93,25 @@ class Coordinator:
         might write others, and phones would take the next broadcast for that of a fork.
         """
         if self._published is None or self._published[0] != self.round:
-            broadcast = replace(self.learner.broadcast, history=self.history)
+            broadcast = replace(self.learner.broadcast, history=self.history, keys=self.keys)
             self._published = self.round, broadcast.to_bytes()
         return self._published[1]
+
+    def list_keys(self, keys: tuple[TokenKey, ...]) -> None:
+        """Let broadcasts list these keys, from the next one on.
+
+        Also the current one if it lists none: it was not shown to any phone yet.
+        """
+        lists_none = not self.keys
+        self.keys = keys
+        if lists_none:
+            self.publish_anew(keys)
+            self.save()
+
+    def publish_anew(self, keys: tuple[TokenKey, ...]) -> str:
+        """Write the current broadcast with these keys; its digest. For one that no phone has."""
+        self.keys, self._published = keys, None
+        return digest_of(self.published())
 
     def next_history(self) -> History:
         """The history of the broadcast after the current one."""
@@ -124,6 +141,7 @@ class Coordinator:
                     restore(state), folder, minimum=minimum, accounting=accounting, history=history
                 )
                 coordinator._published = coordinator.round, tensors["broadcast"].tobytes()
+                coordinator.keys = Broadcast.from_bytes(coordinator.published()).keys
             except (WireError, KeyError) as error:
                 damage.append(f"{path.name}: {error}")
             else:

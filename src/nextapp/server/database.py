@@ -135,7 +135,8 @@ class Database:
                 self._log_has_deleted = not _empty_log(other)
 
     def truncate_log(self) -> None:
-        """What was deleted shall not live on in the write-ahead log; else `tidy` sees to it."""
+        """What was deleted shall not live on in the write-ahead log, nor the order of what was
+        written; where a reader is in the way, `tidy` sees to it."""
         with self._writing, _storage_errors():
             self._log_has_deleted = not _empty_log(self._writer)
 

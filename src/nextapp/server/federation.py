@@ -16,10 +16,12 @@ from nextapp.learners import Learner
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.devices import new_token
 from nextapp.server.settings import FederationSettings, change_settings, settings_of
-from nextapp.server.vault import GATEWAY_ID, TOKEN_LETTER, RoundRules, Vault, Verdict
+from nextapp.server.token_keys import DEFAULT_RULES, KeyRules
+from nextapp.server.vault import GATEWAY_ID, RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast
+
+_LATEST_DIGESTS = 16  # more than there are sums of rounds to repeat
 
 
 class Federation:
@@ -39,6 +41,7 @@ class Federation:
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
         self._catch_up()
+        self._list_keys(now)
         rules = self.rules
         self._publish(now)
         self.rules = rules  # as given at this start
@@ -58,6 +61,21 @@ class Federation:
                     asked = requested_mechanism(Broadcast.from_bytes(data))
                     self.vault.reduce(round.number, asked)
 
+    def _list_keys(self, now: float) -> None:
+        """See that the round which opens next lists keys of the vault.
+
+        Where it lists others, as after the vault was lost, no phone could report: it is skipped.
+        """
+        keys, coordinator = self.vault.keys, self.coordinator
+        round, listed = self.vault.round(), coordinator.keys
+        if listed and set(listed) <= set(keys.listed()):
+            return
+        if round is not None and round.number == coordinator.round:
+            return
+        coordinator.list_keys(keys.for_next_round(now))
+        if listed:
+            coordinator.skip_to(coordinator.round + 1)
+
     def tick(self, now: float) -> Closed | Verdict:
         """Close, reduce, step and publish if it is time; else what the rules say.
 
@@ -69,6 +87,7 @@ class Federation:
                 return verdict
             self.coordinator.minimum = (self.vault.rules() or self.rules).minimum
             reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
+            self.coordinator.list_keys(self.vault.keys.for_next_round(now))
             self._absorbed = self.coordinator.absorb_in_memory([reduced])
         self.coordinator.save()
         self._publish(now)
@@ -93,7 +112,18 @@ class Federation:
                 f"no longer has the sums in between: restore checkpoints and vault from the same "
                 f"backup, or continue with what is learnt here by --skip-to {vault_round + 1}."
             )
-        self.coordinator.absorb([reduced])
+        self.coordinator.absorb_in_memory([reduced])
+        self._list_keys_again(number + 1)
+        self.coordinator.save()
+
+    def _list_keys_again(self, number: int) -> None:
+        """Those that the broadcast of this round had: phones know it by its digest."""
+        digests = dict(self.vault.digests(_LATEST_DIGESTS))
+        data = self.vault.broadcast()
+        later = () if data is None else Broadcast.from_bytes(data).keys
+        for keys in (later, self.coordinator.keys):
+            if self.coordinator.publish_anew(keys) == digests.get(number):
+                return
 
 
 @contextmanager
@@ -209,6 +239,7 @@ def open_federation(
     skip_to: int | None = None,
     new_vault: bool = False,
     leave_damaged: bool = False,
+    key_rules: KeyRules = DEFAULT_RULES,
 ) -> tuple[Federation, FederationSettings]:
     """The federation of a folder with its vault beside the coordinator; see `create_or_resume`.
 
@@ -224,6 +255,7 @@ def open_federation(
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
     coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to)
     federation = Federation(coordinator, Vault(path), settings.rules)
+    federation.vault.keys.set_rules(key_rules)
     federation.resume(now)
     return federation, settings
 
@@ -264,31 +296,19 @@ def gateway_identity(data: Path) -> str:
     return identity
 
 
-def keep_letter(data: Path, given: str) -> str:
-    """The first letter of all tokens of a gateway, for good: its folder keeps it.
-
-    Phones that have a token are found by it, so another one is refused; "" asks for what is kept.
-    """
-    new_token(given)  # refuses what is no letter
-    path = data / TOKEN_LETTER
-    kept = path.read_text(encoding="ascii").strip() if path.exists() else ""
-    if given and not kept:
-        path.write_text(f"{given}\n", encoding="ascii")
-    elif given not in ("", kept):
-        raise ValueError(
-            f"the tokens of {data} begin with {kept!r}, got --token-letter {given!r}: a proxy "
-            f"finds the phones that are enrolled by that letter. Leave the option out."
-        )
-    return kept or given
-
-
 def open_gateway_vault(
-    data: Path, letter: str, *, new_vault: bool = False, leave_damaged: bool = False
+    data: Path,
+    *,
+    new_vault: bool = False,
+    leave_damaged: bool = False,
+    key_rules: KeyRules = DEFAULT_RULES,
 ) -> Vault:
-    """The vault of a gateway, checked; `new_vault` and `leave_damaged` as in `open_federation`."""
+    """The vault of a gateway, checked; options as in `open_federation`."""
     path = data / "vault.sqlite"
     if (data / GATEWAY_ID).exists():
         check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-    vault = Vault(path, token_letter=letter)
+    Vault(path).close()
     gateway_identity(data)  # from now on one without the other is a loss
+    vault = Vault(path)
+    vault.keys.set_rules(key_rules)
     return vault

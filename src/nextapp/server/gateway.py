@@ -1,14 +1,15 @@
 """The gateway: broadcasts down, reports up, over HTTP. The protocol is in docs/protocol.md.
 
-A report is checked, stored durably and only then acknowledged. What identifies a client, its
-address and its token, is used to answer and never written to a log.
+It has two halves that share nothing but the vault. Issuing knows the phone: `/v1/enrol` takes a
+code and gives a secret, `/v1/tokens` signs what the phone has blinded. Collecting does not: a
+report comes with a token, is checked, stored durably and only then acknowledged. A client's address
+is used to answer and never written to a log.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import collections
+import binascii
 import gzip
 import json
 import logging
@@ -19,7 +20,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from prometheus_client import Counter
 from starlette.applications import Starlette
@@ -30,25 +30,32 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from nextapp.privacy import requested_mechanism
+from nextapp.privacy.blind_signatures import BadSignature, PublicKey
 from nextapp.privacy.mechanism import FiniteMechanism
-from nextapp.randomness import DeviceCoins
+from nextapp.privacy.tokens import Token, from_base64, public_key, to_base64
 from nextapp.server.database import VaultError
-from nextapp.server.devices import BadCode, RenewedAlready, TokenStatus, UnknownToken
+from nextapp.server.devices import BadCode, NotIssued, UnknownDevice
 from nextapp.server.listening import Allowance, ServerLimits, network_of
 from nextapp.server.operator import Metrics
 from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Submission, Vault
-from nextapp.wire import Broadcast, Report, WireError, WrongSize, digest_of
+from nextapp.wire import MOST_TOKENS, Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
 
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _FOLLOW_SECONDS = 0.25
 _REFUSED_SECONDS = 10.0
+_LOG_SECONDS = 3600.0
+"""The write-ahead log keeps the order of what was written for no longer: less than the hours that
+lie between a phone's tokens and its report, so that a copy of the disk does not link the two."""
+
 _MOST_DIGESTS = 10_000  # that are shown; under a megabyte
 _LARGEST_CODE = 4096  # bytes of a request to enrol
+_LARGEST_ASK = 512 + 350 * MOST_TOKENS  # bytes of a request for tokens
 _PART_BYTES = 64 << 10  # of a long answer
 _SHORT_REPORT = 1024  # bytes that are read of any report, to say what is wrong with another kind
-_BEARER = re.compile(rb"[Bb]earer ([A-Za-z0-9_-]{43})")
+_BEARER = re.compile("[Bb]earer ([a-z0-9]{1,16}[.][A-Za-z0-9_-]{43})")
+_TOKEN = re.compile("[Tt]oken ([A-Za-z0-9_.-]{1,600})")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _JSON = (b"content-type", b"application/json")
@@ -95,7 +102,7 @@ class LongResponse(Response):
 
 @dataclass(frozen=True, eq=False)
 class PublishedRound:
-    """The broadcast of a round as phones fetch it, and the mechanism they report by."""
+    """The broadcast of a round as phones fetch it, and the mechanism and keys they report by."""
 
     round: int
     body: bytes
@@ -103,9 +110,10 @@ class PublishedRound:
     digest: str
     mechanism: FiniteMechanism
     report_bytes: int
+    keys: Mapping[str, PublicKey]
 
     @classmethod
-    def of(cls, body: bytes) -> PublishedRound:
+    def of(cls, body: bytes, region: str) -> PublishedRound:
         broadcast = Broadcast.from_bytes(body)
         mechanism = requested_mechanism(broadcast)
         if not isinstance(mechanism, FiniteMechanism):
@@ -121,6 +129,7 @@ class PublishedRound:
             digest_of(body),
             mechanism,
             max(_SHORT_REPORT, longest),
+            {key.id: public_key(key) for key in broadcast.keys if key.region == region},
         )
 
 
@@ -142,14 +151,12 @@ class Gateway:
         self.vault = vault
         self.limits = limits or ServerLimits()
         self.metrics = Metrics()
-        self.suspects: collections.Counter[str] = collections.Counter()
-        """Devices whose reports were refused as no phone would make them, since the start."""
         self._clock = clock
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
         self._digests_text = _digests_text([])  # as long as a megabyte: written once a round
         self._commits: GroupCommit | None = None
-        self._tokens = Allowance(self.limits.token_burst, self.limits.token_seconds)
+        self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
         self._draining = False
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
@@ -162,7 +169,7 @@ class Gateway:
                 Route("/v1/digest", self._counted("digest", self._digest)),
                 Route("/v1/digests", self._counted("digests", self._digests)),
                 Route("/v1/report", self._report_is_posted, methods=["POST"]),
-                Route("/v1/token", self._counted("token", self._token), methods=["POST", "PUT"]),
+                Route("/v1/tokens", self._counted("tokens", self._issue), methods=["POST"]),
                 Route("/openapi.json", self._openapi),
             ],
             exception_handlers={HTTPException: _http_error},
@@ -182,7 +189,7 @@ class Gateway:
             return
         body = self.vault.broadcast()
         if body is not None:
-            published = PublishedRound.of(body)
+            published = PublishedRound.of(body, self.vault.keys.region)
             self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
             self._published = published
 
@@ -201,11 +208,15 @@ class Gateway:
             await asyncio.to_thread(self._commits.stop)
 
     async def _follow(self) -> None:
+        emptied = -math.inf
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 await asyncio.to_thread(self.refresh)
                 self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
+                if time.monotonic() - emptied > _LOG_SECONDS:
+                    await asyncio.to_thread(self.vault.database.truncate_log)
+                    emptied = time.monotonic()
                 await asyncio.to_thread(self.vault.database.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.labels("refresh").inc()
@@ -218,8 +229,8 @@ class Gateway:
         headers: dict[bytes, bytes] = dict(scope["headers"])
         extra: Mapping[str, str] = {}
         try:
-            outcome, due = await self._take(headers, receive)
-            reason, (status, body) = outcome.value, (_DUE_ANSWERS if due else _ANSWERS)[outcome]
+            outcome = await self._take(headers, receive)
+            reason, (status, body) = outcome.value, _ANSWERS[outcome]
         except Refusal as refusal:
             reason, status, body = refusal.code, refusal.status, refusal.body()
             extra = refusal.headers
@@ -242,28 +253,16 @@ class Gateway:
         )
         await send({"type": "http.response.body", "body": body})
 
-    async def _take(self, headers: Mapping[bytes, bytes], receive: Receive) -> tuple[Outcome, bool]:
-        """Store a report: what became of it, and whether its device shall renew its token."""
+    async def _take(self, headers: Mapping[bytes, bytes], receive: Receive) -> Outcome:
+        """Store a report: what became of it."""
         published, commits = self._published, self._commits
         if published is None or commits is None:
             raise _no_round()
         if self._draining:
             raise _draining()
-        token = self._token_in(headers)
-        status = self._token_status(token)
-        if published.round < status.first_round:
-            raise Refusal(
-                409, "new_token",
-                f"this token is new, and its device may have reported in round {published.round} "
-                f"already: it reports from round {status.first_round} on.",
-            )  # fmt: skip
         body = await read_body(headers, receive, published.report_bytes)
-        try:
-            payload = self._check_report(published, body, token)
-        except Refusal as refusal:
-            if refusal.status == 400:
-                self.suspects[status.name] += 1
-            raise
+        token = _token_in(headers.get(b"authorization", b""), published)
+        payload = self._check_report(published, body, token)
         try:
             outcome = await commits.submit(Submission(token, published.round, payload))
         except Full:
@@ -275,42 +274,10 @@ class Gateway:
             self._refused = (time.monotonic(), str(error))
             raise self._storage("report", error) from error
         self._refused = None
-        due = status.renew or self._clock() > status.expires - self.limits.renewal_seconds
-        return outcome, due
+        return outcome
 
-    def _token_in(self, headers: Mapping[bytes, bytes]) -> bytes:
-        match = _BEARER.fullmatch(headers.get(b"authorization", b""))
-        if match is None:
-            raise _unknown_token()
-        return base64.urlsafe_b64decode(match[1] + b"=")
-
-    def _token_status(self, token: bytes) -> TokenStatus:
-        """The status of a token that may report now; else a `Refusal`."""
-        try:
-            found = self.vault.devices.status(token)
-        except VaultError as error:
-            raise self._storage("token", error) from error
-        if found is None:
-            raise _unknown_token()
-        self._check_pace(token)
-        if found.expires <= self._clock():
-            raise Refusal(
-                401, "expired_token",
-                "this token has expired: get another one in its place at /v1/token; it reports "
-                "from the next round on.",
-            )  # fmt: skip
-        return found
-
-    def _check_pace(self, token: bytes) -> None:
-        wait = self._tokens.take(token, self._clock())
-        if wait:
-            raise Refusal(
-                429, "too_many_requests", "this device sends too often: wait, then send it again.",
-                wait,
-            )  # fmt: skip
-
-    def _check_report(self, published: PublishedRound, body: bytes, token: bytes) -> bytes:
-        """The payload of a report for the current round, by the device of this token."""
+    def _check_report(self, published: PublishedRound, body: bytes, token: Token) -> bytes:
+        """The payload of a report for the current round, with the coins of its token."""
         try:
             report = Report.from_bytes(body)
         except WireError as error:
@@ -342,28 +309,28 @@ class Gateway:
             raise Refusal(400, "wrong_size", str(error)) from error
         except WireError as error:
             raise Refusal(400, "out_of_range", str(error)) from error
-        if not published.mechanism.matches_coins(report, DeviceCoins(token, report.round)):
+        if not published.mechanism.matches_coins(report, token.coins):
             raise Refusal(
                 400, "wrong_coins",
                 f"the seed or positions of a {report.mechanism} report are not the phone's to "
-                f"choose: draw them with the coins of this device and round.",
+                f"choose: draw them with the coins of its token.",
             )  # fmt: skip
         return report.payload
 
     async def _report_is_posted(self, request: Request) -> Response:
         raise HTTPException(405)  # reached by other methods only, which the router refuses
 
-    # Everything else
+    # Issuing
 
     async def _enrol(self, request: Request) -> Response:
-        """Trade a code for a token, within limits on those who guess."""
-        now, seconds = self._clock(), self.limits.token_valid_seconds
+        """Trade a code for a secret, within limits on those who guess."""
+        now, seconds = self._clock(), self.limits.enrolled_seconds
         wait = self._enrolments.take("all", now)
         if wait:
             raise Refusal(503, "busy", "too many phones enrol at once: come back later.", wait)
         try:
             body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_CODE)
-            token = await asyncio.to_thread(self.vault.devices.enrol, _code_in(body), now, seconds)
+            secret = await asyncio.to_thread(self.vault.devices.enrol, _code_in(body), now, seconds)
         except VaultError as error:
             raise self._storage("enrol", error) from error
         except (BadCode, Refusal) as error:
@@ -375,37 +342,36 @@ class Gateway:
             if isinstance(error, Refusal):
                 raise
             raise Refusal(403, "bad_code", str(error)) from error
-        words = {"token": token_text(token), **_expiry_words(now + seconds)}
-        return JSONResponse(words, 201, {"cache-control": "no-store"})
+        return JSONResponse({"secret": secret}, 201, {"cache-control": "no-store"})
 
-    async def _token(self, request: Request) -> Response:
-        """POST: another token for this one. PUT: the other one, which counts from then on."""
-        if self._published is None:
-            raise _no_round()
-        token = self._token_in(dict(request.scope["headers"]))
+    async def _issue(self, request: Request) -> Response:
+        """Sign the tokens of a device, unseen; see `Devices.issue`."""
+        match = _BEARER.fullmatch(request.headers.get("authorization", ""))
+        if match is None:
+            raise _unknown_secret("'Authorization: Bearer SECRET' is missing.")
+        now = self._clock()
+        wait = self._asking.take(match[1], now)
+        if wait:
+            raise Refusal(
+                429, "too_many_requests", "this device asks too often: wait, then ask again.", wait
+            )
+        body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_ASK)
+        key, blinded = _ask_in(body)
+        issue = self.vault.devices.issue
         try:
-            words: dict[str, Any]
-            if request.method == "POST":
-                if self.vault.devices.status(token) is None:
-                    raise _unknown_token()
-                self._check_pace(token)
-                new = await asyncio.to_thread(self.vault.devices.offer_token, token)
-                words = {"token": token_text(new)}
-            else:
-                seconds = self.limits.token_valid_seconds
-                found = await asyncio.to_thread(
-                    self.vault.devices.take_token, token, self._clock(), seconds
-                )
-                words = {"status": "renewed", "first_round": found.first_round}
-                words |= _expiry_words(found.expires)
-        except UnknownToken:
-            raise _unknown_token() from None
-        except RenewedAlready as error:
-            raise Refusal(409, "renewed_already", str(error)) from error
+            signed = await asyncio.to_thread(issue, match[1], key, blinded, now)
+        except UnknownDevice as error:
+            raise _unknown_secret(str(error)) from error
+        except NotIssued as error:
+            raise Refusal(409, error.code, str(error)) from error
+        except BadSignature as error:
+            raise Refusal(400, "bad_request", str(error)) from error
         except VaultError as error:
-            raise self._storage("token", error) from error
-        status = 201 if request.method == "POST" else 200
-        return JSONResponse(words, status, {"cache-control": "no-store"})
+            raise self._storage("tokens", error) from error
+        words = {"signatures": [to_base64(each) for each in signed]}
+        return JSONResponse(words, 200, {"cache-control": "no-store"})
+
+    # What all phones get
 
     async def _broadcast(self, request: Request) -> Response:
         published = self._published
@@ -483,30 +449,23 @@ class Gateway:
         return _count_answers(self.metrics.requests, route, endpoint)
 
 
-def _answer(status: int, /, **values: str | bool) -> tuple[int, bytes]:
+def _answer(status: int, /, **values: str) -> tuple[int, bytes]:
     return status, json.dumps(values).encode()
 
 
 _ANSWERS = {
     Outcome.ACCEPTED: _answer(201, status="accepted"),
     Outcome.REPEATED: _answer(200, status="repeated"),
-    Outcome.ALREADY_REPORTED: _answer(
+    Outcome.ALREADY_SPENT: _answer(
         409,
-        error="already_reported",
-        message="this device has sent other bytes for this round; those count.",
+        error="already_spent",
+        message="this token came with other bytes before; those count.",
     ),
     Outcome.ROUND_CLOSED: _answer(
         410,
         error="round_closed",
         message="the round has just closed: fetch the next broadcast; this report counts no more.",
     ),
-}
-
-
-_DUE_ANSWERS = {
-    **_ANSWERS,
-    Outcome.ACCEPTED: _answer(201, status="accepted", renew=True),
-    Outcome.REPEATED: _answer(200, status="repeated", renew=True),
 }
 
 
@@ -518,12 +477,30 @@ def _draining() -> Refusal:
     return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
 
 
-def _unknown_token() -> Refusal:
-    return Refusal(
-        401, "unknown_token",
-        "a report needs the header 'Authorization: Bearer TOKEN' with a token that this server "
-        "gave out: enrol at /v1/enrol.",
-    )  # fmt: skip
+def _unknown_secret(why: str) -> Refusal:
+    return Refusal(401, "unknown_secret", f"tokens are for phones that have enrolled here: {why}")
+
+
+def _token_in(authorization: bytes, published: PublishedRound) -> Token:
+    """The token that came with a report, by a key of the current broadcast."""
+    match = _TOKEN.fullmatch(authorization.decode("latin-1"))
+    try:
+        token = Token.from_text(match[1] if match else "")
+        key = published.keys.get(token.key)
+        if key is not None:
+            token.check(key)
+    except BadSignature as error:
+        raise Refusal(
+            401,
+            "bad_token",
+            f"a report needs 'Authorization: Token TOKEN' that was signed: {error}",
+        ) from error
+    if key is None:
+        raise Refusal(
+            401, "unknown_key",
+            f"the key {token.key} is not listed here: it has retired, or is another region's.",
+        )  # fmt: skip
+    return token
 
 
 def _matches(if_none_match: str | None, etag: str) -> bool:
@@ -609,14 +586,16 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": code, "message": words}, status, headers)
 
 
-def token_text(token: bytes) -> str:
-    """A token as phones keep it, 43 characters."""
-    return base64.urlsafe_b64encode(token).decode().rstrip("=")
-
-
-def _expiry_words(expires: float) -> dict[str, float]:
-    """When a token expires, if it does."""
-    return {"expires": expires} if math.isfinite(expires) else {}
+def _ask_in(body: bytes) -> tuple[str, list[bytes]]:
+    """The key and the blinded numbers of a request for tokens."""
+    try:
+        values = json.loads(body)
+        key, blinded = values["key"], [from_base64(each) for each in values["blinded"]]
+        if isinstance(key, str) and key.isascii() and 1 <= len(blinded) <= MOST_TOKENS:
+            return key, blinded
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError, binascii.Error):
+        pass
+    raise Refusal(400, "bad_request", 'the body must be JSON like {"key": "…", "blinded": ["…"]}.')
 
 
 def _code_in(body: bytes) -> str:

@@ -60,12 +60,11 @@ class ServerLimits:
 
     Of ``connections`` an address may hold ``address_connections``, and all IPv6 addresses of a site
     (`site_of`) together ``site_connections``.
-    A device may send ``token_burst`` requests at once and one every ``token_seconds`` in the long
-    run; an address may send as many wrong enrolment codes by ``address_burst`` and
+    A device may ask for tokens ``device_burst`` times at once and every ``device_seconds`` in the
+    long run; an address may send as many wrong enrolment codes by ``address_burst`` and
     ``address_seconds``, and fetch ``download_bytes`` of broadcasts at once and as many a second as
-    ``download_rate`` in the long run. A token is valid for ``token_valid_seconds``, and devices are
-    asked to renew it in the last quarter of that. All phones together may enrol ``enrol_burst`` at
-    once, then one every ``enrol_seconds``.
+    ``download_rate`` in the long run. An enrolment is valid for ``enrolled_seconds``. All phones
+    together may enrol ``enrol_burst`` at once, then one every ``enrol_seconds``.
     """
 
     connections: int = 4096
@@ -77,25 +76,20 @@ class ServerLimits:
     response_seconds: float = 60.0
     keep_alive_seconds: int = 30
     waiting_reports: int = 20_000
-    token_burst: float = 30.0
-    token_seconds: float = 2.0
+    device_burst: float = 30.0
+    device_seconds: float = 2.0
     address_burst: float = 20.0
     address_seconds: float = 10.0
     download_bytes: float = 64e6
     download_rate: float = 4e6
     enrol_burst: float = 500.0
     enrol_seconds: float = 0.02
-    token_valid_seconds: float = math.inf
+    enrolled_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ValueError(f"the limit {name} must be a number > 0, got {value!r}.")
-
-    @property
-    def renewal_seconds(self) -> float:
-        """How long before it expires a token shall be renewed; 0 for one that never does."""
-        return self.token_valid_seconds / 4 if math.isfinite(self.token_valid_seconds) else 0.0
 
 
 class Allowance:

@@ -6,7 +6,6 @@ nobody but the operator learns how many phones there are.
     GET /live      200 while the process answers
     GET /ready     200 while a report can be stored, else 503 and why
     GET /metrics   text for Prometheus
-    GET /suspects  devices whose reports were refused as no phone would make them, and how often
 
 No line of the log and no label of a metric says anything about a client: no address, no token, no
 report.
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
     from nextapp.server.gateway import Gateway
 
-_MOST_SUSPECTS = 100
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _REFUSALS = (
-    "unknown_token", "expired_token", "new_token", "too_many_requests", "too_large", "bad_report",
+    "bad_token", "unknown_key", "too_large", "bad_report",
     "wrong_round", "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy",
     "storage", "no_round", "draining", "disconnected",
 )  # fmt: skip
@@ -76,7 +74,7 @@ class Metrics:
         )  # fmt: skip
         self.storage = self._counter(
             "nextapp_storage_errors_total", "Times the vault refused: disk full, locked.", "where",
-            ["report", "token", "enrol", "tick", "probe"],
+            ["report", "tokens", "enrol", "tick", "probe"],
         )  # fmt: skip
         self.rounds = self._counter(
             "nextapp_rounds_total", "Rounds by how they ended.", "ending",
@@ -178,7 +176,6 @@ class Operator(Starlette):
                 Route("/live", self._live),
                 Route("/ready", self._ready),
                 Route("/metrics", self._metrics),
-                Route("/suspects", self._suspects),
             ]
         )
 
@@ -189,10 +186,6 @@ class Operator(Starlette):
         why = await asyncio.to_thread(self._gateway.why_not_ready)
         status = {"status": "ok"} if why is None else {"status": "not ready", "why": why}
         return JSONResponse(status, 200 if why is None else 503, {"cache-control": "no-store"})
-
-    async def _suspects(self, request: Request) -> Response:
-        found = self._gateway.suspects.most_common(_MOST_SUSPECTS)
-        return JSONResponse({"suspects": found})
 
     async def _metrics(self, request: Request) -> Response:
         text = await asyncio.to_thread(generate_latest, self._gateway.metrics.registry)

@@ -83,6 +83,7 @@ class SimulatedPhones:
         self.url, self.seed, self.ca = url, seed, ca
         with self._client() as client:
             broadcast = Broadcast.from_bytes(client.broadcast())
+        self.most_rounds = max((key.tokens for key in broadcast.keys), default=0)
         n_apps = n_apps or (broadcast.n_apps if broadcast.buckets is None else APPS)
         names = broadcast.apps or tuple(f"app-{row:04d}" for row in range(n_apps))
         log = launches(phones, len(names), seed)
@@ -137,6 +138,11 @@ class SimulatedPhones:
         Once all phones have reported, ``close`` may ask the operator to end the round with the
         number it is given.
         """
+        if rounds > self.most_rounds:
+            raise ValueError(
+                f"the server gives a phone {self.most_rounds:,} tokens of a key: start it with "
+                f"--reports-per-period {rounds}, or ask for fewer rounds."
+            )
         outcomes = []
         for _ in range(rounds):
             start = time.perf_counter()

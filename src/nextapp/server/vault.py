@@ -1,10 +1,9 @@
-"""What a gateway keeps on disk: the current round, its reports, and devices. One SQLite file.
+"""What a gateway keeps on disk: the current round, its reports, devices, keys. One SQLite file.
 
-Nothing that links a report to a phone can be read from it. A device is the SHA-256 of its token.
-That it has reported is kept under a hash keyed with the token itself, which only the phone has:
-neither the device nor the report can be found from it, yet the same phone finds its own mark again.
-Reports lie in random order, a thousand or so among each other. Marks and reports go, overwritten,
-when the round is reduced.
+Nothing that links a report to a phone can be read from it, at any moment. A report comes with a
+token (`nextapp.privacy.tokens`), of which a hash is kept until its key retires, so that it counts
+once; what was issued to whom is kept apart and has nothing in common with it. Reports lie in random
+order, a thousand or so among each other, and go, overwritten, when the round is reduced.
 
 A report is on disk before `admit` returns; `GroupCommit` admits many at once. `reduce` replaces the
 reports of a closed round by their tally in one transaction; after a crash it either has happened or
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import hmac
 import math
 import queue
 import secrets
@@ -31,15 +31,17 @@ import numpy as np
 
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
+from nextapp.privacy.tokens import Token
 from nextapp.server.database import Database, VaultDamaged, VaultError
 from nextapp.server.devices import DEVICES_SCHEMA, Devices
+from nextapp.server.token_keys import TOKEN_KEYS_SCHEMA, TokenKeys, key_mark
 from nextapp.wire import Report, digest_of
 
 GATEWAY_ID = "gateway-id"
-"""A file beside the vault of one gateway of several: what that is known by."""
+"""A file beside the vault of one gateway of several: what that is known by, and its region."""
 
-TOKEN_LETTER = "token-letter"
-"""A file beside it: what the tokens of that gateway begin with, if they all begin alike."""
+REGION = "main"
+"""The region of a gateway that is the only one."""
 
 DRAINING = "draining"
 """A flag: no new reports are taken."""
@@ -49,9 +51,10 @@ _MINGLED = 1024  # reports that lie in random order among each other: few pages 
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _SCHEMA = (
     DEVICES_SCHEMA
+    + TOKEN_KEYS_SCHEMA
     + """
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
@@ -59,7 +62,6 @@ CREATE TABLE rounds (
     goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
 CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
-CREATE TABLE seen (mark BLOB PRIMARY KEY, digest BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE reports (
     key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tallies (
@@ -134,15 +136,15 @@ class Outcome(Enum):
 
     ACCEPTED = "accepted"  # on disk
     REPEATED = "repeated"  # the same bytes were on disk already
-    ALREADY_REPORTED = "already_reported"  # this device sent other bytes for this round
+    ALREADY_SPENT = "already_spent"  # its token came with other bytes before
     ROUND_CLOSED = "round_closed"
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A report that was checked, and the token (32 bytes) it came with."""
+    """A report that was checked, and the token it came with."""
 
-    token: bytes
+    token: Token
     round: int
     payload: bytes
 
@@ -170,7 +172,6 @@ class Vault:
         path: Path,
         *,
         busy_seconds: float = _BUSY_SECONDS,
-        token_letter: str = "",
         leave_damaged: bool = False,
     ) -> None:
         self.path = path
@@ -181,7 +182,10 @@ class Vault:
             busy_seconds=busy_seconds,
             leave_damaged=leave_damaged,
         )
-        self.devices = Devices(self.database, token_letter)
+        identity = path.with_name(GATEWAY_ID)
+        region = identity.read_text(encoding="ascii").strip() if identity.exists() else REGION
+        self.keys = TokenKeys(self.database, region)
+        self.devices = Devices(self.database, self.keys)
 
     def close(self) -> None:
         self.database.close()
@@ -206,7 +210,6 @@ class Vault:
                 raise ValueError(
                     f"round {latest} has reports that are not reduced yet: close and reduce it."
                 )
-            write.execute("DELETE FROM seen")
             write.execute("DELETE FROM rounds")
             write.execute("DELETE FROM broadcasts")
             write.execute("DELETE FROM tallies WHERE number < ?", (round.number - 8,))
@@ -303,23 +306,23 @@ class Vault:
             row = write.execute("SELECT number, closed, n_reports FROM rounds").fetchone()
             number, closed, n_reports = row or (None, True, 0)
             held = _known_digests(write, [mark for mark, _ in marks])
-            outcomes, seen, reports = [], [], []
+            outcomes, spent, reports = [], [], []
             group = (n_reports // _MINGLED).to_bytes(4, "big")
             for one, (mark, digest) in zip(submissions, marks, strict=True):
                 if mark in held:  # also where the round has closed since: it is in the sum
                     same = held[mark] == digest
-                    outcomes.append(Outcome.REPEATED if same else Outcome.ALREADY_REPORTED)
+                    outcomes.append(Outcome.REPEATED if same else Outcome.ALREADY_SPENT)
                 elif closed or one.round != number:
                     outcomes.append(Outcome.ROUND_CLOSED)
                 else:
                     held[mark] = digest
-                    seen += [mark, digest]
+                    spent += [mark, digest]
                     key = group + secrets.token_bytes(8)
                     reports += [key, one.payload, zlib.crc32(key + one.payload)]
                     outcomes.append(Outcome.ACCEPTED)
-            if seen:
-                n = len(seen) // 2
-                write.execute(f"INSERT INTO seen VALUES {','.join(['(?,?)'] * n)}", seen)
+            if spent:
+                n = len(spent) // 2
+                write.execute(f"INSERT INTO spent VALUES {','.join(['(?,?)'] * n)}", spent)
                 write.execute(f"INSERT INTO reports VALUES {','.join(['(?,?,?)'] * n)}", reports)
                 write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n,))
         return outcomes
@@ -358,7 +361,6 @@ class Vault:
                 )  # fmt: skip
                 write.execute("INSERT INTO tallies VALUES (?, ?, ?, ?, ?)", (*row, _checksum(*row)))
                 write.execute("DELETE FROM reports")
-                write.execute("DELETE FROM seen")
         self.database.truncate_log()
         return Reduced(number, n_reports, tally, n_damaged)
 
@@ -560,15 +562,13 @@ def _known_digests(write: sqlite3.Connection, marks: Sequence[bytes]) -> dict[by
     """The digests of those marks that are there already."""
     places = ",".join("?" * len(marks))
     return dict(
-        write.execute(f"SELECT mark, digest FROM seen WHERE mark IN ({places})", marks).fetchall()
+        write.execute(f"SELECT mark, digest FROM spent WHERE mark IN ({places})", marks).fetchall()
     )
 
 
 def _mark(one: Submission) -> tuple[bytes, bytes]:
-    """Where a device's report of a round is looked for, and what its bytes are held against."""
-    number = one.round.to_bytes(8, "little")
-    mark = hashlib.blake2b(number, key=one.token, digest_size=16, person=b"nextapp seen")
-    digest = hashlib.blake2b(
-        number + one.payload, key=one.token, digest_size=16, person=b"nextapp report"
-    )
-    return mark.digest(), digest.digest()
+    """Where a spent token is looked for, and what the bytes that it came with are held against."""
+    signature, number = one.token.signature, one.round.to_bytes(8, "little")
+    mark = hashlib.blake2b(signature, digest_size=16, person=b"nextapp spent").digest()
+    digest = hmac.digest(signature, number + one.payload, "sha256")
+    return key_mark(one.token.key) + mark, digest[:16]

@@ -1,4 +1,4 @@
-"""Phones and regions of these tests lie beside them."""
+"""Phones and regions of these tests lie beside them; what all servers share, a folder up."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fixed_ports import fixed_port
 from nextapp.server.flower import launching
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 LONG = ("test_federation_processes.py", "test_quiet_network.py", "test_lost_gateway.py")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import numpy as np
 from nextapp.phone import Client, ServerError
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import requested_mechanism
-from nextapp.randomness import DeviceCoins, KeyedBits
+from nextapp.privacy.tokens import MESSAGE, Token, public_key
+from nextapp.randomness import KeyedBits
 from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast, Report
 
@@ -30,10 +30,6 @@ SETTINGS = {
 }
 
 
-def token_bytes(token: str) -> bytes:
-    return base64.urlsafe_b64decode(token + "=")
-
-
 class Region:
     """The phones of one gateway or server, enrolled there with a code from its vault."""
 
@@ -42,11 +38,9 @@ class Region:
         vault = Vault(data / "vault.sqlite", busy_seconds=30.0)
         code = vault.devices.issue_code(uses=len(numbers), expires=time.time() + 3600)
         vault.close()
-        self.clients = {}
-        for number in numbers:
-            self.clients[number] = Client(url, ca=ca)
-            self.clients[number].enrol(code)
-            self.clients[number].close()
+        self.clients = {number: Client(url, ca=ca) for number in numbers}
+        self.secrets = {number: client.enrol(code) for number, client in self.clients.items()}
+        self.tokens: dict[int, list[Token]] = {number: [] for number in numbers}
 
     def broadcast(self, round_: int, seconds: float = 240.0) -> Broadcast:
         """The broadcast of a round, once it is handed out."""
@@ -73,9 +67,24 @@ class Region:
                 phone.observe(int(app), float(when))
             phone.update(broadcast)
             asked, bits = requested_mechanism(broadcast), KeyedBits(3, number, broadcast.round)
-            coins = DeviceCoins(token_bytes(client.token), broadcast.round)
-            report = asked.encode(phone.answer(), bits, broadcast.round, coins)
-            client.submit(report.to_bytes())
+            token = self.token(number, broadcast)
+            report = asked.encode(phone.answer(), bits, broadcast.round, token.coins)
+            client.submit(report.to_bytes(), token.text)
             client.close()
             sent.append(report)
         return sent
+
+    def token(self, number: int, broadcast: Broadcast) -> Token:
+        """The phone's next token of this region; all of a key are asked for at once."""
+        if not self.tokens[number]:
+            secret = self.secrets[number]
+            region = secret.partition(".")[0]
+            key = [key for key in broadcast.keys if key.region == region][-1]
+            public = public_key(key)
+            blindings = [public.new_blinding(MESSAGE) for _ in range(key.tokens)]
+            blinded = [public.blind(each) for each in blindings]
+            signed = self.clients[number].sign(secret, key.id, blinded)
+            self.tokens[number] = [
+                Token.of(key, *pair) for pair in zip(blindings, signed, strict=True)
+            ]
+        return self.tokens[number].pop()

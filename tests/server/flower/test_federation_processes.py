@@ -78,7 +78,14 @@ def test_what_is_killed_in_mid_round_comes_back_and_leaves_the_app_vectors_of_on
     (data / "coordinator").mkdir(parents=True)
     create_or_resume(data / "coordinator", SETTINGS, APPS)
     pace = Pace(gateways=2, poll=1.0)
-    with Loopback(data, n_gateways=2, rounds=2, pace=pace, say=said.append) as federation:
+    with Loopback(
+        data,
+        n_gateways=2,
+        rounds=2,
+        pace=pace,
+        say=said.append,
+        gateway_options=("--reports-per-period", "2"),
+    ) as federation:
         regions = [
             Region(url, data / name, numbers)
             for url, name, numbers in zip(

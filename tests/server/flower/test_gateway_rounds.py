@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from servers import unsigned_token
 
 from nextapp.learners.crowd import CrowdLearner, CrowdRequests
 from nextapp.learners.seqmf import SeqMFLearner, adam, random_vectors
@@ -54,20 +55,18 @@ class Region:
 
     data: Path
     phones: range
-    tokens: dict[int, bytes] = field(default_factory=dict)
     reached: bool = True
 
     def __post_init__(self):
         self.data.mkdir()
+        gateway_identity(self.data)
         self.vault = Vault(self.data / "vault.sqlite")
-        code = self.vault.devices.issue_code(uses=max(1, len(self.phones)), expires=2e9)
-        self.tokens = {number: self.vault.devices.enrol(code, 1e9) for number in self.phones}
 
     def phones_report(self):
         reports = reports_of(self.vault.broadcast(), self.phones)
         return self.vault.admit(
             [
-                Submission(self.tokens[number], report.round, report.payload)
+                Submission(unsigned_token(f"{number} {report.round}"), report.round, report.payload)
                 for number, report in zip(self.phones, reports, strict=True)
             ]
         )
@@ -89,7 +88,7 @@ class ByHand:
         self.letters.append((address, letter))
         if region.reached:
             try:
-                got = answer(letter, region.vault, gateway_identity(region.data))
+                got = answer(letter, region.vault, 1e9)
             except Refused as refusal:
                 got = str(refusal)
             if letter.kind == "open" and isinstance(got, Answer) and not got.closed:
@@ -170,7 +169,10 @@ def test_two_gateways_give_the_crowd_of_one_server_to_the_last_bit(tmp_path):
     assert set(range(N_APPS)) <= set(server.broadcast.buckets.slots.tolist())
     assert server.broadcast.crowd is not None
     told = Broadcast.from_bytes(coordinator.published())
-    assert replace(told, history=History()).to_bytes() == server.broadcast.to_bytes()
+    assert {key.region for key in told.keys} == {
+        region.vault.keys.region for region in post.regions
+    }
+    assert replace(told, history=History(), keys=()).to_bytes() == server.broadcast.to_bytes()
 
 
 def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(tmp_path):
@@ -318,6 +320,34 @@ def test_gateways_that_are_ahead_of_the_coordinator_stop_it_with_a_remedy(tmp_pa
         drives.run_round()
 
 
+def test_each_region_has_its_own_keys_and_a_new_one_is_listed_in_the_next_round(tmp_path):
+    """A gateway that says nothing keeps those it had; one that comes later gets into the next."""
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    post = ByHand(near, far)
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+    drives, _, _ = driver(coordinator, post, goal=20, gateways=2)
+
+    def listed():
+        return Broadcast.from_bytes(coordinator.published()).keys
+
+    drives.run_round()
+    first = listed()
+    assert sorted(key.region for key in first) == sorted(
+        gateway_identity(region.data) for region in (near, far)
+    )
+    near.vault.keys.rotate()
+    drives.run_round()
+    second = listed()
+    assert set(first) < set(second)
+    mine = [key for key in second if key.region == near.vault.keys.region]
+    assert len(mine) == 2
+    assert mine == list(near.vault.keys.listed())  # the newest last
+    late = Region(tmp_path / "late", range(20, 23))
+    post.regions = (near, far, late)
+    drives.run_round()
+    assert set(listed()) == {*second, *late.vault.keys.listed()}
+
+
 class TestLetters:
     def opened(self, vault, number=0, seed=0):
         rules = RoundRules(5, 1, 60.0)
@@ -329,32 +359,36 @@ class TestLetters:
 
     def test_each_letter_can_come_again(self, tmp_path):
         region = Region(tmp_path / "a", range(5))
-        letter = self.opened(region.vault)
-        assert answer(letter, region.vault, "g") == Answer("g", 0, False)
+        letter, name = self.opened(region.vault), gateway_identity(region.data)
+        keys = answer(Letter("keys", letter.round), region.vault, 1e9).keys
+        assert keys == answer(Letter("keys", letter.round), region.vault, 1e9).keys
+        assert [key.region for key in keys] == [name]
+        assert answer(letter, region.vault, 1e9) == Answer(name, 0, False)
         region.phones_report()
-        assert answer(letter, region.vault, "g") == Answer("g", 5, False)
-        assert answer(Letter("count", letter.round), region.vault, "g") == Answer("g", 5, False)
-        first = answer(Letter("close", letter.round), region.vault, "g")
-        second = answer(Letter("close", letter.round), region.vault, "g")
+        assert answer(letter, region.vault, 1e9) == Answer(name, 5, False)
+        assert answer(Letter("count", letter.round), region.vault, 1e9) == Answer(name, 5, False)
+        first = answer(Letter("close", letter.round), region.vault, 1e9)
+        second = answer(Letter("close", letter.round), region.vault, 1e9)
         assert first.reduced.n_reports == second.reduced.n_reports == 5
         assert np.array_equal(first.reduced.tally, second.reduced.tally)
-        again = answer(letter, region.vault, "g")
+        assert first.keys == second.keys == keys
+        again = answer(letter, region.vault, 1e9)
         assert again.closed
         assert Outcome.ACCEPTED not in region.phones_report()
 
     def test_another_broadcast_for_the_same_round_is_refused(self, tmp_path):
         region = Region(tmp_path / "a", range(2))
-        answer(self.opened(region.vault), region.vault, "g")
+        answer(self.opened(region.vault), region.vault, 1e9)
         with pytest.raises(Refused, match="another broadcast"):
-            answer(self.opened(region.vault, seed=1), region.vault, "g")
+            answer(self.opened(region.vault, seed=1), region.vault, 1e9)
 
     def test_a_round_the_gateway_does_not_have_is_refused(self, tmp_path):
         region = Region(tmp_path / "a", range(2))
         with pytest.raises(Refused, match="no round yet"):
-            answer(Letter("count", Round(0, 0.0, 1.0)), region.vault, "g")
-        answer(self.opened(region.vault, 3), region.vault, "g")
+            answer(Letter("count", Round(0, 0.0, 1.0)), region.vault, 1e9)
+        answer(self.opened(region.vault, 3), region.vault, 1e9)
         with pytest.raises(Refused, match="is at round 3"):
-            answer(Letter("close", Round(2, 0.0, 1.0)), region.vault, "g")
+            answer(Letter("close", Round(2, 0.0, 1.0)), region.vault, 1e9)
 
     def test_a_gateway_keeps_its_identity(self, tmp_path):
         assert gateway_identity(tmp_path) == gateway_identity(tmp_path)

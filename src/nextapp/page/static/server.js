@@ -2,7 +2,7 @@
 import { draw, rate } from "./charts.js";
 import { $, h, icon, number } from "./dom.js";
 
-const WHY = { unknown_token: "unknown token", too_many_requests: "too many requests", too_large: "too large", bad_report: "not a report", wrong_round: "for another round", wrong_coins: "wrong coins", storage: "disk" };
+const WHY = { bad_token: "not a token", unknown_key: "unknown key", too_large: "too large", bad_report: "not a report", wrong_round: "for another round", wrong_coins: "wrong coins", storage: "disk" };
 let source = null;
 
 export function start(about) {

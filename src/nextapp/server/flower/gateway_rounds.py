@@ -16,19 +16,20 @@ from typing import Any, Literal, Protocol
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.vault import Reduced, Round, RoundRules, Vault, Verdict
-from nextapp.wire import Broadcast
+from nextapp.wire import Broadcast, TokenKey
 
 
 @dataclass(frozen=True)
 class Letter:
     """What a coordinator asks about a round.
 
+    keys: by which keys do you sign tokens? Asked before the first round.
     open: hand this broadcast to phones and take their reports, by these rules.
     count: how many reports are there? The round's deadline may have moved.
     close: take no more reports for this round, and give their sum.
     """
 
-    kind: Literal["open", "count", "close"]
+    kind: Literal["keys", "open", "count", "close"]
     round: Round
     rules: RoundRules | None = None
     broadcast: bytes = b""
@@ -59,21 +60,27 @@ class Letter:
 
 @dataclass(frozen=True)
 class Answer:
-    """Of one gateway, known by `gateway`; with the sum of the round if that was asked for."""
+    """Of one gateway, known by `gateway`; with the sum of the round if that was asked for.
+
+    ``keys`` are those of its tokens in the next round, once this one is closed.
+    """
 
     gateway: str
     n_reports: int
     closed: bool
     reduced: Reduced | None = None
+    keys: tuple[TokenKey, ...] = ()
 
 
 class Refused(RuntimeError):
     """A gateway that cannot do what a letter asks, and why."""
 
 
-def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
+def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
-    number = letter.round.number
+    number, gateway = letter.round.number, vault.keys.region
+    if letter.kind == "keys":
+        return Answer(gateway, 0, False, keys=vault.keys.for_next_round(now))
     if letter.rules is not None:
         _open(letter, letter.rules, vault)
     round = vault.round()
@@ -84,7 +91,7 @@ def answer(letter: Letter, vault: Vault, gateway: str) -> Answer:
         vault.extend(letter.round)
     if letter.kind == "close":
         reduced = _reduce_round(number, vault)
-        return Answer(gateway, reduced.n_reports, True, reduced)
+        return Answer(gateway, reduced.n_reports, True, reduced, vault.keys.for_next_round(now))
     return Answer(gateway, round.n_reports, round.closed)
 
 
@@ -184,8 +191,13 @@ class Driver:
         """Open the current round at all gateways, wait as its rules say, and absorb it."""
         self._known = {}
         self._await_gateways()
-        round = self._collect(self.rules.open_round(self.coordinator.round, self._clock()))
-        closed = self.coordinator.absorb(self._tallies(round))
+        round = self.rules.open_round(self.coordinator.round, self._clock())
+        if not self.coordinator.keys:
+            self._ask_keys(round)
+        round = self._collect(round)
+        tallies = self._tallies(round)
+        self._list_keys()
+        closed = self.coordinator.absorb(tallies)
         self._say(closed.message)
         return closed
 
@@ -196,6 +208,22 @@ class Driver:
                 self._say(f"waiting for gateways: {n_there} of {self.pace.gateways} are there.")
                 said = True
             self._sleep(self._breath)
+
+    def _ask_keys(self, round: Round) -> None:
+        """Before the first round: a broadcast without keys could be answered by no phone."""
+        while len(self._counts()) < self.pace.gateways:
+            self._send(lambda known: None if known.answered else Letter("keys", round))
+            self._take_answers()
+            self._sleep(self._breath)
+        self._list_keys()
+        self._known = {}
+
+    def _list_keys(self) -> None:
+        """Those that gateways have named; one that has said nothing keeps those that it had."""
+        named = {answer.gateway: answer.keys for answer in self._counts() if answer.keys}
+        kept = [key for key in self.coordinator.keys if key.region not in named]
+        new = [key for gateway in sorted(named) for key in named[gateway]]
+        self.coordinator.list_keys((*kept, *new))
 
     def _collect(self, round: Round) -> Round:
         """Until the rules say close: every gateway has the broadcast and is asked for its count."""

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from nextapp.server import certificates
 from nextapp.server.coordinator import checkpoints
-from nextapp.server.devices import TOKEN_LETTERS
 from nextapp.server.flower import launching
 from nextapp.server.flower.gateway_rounds import Pace
 from nextapp.server.flower.launching import Processes, end_members
@@ -195,10 +194,6 @@ class Loopback:
         scheme = "http" if self.authority is None else "https"
         return [f"{scheme}://{HOST}:{port}" for port in self.ports.values()]
 
-    def token_letter(self, name: str) -> str:
-        """What the tokens of a gateway begin with: A for the first, and so on."""
-        return TOKEN_LETTERS[list(self.ports).index(name) % len(TOKEN_LETTERS)]
-
     def __enter__(self) -> Loopback:
         n_left = end_members(self.data)
         if n_left:
@@ -250,7 +245,6 @@ class Loopback:
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
             *("--data", str(self.data / name), "--superlink", self.link.address),
             *("--host", HOST, "--port", str(port)),
-            *("--token-letter", self.token_letter(name)),
             *self._gateway_options,
         ]
         if self._files is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -14,8 +15,14 @@ from nextapp.server.federation import create_or_resume, lock_folder
 from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace
 from nextapp.server.flower.watching import SAID
 from nextapp.server.vault import Reduced
+from nextapp.wire import TokenKey
 
-_TYPES = {"open": "train.open", "count": "query.count", "close": "train.close"}
+_TYPES = {
+    "keys": "query.keys",
+    "open": "train.open",
+    "count": "query.count",
+    "close": "train.close",
+}
 
 
 class GridPost:
@@ -58,7 +65,8 @@ def _answer_in(message: Message) -> Answer | str:
     if words["round"] >= 0:
         tally = message.content.array_records["sum"]["tally"].numpy()
         reduced = Reduced(words["round"], words["n_reports"], tally)
-    return Answer(words["gateway"], words["n_reports"], words["closed"], reduced)
+    keys = tuple(TokenKey(**each) for each in json.loads(words["keys"]))
+    return Answer(words["gateway"], words["n_reports"], words["closed"], reduced, keys)
 
 
 def _coordinate(grid: Grid, context: Context) -> None:

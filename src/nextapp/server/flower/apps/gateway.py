@@ -6,13 +6,15 @@ the gateway that serves phones has open at the same time.
 
 from __future__ import annotations
 
+import json
+import time
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from nextapp.server.federation import gateway_identity
 from nextapp.server.flower.gateway_rounds import Letter, answer
 from nextapp.server.flower.launching import note_node_number
 from nextapp.server.vault import Vault
@@ -24,12 +26,13 @@ def _answer_message(message: Message, context: Context) -> Message:
     kind = message.metadata.message_type.partition(".")[2]
     letter = Letter.of(kind, message.content.config_records["letter"])
     with closing(Vault(data / "vault.sqlite", busy_seconds=30.0)) as vault:
-        found = answer(letter, vault, gateway_identity(data))
+        found = answer(letter, vault, time.time())
     words: dict[str, str | int] = {
         "gateway": found.gateway,
         "n_reports": found.n_reports,
         "closed": found.closed,
         "round": -1 if found.reduced is None else found.reduced.round,
+        "keys": json.dumps([asdict(key) for key in found.keys]),
     }
     content = RecordDict({"answer": ConfigRecord(words)})
     if found.reduced is not None:
@@ -39,5 +42,6 @@ def _answer_message(message: Message, context: Context) -> Message:
 
 app = ClientApp()
 app.train("open")(_answer_message)
+app.query("keys")(_answer_message)
 app.query("count")(_answer_message)
 app.train("close")(_answer_message)
