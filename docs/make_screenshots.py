@@ -51,7 +51,8 @@ def _opened(browser: Any, page: ServedPage, scheme: str) -> Tab:
     context = browser.new_context(color_scheme=scheme, viewport={"width": WIDTH, "height": HEIGHT})
     tab: Tab = context.new_page()
     tab.set_default_timeout(PATIENCE)
-    tab.goto(page.address)
+    tab.goto(page.file.as_uri())
+    tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
     tab.goto(f"http://127.0.0.1:{page.port}/#phone")
     return tab
 

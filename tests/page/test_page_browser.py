@@ -44,6 +44,12 @@ def page():
         yield opened
 
 
+def enter(tab, page):
+    """As the browser is started."""
+    tab.goto(page.file.as_uri())
+    tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
+
+
 @pytest.fixture
 def visit(browser, page):
     """Opens a tab; afterwards: no error in the console, no request off this machine."""
@@ -60,7 +66,7 @@ def visit(browser, page):
         )
         tab.on("pageerror", lambda error: tab.problems.append(str(error)))
         tab.on("request", lambda request: tab.asked.append(request.url))
-        tab.goto(page.address)
+        enter(tab, page)
         tab.goto(f"http://127.0.0.1:{page.port}/#{room}")
         tabs.append((context, tab))
         return tab
@@ -70,7 +76,7 @@ def visit(browser, page):
         problems, asked = tab.problems, tab.asked
         context.close()
         assert problems == []
-        assert {urlsplit(url).hostname for url in asked} <= {"127.0.0.1"}
+        assert {urlsplit(url).hostname for url in asked} <= {"127.0.0.1", None}  # None: the file
 
 
 def suggestions(tab):
@@ -100,6 +106,15 @@ def launch(tab, act):
 
 def test_the_token_leaves_the_address_bar(visit):
     assert "token" not in visit().url
+
+
+def test_the_printed_address_opens_the_page_in_a_browser(browser):
+    with served() as page:
+        tab = browser.new_page()
+        tab.goto(page.address)
+        tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
+        tab.wait_for_selector("#suggestions", state="attached")
+        tab.close()
 
 
 def test_tapping_launches_and_suggestions_equal_the_library_s(visit):
@@ -285,7 +300,7 @@ def test_a_running_server_is_shown_live(browser):
         tab = browser.new_page()
         problems: list[str] = []
         tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.goto(page.address)
+        enter(tab, page)
         tab.goto(f"http://127.0.0.1:{page.port}/#server")
         tab.wait_for_selector("#server-live .chart path", state="attached")  # after two looks
         words = tab.inner_text("#server-live")

@@ -13,7 +13,7 @@ from pages import DUMPSYS
 
 from nextapp.page.catalogue import ICONS, NAMES, short_name
 from nextapp.page.crowd_room import CrowdRoom
-from nextapp.page.log_room import PersonLog, by_hour, portrait, read_log, session_sizes
+from nextapp.page.log_room import PersonLog, by_hour, portrait, read_log, session_sizes, upload
 from nextapp.page.phone_room import MODELS, PhoneSession, person_of_log, synthetic_person
 from nextapp.predictor import Habits
 from nextapp.wire import Report
@@ -125,7 +125,7 @@ def test_a_report_is_charged_shown_as_it_left_and_limited(session):
 
 
 def test_a_log_can_be_played(tmp_path):
-    log = read_log(DUMPSYS.encode(), "d.txt", "UTC")
+    log = read_log(upload(DUMPSYS.encode(), "d.txt"), "UTC")
     session = PhoneSession(person_of_log("d.txt", log.launches))
     try:
         assert session.state()["to_play"] == 54 - 36
@@ -136,7 +136,7 @@ def test_a_log_can_be_played(tmp_path):
 
 
 def test_the_portrait_counts_what_is_in_the_log():
-    found = portrait(read_log(DUMPSYS.encode(), "d.txt", "Europe/Berlin"))
+    found = portrait(read_log(upload(DUMPSYS.encode(), "d.txt"), "Europe/Berlin"))
     assert found["n_launches"] == 54
     assert {each["app"]: each["count"] for each in found["apps"]} == {
         "com.example.mail": 18,
@@ -161,7 +161,7 @@ def test_the_portrait_counts_what_is_in_the_log():
 
 
 def test_most_recently_used_and_most_used_are_counted_as_by_hand():
-    log = read_log(DUMPSYS.encode(), "d.txt", "UTC")
+    log = read_log(upload(DUMPSYS.encode(), "d.txt"), "UTC")
     apps = [app for app, _ in log.launches]
     hits = {"mru": 0.0, "mfu": 0.0}
     for place in range(27, 54):

@@ -211,17 +211,20 @@ def open_page(
     """
     from nextapp.data.importers.content import Content
     from nextapp.page import application, log_room
+    from nextapp.page.security import TICKET_SECONDS
     from nextapp.page.server_room import ServerWatch
 
     watch = None if server is None else ServerWatch(server, federation)
     log = None
     if data is not None:
-        log = log_room.read_log(Content.of_file(data).data, data.name, zone, user)
+        log = log_room.read_log(Content.of_file(data), zone, user)
     end_by_itself()
     with application.open_page(port, application.Page(log, server=watch)) as page:
         screen.out.print(
-            f"[bold]{page.address}[/]\nOnly this machine can reach it, and only with this "
-            f"address. Stop it with Ctrl-C.",
+            f"[bold]{page.file.as_uri()}[/]\n"
+            f"Only this machine can reach the page, and only you can read this file. For a browser "
+            f"that cannot,\nthis address works once, within {TICKET_SECONDS:.0f} seconds: "
+            f"{page.address}\nStop the page with Ctrl-C.",
             soft_wrap=True,
         )
         if browser:

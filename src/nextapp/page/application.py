@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
@@ -27,7 +29,7 @@ from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
 from nextapp.page.phone_room import PhoneSession, person_of_log, synthetic_person
-from nextapp.page.security import Guard
+from nextapp.page.security import Guard, forward_to, patient_protocol
 from nextapp.page.server_room import ServerWatch
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -246,7 +248,7 @@ class Page:
             return _refusal(error)
 
     def _take_log(self, data: bytes, name: str, zone: str | None, user: str | None) -> Any:
-        return self._show_log(log_room.read_log(data, name, zone, user))
+        return self._show_log(log_room.read_log(log_room.upload(data, name), zone, user))
 
     def _take_example(self, _: dict[str, Any]) -> Any:
         """The log of a synthetic person, for those who have no export."""
@@ -318,31 +320,32 @@ def _in_words(error: Exception) -> str:
 class ServedPage:
     """The page, bound to a port."""
 
-    def __init__(self, listening: socket.socket, page: Page) -> None:
+    def __init__(self, listening: socket.socket, page: Page, folder: Path) -> None:
         self._listening = listening
         self.port: int = listening.getsockname()[1]
         self.guard = Guard(page.application(), self.port)
+        origin = f"http://{HOST}:{self.port}"
+        self.address = f"{origin}/?ticket={self.guard.ticket}"
+        self.file = folder / "nextapp.html"
+        self.file.touch(0o600)
+        self.file.write_text(forward_to(f"{origin}/?token={self.guard.token}"), "utf-8")
         config = uvicorn.Config(
             self.guard,
-            log_level="warning",
+            http=patient_protocol(),
+            log_level="error",  # what strangers do wrong is not logged
             ws="none",
             access_log=False,
             server_header=False,
-            limit_concurrency=64,
             timeout_keep_alive=30,
             timeout_graceful_shutdown=2,
         )
         self.server = uvicorn.Server(config)
 
-    @property
-    def address(self) -> str:
-        return f"http://{HOST}:{self.port}/?token={self.guard.token}"
-
     def show(self) -> None:
-        """Open the browser, if there is a screen."""
+        """Open the browser, if there is a screen; its command line names only the file."""
         has_screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
         if has_screen or sys.platform in ("darwin", "win32"):
-            webbrowser.open(self.address)
+            webbrowser.open(self.file.as_uri())
 
     def run(self) -> None:
         """Serve until Ctrl-C."""
@@ -363,6 +366,7 @@ def open_page(port: int = 0, page: Page | None = None) -> Iterator[ServedPage]:
                 f"--port; 0 takes a free one."
             ) from None
         listening.listen(64)  # a browser that connects before the server is ready waits
-        yield ServedPage(listening, page or Page())
+        with TemporaryDirectory(prefix="nextapp-open-") as folder:
+            yield ServedPage(listening, page or Page(), Path(folder))
     finally:
         listening.close()

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ from nextapp.predictors.rivals import OnlineMFU, OnlineSROnDevice, Recents
 from nextapp.randomness import KeyedBits
 from nextapp.wire import Floats
 
-MOST_BYTES = 64 << 20
+MOST_BYTES = 64 << 20  # of an upload, packed and unpacked
+MOST_LINES, MOST_FIELDS, MOST_EVENTS = 500_000, 3_000_000, 500_000  # of an upload
 MOST_MEASURED = 4_000  # largest number of launches measured: the latest ones
 LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
 SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 12, 8, 40
@@ -60,10 +62,29 @@ class PersonLog:
     is_synthetic: bool = False
 
 
-def read_log(data: bytes, name: str, zone: str | None = None, user: str | None = None) -> PersonLog:
-    """The log of one person in these bytes; if there are several, the one with most launches."""
-    found = read_any(Content(data, name or "the file"), zone=zone)
-    return from_import(found, name, user)
+def upload(data: bytes, name: str) -> Content:
+    """An uploaded file, unpacked, if reading it takes some seconds and .5 GiB at the most.
+
+    Each line and each field of a text costs as much, even if it is empty.
+    """
+    content = Content(data, name or "the file", MOST_BYTES, MOST_EVENTS).unzip()
+    if not content.is_database:
+        n_fields = sum(map(content.data.count, (b",", b"{", b"[")))
+        for what, n, most in (
+            ("lines", content.data.count(b"\n"), MOST_LINES),
+            ("fields", n_fields, MOST_FIELDS),
+        ):
+            if n > most:
+                raise UnreadableLog(
+                    f"{content.name}: a file may have up to {most:,} {what} here, but this one has "
+                    f"{n:,}. Export a shorter period, or open it by `nextapp open --data`."
+                )
+    return content
+
+
+def read_log(content: Content, zone: str | None = None, user: str | None = None) -> PersonLog:
+    """The log of one person in a file; if there are several, the one with most launches."""
+    return from_import(read_any(content, zone=zone), Path(content.name).name, user)
 
 
 def from_import(found: Imported, name: str, user: str | None = None) -> PersonLog:

@@ -25,6 +25,7 @@ _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
 _SECONDS = 60.0  # time limit of a query; a malicious database could make a query endless
 _LONGEST_VALUE = 1 << 20
+_LONGEST_TEXT = 1024  # bytes of a text in a query's rows: many rows may join the same long one
 _ENCODINGS = ((codecs.BOM_UTF8, "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
@@ -101,17 +102,21 @@ class Content:
     """The content of a file, as bytes, text, JSON or SQLite tables.
 
     Text may be UTF-8 or UTF-16 (as PowerShell writes it); invalid bytes are replaced. Nothing is
-    written: a database is opened in memory.
+    written: a database is opened in memory. ``most_bytes`` holds for the unpacked content as well,
+    ``most_events`` for the rows of a query.
     """
 
-    def __init__(self, data: bytes, name: str) -> None:
-        if len(data) > MOST_BYTES:
+    def __init__(
+        self, data: bytes, name: str, most_bytes: int = MOST_BYTES, most_events: int = MOST_EVENTS
+    ) -> None:
+        if len(data) > most_bytes:
             raise UnreadableLog(
-                f"{name}: a file may have up to {MOST_BYTES >> 20} MiB, but this one has more. "
+                f"{name}: a file may have up to {most_bytes >> 20} MiB, but this one has more. "
                 f"Export a shorter period."
             )
         self.data = data
         self.name = name
+        self.most_bytes, self.most_events = most_bytes, most_events
 
     @classmethod
     def of_file(cls, path: Path) -> Content:
@@ -119,17 +124,17 @@ class Content:
             return cls(file.read(MOST_BYTES + 1), str(path))
 
     def unzip(self) -> Content:
-        """The unpacked content of a gzip file, up to `MOST_BYTES`; else the content itself."""
+        """The unpacked content of a gzip file, up to `most_bytes`; else the content itself."""
         if not self.data.startswith(_GZIP):
             return self
         unpack = zlib.decompressobj(wbits=31)
         try:
-            data = unpack.decompress(self.data, MOST_BYTES + 1)
+            data = unpack.decompress(self.data, self.most_bytes + 1)
         except zlib.error as error:
             raise UnreadableLog(f"{self.name}: the gzip file is damaged ({error}).") from error
-        if not unpack.eof and len(data) <= MOST_BYTES:
+        if not unpack.eof and len(data) <= self.most_bytes:
             raise UnreadableLog(f"{self.name}: the gzip file is damaged (it is incomplete).")
-        return Content(data, self.name)
+        return Content(data, self.name, self.most_bytes, self.most_events)
 
     @cached_property
     def text(self) -> str:
@@ -177,16 +182,19 @@ class Content:
         return found
 
     def query(self, sql: str) -> Iterator[Sequence[Any]]:
-        """The rows of a query on the database, at most `MOST_EVENTS`, within a time limit."""
+        """The rows of a query on the database, at most `most_events`, within a time limit.
+
+        Long texts are cut, blobs are None.
+        """
         with closing(self._open()) as database, _readable(self.name):
             end = time.monotonic() + _SECONDS
             database.set_progress_handler(lambda: time.monotonic() > end, 100_000)
             for n, row in enumerate(database.execute(sql)):
-                if n >= MOST_EVENTS:
+                if n >= self.most_events:
                     raise UnreadableLog(
-                        f"{self.name}: a log may have up to {MOST_EVENTS:,} events, got more."
+                        f"{self.name}: a log may have up to {self.most_events:,} events, got more."
                     )
-                yield row
+                yield [None if isinstance(value, bytes) else value for value in row]
 
     def _open(self) -> sqlite3.Connection:
         data = self.data
@@ -199,7 +207,9 @@ class Content:
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
                 database.execute("PRAGMA trusted_schema = OFF")
                 database.execute("PRAGMA query_only = ON")
-                database.text_factory = lambda value: value.decode("utf-8", "replace")
+                database.text_factory = lambda value: value[:_LONGEST_TEXT].decode(
+                    "utf-8", "replace"
+                )
         except BaseException:
             database.close()
             raise
