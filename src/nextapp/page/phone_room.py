@@ -175,28 +175,30 @@ class PhoneSession:
         self._last, self._clock = app, when
 
     def _launch(self, app: int, when: float) -> None:
-        """A launch that all models predict first."""
+        """A launch that all models predict first, of another app than the open one."""
         when = max(when, self._clock)
         if when // DAY != self._solved:
             self._solved = when // DAY
             self._seqmf.solve()
-        by_nextapp = self._phone.predict(len(self._names), when, with_open=True)
-        place = by_nextapp.index(app) if app in by_nextapp else -1
-        ranked = {
-            "nextapp": by_nextapp,
-            "mru": self._phone.candidates,
-            "seqmf": self._seqmf.predict(SHOWN, when, with_open=True),
-        }
-        for model, apps in ranked.items():
-            self._hits[model] += (apps[:1] == [app], app in apps[:SHOWN])
-        self._hits["sr-od"] += self._hits_of_sr(app)
-        self._n_predicted += 1
+        open_app = self._phone.open_app(when)
+        if app != open_app:
+            by_nextapp = self._phone.predict(len(self._names), when)
+            place = by_nextapp.index(app) + 1 if app in by_nextapp else 0
+            others = [each for each in self._phone.candidates if each != open_app]
+            ranked = {
+                "nextapp": by_nextapp,
+                "mru": others,
+                "seqmf": self._seqmf.predict(SHOWN, when),
+            }
+            for model, apps in ranked.items():
+                self._hits[model] += (apps[:1] == [app], app in apps[:SHOWN])
+            self._hits["sr-od"] += self._hits_of_sr(app, others)
+            self._n_predicted += 1
+            self._events.append({"app": self._names[app], "place": place, "clock": _clock(when)})
         self._observe(app, when)
-        self._events.append({"app": self._names[app], "place": place + 1, "clock": _clock(when)})
 
-    def _hits_of_sr(self, app: int) -> Floats:
+    def _hits_of_sr(self, app: int, known: list[int]) -> Floats:
         """(2,): those of SR-od; ties (apps that never followed) count by expectation."""
-        known = self._phone.candidates
         if app not in known:
             return np.zeros(2)
         after = self._followers.get(-1 if self._last is None else self._last, {})
