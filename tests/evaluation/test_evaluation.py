@@ -264,6 +264,28 @@ def test_intervals_of_hit_rates_lie_within_0_and_1():
         assert gap["low"] <= gap["difference"] <= gap["high"]
 
 
+def test_the_lead_is_over_the_best_rival_of_each_table_and_metric():
+    """Controls and other forms of the same model are no rivals."""
+    log = load("synthetic:lsapp,phones=8", seed=3)
+    test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset("paper"))
+    names = {"nextapp": MFU, "nextapp-alone": SR, "seqmf-frozen": SR, "a": Random, "b": MRU}
+    models = []
+    for name, kind in names.items():
+        models.append(kind())
+        models[-1].name = name
+    found = evaluate(test, models, 0)
+    leads, summary = found.leads("nextapp"), found.summary()["models"]
+    assert list(leads) == ["all", "different", "openings"]
+    for table, metrics_of in leads.items():
+        for metric, lead in metrics_of.items():
+            rows = {n: r if table == "all" else r[table] for n, r in summary.items()}
+            best = max(("a", "b"), key=lambda name: rows[name][metric])
+            assert rows[lead["rival"]][metric] == rows[best][metric]
+            gap = rows["nextapp"][metric] - rows[best][metric]
+            assert lead["difference"] == pytest.approx(gap)
+            assert lead["low"] <= lead["difference"] <= lead["high"]
+
+
 def test_the_same_seed_gives_the_same_interval():
     values = np.random.default_rng(0).random((30, 2))
     assert np.array_equal(bootstrap_means(values, 3), bootstrap_means(values, 3))

@@ -12,7 +12,6 @@ Intervals are 95 %, over users.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,32 +29,18 @@ EDGES = np.array([0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8,
 _P, _CAME, _N = range(3)
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationCounts:
-    """Counts by user: sums of p, of y and of apps by bin, for all apps and for the most likely one;
-    and launches."""
-
-    bins: Floats  # (n_users, 2, len(EDGES), 3)
-    launches: Floats  # (n_users,)
-
-    @classmethod
-    def empty(cls, n_users: int) -> CalibrationCounts:
-        return cls(np.zeros((n_users, 2, len(EDGES), 3)), np.zeros(n_users))
-
-    def set_users(self, users: Indices, other: CalibrationCounts) -> None:
-        """Set the rows of these users to the rows of `other`."""
-        self.bins[users], self.launches[users] = other.bins, other.launches
-
-
 def count_predictions(
-    chunk: Chunk, scores: Floats, asked: Predictions, target_competes: bool
-) -> CalibrationCounts:
-    """Count the predictions `asked` of one chunk, by user of its questions; only candidates that
-    compete. Scores are log P."""
-    found = CalibrationCounts.empty(len(chunk.questions.users))
-    _count(asked, chunk.seen_from, np.exp(scores), target_competes, found.bins, EDGES)
-    np.add.at(found.launches, asked.user, 1.0)
-    return found
+    chunk: Chunk, scores: Floats, target_competes: bool, bins: Floats, launches: Floats
+) -> None:
+    """Count the predictions of one chunk that lie within sessions; scores are log P.
+
+    By user of the chunk: ``bins`` (n_users, 2, len(EDGES), 3) are sums of p, of y and of apps, for
+    all apps and for the most likely one, and ``launches`` (n_users,). Only candidates that compete.
+    """
+    asked = chunk.predictions
+    within = Predictions(*(column[asked.last >= 0] for column in asked))
+    _count(within, chunk.seen_from, np.exp(scores), target_competes, bins, EDGES)
+    np.add.at(launches, within.user, 1.0)
 
 
 def _seconds_to_count(predictions: Predictions, *_: object) -> float:
@@ -94,23 +79,23 @@ def _count(
             of_all[np.searchsorted(edges, mine, side="right") - 1, _CAME] += 1.0
 
 
-def summary(found: CalibrationCounts, seed: int) -> dict[str, Any]:
-    """The figures as plain values.
+def summary(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
+    """The figures as plain values, from the bins and launches of `count_predictions`.
 
     Figures are sums over all launches, not means over users, since a bin has few apps of one user.
     Intervals are a bootstrap over users.
     """
-    drawn = resample(KeyedBits(seed, purpose="boot").generator(), len(found.launches))
-    total = found.launches.sum()
-    totals = drawn @ found.launches
+    drawn = resample(KeyedBits(seed, purpose="boot").generator(), len(launches))
+    total = launches.sum()
+    totals = drawn @ launches
     calibrated: dict[str, Any] = {}
     for number, name in enumerate(("ece", "ece_first")):
-        by_user = found.bins[:, number]
+        by_user = found[:, number]
         low, high = interval((_wrong(np.tensordot(drawn, by_user, axes=1)) / totals)[:, None])
         mean = float(_wrong(by_user.sum(axis=0)) / total)
         calibrated[name] = {"mean": mean, "low": float(low[0]), "high": float(high[0])}
-    there = found.bins[:, 0].sum(axis=0)[:, _N] > 0
-    bins = found.bins[:, 0, there]
+    there = found[:, 0].sum(axis=0)[:, _N] > 0
+    bins = found[:, 0, there]
     sums, drawn_sums = bins.sum(axis=0), np.tensordot(drawn, bins, axes=1)
     low, high = interval(drawn_sums[:, :, _CAME] / np.maximum(drawn_sums[:, :, _N], 1.0))
     calibrated["reliability"] = {

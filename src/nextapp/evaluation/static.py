@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nextapp.evaluation import calibration, metrics, steadiness
-from nextapp.evaluation.calibration import CalibrationCounts
 from nextapp.evaluation.metrics import TABLES
-from nextapp.evaluation.revealing import Chunk, Exam, Mask, Predictions, ranks, ranks_without_last
-from nextapp.evaluation.steadiness import SteadinessCounts
+from nextapp.evaluation.revealing import Chunk, Exam, Mask, ranks, ranks_without_last
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.predictors import Predictor
 from nextapp.predictors.questions import Indices
@@ -51,16 +49,22 @@ class Marks:
         return self.tables["all"]
 
 
-@dataclass(frozen=True, eq=False)
-class Counts:
-    """What is counted while predictions are ranked."""
+class Counts(NamedTuple):
+    """What is counted by user while predictions are ranked, for calibration and steadiness."""
 
-    calibration: CalibrationCounts
-    steadiness: SteadinessCounts
+    bins: Floats
+    launches: Floats
+    suggestions: Floats
+    suggested: Floats
 
     @classmethod
     def empty(cls, n_users: int) -> Counts:
-        return cls(CalibrationCounts.empty(n_users), SteadinessCounts.empty(n_users))
+        return cls(
+            np.zeros((n_users, 2, len(calibration.EDGES), 3)),
+            np.zeros(n_users),
+            np.zeros((n_users, len(steadiness.FACTORS), 2)),
+            np.zeros((n_users, 2)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +99,10 @@ class Evaluation:
                 "fit_seconds": round(mark.fit_seconds, 4),
                 "predict_seconds": round(mark.predict_seconds, 4),
                 "calibration": (
-                    calibration.summary(mark.counts.calibration, seed) if mark.chances else None
+                    calibration.summary(*mark.counts[:2], seed) if mark.chances else None
                 ),
                 "steadiness": steadiness.summary(
-                    exam, mark.counts.steadiness, seed, chances=mark.chances
+                    exam, *mark.counts[2:], seed, chances=mark.chances
                 ),
             }
         return {
@@ -299,25 +303,21 @@ def score_predictions(
                 f"{predictor.name} gave scores that are not finite, so they cannot be ranked: "
                 f"lower its learning rate, or check its input."
             )
-        if counts is not None:  # each user is in one chunk
-            users = np.searchsorted(exam.users, chunk.questions.users)
+        if counts is not None:
+            first, last = np.searchsorted(exam.users, chunk.questions.users[[0, -1]])
+            own = Counts(*(each[first : last + 1] for each in counts))
             competes = exam.preset.candidates == "history+target"
             chances = getattr(predictor, "scores_are_log_chances", False)
             if chances:
-                asked = chunk.predictions
-                within = Predictions(*(column[asked.last >= 0] for column in asked))
-                counts.calibration.set_users(
-                    users, calibration.count_predictions(chunk, scores, within, competes)
-                )
-            counts.steadiness.set_users(
-                users,
-                steadiness.count_suggestions(
-                    chunk,
-                    scores,
-                    chances=chances,
-                    at_random=predictor.in_expectation,
-                    target_competes=competes,
-                ),
+                calibration.count_predictions(chunk, scores, competes, own.bins, own.launches)
+            steadiness.count_suggestions(
+                chunk,
+                scores,
+                own.suggestions,
+                own.suggested,
+                chances=chances,
+                at_random=predictor.in_expectation,
+                target_competes=competes,
             )
         ties = "expected" if predictor.in_expectation else exam.preset.ties
         both = [(better, equal), ranks_without_last(chunk, scores, better, equal)]

@@ -12,7 +12,6 @@ Means over users, with 95 % intervals over users.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,42 +27,32 @@ usable_in_loops(steady_row)
 
 N_SHOWN = 5
 FACTORS = np.array([1.0, 1.25, STEADY, 2.0, 3.0])
-_NEW, _HITS = range(2)
+_NEW, _HITS = range(2)  # columns of sums
 _DAY_MS = 86_400_000
 
 
-@dataclass(frozen=True, eq=False)
-class SteadinessCounts:
-    """Sums by user and factor of new suggestions and of hits; how many launches came after another,
-    and how many were of another app than the open one."""
-
-    sums: Floats  # (n_users, len(FACTORS), 2)
-    launches: Floats  # (n_users, 2)
-
-    @classmethod
-    def empty(cls, n_users: int) -> SteadinessCounts:
-        return cls(np.zeros((n_users, len(FACTORS), 2)), np.zeros((n_users, 2)))
-
-    def set_users(self, users: Indices, other: SteadinessCounts) -> None:
-        """Set the rows of these users to the rows of `other`."""
-        self.sums[users], self.launches[users] = other.sums, other.launches
-
-
 def count_suggestions(
-    chunk: Chunk, scores: Floats, *, chances: bool, at_random: bool, target_competes: bool
-) -> SteadinessCounts:
+    chunk: Chunk,
+    scores: Floats,
+    sums: Floats,
+    launches: Floats,
+    *,
+    chances: bool,
+    at_random: bool,
+    target_competes: bool,
+) -> None:
     """Follow the suggestions through one chunk; scores are log P (`chances`) or only an order.
 
-    ``at_random``: all orders are equally likely, and the expected values are counted.
+    By user of the chunk: ``sums`` (n_users, len(FACTORS), 2) of new suggestions and of hits,
+    ``launches`` (n_users, 2) after another, and of another app than the open one. ``at_random``:
+    all orders are equally likely, and the expected values are counted.
     """
-    found = SteadinessCounts.empty(len(chunk.questions.users))
     factors = FACTORS if chances else FACTORS[:1]
     ordered = np.exp(scores) if chances else scores - scores.min(initial=0.0) + 1.0
     _follow(
         chunk.predictions, chunk.seen_from, ordered, factors, at_random, target_competes,
-        found.sums, found.launches, N_SHOWN,
+        sums, launches, N_SHOWN,
     )  # fmt: skip
-    return found
 
 
 def _seconds_to_follow(predictions: Predictions, *_: object) -> float:
@@ -109,22 +98,24 @@ def _follow(
             if at_random:
                 share = len(row) / max((there > 0.0).sum(), 1)
                 n_new, hit = len(row) * (1.0 - share), share * (there[target] > 0.0)
-            sums[user, number, 0] += n_new * (user == before)
-            sums[user, number, 1] += hit * counts
+            sums[user, number, _NEW] += n_new * (user == before)
+            sums[user, number, _HITS] += hit * counts
             shown[number] = -1
             shown[number, : len(row)] = row
         before = user
 
 
-def summary(exam: Exam, found: SteadinessCounts, seed: int, *, chances: bool) -> dict[str, Any]:
+def summary(
+    exam: Exam, sums: Floats, launches: Floats, seed: int, *, chances: bool
+) -> dict[str, Any]:
     """The figures as plain values, by factor; factors above 1 only for probabilities."""
     n_factors = len(FACTORS) if chances else 1
     starts = np.flatnonzero(np.diff(exam.session_user, prepend=-1))
     first, last = exam.sessions[starts], np.append(exam.sessions[starts[1:]], len(exam.rows)) - 1
     time = exam.whole.time[exam.rows]
     days = np.maximum((time[last] - time[first]) / _DAY_MS, 1.0)
-    new, hits = found.sums[:, :n_factors, _NEW], found.sums[:, :n_factors, _HITS]
-    after_another, counted = found.launches.T[:, :, None]
+    new, hits = sums[:, :n_factors, _NEW], sums[:, :n_factors, _HITS]
+    after_another, counted = launches.T[:, :, None]
     with np.errstate(invalid="ignore"):
         figures = {
             "new_per_launch": new / after_another,
