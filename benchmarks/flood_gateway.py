@@ -1,4 +1,4 @@
-"""How honest phones fare while one address floods the server: five floods, each beside a quiet run.
+"""How honest phones fare while one address floods the server: six floods, each beside a quiet run.
 
     python benchmarks/flood_gateway.py [--seconds 8]
 
@@ -11,6 +11,7 @@ handshakes   1,500 that begin TLS and fall silent
 broadcasts   16 clients that fetch the broadcast without end
 enrolments   16 clients that send wrong codes without end
 reports      16 clients that send reports with forged tokens
+tokens       2 clients that have tokens signed without end, of one new device after the other
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ import numpy as np
 from signed_tokens import signed_tokens
 
 from nextapp.privacy import requested_mechanism
-from nextapp.privacy.tokens import Token
+from nextapp.privacy.tokens import Token, to_base64
 from nextapp.randomness import KeyedBits
 from nextapp.server import certificates, listening
 from nextapp.server.federation import open_federation
@@ -136,6 +137,33 @@ def asked(
     return work
 
 
+def asking_tokens(
+    port: int, trust: ssl.SSLContext, vault: Path, n: int
+) -> Callable[[threading.Event], int]:
+    """Requests for a token each, by devices that enrolled here: a signature of 5 ms each."""
+    with closing(Vault(vault, busy_seconds=20.0)) as opened:
+        code = opened.devices.issue_code(uses=n, expires=1e12)
+        secrets = [opened.devices.enrol(code, 1.0) for _ in range(n)]
+        key = opened.keys.listed()[-1]
+    body = json.dumps({"key": key.id, "blinded": [to_base64(bytes(255) + b"5")]}).encode()
+
+    def work(over: threading.Event) -> int:
+        client = http.client.HTTPSConnection(HOSTILE, port, timeout=20, context=trust)
+        done = 0
+        try:
+            while not over.is_set() and secrets:
+                headers = {"authorization": f"Bearer {secrets.pop()}"}
+                client.request("POST", "/v1/tokens", body, headers)
+                answer = client.getresponse()
+                answer.read()
+                done += answer.status == 200
+        finally:
+            client.close()
+        return done
+
+    return work
+
+
 def honest_phones(
     port: int, trust: ssl.SSLContext, requests: list[tuple[str, bytes]], seconds: float
 ) -> tuple[list[float], int]:
@@ -208,6 +236,7 @@ def main() -> None:
             "broadcasts": (asked(port, trust, "GET", "/v1/broadcast"), 16),
             "enrolments": (asked(port, trust, "POST", "/v1/enrol", wrong), 16),
             "reports": (asked(port, trust, "POST", "/v1/report", b"x" * 30, **bearer), 16),
+            "tokens": (asking_tokens(port, trust, folder / "vault.sqlite", int(400 * seconds)), 2),
         }
         print(f"{'flood':12}{'reports':>8}{'lost':>6}{'p50 ms':>8}{'p99 ms':>8}{'dropped':>9}")
         for flood, (work, clients) in floods.items():

@@ -43,12 +43,10 @@ _OPERATOR_AT = "127.0.0.1:9464"
 class VaultOptions:
     """What holds for the devices and reports of a server."""
 
-    reports_per_period: int = setting(
-        1, "Reports that a phone may send in a key's period, 1 to 100.", metavar="N"
-    )
+    reports_per_period: int = setting(1, "Reports of a phone in a key's period.", metavar="N")
     key_days: float = setting(30.0, "Days of a key's period.", metavar="DAYS")
     enrolled_days: float = setting(
-        math.inf, "Days for which a phone stays enrolled. Default: all.", metavar="DAYS"
+        math.inf, "Days that a phone stays enrolled. Default: all.", metavar="DAYS"
     )
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
@@ -208,7 +206,7 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
     "--data",
     type=options.OUTPUT_FOLDER,
     required=True,
-    help="Folder of the server; created if it is not there.",
+    help="Folder of the server; created if missing.",
 )
 @options_of(ListenOptions, "listen")
 @option(

@@ -151,7 +151,7 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
         "Default: beside it.",
     )
 
-    limits = add("limits", "Show or change the owner's limits.", "--lifetime 5")
+    limits = add("limits", "Show or change the owner's limits.", "--lifetime 0.5")
     _add_limits(limits, None)
     limits.add_argument(
         "--raise", dest="raise_them", action="store_true", help="Allow more than before."
