@@ -138,7 +138,9 @@ class Handler(BaseHTTPRequestHandler):
         if blinded != self.server.asked[0]:
             self.answer(409, {"error": "already_issued", "message": "once only"})
             return
-        signed = [to_base64(self.server.key.sign(from_base64(each))) for each in blinded]
+        key = self.server.key
+        numbers = [int.from_bytes(from_base64(each)) % key.public.n for each in blinded]
+        signed = [to_base64(key.sign(number.to_bytes(256))) for number in numbers]
         self.answer(200, {"signatures": signed})
 
     def take(self, body: bytes) -> None:

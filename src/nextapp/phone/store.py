@@ -570,16 +570,12 @@ class Store:
         self.flush()
 
     def drop_tokens(self) -> None:
-        """Forget all tokens and that there were any: the phone leaves the server they are for."""
+        """Forget all tokens: the phone leaves the server they are for, or may have spent them."""
         self._run("DELETE FROM tokens")
 
-    def give_up_tokens(self, key: str | None = None) -> None:
-        """Never use tokens again, and ask for none of their key; of one key, or of all."""
-        with self._transaction():
-            self._run(
-                "UPDATE tokens SET blinding = NULL, token = NULL WHERE ?1 IS NULL OR key = ?1", key
-            )
-        self.flush()
+    def give_up_tokens(self, key: str) -> None:
+        """Never use tokens of a key, and ask for none of it again."""
+        self._run("UPDATE tokens SET blinding = NULL, token = NULL WHERE key = ?", key)
 
     def unspent(self, keys: Iterable[str]) -> list[tuple[Token, float]]:
         """Tokens of these keys, and when each may be spent; the earliest first."""
@@ -598,7 +594,7 @@ class Store:
                 record = self._witness.record()
                 if ledger.restore_spent(record.spent, record.drawn):
                     self._note_lost(record)
-                    self.give_up_tokens()  # they may have been spent since
+                    self.drop_tokens()  # they may have been spent since
             except LedgerError as error:
                 raise _as_store_error(error, self.path) from error
             except OSError as error:

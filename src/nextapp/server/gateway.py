@@ -71,7 +71,7 @@ class Refusal(Exception):
         self.status, self.code, self.message = status, code, message
         self.headers = {} if retry_after is None else {"retry-after": str(math.ceil(retry_after))}
         if status == 401:
-            self.headers["www-authenticate"] = "Bearer"
+            self.headers["www-authenticate"] = "Bearer" if code == "unknown_secret" else "Token"
 
     def body(self) -> bytes:
         return json.dumps({"error": self.code, "message": self.message}).encode()
@@ -205,7 +205,7 @@ class Gateway:
             yield
         finally:
             following.cancel()
-            await asyncio.to_thread(self._commits.stop)
+            await self._commits.stop()
 
     async def _follow(self) -> None:
         emptied = -math.inf

@@ -16,13 +16,12 @@ import asyncio
 import hashlib
 import hmac
 import math
-import queue
 import secrets
 import sqlite3
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -496,60 +495,50 @@ class GroupCommit:
         self._vault = vault
         self._most_waiting = most_waiting
         self._observe = observe
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="group commit", daemon=True)
-        self._thread.start()
+        self._waiting: list[_Waiting] = []
+        self._thread = ThreadPoolExecutor(1, "group commit")
+        self._writing: asyncio.Task[None] | None = None
 
     @property
     def n_waiting(self) -> int:
-        return self._queue.qsize()
+        return len(self._waiting)
 
     def submit(self, submission: Submission) -> asyncio.Future[Outcome]:
         """What became of a report, known when it is on disk; or a `VaultError`."""
-        if self._queue.qsize() >= self._most_waiting:
+        if len(self._waiting) >= self._most_waiting:
             raise Full("too many reports wait for the disk.")
-        answer: asyncio.Future[Outcome] = self._loop.create_future()
-        self._queue.put((submission, answer))
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((submission, answer))
+        if self._writing is None:
+            self._writing = asyncio.create_task(self._write())
         return answer
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Write what waits, and end."""
-        self._queue.put(None)
-        self._thread.join()
+        if self._writing is not None:
+            await self._writing
+        self._thread.shutdown()
 
-    def _run(self) -> None:
-        stopped = False
-        while not stopped:
-            batch = [self._queue.get()]
-            while batch[-1] and len(batch) < _MOST_AT_ONCE and not self._queue.empty():
-                batch.append(self._queue.get())  # nobody else takes from the queue
-            waiting = [each for each in batch if each is not None]
-            stopped = len(waiting) < len(batch)
-            if waiting:
-                self._write(waiting)
-
-    def _write(self, batch: list[_Waiting]) -> None:
-        start = time.perf_counter()
-        result: list[Outcome] | Exception
-        try:
-            result = self._vault.admit([submission for submission, _ in batch])
-        except Exception as error:  # of any kind: those who wait need an answer
-            result = error if isinstance(error, VaultError) else VaultError(repr(error))
-        seconds = time.perf_counter() - start
-        self._loop.call_soon_threadsafe(self._answer, batch, result, seconds)
-
-    def _answer(
-        self, batch: list[_Waiting], result: list[Outcome] | Exception, seconds: float
-    ) -> None:
-        self._observe(len(batch), seconds)
-        for place, (_, answer) in enumerate(batch):
-            if answer.done():  # the client has gone
-                continue
-            if isinstance(result, Exception):
-                answer.set_exception(result)
-            else:
-                answer.set_result(result[place])
+    async def _write(self) -> None:
+        while self._waiting:
+            batch = self._waiting[:_MOST_AT_ONCE]
+            del self._waiting[:_MOST_AT_ONCE]
+            start = time.perf_counter()
+            admitted = asyncio.get_running_loop().run_in_executor(
+                self._thread, self._vault.admit, [submission for submission, _ in batch]
+            )
+            await asyncio.wait([admitted])
+            error = admitted.exception()  # of any kind: those who wait need an answer
+            self._observe(len(batch), time.perf_counter() - start)
+            for place, (_, answer) in enumerate(batch):
+                if answer.done():  # the client has gone
+                    continue
+                if error is None:
+                    answer.set_result(admitted.result()[place])
+                else:
+                    known = isinstance(error, VaultError)
+                    answer.set_exception(error if known else VaultError(repr(error)))
+        self._writing = None
 
 
 def _checksum(number: int, n_reports: int, tally: bytes, shape: str) -> bytes:
