@@ -12,7 +12,7 @@ from servers import SETTINGS, payload, report_of
 from nextapp.privacy.blind_signatures import BadSignature
 from nextapp.privacy.tokens import MESSAGE, Token, public_key
 from nextapp.server import administration
-from nextapp.server.devices import NotIssued, UnknownDevice
+from nextapp.server.devices import NotIssued
 from nextapp.server.federation import open_federation
 from nextapp.server.token_keys import KeyRules
 from nextapp.server.vault import Outcome, RoundRules, Submission, Vault
@@ -74,10 +74,10 @@ def test_who_was_not_enrolled_or_is_expelled_or_too_late_gets_none(vault):
     code = vault.devices.issue_code(expires=1e12, name="late")
     late = vault.devices.enrol(code, 1.0, seconds=100.0)
     for who, now in (("main." + "A" * 43, 1.0), (late, 101.0), ("", 1.0)):
-        with pytest.raises(UnknownDevice):
+        with pytest.raises(NotIssued, match="has not enrolled here"):
             vault.devices.issue(who, key.id, sent, now)
     vault.devices.expel(code="late")
-    with pytest.raises(UnknownDevice):
+    with pytest.raises(NotIssued, match="has not enrolled here"):
         vault.devices.issue(late, key.id, sent, 1.0)
     assert vault.devices.issue(secret, key.id, sent, 1.0)
 

@@ -34,10 +34,6 @@ _NAME_LENGTH = 16  # hexadecimal digits
 _BAD_CODE = "the code is not known, was used up or has expired: ask for a new one."
 
 
-class UnknownDevice(ValueError):
-    """A secret that was not given out here, or whose device was expelled or has expired."""
-
-
 class NotIssued(ValueError):
     """Tokens that a device does not get: ``code`` is for programs."""
 
@@ -136,13 +132,12 @@ class Devices:
         """Sign what a device has blinded: its tokens of a key, once.
 
         The same request has the same answer, so that one that is lost costs no token; any other is
-        refused. Raises `UnknownDevice`, `NotIssued`, or `BadSignature` for what is no number of the
-        key.
+        refused. Raises `NotIssued`, or `BadSignature` for what is no number of the key.
         """
         device = secret_hash(secret)
         request = hashlib.sha256(b"".join(blinded)).digest()
         if not self.knows(secret, now):
-            raise UnknownDevice("this secret is not known here, or its time is over: enrol anew.")
+            raise NotIssued("unknown_secret", "this phone has not enrolled here: enrol anew.")
         private = self._keys.private(key)
         newest = self._keys.listed()[-1]
         where = "SELECT request FROM issued WHERE key = ? AND device = ?"

@@ -34,7 +34,7 @@ from nextapp.privacy.blind_signatures import BadSignature, PublicKey
 from nextapp.privacy.mechanism import FiniteMechanism
 from nextapp.privacy.tokens import Token, from_base64, public_key, to_base64
 from nextapp.server.database import VaultError
-from nextapp.server.devices import BadCode, NotIssued, UnknownDevice
+from nextapp.server.devices import BadCode, NotIssued
 from nextapp.server.listening import Allowance, ServerLimits, network_of
 from nextapp.server.operator import Metrics
 from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Submission, Vault
@@ -347,23 +347,19 @@ class Gateway:
     async def _issue(self, request: Request) -> Response:
         """Sign the tokens of a device, unseen; see `Devices.issue`."""
         match = _BEARER.fullmatch(request.headers.get("authorization", ""))
-        if match is None:
-            raise _unknown_secret("'Authorization: Bearer SECRET' is missing.")
-        now = self._clock()
-        wait = self._asking.take(match[1], now)
+        secret, now = match[1] if match else "", self._clock()
+        wait = self._asking.take(secret, now) if secret else 0.0
         if wait:
             raise Refusal(
                 429, "too_many_requests", "this device asks too often: wait, then ask again.", wait
             )
         body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_ASK)
         key, blinded = _ask_in(body)
-        issue = self.vault.devices.issue
         try:
-            signed = await asyncio.to_thread(issue, match[1], key, blinded, now)
-        except UnknownDevice as error:
-            raise _unknown_secret(str(error)) from error
+            signed = await asyncio.to_thread(self.vault.devices.issue, secret, key, blinded, now)
         except NotIssued as error:
-            raise Refusal(409, error.code, str(error)) from error
+            status = 401 if error.code == "unknown_secret" else 409
+            raise Refusal(status, error.code, str(error)) from error
         except BadSignature as error:
             raise Refusal(400, "bad_request", str(error)) from error
         except VaultError as error:
@@ -475,10 +471,6 @@ def _digests_text(digests: Sequence[tuple[int, str]]) -> bytes:
 
 def _draining() -> Refusal:
     return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
-
-
-def _unknown_secret(why: str) -> Refusal:
-    return Refusal(401, "unknown_secret", f"tokens are for phones that have enrolled here: {why}")
 
 
 def _token_in(authorization: bytes, published: PublishedRound) -> Token:

@@ -109,18 +109,12 @@ class TokenKeys:
         return self._private[key]
 
     def _new_key(self) -> tuple[str, bytes, bytes]:
-        """Id and primes."""
-        primes = new_primes()
-        p, q = (prime.to_bytes(KEY_BITS // 16) for prime in primes)
+        """Id and primes, by OpenSSL."""
+        from cryptography.hazmat.primitives.asymmetric import rsa  # slow to import, seldom needed
+
+        numbers = rsa.generate_private_key(E, KEY_BITS).private_numbers()
+        p, q = (prime.to_bytes(KEY_BITS // 16) for prime in (numbers.p, numbers.q))
         return _public(self.region, p, q, 1).id, p, q
-
-
-def new_primes() -> tuple[int, int]:
-    """Of a new key, by OpenSSL."""
-    from cryptography.hazmat.primitives.asymmetric import rsa  # slow to import, seldom needed
-
-    numbers = rsa.generate_private_key(E, KEY_BITS).private_numbers()
-    return numbers.p, numbers.q
 
 
 def key_mark(key: str) -> bytes:
