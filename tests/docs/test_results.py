@@ -37,7 +37,7 @@ def test_a_figure_stands_with_its_interval_its_users_and_its_budget(make):
     assert "| LSApp twin (31 users) | nextapp | .623 | .896 | .953 |" in page
     assert "| largest total ε of a phone |" in page
     assert "`nextapp reproduce fig5`" in page
-    assert "reality-a (42 phones) | nextapp | .556 (.524–.587) |" in page
+    assert "reality-a (42 phones) | nextapp | .554 (.523–.584) |" in page
     assert "| nextapp serve · fast · reports/s | 1139 |" in page
 
 
@@ -48,7 +48,7 @@ def test_the_lead_is_over_the_best_rival_of_its_kind(make, predictor):
     lead = models["nextapp"]["HR"]["HR@5"][0] - models[name]["HR"]["HR@5"][0]
     best, (mean, low, high) = make.leads(predictor, "HR@5")["android-a", "online"]
     assert best == name == "sr-od-online"
-    assert mean == pytest.approx(lead)
+    assert mean == pytest.approx(lead, abs=2e-5)  # both are rounded to five digits
     assert low < mean < high
 
 
