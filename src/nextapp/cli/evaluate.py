@@ -110,9 +110,9 @@ def show_result(result: Mapping[str, Any]) -> None:
 def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
     """Each model's figure with its 95 % interval over users, drawn as a bar."""
     rows = []
+    width = min(40, 51 - max(map(len, result["models"])))  # the table fits 80 columns
     for name, figures in result["models"].items():
         low, high = figures["ci95"][metric]
-        width = 40
         cells = ["·"] * width
         first, last = int(low * (width - 1)), math.ceil(high * (width - 1))
         cells[first : last + 1] = ["─"] * (last + 1 - first)

@@ -438,7 +438,7 @@ def summary_table(models: Mapping[str, Any]) -> Table:
             ]
             for name, row in models.items()
         ],
-        title="summary: HR@1 and HR@5 of the three tables; new suggestions of five at a launch",
+        title="summary: HR@1 and HR@5 of the three tables; new of five suggestions",
         unranked=NOT_RANKED,
     )
 
@@ -462,9 +462,9 @@ def leads_table(leads: Mapping[str, Any], model: str) -> Table:
 def steadiness_table(models: Mapping[str, Any]) -> Table:
     """New suggestions and hits, as they come and with the factor that phones use."""
     columns = [Column("model", "name"), Column("factor", form="general")]
-    columns.append(Column("new per launch", "interval", form="plain", digits=2))
-    columns.append(Column("new per day", "interval", form="plain", digits=1))
-    columns.append(Column("HR@5", "interval"))
+    columns.append(Column("new per launch", "interval", 2, "plain", between="–"))
+    columns.append(Column("new per day", "interval", 1, "plain", between="–"))
+    columns.append(Column("HR@5", "interval", between="–"))
     rows = []
     for name, row in models.items():
         found = row["steadiness"]
