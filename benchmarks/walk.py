@@ -115,7 +115,8 @@ def launch_walk(folder: Path) -> dict[str, Any]:
     served = folder / "server"
     process = start_command(
         folder / "server.json", "serve", "--data", str(served), "--dev-tls", "--port", "0",
-        "--operator-at", "off", "--goal", "1", "--minimum", "1", from_start=False,
+        "--operator-at", "off", "--goal", "1", "--minimum", "1", "--reports-per-period", "9",
+        from_start=False,
     )  # fmt: skip
     url = None
     while url is None:
@@ -128,7 +129,7 @@ def launch_walk(folder: Path) -> dict[str, Any]:
     walk = Walk()
     walk.install()
     with (
-        Store.create(folder / "phone.db", hours=0.0, per_day=5.0) as store,
+        Store.create(folder / "phone.db", hours=0.0, per_day=5.0, lifetime=5.0) as store,
         Client(url[0], ca=served / "tls" / "ca.pem") as client,
     ):
         phone = Phone(store)
