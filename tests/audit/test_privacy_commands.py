@@ -38,10 +38,8 @@ def test_every_command_has_an_example(run, command):
     assert f"nextapp privacy {command}" in run(command, "--help")
 
 
-def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
-    text = run(
-        "compare", *SMALL, "--epsilon", 4.5, "--rounds", 2, "--seconds", 0.05, "--json", "r.json"
-    )
+def test_compare_shows_all_mechanisms(run, tmp_path):
+    text = run("compare", *SMALL, "--epsilon", 4.5, "--rounds", 2, "--json", "r.json")
     assert "Even " in text
     assert "phones are needed" in text
     found = json.loads((tmp_path / "r.json").read_text())
@@ -54,9 +52,6 @@ def test_compare_shows_all_mechanisms_and_draws_the_curve(run, tmp_path):
         assert figures["n_bytes"] > 0
         assert figures["microseconds"] > 0
     assert found["mechanisms"]["identity"]["cosine"] == pytest.approx(1.0)
-    folder = tmp_path / "privacy-compare"
-    assert (folder / "cosine.png").read_bytes().startswith(b"\x89PNG")
-    assert "phones that report in a round" in (folder / "cosine.svg").read_text()
 
 
 def test_the_audit_passes_right_mechanisms(run, tmp_path):

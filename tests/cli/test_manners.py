@@ -53,7 +53,7 @@ def log(name: str, rows: list[str]) -> None:
         ["simulate", "--phones", "0", "--out", "file/r"],
         ["reproduce", "no-such", "--out", "file/r"],
         ["demo", "--out", "file/demo"],
-        ["privacy", "compare", "--epsilon", "1", "--mechanisms", "no-such", "--out", "file/p"],
+        ["privacy", "compare", "--epsilon", "1", "--mechanisms", "no-such", "--json", "file/p"],
     ],
     ids=lambda words: " ".join(words[:2]),
 )

@@ -47,9 +47,6 @@ LABELS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Mechanisms that can be compared, with their options, by the name shown in tables."""
 
-SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
-"""Numbers of phones that are simulated, if there is time."""
-
 WANTED = math.sqrt(0.5)
 """A cosine of .71: as much gradient as noise."""
 
@@ -59,6 +56,7 @@ HOPELESS = 0.25
 _TIMED = 50
 _DECODED_AT_ONCE = 5_000
 _STAND_INS = 300
+_ATTACKED = 300
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,6 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A simulated round of ``n_phones``: cosine between its mean report and the mean gradient."""
-
-    n_phones: int
-    cosine: float
-
-
-@dataclass(frozen=True)
 class Compared:
     """One mechanism, if all phones report once; figures are means over ``n_rounds`` rounds.
 
@@ -124,7 +114,6 @@ class Compared:
     microseconds: float
     forecast: Forecast
     leak: Leak
-    simulated: tuple[Point, ...]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"warning": self.forecast.warning}
@@ -172,46 +161,31 @@ def compare(
     *,
     n_rounds: int,
     seed: int,
-    seconds: float,
     progress: Progress = silent,
 ) -> list[Compared]:
-    """Compare all mechanisms on the same phones. Fleets of other sizes take up to `seconds` each.
-
-    In larger fleets the same phones report several times, each time with new random bits.
-    """
+    """Compare all mechanisms on the same phones."""
     found: list[Compared] = []
     for name, each in mechanisms.items():
         progress(name, len(found), len(mechanisms))
-        found.append(_compare_one(name, each, phones, n_rounds, seed, seconds))
+        found.append(_compare_one(name, each, phones, n_rounds, seed))
     return found
 
 
 def _compare_one(
-    name: str,
-    each: Mechanism,
-    phones: SyntheticPhones,
-    n_rounds: int,
-    seed: int,
-    seconds: float,
+    name: str, each: Mechanism, phones: SyntheticPhones, n_rounds: int, seed: int
 ) -> Compared:
     truth = phones.mean.ravel()
     target = mean_after_clip(phones, each.ball, each.clip)
     largest = np.argsort(-np.abs(truth), kind="stable")[: max(1, len(truth) // 10)]
     errors, cosines, signs = [], [], []
-    start = time.perf_counter()
     for number in range(n_rounds):
         estimate = mean_report(each, phones.gradients, len(phones.gradients), seed, number)
         errors.append(float(((estimate - target) ** 2).sum() / (target**2).sum()))
         cosines.append(cosine(estimate, truth) or 0.0)
         agreement = np.sign(estimate[largest]) * np.sign(truth[largest])
         signs.append(float((agreement + 1).mean() / 2))
-    one_report = (time.perf_counter() - start) / (n_rounds * len(phones.gradients))
     n_bytes, microseconds = _cost(each, phones.gradients, seed)
-    points = [
-        Point(size, _cosine_at(each, phones, size, seed))
-        for size in SIZES
-        if size * one_report <= seconds
-    ]
+    attacked = replace(phones, histories=phones.histories[:_ATTACKED])
     return Compared(
         name=name,
         clip=each.clip if np.isfinite(each.clip) else None,
@@ -223,8 +197,7 @@ def _compare_one(
         n_bytes=n_bytes,
         microseconds=microseconds,
         forecast=_forecast(each, phones, target),
-        leak=_leak(each, phones, seed, seconds),
-        simulated=tuple(points),
+        leak=informed_attack(each, attacked, 1, seed, ("favourite",))[0],
     )
 
 
@@ -291,23 +264,6 @@ def mean_report(
         reports = [each.encode(gradients[phone % len(gradients)], bits) for phone in part]
         total += len(part) * decode_reports(each, reports).ravel()
     return total / n_phones
-
-
-def _cosine_at(each: Mechanism, phones: SyntheticPhones, size: int, seed: int) -> float:
-    """The cosine between mean report and mean gradient in a round of `size` phones."""
-    gradients = phones.gradients[:size]
-    estimate = mean_report(each, gradients, size, seed, number=1 << 32)
-    truth = np.mean([gradient.dense().ravel() for gradient in gradients], axis=0)
-    return cosine(estimate, truth) or 0.0
-
-
-def _leak(each: Mechanism, phones: SyntheticPhones, seed: int, seconds: float) -> Leak:
-    """The leak, from as many phones as can be attacked in 5 · `seconds`, at least ten."""
-    start = time.perf_counter()
-    informed_attack(each, replace(phones, histories=phones.histories[:1]), 1, seed, ("favourite",))
-    n_phones = max(10, int(5 * seconds / (time.perf_counter() - start)))
-    attacked = replace(phones, histories=phones.histories[:n_phones])
-    return informed_attack(each, attacked, 1, seed, ("favourite",))[0]
 
 
 def _cost(each: Mechanism, gradients: Sequence[PhoneGradient], seed: int) -> tuple[int, float]:

@@ -13,15 +13,14 @@ import click
 from nextapp.audit import accounting, attacks, verdict
 from nextapp.audit.attacks import SyntheticPhones, synthetic_phones
 from nextapp.audit.bit_source import audit_bits
-from nextapp.audit.comparing import LABELS, SIZES, WANTED, Compared, build_mechanisms
+from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.commands import Group, option
-from nextapp.cli.options import OUTPUT_FOLDER, options_of, output, settings_of
+from nextapp.cli.options import options_of, settings_of
 from nextapp.fleet.rounds import check_device
 from nextapp.privacy import Mechanism
 from nextapp.settings import setting, settings_from
-from nextapp.studies import plots
 from nextapp.studies.phones_needed import PhonesNeeded, run
 from nextapp.studies.settings import versions
 from nextapp.table import Marked, Table, number
@@ -77,17 +76,8 @@ class ComparisonOptions:
 @option(
     "--rounds", type=click.IntRange(min=1), default=5, help="Simulated rounds that are averaged."
 )
-@option(
-    "--seconds",
-    type=click.FloatRange(min=0),
-    default=2.0,
-    help="Seconds at most to simulate one point of the plot.",
-)
-@output("--out", OUTPUT_FOLDER, "Folder for the plot.", default="privacy-compare")
 @options.json_file
-def compare(
-    asked: ComparisonOptions, phones: int, rounds: int, seconds: float, out: Path, json: Path | None
-) -> None:
+def compare(asked: ComparisonOptions, phones: int, rounds: int, json: Path | None) -> None:
     """Compare mechanisms on the same SeqMF gradients of synthetic phones.
 
     Shows how well the mean report fits the mean gradient, what a report costs, and what leaks.
@@ -96,12 +86,10 @@ def compare(
         report("making synthetic phones", 0, 0)
         fleet, mechanisms = asked.phones(phones), asked.build()
         found = compare_mechanisms(
-            mechanisms, fleet, n_rounds=rounds, seed=asked.seed, seconds=seconds, progress=report
+            mechanisms, fleet, n_rounds=rounds, seed=asked.seed, progress=report
         )
-    title = f"{asked.apps} apps, d = {asked.dim}, ε = {asked.epsilon:g} a report, synthetic phones"
     screen.out.print(_comparison(found).terminal(tight=True))
     _say_what_it_means(found)
-    screen.write_plot(out / "cosine", plots.cosines(found, SIZES, WANTED, title))
     figures = {each.name: each.as_json() for each in found}
     screen.write_json(json, asked.as_json(figures, phones=phones, rounds=rounds))
 

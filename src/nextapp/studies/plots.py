@@ -12,16 +12,13 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-
-if TYPE_CHECKING:
-    from nextapp.audit.comparing import Compared
 
 Numbers = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
@@ -190,7 +187,6 @@ def lines(
     *,
     named: bool = True,
     bands: bool = True,
-    marked: bool = True,
 ) -> None:
     """Draw curves of {mean, low, high}, by default with bands and with a legend.
 
@@ -201,8 +197,7 @@ def lines(
         x = np.asarray(curve["at"] if at is None else at, float)
         mean, low, high = (_numbers(curve[key]) for key in ("mean", "low", "high"))
         every = max(1, len(x) // 7)
-        marker = style["marker"] if marked else ""
-        shown = {**style, "marker": marker, "markevery": (number % every, every)}
+        shown = {**style, "markevery": (number % every, every)}
         panel.plot(x, mean, label=label(name), **shown)
         if not bands:
             continue
@@ -479,43 +474,4 @@ def phones_needed(result: Result) -> Figure:
             panel.set_title(f"gain over {label(control)}", fontsize=10)
             panel.set_xlabel("phones")
         panels[0].set_ylabel("gain in HR@5")
-    return figure
-
-
-# --- mechanisms compared ----------------------------------------------------------------------
-
-
-def cosines(found: Sequence[Compared], shown: Sequence[int], wanted: float, title: str) -> Figure:
-    """Expected cosine of the mean report against the number of phones; marks are simulated rounds.
-
-    ``shown`` are numbers of phones, from fewest to most; ``wanted`` is where noise is as large as
-    gradient.
-    """
-    by_noise = sorted(found, key=lambda each: each.forecast.noise)
-    look = Look([each.name for each in by_noise], faint=())
-    phones = found[0].forecast.n_phones
-    sizes = np.geomspace(shown[0], shown[-1], 101)
-    curves = {}
-    for each in by_noise:
-        cosine = 1 / np.sqrt(1 + each.forecast.noise * phones / sizes)
-        curves[each.name] = {"mean": cosine, "low": cosine, "high": cosine}
-    with new_figure(9.5, 5.0) as figure:
-        panel = figure.subplots()
-        panel.set_xscale("log")
-        panel.set_xlim(sizes[0] * 0.9, sizes[-1] * 1.1)
-        panel.set_ylim(-0.08, 1.02)
-        lines(panel, look, curves, list(sizes), bands=False, marked=False)
-        for each in found:
-            style = {**look.of(each.name), "ls": "", "mfc": "white", "ms": 6}
-            at = [point.n_phones for point in each.simulated]
-            panel.plot(at, [point.cosine for point in each.simulated], **style)
-        panel.axhline(wanted, color=ACCENT, lw=0.9)
-        panel.text(sizes[0], wanted + 0.012, "as much gradient as noise", color=ACCENT, fontsize=9)
-        panel.axvline(phones, color=FAINT, lw=0.9)
-        panel.text(phones * 1.05, 0.94, f"{phones:,} phones", color=FAINT, fontsize=9)
-        panel.xaxis.set_major_formatter("{x:,.0f}")
-        panel.set_xlabel("phones that report in a round")
-        panel.set_ylabel("cosine to the true mean gradient")
-        panel.set_title(title)
-        legend_below(figure, "lines: forecast      marks: one simulated round each")
     return figure
