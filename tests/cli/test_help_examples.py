@@ -29,7 +29,7 @@ SMALLER = {
     "--trials 60": "--trials 2",
     "--preset authors": "--preset honest",
     "--seeds 2": "--seeds 1 --cycles 4",
-    "--phones 292": "--phones 10 --seconds 0 --rounds 1 --mechanisms harmony",
+    "--phones 292": "--phones 10 --rounds 1 --mechanisms harmony",
     "--reports 200000": "--quick",
     "--reports 10": "--reports 2 --phones 6 --mechanisms harmony",
     "usagestats.txt launches.csv": "usagestats.txt converted.csv",
