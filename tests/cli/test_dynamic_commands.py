@@ -78,20 +78,3 @@ def test_a_wrong_option_is_one_clear_line(options, message):
     found = runner.invoke(app, ["dynamic", SOURCE, *options])
     assert found.exit_code == 1
     assert message in " ".join(found.output.split())
-
-
-def test_phones_needed_answers_for_each_mechanism(tmp_path):
-    out = tmp_path / "out.json"
-    found = runner.invoke(
-        app,
-        ["privacy", "phones-needed", "--epsilon", "2", "--phones", "30,60", "--mechanisms",
-         "harmony", "--apps", "20", "--dim", "3", "--rounds", "2", "--rates", "0.01", "--seeds",
-         "2", "--sample", "30", "--json", str(out)],
-    )  # fmt: skip
-    assert found.exit_code == 0, found.output
-    result = json.loads(out.read_text())
-    assert set(result["answer"]) == {"none", "harmony"}
-    assert "harmony beats all controls" in " ".join(found.output.split())
-    found = runner.invoke(app, ["privacy", "phones-needed", "--epsilon", "2", "--phones", "x"])
-    assert found.exit_code == 1
-    assert "--phones takes numbers" in found.output

@@ -33,7 +33,6 @@ SMALLER = {
     "--reports 200000": "--quick",
     "--reports 10": "--reports 2 --phones 6 --mechanisms harmony",
     "usagestats.txt launches.csv": "usagestats.txt converted.csv",
-    "--phones 300,3000": "--phones 20,40 --seeds 2 --sample 10 --rounds 1 --mechanisms harmony",
 }
 # Not run here: they serve until they are stopped, need Flower, or take minutes. They are parsed.
 PARSED = {

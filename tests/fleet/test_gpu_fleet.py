@@ -405,7 +405,6 @@ def test_without_the_library_the_error_has_the_install_line(monkeypatch):
     "arguments",
     [
         ["simulate", "--phones", "1000000"],
-        ["privacy", "phones-needed", "--epsilon", "1"],
         ["new-phones", "synthetic:fleet,phones=1000000"],
     ],
 )

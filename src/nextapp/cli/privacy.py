@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +16,9 @@ from nextapp.audit.comparing import LABELS, Compared, build_mechanisms
 from nextapp.audit.comparing import compare as compare_mechanisms
 from nextapp.cli import options, screen
 from nextapp.cli.commands import Group, option
-from nextapp.cli.options import options_of, settings_of
-from nextapp.fleet.rounds import check_device
+from nextapp.cli.options import options_of
 from nextapp.privacy import Mechanism
-from nextapp.settings import setting, settings_from
-from nextapp.studies.phones_needed import PhonesNeeded, run
+from nextapp.settings import setting
 from nextapp.studies.settings import versions
 from nextapp.table import Marked, Table, number
 
@@ -361,61 +358,3 @@ def _leaks(found: Mapping[str, Sequence[attacks.Leak]], n_reports: int) -> Table
 
 def _auc(leak: attacks.Leak) -> str:
     return f"{number(leak.auc)}±{number((leak.high - leak.low) / 2, 2)}"
-
-
-@app.command(
-    "phones-needed", epilog="nextapp privacy phones-needed --epsilon 4.5 --phones 300,3000"
-)
-@settings_of(
-    PhonesNeeded,
-    "given",
-    *("epsilon", "phones", "mechanisms", "apps", "rounds", "rates", "seeds", "sample"),
-    *("tune_up_to", "exact_up_to", "seed"),
-)
-@option("--dim", type=int, default=16, help="Length of an app vector.")
-@options.device
-@options.json_file
-def phones_needed(given: dict[str, Any], dim: int, device: str, json: Path | None) -> None:
-    """Find from how many phones on a mechanism beats a frozen Q and zero gradients.
-
-    Synthetic phones train Q from a random start; further phones predict with it.
-    """
-    study = settings_from(PhonesNeeded, given)
-    study = replace(study, training=replace(study.training, dim=dim))
-    check_device(device)
-    began = time.perf_counter()
-    with screen.progress() as report:
-        result = run(study, report, device).as_json()
-    _show_phones_needed(result)
-    screen.err.print(f"{time.perf_counter() - began:.0f} s", style="dim")
-    screen.write_json(json, result)
-
-
-def _show_phones_needed(result: Mapping[str, Any]) -> None:
-    """Gains in HR@5, each with the lower end of its interval, and the answer."""
-    settings, controls = result["settings"], result["controls"]
-    screen.out.print(
-        f"{settings['apps']:,} apps, d = {settings['training']['dim']}, {settings['rounds']} "
-        f"rounds of ε = {settings['epsilon']:g}; {settings['seeds']} worlds with "
-        f"{settings['sample']:,} synthetic phones outside the fleet each. HR@5 with Q frozen "
-        f"{controls['frozen']['HR@5']['mean']:.3f}, with zero gradients "
-        f"{controls['zero']['HR@5']['mean']:.3f}.\n"
-    )
-    gains = ("gain_over_frozen", "gain_over_zero", "gain_over_noise")
-    rows = [
-        [
-            "" if place else name,
-            f"{n:,}",
-            f"{row['HR@5']['mean'][place]:.3f}",
-            *(f"{row[key]['mean'][place]:+.3f}≥{row[key]['low'][place]:+.3f}" for key in gains),
-        ]
-        for name, row in result["mechanisms"].items()
-        for place, n in enumerate(row["phones"])
-    ]
-    headings = ["", "phones", "HR@5", "over frozen", "over zero", "over noise"]
-    screen.out.print(Table.of_text(headings, rows).terminal())
-    screen.out.print("≥: lower end of the 95 % interval over worlds\n", style="dim")
-    for name, n in result["answer"].items():
-        found = f"from {n:,} phones on" if n else "at no number tried"
-        most = result["largest_tried"][name]
-        screen.out.print(f"{name} beats all controls [bold]{found}[/] (largest tried {most:,})")

@@ -21,7 +21,7 @@ from nextapp.data import synthetic
 from nextapp.evaluation.dynamic_environment import FROZEN, ZERO
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.fleet.columns import Fleet
-from nextapp.fleet.rounds import CARD_MECHANISMS, check_device, fleet_phones, zero_phones
+from nextapp.fleet.rounds import fleet_phones, zero_phones
 from nextapp.fleet.sum_law import CHEAP, LAWS
 from nextapp.intervals import LEVEL
 from nextapp.learners import run_rounds
@@ -30,7 +30,6 @@ from nextapp.predictors.training import Training
 from nextapp.privacy import Mechanism
 from nextapp.privacy.exact import check_epsilon
 from nextapp.progress import Progress, silent
-from nextapp.settings import setting
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.settings import check_names, plain_values, versions
 from nextapp.studies.simulation import HeldOutPhones
@@ -48,7 +47,8 @@ _STAND_INS = 400
 class PhonesNeeded:
     """Settings of the study.
 
-    Every mechanism trains for ``rounds`` rounds; in each, every phone reports with ``epsilon``. A
+    ``phones`` are numbers of phones that train, in increasing order; none is always one of the
+    mechanisms. Each trains for ``rounds`` rounds; in each, every phone reports with ``epsilon``. A
     world is one simulated population with its own seed. The learning rate is the best of ``rates``
     on the ``validation`` phones of a separate world with ``seed``; so are those of the controls
     none and zero. It is chosen for every number of phones up to ``tune_up_to``; larger fleets use
@@ -57,29 +57,19 @@ class PhonesNeeded:
     are run with at most ``exact_up_to`` phones.
     """
 
-    epsilon: float = setting(text="Privacy budget ε of one report.")
-    phones: tuple[int, ...] = setting(
-        (300, 1_000, 3_000, 10_000, 100_000),
-        "Phones that train, in increasing order.",
-        metavar="NUMBERS",
-    )
-    mechanisms: tuple[str, ...] = setting(
-        MECHANISMS, "Mechanisms; none is always included.", metavar="NAMES"
-    )
-    apps: int = setting(87, "Apps in the catalogue.")
-    rounds: int = setting(10, "Steps on Q, each with a report of every phone.")
-    rates: tuple[float, ...] = setting(
-        (0.003, 0.01, 0.03),
-        "Learning rates of Adam; the best is chosen on another population.",
-        metavar="NUMBERS",
-    )
-    seeds: int = setting(5, "Synthetic populations to measure on.")
-    seed: int = setting(0, "Random seed.")
-    sample: int = setting(500, "Phones in each that do not train and are measured.")
+    epsilon: float
+    phones: tuple[int, ...] = (300, 1_000, 3_000, 10_000, 100_000)
+    mechanisms: tuple[str, ...] = MECHANISMS
+    apps: int = 87
+    rounds: int = 10
+    rates: tuple[float, ...] = (0.003, 0.01, 0.03)
+    seeds: int = 5
+    seed: int = 0
+    sample: int = 500
     validation: int = 1_000
     days: int = 3
-    tune_up_to: int = setting(10_000, "Most phones to tune at; larger fleets take that rate.")
-    exact_up_to: int = setting(3_000, "Most phones for mechanisms simulated phone by phone.")
+    tune_up_to: int = 10_000
+    exact_up_to: int = 3_000
     training: Training = Training(ModelSettings(alpha=0.0), dim=16)
 
     def __post_init__(self) -> None:
@@ -109,8 +99,7 @@ class PhonesNeeded:
 class _World:
     """The phones of one seed: a fleet up to the largest size, and phones outside it."""
 
-    def __init__(self, study: PhonesNeeded, seed: int, n_outside: int, device: str = "cpu") -> None:
-        self.device = device
+    def __init__(self, study: PhonesNeeded, seed: int, n_outside: int) -> None:
         most = max(study.phones)
         parameters = synthetic.fleet_parameters(most + n_outside, study.apps, study.days)
         self.fleet = Fleet.of_synthetic(parameters, seed, 0, most)
@@ -142,8 +131,7 @@ class _World:
         fleet = self.fleet.shard(0, n_phones)
         if empty:
             fleet = Fleet.without_launches(n_phones, fleet.n_apps)
-        device = self.device if mechanism.name in CARD_MECHANISMS else "cpu"
-        phones = zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed, device)
+        phones = zero_phones if name == ZERO else fleet_phones(fleet, mechanism, self.seed)
         run_rounds(server, phones, self.study.rounds)
         return self.held_out.hit_rates(server.broadcast)
 
@@ -223,9 +211,8 @@ class PhonesNeededResult:
         }
 
 
-def run(study: PhonesNeeded, report: Progress = silent, device: str = "cpu") -> PhonesNeededResult:
+def run(study: PhonesNeeded, report: Progress = silent) -> PhonesNeededResult:
     """Choose the learning rates in a separate world, then measure in the others."""
-    check_device(device)
     pairs = [(name, n) for name in (NONE, *study.mechanisms) for n in study.sizes(name)]
     tuned = [(ZERO, 0), *(pair for pair in pairs if pair[1] <= study.tune_up_to)]
     total = study.seeds * (len(pairs) + 1) + len(study.rates) * len(tuned)
@@ -237,7 +224,7 @@ def run(study: PhonesNeeded, report: Progress = silent, device: str = "cpu") -> 
         done += 1
 
     report("making phones", 0, total)
-    tuning = _World(study, study.seed, study.validation, device)
+    tuning = _World(study, study.seed, study.validation)
     rates: dict[tuple[str, int], float] = {}
     for name, n in tuned:
         found = []
@@ -255,7 +242,7 @@ def run(study: PhonesNeeded, report: Progress = silent, device: str = "cpu") -> 
     }
     frozen, zero = [], []
     for number in range(study.seeds):
-        world = _World(study, study.seed + 1 + number, study.sample, device)
+        world = _World(study, study.seed + 1 + number, study.sample)
         frozen.append(world.frozen)
         report_step(f"{ZERO}, world {number + 1}")
         zero.append(world.hit_rates(ZERO, 0, rates[ZERO, 0]))
