@@ -332,7 +332,8 @@ class Phone:
 
     def hide(self, app: str) -> None:
         """Suggest an app no more. Its launches count as before; `forget` erases them."""
-        self._mark(app, "hidden")
+        self.store.mark([app], "hidden", self._clock())
+        self._use_marks()
 
     def unhide(self, app: str) -> None:
         """Suggest an app again that was hidden or dismissed."""
@@ -344,33 +345,30 @@ class Phone:
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(f"seconds must be a finite number > 0, got {seconds!r}.")
         until = self._clock() + seconds
-        self._mark(app, "dismissed", until)
+        self.store.mark([app], "dismissed", until)
+        self._use_marks()
         return until
 
     def installed(self, apps: Iterable[str]) -> None:
         """These apps are installed. Those not launched yet get a place among the suggestions.
 
         They leave it again if they are not used, as `chances_of_new` says. It does no harm to name
-        them more than once.
+        them more than once, or to name apps that are launched already.
         """
         self._refresh()
+        apps = set(apps)
+        marks = [mark for mark in self.store.marks() if mark.name in apps]
         launched = {self._names[app] for app in self._core.candidates}
-        known = {mark.name for mark in self.store.marks() if mark.mark == "installed"}
-        for app in apps:
-            self.store.unmark(app, ("removed",))
-            if app not in launched and app not in known:
-                self.store.mark(app, "installed", self._clock())
+        known = {mark.name for mark in marks if mark.mark == "installed"}
+        for mark in marks:
+            if mark.mark == "removed":
+                self.store.unmark(mark.name, ("removed",))
+        self.store.mark(apps - launched - known, "installed", self._clock())
         self._use_marks()
 
     def removed(self, app: str) -> None:
         """An app is gone: not suggested until it is installed or launched again."""
-        self._mark(app, "removed", instead_of=("installed",))
-
-    def _mark(
-        self, app: str, mark: str, clock: float | None = None, *, instead_of: Iterable[str] = ()
-    ) -> None:
-        clock = self._clock() if clock is None else clock
-        self.store.mark(app, mark, clock, instead_of=instead_of)
+        self.store.mark([app], "removed", self._clock(), off=("installed",))
         self._use_marks()
 
     def _use_marks(self) -> None:

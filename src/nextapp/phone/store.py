@@ -488,16 +488,21 @@ class Store:
         )
         return [Mark(*row) for row in rows]
 
-    def mark(self, name: str, mark: str, clock: float, *, instead_of: Iterable[str] = ()) -> None:
-        """Give an app a mark, in the place of others; on the disk itself when this returns."""
-        check_launch(name, clock, 0)
+    def mark(
+        self, names: Iterable[str], mark: str, clock: float, *, off: Iterable[str] = ()
+    ) -> None:
+        """Give apps a mark, and take others off; on the disk itself when this returns."""
+        names = list(names)
+        for name in names:
+            check_launch(name, clock, 0)
         with self._transaction():
-            app = self._number_of(name)
-            self._unmark(app, instead_of)
-            self._run("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", app, mark, clock)
+            for name in names:
+                app = self._number_of(name)
+                self._unmark(app, off)
+                self._run("INSERT OR REPLACE INTO marks VALUES (?, ?, ?)", app, mark, clock)
         self.flush()
 
-    def unmark(self, name: str, marks: Iterable[str] = MARKS) -> None:
+    def unmark(self, name: str, marks: Iterable[str]) -> None:
         """Take marks off an app."""
         with self._transaction():
             self._unmark(self.names.get(name, 0), marks)
