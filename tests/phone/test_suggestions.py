@@ -224,6 +224,8 @@ def test_a_new_app_has_a_fair_place_and_leaves_it_unless_it_is_used(phone):
         again = dict(reopened(phone).predict(9, when, probabilities=True))
         assert again == pytest.approx(found, rel=1e-9)
         assert dict(phone.explain(9, when))["chess"].share == found["chess"]
+    with pytest.raises(TypeError, match="got the one name 'chess'"):
+        phone.installed("chess")
     phone.installed(["chess", opened(phone)])  # nothing new
     assert phone.predict(9, SOON + 60 * 60).index("chess") == 7
     phone.observe("chess", SOON + 60 * 60, zone=0)

@@ -355,6 +355,8 @@ class Phone:
         They leave it again if they are not used, as `chances_of_new` says. It does no harm to name
         them more than once, or to name apps that are launched already.
         """
+        if isinstance(apps, str):
+            raise TypeError(f"apps must be several names, got the one name {apps!r}.")
         self._refresh()
         apps = set(apps)
         marks = [mark for mark in self.store.marks() if mark.name in apps]
@@ -363,7 +365,7 @@ class Phone:
         for mark in marks:
             if mark.mark == "removed":
                 self.store.unmark(mark.name, ("removed",))
-        self.store.mark(apps - launched - known, "installed", self._clock())
+        self.store.mark(sorted(apps - launched - known), "installed", self._clock())
         self._use_marks()
 
     def removed(self, app: str) -> None:

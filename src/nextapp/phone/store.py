@@ -488,9 +488,7 @@ class Store:
         )
         return [Mark(*row) for row in rows]
 
-    def mark(
-        self, names: Iterable[str], mark: str, clock: float, *, off: Iterable[str] = ()
-    ) -> None:
+    def mark(self, names: Iterable[str], mark: str, clock: float, off: Iterable[str] = ()) -> None:
         """Give apps a mark, and take others off; on the disk itself when this returns."""
         names = list(names)
         for name in names:
