@@ -179,7 +179,6 @@ def test_where_a_report_is_a_few_entries_law_is_exact(rng):
         kind = mechanism(name, epsilon=1.0, clip=0.1, n_apps=N_APPS, d=DIM, **more)
         exact, law = rounds.sums(kind, 3, "exact"), rounds.sums(kind, 3, "law")
         assert np.array_equal(exact.mean(kind), law.mean(kind))
-        assert law.n_bytes_up == exact.n_bytes_up
 
 
 def test_mechanisms_without_a_cheap_law_say_so(rng):

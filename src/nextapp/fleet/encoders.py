@@ -45,7 +45,6 @@ State = dict[str, npt.NDArray[Any]]
 """The sum of reports, in arrays that add, with one exception."""
 LARGEST = "largest"  # joins by its maximum
 
-_HEAD_BYTES = 16  # of a payload of identity
 _GRID = float(1 << 52)
 _FULL = np.uint64(1 << 53)
 _NUMBERS_AT_ONCE = 1 << 19  # of dense reports, so that a block fits the cache
@@ -57,9 +56,8 @@ class Encoder(ABC):
     block = 1024  # phones at a time, so that the work on them fits the cache
     size = 4096  # phones in a range, which one thread sums
 
-    def __init__(self, mechanism: Any, payload_bytes: int = 0) -> None:
+    def __init__(self, mechanism: Any) -> None:
         self.mechanism = mechanism
-        self.payload_bytes = payload_bytes
 
     @abstractmethod
     def empty(self) -> State:
@@ -72,10 +70,6 @@ class Encoder(ABC):
     @abstractmethod
     def mean(self, sums: Sums) -> Floats:
         """(n_apps, d): what the mechanism's ``decode`` makes of the reports summed."""
-
-    def n_bytes(self, x: Gradients) -> int:
-        """Bytes of the payloads of a block."""
-        return len(x.phones) * self.payload_bytes
 
 
 class IdentityEncoder(Encoder):
@@ -90,22 +84,6 @@ class IdentityEncoder(Encoder):
     def mean(self, sums: Sums) -> Floats:
         return sums.true_sum / sums.n_reports
 
-    def n_bytes(self, x: Gradients) -> int:
-        background = x.c0 > 0
-        return self.bytes_of(np.diff(x.starts), background, background & x.p.any(axis=1))
-
-    def bytes_of(self, n_own: Any, background: Any, dense: Any) -> int:
-        """`n_bytes` of phones with so many own apps, a background, and a background that is not 0.
-
-        Arrays (n,) of NumPy or of a card.
-        """
-        n_apps, d = self.mechanism.n_apps, self.mechanism.d
-        if self.mechanism.ball == "none":
-            n_words = n_own * (1 + d) + background * (n_apps + d)
-        else:
-            n_words = (n_own + dense * (n_apps - n_own)) * (1 + d)
-        return int((_HEAD_BYTES + 8 * n_words).sum())
-
 
 class LaplaceEncoder(Encoder):
     """`Laplace`: reports of D floats of 4 bytes, which are summed."""
@@ -113,7 +91,7 @@ class LaplaceEncoder(Encoder):
     size = 256
 
     def __init__(self, mechanism: Laplace) -> None:
-        super().__init__(mechanism, 4 * mechanism.D)
+        super().__init__(mechanism)
         self.block = max(1, _NUMBERS_AT_ONCE // mechanism.D)
 
     def empty(self) -> State:
@@ -138,7 +116,7 @@ class WalshEncoder(Encoder):
     block = 256
 
     def __init__(self, mechanism: Walsh) -> None:
-        super().__init__(mechanism, mechanism.payload_bytes)
+        super().__init__(mechanism)
         self._places = scatter_table(mechanism)
 
     def empty(self) -> State:
@@ -159,8 +137,8 @@ class WalshEncoder(Encoder):
 class SignsEncoder(Encoder):
     """Signs at few of n positions: of every position, how often it came with either sign."""
 
-    def __init__(self, mechanism: Any, payload_bytes: int, n_positions: int) -> None:
-        super().__init__(mechanism, payload_bytes)
+    def __init__(self, mechanism: Any, n_positions: int) -> None:
+        super().__init__(mechanism)
         self.n_positions = n_positions
 
     def empty(self) -> State:
@@ -183,7 +161,7 @@ class HarmonyEncoder(SignsEncoder):
     """`Harmony`."""
 
     def __init__(self, mechanism: Harmony) -> None:
-        super().__init__(mechanism, mechanism.payload_bytes, mechanism.D)
+        super().__init__(mechanism, mechanism.D)
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         return _signs_of_entries(x, r, self.mechanism.k, np.uint64(self.mechanism.floor))
@@ -198,7 +176,7 @@ class KashinEncoder(SignsEncoder):
     block = size = 64
 
     def __init__(self, mechanism: Kashin) -> None:
-        super().__init__(mechanism, mechanism.payload_bytes, mechanism.N)
+        super().__init__(mechanism, mechanism.N)
 
     def encode(self, x: Gradients, r: ShardRound) -> tuple[Longs, Mask]:
         m = self.mechanism
@@ -210,7 +188,7 @@ class QHarmonyEncoder(SignsEncoder):
     """`QHarmony`: the phones' f_max travels along, and the largest scales the mean."""
 
     def __init__(self, mechanism: QHarmony) -> None:
-        super().__init__(mechanism, mechanism._fields.n_bytes + 8, mechanism.D)
+        super().__init__(mechanism, mechanism.D)
 
     def empty(self) -> State:
         return super().empty() | {LARGEST: np.array([-math.inf])}

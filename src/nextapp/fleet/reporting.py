@@ -31,7 +31,7 @@ from nextapp.fleet.gradients import (
 from nextapp.fleet.stepping import terms
 from nextapp.fleet.sum_law import law_encoder
 from nextapp.privacy import Mechanism
-from nextapp.wire import Broadcast, Floats, Report
+from nextapp.wire import Broadcast, Floats
 
 MODES = ("exact", "law")
 
@@ -51,7 +51,6 @@ class Sums:
     state: State
     true_sum: Floats
     loss: float
-    n_bytes_up: int
     mechanism: str
     mode: str
 
@@ -74,7 +73,6 @@ class Sums:
             state=state,
             true_sum=self.true_sum + other.true_sum,
             loss=self.loss + other.loss,
-            n_bytes_up=self.n_bytes_up + other.n_bytes_up,
         )
 
     def mean(self, mechanism: Mechanism) -> Floats:
@@ -127,24 +125,19 @@ def sum_reports(
     r = round_of(seed, fleet.first_phone, broadcast)
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     vectors = broadcast.app_vectors
-    per_report = len(Report(mechanism.name, 0, b"").to_bytes())
 
     def work(first: int, last: int) -> Sums:
         state, total = encoder.empty(), np.zeros(vectors.shape)
         common = np.zeros((broadcast.dim, broadcast.dim))
-        losses, n_reports, n_bytes = 0.0, 0, 0
+        losses, n_reports = 0.0, 0
         for start, stop in cut(first, last, encoder.block):
             x, loss = block_gradients(start, stop)
             add_up(x, vectors, total, common)
             encoder.add(state, x, r)
             losses += loss
             n_reports += len(x.phones)
-            n_bytes += encoder.n_bytes(x) + per_report * len(x.phones)
         true_sum = unit * (total + vectors @ common)
-        return Sums(
-            seed, broadcast.round, n_reports, state, true_sum, losses, n_bytes,
-            mechanism.name, mode,
-        )  # fmt: skip
+        return Sums(seed, broadcast.round, n_reports, state, true_sum, losses, mechanism.name, mode)
 
     return functools.reduce(Sums.__add__, _in_order(work, len(fleet), encoder.size, threads))
 

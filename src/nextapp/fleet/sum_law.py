@@ -110,9 +110,6 @@ def law_encoder(mechanism: Mechanism, alpha: float) -> Encoder:
 class SumOfLaplace(Encoder):
     """`Laplace`: the gradients are summed anyway, the noise is drawn with the mean."""
 
-    def __init__(self, mechanism: Laplace) -> None:
-        super().__init__(mechanism, exact_encoder(mechanism).payload_bytes)
-
     def empty(self) -> State:
         return {}
 
@@ -139,7 +136,7 @@ class SumOfWalsh(Encoder):
     """`Walsh`: ``sum`` (n_apps, d) of the phones' own entries, ``owners`` (n_apps,) of each app."""
 
     def __init__(self, mechanism: Walsh) -> None:
-        super().__init__(mechanism, mechanism.payload_bytes)
+        super().__init__(mechanism)
         self.lean = Lean(np.uint64(mechanism.threshold), mechanism.k, mechanism.m)
         self._table = normal_table()
 

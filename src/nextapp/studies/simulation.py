@@ -269,8 +269,6 @@ def run(
             "loss": sums.loss / max(1, sums.n_reports),
             "cosine": reported.cosine,
             **_measure(rates, frozen, settings.seed),
-            "bytes_up": sums.n_bytes_up,
-            "bytes_down": reported.outcomes["reports"] * len(broadcast.to_bytes()),
             "epsilon_spent": _largest_spent(world, mechanism),
             "outcomes": reported.outcomes,
         }

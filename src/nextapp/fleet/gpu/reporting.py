@@ -34,7 +34,7 @@ from nextapp.fleet.sum_law import (
 )
 from nextapp.privacy import Mechanism
 from nextapp.privacy.harmony import Harmony
-from nextapp.wire import Broadcast, Report
+from nextapp.wire import Broadcast
 
 LARGEST_DIM = 64
 DRAWS = Source("draws.cu", options=("--fmad=false",))
@@ -94,7 +94,6 @@ def sum_reports(
         state = _count_signs(fleet.card, encoder.mechanism, positions, words, step.entries)
     elif isinstance(encoder, SumOfWalsh):
         state = _lean(fleet, order, step, encoder, r, kind)
-    per_report = len(Report(mechanism.name, 0, b"").to_bytes())
     unit = mechanism.clip if mechanism.ball != "none" else 1.0
     return Sums(
         seed,
@@ -103,7 +102,6 @@ def sum_reports(
         state,
         unit * _true_sum(fleet, order, step, broadcast),
         float(step.losses.sum(dtype=np.float64)),
-        _n_bytes(fleet, order, step, encoder, broadcast) + per_report * order.n,
         mechanism.name,
         mode,
     )
@@ -151,19 +149,6 @@ def _encoder(mechanism: Mechanism, mode: str, alpha: float) -> Encoder:
         f"alpha = 0, walsh; got {mechanism.name} in mode {mode!r} with alpha = {alpha:g}: say "
         f"device 'cpu'."
     )
-
-
-def _n_bytes(
-    fleet: ResidentFleet, order: Order, step: Step, encoder: Encoder, broadcast: Broadcast
-) -> int:
-    """Of the payloads."""
-    if not isinstance(encoder, IdentityEncoder):
-        return order.n * encoder.payload_bytes
-    background = step.c0 > 0
-    dense = background
-    if broadcast.settings.alpha > 0:
-        dense = background & step.user_vectors[order.phones].any(axis=1)
-    return encoder.bytes_of(fleet.n_own[order.phones], background, dense)
 
 
 # --- the step ----------------------------------------------------------------------------------
