@@ -222,18 +222,6 @@ def test_a_model_of_nextapp_predicts_as_habits_that_start_from_the_phones_of_the
         assert "crowd +" in told.partition("2.")[0]
 
 
-def test_predict_names_only_apps_above_a_threshold(run, tmp_path):
-    rows = [f"u{user},{60 * n},{'ab'[n % 2]}" for user in range(5) for n in range(200)]
-    (tmp_path / "log.csv").write_text("user_id,timestamp,app_name\n" + "\n".join(rows) + "\n")
-    run("train", "log.csv", "--out", "m")
-    history = "a\nb\n" * 20
-    asked = ("predict", "m", "--history", "-", "--json", "p.json", "--threshold")
-    run(*asked, 0.5, stdin=history)
-    assert json.loads((tmp_path / "p.json").read_text())["predictions"] == ["a"]
-    assert "No app is likelier than 100% next." in run(*asked, 1, stdin=history)
-    assert "threshold must be a probability" in run(*asked, 3, stdin=history, code=1)
-
-
 def test_a_model_of_seqmf_predicts_by_the_light_scores(run, tmp_path):
     """q_i^T (p + Σ q_j), eq. (8), with p solved by the equations as printed."""
     run("train", SMALL, "--out", "m", "--settings", "quick.toml", "--model", "seqmf")

@@ -179,11 +179,6 @@ def _standing(gap: Mapping[str, float] | None) -> str | Marked:
     help="wide (all settings) or paper (the grid of its authors).",
 )
 @option("--models", type=options.NAMES, default="mf,seqmf", help="Models to tune.")
-@output(
-    "--storage",
-    OUTPUT_FILE,
-    "SQLite file that keeps all trials; the same command continues from it. Default: beside --out.",
-)
 @settings_of(Experiment, "given", "split", "preset", "seed")
 @options.json_file
 @options.log_options
@@ -193,7 +188,6 @@ def tune(
     trials: int | None,
     grid: str,
     models: list[str],
-    storage: Path | None,
     given: dict[str, Any],
     json: Path | None,
     log_options: options.LogOptions,
@@ -209,7 +203,7 @@ def tune(
     tuning = Tuning(default if trials is None else trials, grid)
     experiment = experiment_from({**given, "data": source, "tune": 0})
     out.parent.mkdir(parents=True, exist_ok=True)
-    file = storage or out.with_suffix(".db")
+    file = out.with_suffix(".db")
     when_stopped_say(f"Finished trials are in {file}: the same command continues from there.")
     with screen.progress() as report:
         report("reading", 0, 0)

@@ -98,11 +98,8 @@ def history_text(history: str) -> str:
 )
 @option("-n", type=click.IntRange(min=1), default=5, help="Number of apps to name.")
 @option("--why", is_flag=True, help="Show the reasons for each app.")
-@option("--threshold", type=float, help="Only apps with at least this probability.")
 @options.json_file
-def predict(
-    model: Path, history: str, n: int, why: bool, threshold: float | None, json: Path | None
-) -> None:
+def predict(model: Path, history: str, n: int, why: bool, json: Path | None) -> None:
     """Predict the next apps of one phone with a model file.
 
     The model nextapp gives probabilities; seqmf gives the light scores of eq. (8).
@@ -111,11 +108,9 @@ def predict(
     if model.is_dir():
         raise ValueError(f"{model} is a folder: give the model file in it.")
     try:
-        result = model_file.predict(model.read_bytes(), text, n, threshold)
+        result = model_file.predict(model.read_bytes(), text, n)
     except WireError as error:
         raise ValueError(f"{model}: {error}") from error
-    if not result.ranked and threshold is not None:
-        screen.out.print(f"No app is likelier than {threshold:.0%} next.")
     for line in reason_lines(result.ranked, why=why) if result.ranked else ():
         screen.out.print(line, markup=False, soft_wrap=True)
     for note in result.notes:

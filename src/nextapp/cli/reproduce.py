@@ -39,7 +39,6 @@ from nextapp.table import Mark, Marked, Table
     help="Another launch log to run all parts on; may be given several times.",
 )
 @option("--quick", is_flag=True, help="Few trials and seeds: a first look, not figures to quote.")
-@option("--quick-logs", is_flag=True, help="The same for the logs of --log only.")
 @output("--out", OUTPUT_FOLDER, "Folder for the report and all numbers.", default="reproduction")
 @options.seed
 @option(
@@ -56,7 +55,6 @@ def reproduce(
     app_usage: Path | None,
     log: tuple[Path, ...],
     quick: bool,
-    quick_logs: bool,
     out: Path,
     seed: int,
     jobs: int | None,
@@ -70,12 +68,7 @@ def reproduce(
     start = time.perf_counter()
     files = {"lsapp": lsapp, "app-usage": app_usage}
     every = plan.parts_of(
-        quick=quick,
-        seed=seed,
-        files=files,
-        folder=settings,
-        logs=tuple(log or ()),
-        quick_logs=quick_logs,
+        quick=quick, seed=seed, files=files, folder=settings, logs=tuple(log or ())
     )
     names = plan.parts_named(tuple(parts or ["all"]))
     wanted = [part for part in every if part.base in names]

@@ -151,9 +151,8 @@ class Prediction:
         }
 
 
-def predict(model: bytes, history: str, n: int, threshold: float | None = None) -> Prediction:
-    """The n most likely next apps on a phone with this history, predicted with a model file; with
-    a threshold, only apps with at least this probability."""
+def predict(model: bytes, history: str, n: int) -> Prediction:
+    """The n most likely next apps on a phone with this history, predicted with a model file."""
     name, apps, known = _read(model)
     launches = launches_in(history)
     if not launches:
@@ -177,26 +176,8 @@ def predict(model: bytes, history: str, n: int, threshold: float | None = None) 
         for app, when in numbered:
             own.observe(app, when)
         reasons = own.explain(own.apps)
-    if threshold is not None:
-        reasons = _above(threshold, reasons, own)
     ranked = [(names[reason.app], reason) for reason in reasons[:n]]
     return Prediction(name, ranked, len(launches), strangers)
-
-
-def _above(
-    threshold: float, reasons: Sequence[Reason | LightReason], habits: Habits | None
-) -> list[Reason | LightReason]:
-    """The reasons of apps whose probability is at least the threshold."""
-    if not 0.0 <= threshold <= 1.0:
-        raise ValueError(f"threshold must be a probability from 0 to 1, got {threshold!r}.")
-    if habits is None:
-        raise ValueError(
-            "a threshold needs probabilities, but SeqMF gives only scores: leave it out, or use "
-            "a file of the model nextapp."
-        )
-    apps = [reason.app for reason in reasons]
-    chances = habits.chances(apps)
-    return [each for each, chance in zip(reasons, chances, strict=True) if chance >= threshold]
 
 
 def _read(data: bytes) -> tuple[str, tuple[str, ...], OtherPhones | Broadcast]:

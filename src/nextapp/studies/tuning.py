@@ -215,7 +215,7 @@ class _Trials:
             names = [name for name in mine if found.get(name) != mine[name]]
             raise ValueError(
                 f"{storage} has trials with other {', '.join(names)}: use the same to continue, or "
-                f"give another storage file."
+                f"write the settings to another file."
             )
         return study
 

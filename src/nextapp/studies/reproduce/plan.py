@@ -141,12 +141,8 @@ def parts_of(
     files: Mapping[str, Path | None],
     folder: Path | None,
     logs: Sequence[Path] = (),
-    quick_logs: bool = False,
 ) -> list[Part]:
-    """Every part, followed by the same part on each of the logs, in the order of the report.
-
-    With ``quick_logs`` the parts on logs are quick even if the others are not.
-    """
+    """Every part, followed by the same part on each of the logs, in the order of the report."""
     sources = [log_source(path) for path in logs]
     names = [each.name for each in sources]
     if len(set(names)) < len(names):
@@ -155,10 +151,10 @@ def parts_of(
         )
     found: list[Part] = []
     for name in PARTS:
-        ready = partial(part, name, seed=seed, files=files, folder=folder)
-        found.append(ready(quick=quick))
+        ready = partial(part, name, quick=quick, seed=seed, files=files, folder=folder)
+        found.append(ready())
         if "log" in _values(name, folder):
-            found += [ready(quick=quick or quick_logs, log=log) for log in sources]
+            found += [ready(log=log) for log in sources]
     return found
 
 
