@@ -52,20 +52,6 @@ _TAIL = 1e-18  # truncated probability; always counted as a full privacy loss
 
 
 @dataclass(frozen=True)
-class Composition:
-    """The total of ``reports`` reports of one phone, each ``epsilon``-LDP.
-
-    ``by_sum`` holds with certainty (δ = 0); ``by_pld`` holds at ``delta`` and is never larger.
-    """
-
-    epsilon: float
-    reports: int
-    delta: float
-    by_sum: float
-    by_pld: float
-
-
-@dataclass(frozen=True)
 class TotalLoss:
     """The privacy loss of a phone over all its reports.
 
@@ -88,22 +74,21 @@ class TotalLoss:
 
 def total_loss(epsilon: float, reports: int, phones: int, delta: float) -> TotalLoss:
     """All figures for `reports` rounds in which each of `phones` phones reports once."""
-    composition = compose_reports(epsilon, reports, delta)
     return TotalLoss(
         epsilon=epsilon,
         reports=reports,
         phones=phones,
         delta=delta,
-        total_by_sum=composition.by_sum,
-        total_by_pld=composition.by_pld,
+        total_by_sum=epsilon * reports,
+        total_by_pld=compose_reports(epsilon, reports, delta),
         shuffled_round=epsilon_after_shuffling(epsilon, phones, delta),
         shuffled_total=epsilon_after_shuffling(epsilon, phones, delta, rounds=reports),
         simple_bound=simple_bound(epsilon, phones, delta),
     )
 
 
-def compose_reports(epsilon: float, reports: int, delta: float) -> Composition:
-    """The total of `reports` reports, each `epsilon`-LDP, by sum and by PLD at `delta`.
+def compose_reports(epsilon: float, reports: int, delta: float) -> float:
+    """The total ε of `reports` reports, each `epsilon`-LDP, at `delta`: never above their sum.
 
     For any mechanisms, even chosen adaptively, no total is larger than that of randomised response
     (Kairouz, Oh and Viswanath 2015), whose loss is +ε with probability e^ε/(1 + e^ε), else −ε. On a
@@ -113,9 +98,8 @@ def compose_reports(epsilon: float, reports: int, delta: float) -> Composition:
     _check_delta(delta)
     _check_count("reports", reports)
     q, r = _truth_and_lie(epsilon)
-    by_sum = epsilon * reports
     by_pld = _epsilon_of_copies(np.array([r, 0.0, q]), -1, epsilon, 0.0, reports, delta)
-    return Composition(epsilon, reports, delta, by_sum, min(by_sum, by_pld))
+    return min(epsilon * reports, by_pld)
 
 
 def epsilon_after_shuffling(epsilon: float, phones: int, delta: float, rounds: int = 1) -> float:
