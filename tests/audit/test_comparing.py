@@ -35,11 +35,6 @@ def test_the_formula_by_hand():
     assert forecast(harmony, 0.5, found.phones_needed).cosine == pytest.approx(0.7071, abs=1e-4)
 
 
-def test_rounds_count_as_reports():
-    walsh = mechanism("walsh", epsilon=4.5, n_apps=87, d=16, clip=1.0)
-    assert forecast(walsh, 0.2, 100, 30).noise == forecast(walsh, 0.2, 3000).noise
-
-
 def test_a_run_that_cannot_learn_is_told_so_in_plain_words():
     walsh = mechanism("walsh", epsilon=4.5, n_apps=87, d=16, clip=1.0)
     assert "learns almost nothing" in forecast(walsh, 0.2, 292).warning

@@ -61,13 +61,12 @@ _ATTACKED = 300
 
 @dataclass(frozen=True)
 class Forecast:
-    """The quality of the mean of all reports of a run, if μ stays constant (the best case).
+    """The quality of the mean of all reports of a round.
 
     ``noise`` is the expected squared length of the noise divided by that of μ.
     """
 
     n_phones: int
-    n_rounds: int
     noise: float
     cosine: float
     phones_needed: int
@@ -77,8 +76,7 @@ class Forecast:
         """A text if the run can learn little or nothing, else None."""
         if self.cosine >= WANTED:
             return None
-        rounds = "" if self.n_rounds == 1 else f" in {self.n_rounds:,} rounds"
-        size = f"{self.n_phones:,} phone{'s'[: self.n_phones > 1]}{rounds}"
+        size = f"{self.n_phones:,} phone{'s'[: self.n_phones > 1]}"
         share = 1 / (1 + self.noise)
         if self.cosine < HOPELESS:
             verdict = "such a run learns almost nothing"
@@ -205,26 +203,23 @@ def forecast(
     mechanism: Mechanism,
     mean_length: float,
     n_phones: int,
-    n_rounds: int = 1,
     *,
     clip: float | None = None,
 ) -> Forecast:
     """The expected cosine between mean report and mean gradient, and the phones needed for .71.
 
     ``mean_length`` is ‖μ‖ of the clipped gradients, in the units of the gradients; it must come
-    from public data or synthetic phones. In every round every phone sends one report and spends its
-    ε. ``clip`` is for mechanisms that have no clip.
+    from public data or synthetic phones. ``clip`` is for mechanisms that have no clip.
     """
     if not (math.isfinite(mean_length) and mean_length > 0):
         raise ValueError(f"the length of the mean gradient must be > 0, got {mean_length!r}.")
-    for word, count in (("n_phones", n_phones), ("n_rounds", n_rounds)):
-        if count < 1:
-            raise ValueError(f"{word} must be 1 or more, got {count!r}.")
+    if n_phones < 1:
+        raise ValueError(f"n_phones must be 1 or more, got {n_phones!r}.")
     radius = mechanism.clip if clip is None else clip
     one = mechanism.variance * (radius / mean_length) ** 2 if mechanism.variance else 0.0
-    noise = one / (n_phones * n_rounds)
-    needed = max(1, math.ceil(one / n_rounds))
-    return Forecast(n_phones, n_rounds, noise, 1 / math.sqrt(1 + noise), needed)
+    noise = one / n_phones
+    needed = max(1, math.ceil(one))
+    return Forecast(n_phones, noise, 1 / math.sqrt(1 + noise), needed)
 
 
 def _percent(share: float) -> str:

@@ -114,13 +114,12 @@ def audit(
     seed: int,
     *,
     name: str | None = None,
-    false_alarm: float = FALSE_ALARM,
     progress: Progress = silent,
 ) -> Audit:
     """Run all layers on one small mechanism, for its ε.
 
     ``n_reports`` reports of each of two gradients are drawn for the black box. A correct mechanism
-    fails with a probability of at most `false_alarm`.
+    fails with a probability of at most `FALSE_ALARM`.
     """
     if n_reports < 1000:
         raise ValueError(
@@ -129,10 +128,10 @@ def audit(
     law = exact(mechanism, seed)
     drawn = draws(mechanism, worst_pair(mechanism), n_reports, seed, progress)
     if isinstance(mechanism, FiniteMechanism):
-        fit = frequencies(mechanism, max(1000, n_reports // 2), seed, false_alarm / 2)
+        fit = frequencies(mechanism, max(1000, n_reports // 2), seed, FALSE_ALARM / 2)
     elif drawn.losses is not None:
-        fit = calibration(drawn.losses, false_alarm / 2)
+        fit = calibration(drawn.losses, FALSE_ALARM / 2)
     else:
-        fit = Fit("none", 1.0, 0, 0, false_alarm / 2)
-    outside = black_box(mechanism.epsilon, drawn, false_alarm / 2)
-    return Audit(name or mechanism.name, mechanism.epsilon, law, fit, outside, false_alarm)
+        fit = Fit("none", 1.0, 0, 0, FALSE_ALARM / 2)
+    outside = black_box(mechanism.epsilon, drawn, FALSE_ALARM / 2)
+    return Audit(name or mechanism.name, mechanism.epsilon, law, fit, outside, FALSE_ALARM)
