@@ -22,7 +22,7 @@ import pytest
 from nextapp.data.importers import import_content, import_file, list_formats, read_any
 from nextapp.data.importers.content import Content, UnreadableLog
 from nextapp.data.importers.events import not_apps_text, parse_list
-from nextapp.data.loading import Importing, load
+from nextapp.data.loading import load
 
 hypothesis = pytest.importorskip("hypothesis")
 from hypothesis import given, settings  # noqa: E402
@@ -481,7 +481,7 @@ def test_a_message_about_a_file_of_zeros_is_short(tmp_path):
 def test_everything_that_takes_data_reads_them(tmp_path):
     path = tmp_path / "dump.txt"
     path.write_text(DUMPSYS)
-    log = load(path, importing=Importing(zone=BERLIN))
+    log = load(path, zone=BERLIN)
     names = [log.apps[app] for app in log.app]
     assert list(zip(names, (log.time / 1000).tolist(), strict=True)) == DUMPSYS_LAUNCHES
     assert "dumpsys usagestats" in log.notes[0]
@@ -523,7 +523,7 @@ def test_the_list_can_be_seen_and_changed(tmp_path):
     path, changed = tmp_path / "dump.txt", tmp_path / "mine.txt"
     path.write_text(DUMPSYS)
     changed.write_text(mine)
-    log = load(path, importing=Importing(zone=BERLIN, leave_out=changed))
+    log = load(path, zone=BERLIN, leave_out=changed)
     assert log.apps == ("com.android.chrome",)
     with pytest.raises(ValueError, match=r"line 1: the parts are \[home\]"):
         parse_list("[apps]", "x")

@@ -241,7 +241,7 @@ class LogOptions:
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
         from nextapp.data.importers.table import Columns
-        from nextapp.data.loading import Importing, load
+        from nextapp.data.loading import load
 
         return load(
             source,
@@ -249,7 +249,8 @@ class LogOptions:
             columns=Columns(self.user_column, self.time_column, self.app_column),
             time_unit="ms" if self.time_unit == "ms" else "s",
             skip_bad_rows=self.skip_bad_rows,
-            importing=Importing(self.zone, self.leave_out),
+            zone=self.zone,
+            leave_out=self.leave_out,
         )
 
 

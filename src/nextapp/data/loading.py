@@ -16,7 +16,6 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import IO, cast
@@ -56,18 +55,6 @@ Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
 """Some rows: as columns, where Polars cut every one of them; and as they are read one by one."""
 
 
-@dataclass(frozen=True)
-class Importing:
-    """How to read an export of a person's own device.
-
-    ``zone`` is the time zone of local times (None: this machine's; in tables UTC); ``leave_out`` is
-    a file that lists entries that are not apps (None: the built-in list).
-    """
-
-    zone: str | None = None
-    leave_out: Path | None = None
-
-
 def load(
     source: str | PathLike[str],
     *,
@@ -75,7 +62,8 @@ def load(
     columns: Columns | None = None,
     time_unit: TimeUnit = "s",
     skip_bad_rows: bool = False,
-    importing: Importing | None = None,
+    zone: str | None = None,
+    leave_out: Path | None = None,
 ) -> LaunchLog:
     """The launches in a file or of synthetic phones, sorted by user and time.
 
@@ -99,8 +87,11 @@ def load(
         truncated to milliseconds.
     skip_bad_rows
         Leave out rows that cannot be read and count them in the notes, instead of raising `BadRow`.
-    importing
-        The time zone and the list of non-apps for exports of a person's own device.
+    zone
+        The time zone of local times. None: this machine's; in tables UTC.
+    leave_out
+        For exports of a person's own device, a file that lists entries that are not apps. None: the
+        built-in list.
 
     Raises
     ------
@@ -118,7 +109,7 @@ def load(
         if seed is None:
             raise ValueError(f"synthetic phones need a seed: load({source!r}, seed=0).")
         return synthetic.make(synthetic.parse(source), seed)
-    path, columns, importing = Path(source), columns or Columns(), importing or Importing()
+    path, columns = Path(source), columns or Columns()
     _check_is_file(path)
     with path.open("rb") as start:
         head = start.read(1 << 16)
@@ -127,19 +118,19 @@ def load(
     if not is_table:
         check_not_foreign(head, str(path))
     if columns == Columns() and not is_table:
-        imported = _import_log(path, importing)
+        imported = _import_log(path, zone, leave_out)
         if imported is not None:
             return imported
-    zone = find_zone(importing.zone) if importing.zone else None
+    local = find_zone(zone) if zone else None
     tally: Counter[str] = Counter()
     parts, kind = [], ""
     blocks = _parquet(path, columns, time_unit) if is_parquet else _text_blocks(path, columns)
     for table, frame, rows in blocks:
         kind = table.kind
-        part = None if frame is None or zone else _launches_at_once(frame, time_unit, tally)
+        part = None if frame is None or local else _launches_at_once(frame, time_unit, tally)
         if part is None:
             found = lines.launches_of_rows(
-                rows, table, time_unit=time_unit, zone=zone, skip=skip_bad_rows, tally=tally
+                rows, table, time_unit=time_unit, zone=local, skip=skip_bad_rows, tally=tally
             )
             part = pl.DataFrame([launch[:3] for launch in found], LAUNCHES, orient="row")
         parts.append(part)
@@ -149,11 +140,10 @@ def load(
     return _encode_names(pl.concat(parts), (rows_read, *_notes(tally)))
 
 
-def _import_log(path: Path, importing: Importing) -> LaunchLog | None:
+def _import_log(path: Path, zone: str | None, leave_out: Path | None) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
-
-    not_apps = None if importing.leave_out is None else read_list(importing.leave_out)
-    found = import_file(path, zone=importing.zone, not_apps=not_apps)
+    not_apps = None if leave_out is None else read_list(leave_out)
+    found = import_file(path, zone=zone, not_apps=not_apps)
     if found is None:
         return None
     rows = [(launch.user, launch.app, int(launch.clock * 1000)) for launch in found.launches]
