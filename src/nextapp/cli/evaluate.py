@@ -107,31 +107,31 @@ def show_result(result: Mapping[str, Any]) -> None:
         screen.out.print(calibration_table(chances).terminal())
 
 
-def intervals_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table:
+def intervals_table(result: Mapping[str, Any]) -> Table:
     """Each model's figure with its 95 % interval over users, drawn as a bar."""
     rows = []
     width = min(40, 51 - max(map(len, result["models"])))  # the table fits 80 columns
     for name, figures in result["models"].items():
-        low, high = figures["ci95"][metric]
+        low, high = figures["ci95"]["HR@5"]
         cells = ["·"] * width
         first, last = int(low * (width - 1)), math.ceil(high * (width - 1))
         cells[first : last + 1] = ["─"] * (last + 1 - first)
-        cells[round(figures[metric] * (width - 1))] = "●"
+        cells[round(figures["HR@5"] * (width - 1))] = "●"
         ends = f"{low:.3f} – {high:.3f}"
-        rows.append([name, figures[metric], ends, f"0 {''.join(cells)} 1"])
+        rows.append([name, figures["HR@5"], ends, f"0 {''.join(cells)} 1"])
     return Table(
         [
             Column("model", "name"),
-            Column(metric, form="plain"),
+            Column("HR@5", form="plain"),
             Column("95 %", "text"),
             Column("", "text"),
         ],
         rows,
-        title=f"{metric}, 95 % interval over {result['n_users']} users",
+        title=f"HR@5, 95 % interval over {result['n_users']} users",
     )
 
 
-def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | None:
+def standing_table(result: Mapping[str, Any]) -> Table | None:
     """nextapp and SeqMF minus every other model; level where the interval contains 0."""
     columns = {
         model: result[f"{model}_minus"]
@@ -142,11 +142,11 @@ def standing_table(result: Mapping[str, Any], metric: str = "HR@5") -> Table | N
     if not others:
         return None
     rows = [
-        [name, *(_standing(found.get(name, {}).get(metric)) for found in columns.values())]
+        [name, *(_standing(found.get(name, {}).get("HR@5")) for found in columns.values())]
         for name in others
     ]
     headings = ["model", *(f"{model} minus it" for model in columns)]
-    title = f"difference in {metric}, 95 % interval over users"
+    title = "difference in HR@5, 95 % interval over users"
     return Table.of_text(headings, rows, title)
 
 

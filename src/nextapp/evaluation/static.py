@@ -364,28 +364,22 @@ def _means(group: Indices, values: Floats, n_groups: int) -> Floats:
 
 
 def figures_table(
-    models: Mapping[str, Any],
-    *,
-    intervals: bool = False,
-    table: str = "all",
-    notes: Mapping[str, Mapping[str, str]] | None = None,
+    models: Mapping[str, Any], *, intervals: bool = False, table: str = "all"
 ) -> Table:
     """One row per model, one column per metric; best and second best are marked, as in the paper.
 
-    ``models`` is the entry ``models`` of a result; ``notes`` are texts for cells, by model and
-    metric.
+    ``models`` is the entry ``models`` of a result.
     """
     found = {name: of_table(row, table) for name, row in models.items()}
     kind: Kind = "interval" if intervals else "figure"
     there = all(row[metrics.METRICS[0]] is not None for row in found.values())
-    notes = notes or {}
     return Table(
         [
             Column("model", "name"),
             *(Column(metric, kind, between="–", ranked=True) for metric in metrics.METRICS),
         ],
         [
-            [name, *(_figure(row, metric, notes.get(name, {})) for metric in metrics.METRICS)]
+            [name, *(Measured(row[metric], *row["ci95"][metric]) for metric in metrics.METRICS)]
             for name, row in found.items()
             if there
         ],
@@ -478,8 +472,3 @@ def steadiness_table(models: Mapping[str, Any]) -> Table:
         title="suggestions that change, of five",
         caption="a suggestion gives way to an app that is this factor as likely",
     )
-
-
-def _figure(row: Mapping[str, Any], metric: str, notes: Mapping[str, str]) -> Measured:
-    low, high = row["ci95"][metric]
-    return Measured(row[metric], low, high, notes.get(metric, ""))
