@@ -1,7 +1,7 @@
 """Monitors a running `nextapp serve` on this machine through its operator's listener.
 
 The page shows `/metrics` and `/ready`, and, if the federation's folder is given, the privacy
-accounting. Alarms are those of deploy/alerts.yml that need only the current values.
+accounting. It raises no alarms: those are in deploy/alerts.yml.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ EVERY = 1.0  # seconds between two samples
 KEPT = 180  # number of samples kept
 _TIMEOUT = 3.0
 _ACCOUNTED_EVERY = 10.0  # seconds
-_LATE, _LEAST_DISK, _LEAST_DAYS = 120.0, 1e9, 14  # as in deploy/alerts.yml
 _MOST_BYTES = 1 << 20
 _TAKEN = ("accepted", "repeated")
 
@@ -72,7 +71,7 @@ class ServerWatch:
         except (OSError, HTTPException, ValueError) as error:
             return {"at": now, "unreachable": f"{error!s:.200}" or type(error).__name__}
         if isinstance(ready, dict) and ready.get("why"):
-            found["alarms"].insert(0, f"Not ready: {ready['why']!s:.200}")
+            found["not_ready"] = f"{ready['why']!s:.200}"
         return {"at": now, **found, "privacy": self._accounts(now)}
 
     def _accounts(self, now: float) -> dict[str, Any]:
@@ -117,7 +116,7 @@ def summary(text: str, now: float) -> dict[str, Any]:
     storage = sum(labelled.get("nextapp_storage_errors_total", {}).values())
     dropped = {n: v for n, v in labelled.get("nextapp_dropped_connections_total", {}).items() if v}
     rounds = labelled.get("nextapp_rounds_total", {})
-    found: dict[str, Any] = {
+    return {
         "accepted": outcomes.get("accepted", 0),
         "refused": refused,
         "dropped": dropped,
@@ -129,8 +128,6 @@ def summary(text: str, now: float) -> dict[str, Any]:
         "slow_seconds": _quantile(labelled.get("nextapp_report_seconds_bucket", {}), 0.95),
         "round": _round(values, now),
     }
-    found["alarms"] = [*_alarms(found), *_machine_alarms(values, now)]
-    return found
 
 
 def _round(values: Mapping[str, float], now: float) -> dict[str, float] | None:
@@ -150,35 +147,3 @@ def _quantile(counts: Mapping[str, float], part: float) -> float | None:
         return None
     bound = next(float(bound) for bound, count in counts.items() if count >= part * n_all)
     return None if math.isinf(bound) else bound
-
-
-def _alarms(found: Mapping[str, Any]) -> list[str]:
-    alarms = []
-    if found["storage_errors"]:
-        alarms.append(
-            f"Writing to the disk failed {found['storage_errors']:.0f} times: full or locked."
-        )
-    if found["rounds"].get("stuck"):
-        alarms.append("A round could not be closed: see the server's log.")
-    round = found["round"]
-    if round and round["extensions"]:
-        alarms.append(
-            f"This round was extended {round['extensions']:.0f} times, because it has fewer than "
-            f"{round['minimum']:.0f} reports."
-        )
-    if round and round["left"] < -_LATE:
-        alarms.append("The round's deadline has passed, but it was not closed.")
-    if found["dropped"].get("too_many"):
-        alarms.append("Connections were refused because there were too many.")
-    return alarms
-
-
-def _machine_alarms(values: Mapping[str, float], now: float) -> list[str]:
-    alarms = []
-    free = values.get("nextapp_disk_free_bytes")
-    if free is not None and free < max(_LEAST_DISK, 10 * values.get("nextapp_vault_bytes", 0.0)):
-        alarms.append(f"The disk has {free / 1e9:.1f} GB left.")
-    expires = values.get("nextapp_certificate_expiry_seconds")
-    if expires is not None and expires - now < _LEAST_DAYS * 86_400:
-        alarms.append(f"The certificate expires in {max(0, (expires - now) / 86_400):.0f} days.")
-    return alarms

@@ -1,6 +1,6 @@
 // A server on this machine, live by server-sent events.
 import { draw, rate } from "./charts.js";
-import { $, h, icon, number } from "./dom.js";
+import { $, h, number } from "./dom.js";
 
 const WHY = { bad_token: "not a token", unknown_key: "unknown key", too_large: "too large", bad_report: "not a report", wrong_round: "for another round", wrong_coins: "wrong coins", storage: "disk" };
 let source = null;
@@ -32,8 +32,8 @@ function show({ server, looks }) {
       round ? h("p", { class: "quiet-text" }, `${number(round.reports)} of ${number(round.goal)} reports; ${round.left > 0 ? `${time(round.left)} left` : `its deadline was ${time(-round.left)} ago`}; with fewer than ${number(round.minimum)} reports it has no effect.`) : null,
       h("div", { class: "facts" }, fact(number(now.accepted), "reports accepted"), fact(rates.length ? rates.at(-1).toFixed(1) : "–", "reports/s now"), fact(now.devices === null ? "–" : number(now.devices), "devices enrolled"), fact(number(now.connections), "connections"), fact(now.slow_seconds === null ? "–" : `${now.slow_seconds < 1 ? `${Math.round(1000 * now.slow_seconds)} ms` : `${now.slow_seconds} s`}`, "95 % of reports within"))),
     h("article", { class: "card w7" }, h("h2", {}, "Reports per second"), chart(rate(rates, "Reports per second"))),
-    h("article", { class: "card w5" }, h("h2", {}, "Alarms"), now.alarms.length ? h("ul", { class: "notes", role: "status" }, ...now.alarms.map((alarm) => h("li", { class: "alarm" }, alarm))) : h("p", { class: "fine" }, icon("shield-check"), "None."),
-      h("dl", {}, ...pairs("Rounds completed", now.rounds.stepped), ...pairs("Rounds skipped", now.rounds.passed_over), ...pairs("Reports waiting for the disk", now.waiting))),
+    h("article", { class: "card w5" }, h("h2", {}, "Rounds and the disk"), now.not_ready ? h("p", { class: "alarm", role: "status" }, `Not ready: ${now.not_ready}`) : null,
+      h("dl", {}, ...pairs("Rounds completed", now.rounds.stepped), ...pairs("Rounds skipped", now.rounds.passed_over), ...pairs("Rounds that could not be closed", now.rounds.stuck), ...pairs("Extensions of this round", round?.extensions), ...pairs("Reports waiting for the disk", now.waiting), ...pairs("Failed writes", now.storage_errors))),
     now.privacy?.mechanism ? h("article", { class: "card w6" }, h("h2", {}, "What reports cost"), h("dl", {}, h("dt", {}, "mechanism"), h("dd", {}, now.privacy.mechanism), h("dt", {}, "ε per report"), h("dd", {}, `${now.privacy.epsilon}`), ...pairs("reports in total", now.privacy.accounting.reports), ...pairs("ε of a phone that reported in every round", now.privacy.accounting.epsilon_worst_case))) : null,
     h("article", { class: now.privacy?.mechanism ? "card w6" : "card w12" }, h("h2", {}, "Refused"), refused.length + dropped.length
       ? h("dl", {}, ...refused.flatMap(([name, n]) => pairs(`reports: ${WHY[name] ?? name.replaceAll("_", " ")}`, n)), ...dropped.flatMap(([name, n]) => pairs(`connections: ${name.replaceAll("_", " ")}`, n)))
