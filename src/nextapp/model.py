@@ -25,7 +25,7 @@ Apps = npt.NDArray[np.integer]
 # --- the dense forms, as printed ---------------------------------------------------------------
 
 
-_NUMBERS_AT_ONCE = 1 << 20  # 8 MiB
+_NUMBERS_AT_ONCE = 1 << 16  # half a MiB
 
 
 def top(scores: Floats, n: int, candidates: npt.ArrayLike | None = None) -> npt.NDArray[np.intp]:
@@ -333,7 +333,7 @@ def _product(
     for part in _blocks(len(rows), d):
         cells = rows[part, None] * d + np.arange(d)  # index of each term in the flattened (k, d)
         terms = entries[part, None] * own[columns[part]]
-        sums += np.bincount(cells.ravel(), terms.ravel(), minlength=k * d)
+        np.add.at(sums, cells.ravel(), terms.ravel())  # in the order of the entries, block or not
     return sums.reshape(k, d)
 
 

@@ -35,6 +35,19 @@ class Shares:
         matrix.ravel()[self.cells] = self.share
         return matrix
 
+    def at(self, cells: npt.NDArray[np.int64]) -> Floats:
+        """The entries at these flat indices."""
+        first = np.searchsorted(self.cells, cells)
+        there = np.searchsorted(self.cells, cells, "right") > first
+        found = np.zeros(len(cells))
+        found[there] = self.share[first[there]]
+        return found
+
+
+def no_shares(shape: tuple[int, int]) -> Shares:
+    """A matrix of zeros."""
+    return Shares(shape, np.zeros(0, np.int64), np.zeros(0))
+
 
 def transition_vector(history: npt.NDArray[np.integer], n_apps: int) -> Shares:
     """The transitions of one phone as a vector of length 1, from its launches, oldest first.

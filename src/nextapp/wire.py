@@ -138,6 +138,7 @@ class ReportRequest:
 
 
 MOST_BUCKETS = 1 << 20
+MOST_CELLS = 1 << 17  # of a crowd that is sent: 64 followers of 2,048 apps
 LONGEST_SALT = 64
 
 
@@ -504,6 +505,8 @@ class Broadcast:
                 vectors, gram = np.array(tensors["app_vectors"]), np.array(tensors["gram"])
             else:
                 vectors, gram = _no_vectors(int(metadata["n_apps"])), np.zeros((0, 0))
+            if len(tensors.get("crowd.share", ())) > MOST_CELLS:
+                raise WireError(f"its crowd has more than {MOST_CELLS:,} transitions.")
             buckets = None
             if "buckets" in metadata:
                 slots = np.array(tensors["slots"]).astype(np.int64)
@@ -740,5 +743,6 @@ def _digest(
     header: Mapping[str, Any], metadata: Mapping[str, str], body: bytes | memoryview
 ) -> str:
     entries = {name: entry for name, entry in header.items() if name != "__metadata__"}
-    words = json.dumps([entries, metadata], sort_keys=True).encode()
-    return hashlib.sha256(words + b"\0" + bytes(body)).hexdigest()
+    digest = hashlib.sha256(json.dumps([entries, metadata], sort_keys=True).encode() + b"\0")
+    digest.update(body)
+    return digest.hexdigest()

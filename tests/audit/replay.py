@@ -242,6 +242,8 @@ def _shares_at(mechanism: Mechanism, name: str, seed: int, size: tuple[int, int,
         variant = _create(found, mechanism, n_apps, d, mechanism.epsilon, clip, options)
         if variant is not None:
             given = [*phones, *(_times(each, 0.5) for each in phones)]
+            with found.reach:
+                _replay_all(found, variant, name, given, _TRACED, bits)
             _replay_all(found, variant, name, given, n_reports, bits)
             if n_apps * d < _MANY_CELLS:
                 _through_phones(found, variant, name, seed, bits, "transitions")

@@ -38,7 +38,7 @@ from nextapp.privacy.tokens import from_base64, to_base64
 from nextapp.randomness import SystemBits, below
 from nextapp.wire import digest_of, is_digest
 
-LARGEST_BROADCAST = 64 << 20
+LARGEST_BROADCAST = 4 << 20
 LARGEST_ANSWER = 64 << 10
 LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
 LONGEST_PAUSE = 30.0

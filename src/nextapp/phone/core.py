@@ -31,7 +31,7 @@ from nextapp.predictor import (
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Gradient
 from nextapp.randomness import Bits, SystemBits, TokenCoins
-from nextapp.shares import Shares, transition_vector
+from nextapp.shares import Shares, no_shares, transition_vector
 from nextapp.suggestions import STEADY, chances_of_new, keep_scores, next_different, steady_row
 from nextapp.wire import Broadcast, Crowd, Floats, Report, WireError
 
@@ -39,6 +39,8 @@ LONGEST_PAUSE = 86_400.0
 """Most seconds that a pause between two launches adds to the age of the history.
 
 A clock that was set back adds none."""
+
+_MOST_NUMBERS_AT_ONCE = 1 << 20  # 8 MiB, for the answer of the longest history
 
 Rows = Callable[[int], int]
 """The row of the catalogue that an app has; -1 for an app that is not in it."""
@@ -453,7 +455,7 @@ class PhoneCore:
         gradient = self.gradient()
         with np.errstate(all="ignore"):
             dense = gradient.dense()
-        return gradient if np.isfinite(dense).all() else np.zeros_like(dense)
+        return gradient if np.isfinite(dense).all() else no_shares(dense.shape)
 
     def draw_report(
         self,
@@ -475,11 +477,22 @@ class PhoneCore:
                 answer = self.answer()
                 return mechanism.encode(answer, bits, round, _coins(signature))
             except Exception:  # an error must not tell anything: what it is depends on the launches
-                nothing = np.zeros((mechanism.n_apps, mechanism.d))
+                nothing = no_shares((mechanism.n_apps, mechanism.d))
             try:
                 return mechanism.encode(nothing, bits, round, _coins(signature))
-            except (ArithmeticError, TypeError, ValueError) as error:
+            except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
                 raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
+
+    def touch_memory(self) -> None:
+        """Take as much memory as the answer of any history does, and give it back.
+
+        After that no history makes the peak of a report higher, so how much memory there is tells
+        nothing of it. A `WireError` if there is less.
+        """
+        try:
+            np.ones(_MOST_NUMBERS_AT_ONCE + 6 * self._current_broadcast().app_vectors.size)
+        except MemoryError as error:
+            raise WireError("there is no memory to make a report.") from error
 
     def gradient(self) -> model.PhoneGradient:
         """F(u), eq. (12), by the current user vector."""
@@ -503,14 +516,13 @@ class PhoneCore:
         buckets = self._current_broadcast().buckets
         if buckets is None:
             raise WireError("the catalogue has no buckets to count launches by.")
-        counts = np.zeros(buckets.n_buckets)
-        for app, n in self._counts.items():
-            bucket = self._buckets(app)
-            if 0 <= bucket < buckets.n_buckets:
-                counts[bucket] += n
-        cells = np.flatnonzero(counts)
-        share = counts[cells] / max(1.0, counts.sum())
-        return Shares((len(counts), 1), cells, np.sqrt(share))
+        of_apps = np.array([self._buckets(app) for app in self._counts], np.int64)
+        launches = np.fromiter(self._counts.values(), np.float64, len(of_apps))
+        known = (of_apps >= 0) & (of_apps < buckets.n_buckets)
+        cells, place = np.unique(of_apps[known], return_inverse=True)
+        counts = np.bincount(place, launches[known], len(cells))
+        share = counts / max(1.0, counts.sum())
+        return Shares((buckets.n_buckets, 1), cells, np.sqrt(share))
 
     def _current_broadcast(self) -> Broadcast:
         if self.broadcast is None:

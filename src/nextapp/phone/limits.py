@@ -14,13 +14,17 @@ import numpy as np
 
 from nextapp.names import unknown
 from nextapp.privacy import MECHANISMS, Mechanism, requested_mechanism, requested_shape
+from nextapp.privacy.walsh import LARGEST_D
 from nextapp.settings import setting
 from nextapp.wire import Broadcast, WireError
 
-# Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small.
-MOST_APPS = 1 << 17
+# Bounds of a broadcast. They are far from what a server needs, and keep numbers and work small:
+# every command of a phone reads the broadcast anew.
+MOST_BYTES = 4 << 20  # unpacked
+MOST_WORDS = 1 << 18  # bytes of the header, which has the names
+MOST_APPS = 1 << 14
 MOST_DIMENSIONS = 1 << 7
-MOST_NUMBERS = 1 << 23  # n_apps · d
+MOST_NUMBERS = 1 << 18  # n_apps · d
 LARGEST_ENTRY = 1e6  # |Q|
 LAM = (1e-6, 1e6)
 CLIP = (1e-9, 1e9)
@@ -28,8 +32,7 @@ LONGEST_NAME = 255
 MOST_SEARCHED = 1 << 16
 """Numbers of a gradient for kashin, whose time depends on the gradient.
 
-walsh bounds its own work (`nextapp.privacy.walsh.LARGEST_D`): a second for an answer that is dense
-and as long as that, a millisecond for what phones have.
+The work of the others is bounded by the nonzero numbers of an answer: a tenth of a second at most.
 """
 
 OPTIONS: Mapping[str, Mapping[str, float]] = {
@@ -64,6 +67,12 @@ class NotUsed(WireError):
 
 def read_broadcast(data: bytes) -> Broadcast:
     """The broadcast in these bytes, if a phone can use it; else a `WireError`."""
+    n_words = int.from_bytes(data[:8], "little")
+    if len(data) > MOST_BYTES or MOST_WORDS < n_words <= len(data):
+        raise BadBroadcast(
+            f"it has {len(data):,} bytes; a phone takes {MOST_BYTES:,}, of them {MOST_WORDS:,} of "
+            f"names and other words."
+        )
     broadcast = Broadcast.from_bytes(data)
     _check_sizes(broadcast)
     _check_names(broadcast.apps)
@@ -189,7 +198,7 @@ class Limits:
                     f"phone does not do."
                 )
         size = math.prod(requested_shape(broadcast))
-        if name == "kashin" and size > MOST_SEARCHED:
+        if size > (MOST_SEARCHED if name == "kashin" else LARGEST_D):
             raise WireError(f"a report by {name} of {size:,} numbers is too much work.")
         made = requested_mechanism(broadcast)
         if made.unsafe or not made.finite_output or made.guarantee.sent_in_clear:

@@ -663,6 +663,7 @@ class Phone:
             raise RuntimeError("there is no request to draw a report for.")
         hours = None if trust_clock else self.store.limits.hours
         self._check_charge(server, epsilon, when, hours)
+        self._core.touch_memory()
         if broadcast.request.question == "gradient":
             self._core.solve()
         report = self._core.draw_report(mechanism, broadcast.round, bits, token.signature)

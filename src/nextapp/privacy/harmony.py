@@ -25,6 +25,7 @@ from nextapp.privacy.mechanism import (
     check_tally,
 )
 from nextapp.randomness import Bits, distinct
+from nextapp.shares import Shares
 from nextapp.wire import Floats, Report, WireError, WrongSize
 
 
@@ -111,8 +112,11 @@ class Harmony(FiniteMechanism):
             yield Report(self.name, 0, payload)
 
     def _entries(self, F: Gradient, positions: Sequence[int]) -> list[float]:
-        """x at these positions, without making a phone's sparse gradient dense."""
-        if isinstance(F, PhoneGradient):
+        """x at these positions, without making what a phone has dense."""
+        if isinstance(F, Shares):
+            own = Shares(F.shape, *self._nonzero(F))  # checked
+            values = own.at(np.asarray(positions, np.int64)).tolist()
+        elif isinstance(F, PhoneGradient):
             self._check_shape(F.app_vectors.shape)
             values = [_entry(F, *divmod(position, self.d)) for position in positions]
         else:

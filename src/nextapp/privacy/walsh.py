@@ -50,7 +50,7 @@ at 4.5, −1 % at 8 (benchmarks/walsh_bias.py, docs/decisions/0012).
 """
 
 LARGEST_D = (1 << 23) - 1
-"""Limits a phone's transform to 2^23 numbers, whatever a server asks for."""
+"""Of any report of a phone, so that its cells are numbers of 23 bits."""
 
 MOST_VARIANCE = 1.15
 """Variance that fewer codewords may have, as a multiple of that of 256 (`fewest_bits`).
@@ -65,6 +65,8 @@ _UNIT = 1 << 22  # of a phone's vector, so that inner products are exact
 _ROW_WORDS = L // 2  # a row takes 32 bits
 _ROW_BLOCKS = _ROW_WORDS // 4
 _REPORTS_AT_ONCE = 512
+_PLACES_AT_ONCE = 1 << 10
+_SMALL = 1 << 15  # N up to which all places are transformed at once
 _STEP = 4  # bits of a transform done by one matrix product
 
 
@@ -161,27 +163,33 @@ class Walsh(FiniteMechanism):
             _ROW_WORDS + self.m
         )
         rows = _rows(words[None, :_ROW_WORDS], self.n)[0]
-        found = self._few(v, whole, rows) if len(v) * L <= self.N else self._all(v, whole, rows)
+        # which way is taken shows in time and memory, so it depends on public sizes only
+        found = self._all(v, whole, rows) if self.N <= _SMALL else self._few(v, whole, rows)
         return np.asarray((found * _signs(words[_ROW_WORDS:])).sum(axis=1))
 
     def _few(self, v: Places, x: Floats, rows: Places) -> Floats:
-        """(m, L): Σ_v x(v) w_r(v) for all rows r of a seed, from a few places.
+        """(m, L): Σ_v x(v) w_r(v) for all rows r of a seed, from the places that are not 0.
 
         With r = ρ_l XOR (j rotated left) it is Σ_v ± x(v) w_j(u), where u is the place rotated
-        right. Places with the same last b bits can then be added up, and one transform of m numbers
-        gives all j.
+        right. Places with the same last b bits can then be added up, a block at a time, and one
+        transform of m numbers gives all j.
         """
         size = min(self.m, self.N)
-        odd = np.bitwise_count(rows[:, None] & v) & np.uint8(1)  # (L, n_places)
         turns = (np.arange(L, dtype=np.uint32) % np.uint32(self.n))[:, None]
-        turned = v >> turns | v << (np.uint32(self.n) - turns)
-        cells = (turned & np.uint32(size - 1)) + np.arange(L, dtype=np.uint32)[:, None] * size
-        sums = np.bincount(cells.ravel(), np.where(odd, -x, x).ravel(), L * size)
-        found = walsh_transform(sums.astype(np.float64).reshape(L, size)).T
+        own_sums = np.arange(L, dtype=np.uint32)[:, None] * size
+        sums = np.zeros(L * size)
+        for start in range(0, len(v), _PLACES_AT_ONCE):
+            part = v[start : start + _PLACES_AT_ONCE]
+            odd = np.bitwise_count(rows[:, None] & part) & np.uint8(1)  # (L, n_places)
+            turned = part >> turns | part << (np.uint32(self.n) - turns)
+            cells = (turned & np.uint32(size - 1)) + own_sums
+            signed = np.where(odd, -x[start : start + len(part)], x[start : start + len(part)])
+            sums += np.bincount(cells.ravel(), signed.ravel(), L * size)
+        found = walsh_transform(sums.reshape(L, size)).T
         return np.tile(found, (self.m // size, 1))
 
     def _all(self, v: Places, x: Floats, rows: Places) -> Floats:
-        """The same as `_few` for many places, by one transform of all N."""
+        """The same as `_few`, by one transform of all N places."""
         spread = np.zeros(self.N)
         spread[v] = x
         j = np.arange(self.m)
