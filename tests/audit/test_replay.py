@@ -46,7 +46,7 @@ from nextapp.wire import Report, ReportRequest
 
 TWO = {"n_apps": 1, "d": 2, "epsilon": 4.5, "clip": 1.0}
 FOUR = {"n_apps": 2, "d": 2, "epsilon": 4.5, "clip": 1.0}
-FEW = Effort(own=150, sizes=((20, 4, 60),), share_sizes=((20, 21, 60),), drawn=12)
+FEW = Effort(own=150, sizes=((20, 4, 60),), share_sizes=((20, 21, 60), (400, 401, 4)), drawn=12)
 
 
 def dense(F):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
+from functools import cache
 
 import numpy as np
 import pytest
@@ -27,6 +28,8 @@ from nextapp.phone.limits import (
     read_broadcast,
 )
 from nextapp.privacy import mechanism
+from nextapp.privacy.blind_signatures import Blinding
+from nextapp.privacy.tokens import MESSAGE, Token
 from nextapp.randomness import KeyedBits
 from nextapp.shares import transition_vector
 from nextapp.wire import (
@@ -40,6 +43,7 @@ from nextapp.wire import (
     digest_of,
     pack,
 )
+from phone.small_server import FIRST, KEY, SECRET
 
 NOON = 1_790_000_000.0
 URL = "http://127.0.0.1"  # nobody connects to it
@@ -74,7 +78,7 @@ class Served(Client):
     """A client whose server has these bytes for it, and takes its report."""
 
     def __init__(self, data: bytes) -> None:
-        super().__init__(URL, token="t" * 43)
+        super().__init__(URL)
         self._data = data
 
     def _one_call(self, method, path, headers, body, limit):
@@ -100,10 +104,19 @@ def questions(predictor: str):
         names = tuple(f"app{row}" for row in range(len(vectors)))
         if what == "launches":
             names, buckets = (), Buckets(1 << 20, "", np.arange(size))
-        made = Broadcast(round_, vectors, model, names, request, None, history, buckets)
+        made = Broadcast(
+            round_, vectors, model, names, request, None, history, buckets, keys=(KEY,)
+        )
         data = made.to_bytes()
         history = history.after(round_, data)
         yield f"{name} {what} {size}", data
+
+
+@cache
+def signed() -> list[tuple[Blinding, Token]]:
+    """Tokens for as many reports as a phone is asked for here."""
+    asked = [FIRST.public.new_blinding(MESSAGE) for _ in range(4)]
+    return [(each, Token.of(KEY, each, FIRST.sign(FIRST.public.blind(each)))) for each in asked]
 
 
 def store_of(path, n_launches: int, n_apps: int, predictor: str) -> Store:
@@ -114,7 +127,10 @@ def store_of(path, n_launches: int, n_apps: int, predictor: str) -> Store:
     )  # fmt: skip
     apps = np.random.default_rng(n_apps).integers(0, n_apps, n_launches).tolist()
     store.merge((f"app{app}", NOON - 1e6 + place, 0) for place, app in enumerate(apps))
-    store.set(server=URL, token="t" * 43)
+    store.set(server=URL, secret=SECRET)
+    blindings, tokens = zip(*signed(), strict=True)
+    store.blindings(KEY.id, lambda: list(blindings))
+    store.keep_tokens(KEY.id, tokens, 0.0)
     return store
 
 
