@@ -680,11 +680,19 @@ function encoded({ nonce, salt }) {
   return toNumber(Buffer.concat([toBytes(block % (1n << 1655n), 207), hash, Buffer.from([0xbc])]));
 }
 
-/** To be kept before the server is asked: it makes the token, and asks for no second one. */
+const commonFactor = (a, b) => (b ? commonFactor(b, a % b) : a);
+
+/**
+ * To be kept before the server is asked: it makes the token, and asks for no second one. A factor that the encoded
+ * message shares with n would not be hidden, and r is divided by.
+ */
 export function newBlinding({ modulus }) {
   const n = BigInt(`0x${modulus}`);
-  const factor = 1n + (toNumber(randomBytes(320)) % (n - 1n)); // 512 bits more: as good as uniform
-  return { nonce: randomBytes(32).toString("hex"), salt: randomBytes(48).toString("hex"), factor: factor.toString(16) };
+  for (;;) {
+    const r = 1n + (toNumber(randomBytes(320)) % (n - 1n)); // 512 bits more: as good as uniform
+    const made = { nonce: randomBytes(32).toString("hex"), salt: randomBytes(48).toString("hex"), factor: r.toString(16) };
+    if (commonFactor(encoded(made) * r, n) === 1n) return made;
+  }
 }
 
 export function blinded({ modulus }, blinding) {

@@ -433,12 +433,15 @@ def encoded(prepared: bytes, salt: bytes) -> int:
 
 
 def new_blinding(key: dict) -> dict:
-    """To be kept before the server is asked: it makes the token, and asks for no second one."""
-    return {
-        "nonce": os.urandom(32).hex(),
-        "salt": os.urandom(48).hex(),
-        "factor": f"{1 + secrets.randbelow(int(key['modulus'], 16) - 1):x}",
-    }
+    """To be kept before the server is asked: it makes the token, and asks for no second one.
+
+    A factor that M shares with n would not be hidden, and r is divided by.
+    """
+    n = int(key["modulus"], 16)
+    while True:
+        nonce, salt, r = os.urandom(32), os.urandom(48), 1 + secrets.randbelow(n - 1)
+        if math.gcd(encoded(nonce + b"nextapp token", salt) * r, n) == 1:
+            return {"nonce": nonce.hex(), "salt": salt.hex(), "factor": f"{r:x}"}
 
 
 def blinded(key: dict, blinding: dict) -> bytes:

@@ -126,6 +126,25 @@ def test_every_message_fits_what_the_signer_saw_with_one_factor(keys):
         assert key.public.blind(blinding._replace(factor=factor)) == seen
 
 
+def smooth_modulus() -> int:
+    """Odd, of 2,048 bits, of small primes: whoever sees a number of this key sees many factors."""
+    odd = range(3, 1600, 2)
+    primes = [p for p in odd if all(p % q for q in range(3, math.isqrt(p) + 1, 2))]
+    n = 1
+    for p in primes:
+        if (n * p).bit_length() < 2040:
+            n *= p
+    return n * ((1 << 2048) // n - 1 | 1)
+
+
+def test_what_is_blinded_shows_no_factor_that_the_signature_has_too():
+    key = PublicKey(smooth_modulus())
+    assert key.n.bit_length() == 2048
+    for _ in range(20):
+        blinding = key.new_blinding(b"nextapp token")
+        assert math.gcd(int.from_bytes(key.blind(blinding)), key.n) == 1
+
+
 def test_a_signer_that_computes_wrongly_sends_nothing(keys):
     key = PrivateKey(keys[0].p, keys[0].q)
     at_p, at_q, q_inverse = key._parts

@@ -77,6 +77,12 @@ for (const one of vectors("tokens.json")) { // the numbers are those of blind_si
   meet("blind_signatures");
 }
 
+const smooth = { region: "main", modulus: (15015n * (((1n << 2048n) / 15015n - 1n) | 1n)).toString(16), tokens: 1 };
+for (let i = 0; i < 20; i++) { // no factor of what is blinded is seen
+  const z = BigInt(`0x${Buffer.from(client.blinded(smooth, client.newBlinding(smooth)), "base64url").toString("hex")}`);
+  for (const p of [3n, 5n, 7n, 11n, 13n]) assert.notEqual(z % p, 0n);
+}
+
 for (const one of vectors("coins.json")) {
   const coins = coinsOf(one);
   assert.deepEqual(one.words.map(() => String(coins.next())), one.words);

@@ -206,6 +206,14 @@ def test_another_client_makes_the_same_tokens():
             other.unblinded(key, one, bytes(255) + b"1")
 
 
+def test_another_client_hides_every_factor_of_what_it_blinds():
+    n = 15_015 * ((1 << 2048) // 15_015 - 1 | 1)
+    key = {"region": "main", "modulus": f"{n:x}", "tokens": 1}
+    for _ in range(20):
+        z = other.blinded(key, other.new_blinding(key))
+        assert math.gcd(int.from_bytes(z), 15_015) == 1
+
+
 def test_reports_of_the_vectors_are_those_that_a_gateway_takes():
     """Where there is a public part it is that of the token, and of no other."""
     for one in vectors("reports.json"):

@@ -3,7 +3,7 @@
 Somebody asks for a signature of a message that the signer does not see, and cannot recognise later:
 
     M = EMSA-PSS(prefix ‖ message; salt)   the encoded message, a number below n
-    z = M r^e mod n                        sent; uniform for a random r, whatever M is
+    z = M r^e mod n                        sent; uniform for a random r, for M coprime to n
     y = z^d mod n                          the signer's answer
     s = y r^-1 mod n                       the signature: s = M^d mod n
 
@@ -74,15 +74,21 @@ class PublicKey:
         return self.n.bit_length() // 8
 
     def new_blinding(self, message: bytes) -> Blinding:
-        """A fresh one, by the operating system's random numbers."""
-        prepared = secrets.token_bytes(PREFIX_BYTES) + message
-        return Blinding(prepared, secrets.token_bytes(SALT_BYTES), _coprime(self.n))
+        """A fresh one, by the operating system's random numbers.
+
+        Drawn again until M has no factor in common with n: the blinding hides no such factor, and
+        a signer could make n of many small primes to know each signature by those it shares.
+        """
+        while True:
+            prepared = secrets.token_bytes(PREFIX_BYTES) + message
+            blinding = Blinding(prepared, secrets.token_bytes(SALT_BYTES), _coprime(self.n))
+            if math.gcd(self._encoded(blinding), self.n) == 1:
+                return blinding
 
     def blind(self, blinding: Blinding) -> bytes:
         """What is sent to the signer."""
-        encoded = encode(blinding.prepared, blinding.salt, self.n.bit_length() - 1)
-        M = int.from_bytes(encoded)
-        return (M * pow(blinding.factor, E, self.n) % self.n).to_bytes(self.n_bytes)
+        z = self._encoded(blinding) * pow(blinding.factor, E, self.n) % self.n
+        return z.to_bytes(self.n_bytes)
 
     def unblind(self, blinding: Blinding, answer: bytes) -> bytes:
         """The signature in the signer's answer; `BadSignature` where it is none of this key."""
@@ -107,6 +113,10 @@ class PublicKey:
         salt = block[-SALT_BYTES:]
         if not encoded or encode(prepared, salt, n_bits) != encoded:
             raise BadSignature("the signature is not one of this message by this key.")
+
+    def _encoded(self, blinding: Blinding) -> int:
+        """M."""
+        return int.from_bytes(encode(blinding.prepared, blinding.salt, self.n.bit_length() - 1))
 
     def _number(self, data: bytes) -> int:
         number = int.from_bytes(data)
