@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from servers import SETTINGS, payload, report_of
+from servers import SETTINGS, Client, Device, ServerProcess, payload, report_of
 
 from nextapp.privacy.blind_signatures import BadSignature
-from nextapp.privacy.tokens import MESSAGE, Token, public_key
+from nextapp.privacy.tokens import MESSAGE, Token, from_base64, public_key
 from nextapp.server import administration
 from nextapp.server.devices import NotIssued
 from nextapp.server.federation import open_federation
@@ -249,3 +252,31 @@ def test_steps_that_are_repeated_publish_the_same_keys_again(tmp_path):
 def test_rules_for_keys_that_make_no_sense_are_refused(rules):
     with pytest.raises(ValueError, match="must be"):
         KeyRules(*rules)
+
+
+def test_issuing_can_be_a_process_of_its_own(tmp_path):
+    """Beside the one that takes reports, on the same folder; it takes none itself."""
+    with ServerProcess(tmp_path) as server:
+        command = ["issue", "--data", str(tmp_path), "--port", "0", "--operator-at", "off"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "nextapp", *command],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env={**os.environ, "COLUMNS": "200", "PYTHONUNBUFFERED": "1"},
+        ) as issuing:  # fmt: skip
+            try:
+                port = int(issuing.stdout.readline().split()[0].rpartition(":")[2])
+                with closing(Client(port, 60.0)) as issuer, closing(server.client()) as collector:
+                    secret = issuer.json("POST", "/v1/enrol", {"code": server.code()})[1]["secret"]
+                    body = collector.request("GET", "/v1/broadcast")[2]
+                    (key,) = Broadcast.from_bytes(body).keys
+                    blinding = public_key(key).new_blinding(MESSAGE)
+                    status, words = issuer.ask(secret, key.id, [public_key(key).blind(blinding)])
+                    assert status == 200
+                    answer = from_base64(words["signatures"][0])
+                    device = Device(secret, [Token.of(key, blinding, answer)])
+                    report = report_of(1, by=device)
+                    assert issuer.request("POST", "/v1/report", report)[0] == 404
+                    assert issuer.request("GET", "/v1/broadcast")[0] == 404
+                    assert collector.report(device, report) == (201, "accepted")
+            finally:
+                issuing.terminate()

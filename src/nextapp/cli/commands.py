@@ -75,6 +75,7 @@ COMMANDS = {
     "admin": Listed(
         _SERVE, "admin", "Look after a server: status, rounds, devices, codes, backup."
     ),
+    "issue": Listed(_SERVE, "serve", "Issue tokens in a process of its own."),
     "play-phones": Listed(_SERVE, "serve", "Play synthetic phones against a server."),
     "flower": Listed(_SERVE, "flower", "Run gateways in several regions, joined by Flower."),
 }

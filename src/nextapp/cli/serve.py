@@ -264,6 +264,32 @@ def serve(
         )
 
 
+@command("nextapp issue --data federation --port 8444 --operator-at off")
+@option("--data", type=FOLDER, required=True, help="Folder of a server that runs.")
+@option(
+    "--enrolled-days",
+    type=float,
+    default=math.inf,
+    show_default=False,
+    help="Days that a phone stays enrolled. Default: all.",
+)
+@options_of(ListenOptions, "listen")
+def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
+    """Enrol phones and sign tokens, in a process beside the server that takes reports."""
+    from nextapp.server import administration, listening
+    from nextapp.server.gateway import Gateway
+    from nextapp.server.operator import start_log
+
+    end_by_itself()
+    with closing(administration.open_vault(data)) as opened:
+        socket_ = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
+        start_log(listen.log)
+        limits = listening.ServerLimits(enrolled_seconds=86_400 * enrolled_days)
+        gateway = Gateway(opened, limits, issues_only=True)
+        screen.out.print(f"{listen.url(socket_.getsockname()[1])}  issues tokens of {data}")
+        listening.serve(None, gateway, socket_, **listen.server(gateway))
+
+
 def _with_tls(
     listen: ListenOptions, data: Path, dev_tls: bool
 ) -> tuple[ListenOptions, Path | None]:

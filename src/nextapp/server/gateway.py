@@ -138,6 +138,9 @@ class Gateway:
 
     ``one_of_many``: other gateways open the same rounds, some a few seconds earlier, and a phone
     may have fetched its broadcast from one of those. It is then asked to come back.
+
+    ``issues_only``: for a process beside another one on the same vault, so that a proxy can keep
+    those apart who know a phone from those who get reports.
     """
 
     def __init__(
@@ -147,6 +150,7 @@ class Gateway:
         clock: Callable[[], float] = time.time,
         *,
         one_of_many: bool = False,
+        issues_only: bool = False,
     ) -> None:
         self.vault = vault
         self.limits = limits or ServerLimits()
@@ -162,22 +166,27 @@ class Gateway:
         self._refused: tuple[float, str] | None = None  # the last report, if the disk refused it
         self._enrolments = Allowance(self.limits.enrol_burst, self.limits.enrol_seconds)
         self._wrong_codes = Allowance(self.limits.address_burst, self.limits.address_seconds)
+        issuing = [
+            Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
+            Route("/v1/tokens", self._counted("tokens", self._issue), methods=["POST"]),
+        ]
+        collecting = [
+            Route("/v1/broadcast", self._counted("broadcast", self._broadcast)),
+            Route("/v1/digest", self._counted("digest", self._digest)),
+            Route("/v1/digests", self._counted("digests", self._digests)),
+            Route("/v1/report", self._report_is_posted, methods=["POST"]),
+            Route("/openapi.json", self._openapi),
+        ]
+        self._collects = not issues_only
         self._routes = Starlette(
-            routes=[
-                Route("/v1/enrol", self._counted("enrol", self._enrol), methods=["POST"]),
-                Route("/v1/broadcast", self._counted("broadcast", self._broadcast)),
-                Route("/v1/digest", self._counted("digest", self._digest)),
-                Route("/v1/digests", self._counted("digests", self._digests)),
-                Route("/v1/report", self._report_is_posted, methods=["POST"]),
-                Route("/v1/tokens", self._counted("tokens", self._issue), methods=["POST"]),
-                Route("/openapi.json", self._openapi),
-            ],
+            routes=issuing if issues_only else issuing + collecting,
             exception_handlers={HTTPException: _http_error},
             lifespan=lambda _: self.running(),
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/v1/report" and scope["method"] == "POST":
+        is_report = scope["type"] == "http" and scope["path"] == "/v1/report"
+        if self._collects and is_report and scope["method"] == "POST":
             await self._report(scope, receive, send)
         else:
             await self._routes(scope, receive, send)

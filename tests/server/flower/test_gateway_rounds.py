@@ -348,6 +348,22 @@ def test_each_region_has_its_own_keys_and_a_new_one_is_listed_in_the_next_round(
     assert set(listed()) == {*second, *late.vault.keys.listed()}
 
 
+def test_a_round_that_no_key_is_listed_for_ends_at_its_deadline(tmp_path):
+    """The only gateway has lost its vault: no phone can report, and it would stay open for ever."""
+    region = Region(tmp_path / "a", range(3))
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+    drives, _, _ = driver(coordinator, ByHand(region), goal=3)
+    drives.run_round()
+    region.vault.close()
+    for file in region.data.glob("vault.sqlite*"):
+        file.unlink()
+    region.vault, region.phones = Vault(region.data / "vault.sqlite"), range(0)
+    region.vault.keys.for_next_round(1e9)
+    assert drives.run_round().n_reports == 0
+    newest = region.vault.keys.listed()[-1]
+    assert Broadcast.from_bytes(coordinator.published()).keys[-1] == newest
+
+
 class TestLetters:
     def opened(self, vault, number=0, seed=0):
         rules = RoundRules(5, 1, 60.0)
@@ -363,10 +379,11 @@ class TestLetters:
         keys = answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert keys == answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert [key.region for key in keys] == [name]
-        assert answer(letter, region.vault, 1e9) == Answer(name, 0, False)
+        assert answer(letter, region.vault, 1e9) == Answer(name, 0, False, keys=keys)
         region.phones_report()
-        assert answer(letter, region.vault, 1e9) == Answer(name, 5, False)
-        assert answer(Letter("count", letter.round), region.vault, 1e9) == Answer(name, 5, False)
+        assert answer(letter, region.vault, 1e9) == Answer(name, 5, False, keys=keys)
+        counted = answer(Letter("count", letter.round), region.vault, 1e9)
+        assert counted == Answer(name, 5, False, keys=keys)
         first = answer(Letter("close", letter.round), region.vault, 1e9)
         second = answer(Letter("close", letter.round), region.vault, 1e9)
         assert first.reduced.n_reports == second.reduced.n_reports == 5

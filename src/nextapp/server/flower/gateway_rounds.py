@@ -62,7 +62,7 @@ class Letter:
 class Answer:
     """Of one gateway, known by `gateway`; with the sum of the round if that was asked for.
 
-    ``keys`` are those of its tokens in the next round, once this one is closed.
+    ``keys`` are those of its tokens; once the round is closed, those of the next one.
     """
 
     gateway: str
@@ -92,7 +92,7 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     if letter.kind == "close":
         reduced = _reduce_round(number, vault)
         return Answer(gateway, reduced.n_reports, True, reduced, vault.keys.for_next_round(now))
-    return Answer(gateway, round.n_reports, round.closed)
+    return Answer(gateway, round.n_reports, round.closed, keys=vault.keys.listed())
 
 
 def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
@@ -249,6 +249,8 @@ class Driver:
                 verdict = self.rules.verdict(round, self._clock())
                 if verdict is Verdict.CLOSE:
                     return round
+                if verdict is Verdict.EXTEND and not self._takes_reports(counts):
+                    return round
                 if verdict is Verdict.EXTEND:
                     round = self.rules.extend_round(round, self._clock())
                     self._say(
@@ -256,6 +258,11 @@ class Driver:
                         f"below the minimum of {self.rules.minimum:,}; it stays open."
                     )
             self._sleep(self._breath)
+
+    def _takes_reports(self, counts: Iterable[Answer]) -> bool:
+        """Whether a gateway has a key that the round lists; none has where vaults were lost."""
+        listed = set(self.coordinator.keys)
+        return any(listed & set(answer.keys) for answer in counts)
 
     def _next(self, known: _Known, round: Round, broadcast: bytes) -> Letter:
         if known.answered:
