@@ -75,7 +75,9 @@ COMMANDS = {
     "admin": Listed(
         _SERVE, "admin", "Look after a server: status, rounds, devices, codes, backup."
     ),
-    "issue": Listed(_SERVE, "serve", "Issue tokens in a process of its own."),
+    "issue": Listed(
+        _SERVE, "serve", "Enrol phones and sign tokens in a process of its own, beside a server."
+    ),
     "play-phones": Listed(_SERVE, "serve", "Play synthetic phones against a server."),
     "flower": Listed(_SERVE, "flower", "Run gateways in several regions, joined by Flower."),
 }

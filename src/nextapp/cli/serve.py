@@ -275,7 +275,7 @@ def serve(
 )
 @options_of(ListenOptions, "listen")
 def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
-    """Enrol phones and sign tokens, in a process beside the server that takes reports."""
+    """Enrol phones and sign tokens in a process of its own, beside a server."""
     from nextapp.server import administration, listening
     from nextapp.server.gateway import Gateway
     from nextapp.server.operator import start_log
