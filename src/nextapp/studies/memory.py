@@ -105,7 +105,7 @@ class Phone:
         frequency = self.used(FREQUENCY_FADE)
         keep = keep_scores(frequency, chances)
         found = {
-            LRU: Policy(self.used(0.5), chances),  # what is used later always counts more
+            LRU: Policy(self.last_use, chances),
             "lfu": Policy(self.used(1.0), chances),
             "faded-lfu": Policy(self.used(FADED), chances),
             "counts-keep": Policy(keep_scores(frequency, counted), counted),
@@ -129,6 +129,16 @@ class Phone:
             counts *= fade
             counts[app] += 1.0
             rows[row] = counts
+        return rows
+
+    @property
+    def last_use(self) -> Floats:
+        """(n, k): when each app was used last, up to each launch; -∞ for never."""
+        used, rows = np.full(self.chances.shape[1], -np.inf), np.empty_like(self.chances)
+        used[self.before] = np.arange(len(self.before)) - len(self.before)
+        for row, app in enumerate(self.launches):
+            used[app] = row
+            rows[row] = used
         return rows
 
     @property

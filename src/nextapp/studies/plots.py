@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
 
 Numbers = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
@@ -304,26 +305,24 @@ def calibration(result: Result) -> Figure:
 def memory(result: Result) -> Figure:
     """Cold starts avoided, of those of lru, against wasted loads; a panel per number of apps."""
     sizes = result["sizes"]
-    with new_figure(4.2 * len(sizes), 4.4) as figure:
+    names = list(next(iter(sizes.values())))
+    look = Look(names, faint=("lru",))
+    with new_figure(4.0 * len(sizes) + 1.8, 4.2) as figure:
         panels = figure.subplots(1, len(sizes), sharey=True, squeeze=False)[0]
         for panel, (size, found) in zip(panels, sizes.items(), strict=True):
             points = {name: row for name, row in found.items() if row["avoided"] is not None}
-            curve = [row for name, row in points.items() if name.startswith("keep")]
-            wasted = [row["wasted"]["mean"] for row in curve]
-            panel.plot(wasted, [row["avoided"]["mean"] for row in curve], color=ACCENT, lw=1.2)
             for name, row in points.items():
-                color = ACCENT if name.startswith("keep") else INK
-                avoided = row["avoided"]
-                x, y = row["wasted"]["mean"], avoided["mean"]
-                panel.plot([x, x], [avoided["low"], avoided["high"]], color=color, lw=0.8)
-                panel.plot(x, y, "o", ms=4.5, color=color)
-                panel.annotate(
-                    name, (x, y), (4, 3), textcoords="offset points", fontsize=7, color=color
-                )
+                x, avoided = row["wasted"]["mean"], row["avoided"]
+                style = look.of(name)
+                panel.plot([x, x], [avoided["low"], avoided["high"]], color=style["color"], lw=0.8)
+                panel.plot(x, avoided["mean"], label=name, **(style | {"ls": "none", "ms": 6}))
             panel.set_xscale("symlog", linthresh=1.0)
             panel.set(xlabel="wasted loads per 100 launches", title=f"{size} resident apps")
+            panel.yaxis.set_major_formatter(PercentFormatter(1.0))
             grid(panel, "both")
-        panels[0].set_ylabel("share of the cold starts of lru avoided")
+        panels[0].set_ylabel("cold starts of lru avoided")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
         heading(figure, _about(result))
         legend_below(figure, "bars: 95 % interval over users      min knows the future")
     return figure
