@@ -103,9 +103,26 @@ def test_the_owner_hides_dismisses_installs_and_removes_apps(phone):
     assert "Installed, never reported: chess." in said
     assert "Removed, never reported: maps." in said
     assert "chess" in phone("predict", "--why")[1]
-    code, _, error = phone("dismiss", "mail", "--hours", "0")
-    assert code != 0
-    assert "must be a finite number > 0" in error
+    for hours in ("0", "nan", "1e9"):
+        code, _, error = phone("dismiss", "mail", "--hours", hours)
+        assert code != 0
+        assert "more than 0 s and for a year at most" in error
+
+
+def test_what_the_owner_said_is_answered_as_it_is(phone):
+    """An app that is not there, one that was not hidden, and nothing left to suggest."""
+    phone("log", "maps", "mail")
+    assert phone("unhide", "maps")[1] == "maps was not hidden.\n"
+    assert "chaat was never launched on this phone" in phone("hide", "chaat")[1]
+    assert "never launched" not in phone("hide", "maps", "mail")[1]
+    for options in ((), ("--with-open",)):
+        said = phone("predict", *options)[1]
+        assert (
+            said
+            == "All apps are hidden, dismissed or removed: 'nextapp phone status' lists them.\n"
+        )
+    phone("unhide", "mail")
+    assert "--with-open names it" in phone("predict")[1]
 
 
 def test_a_new_phone_says_that_nothing_has_left_it(phone):

@@ -194,10 +194,12 @@ def test_a_dismissed_app_comes_back_after_a_while(phone, clock):
     for when, is_there in ((SOON, False), (SOON + 1799, False), (SOON + 1800, True)):
         assert (app in phone.predict(9, when)) == is_there
         assert (app in reopened(phone).predict(9, when)) == is_there
-    phone.unhide(app)
+    assert phone.unhide(app)
+    assert not phone.unhide(app)
     assert app in phone.predict(9, SOON)
-    with pytest.raises(ValueError, match="seconds must be a finite number > 0"):
-        phone.dismiss(app, 0.0)
+    for seconds in (0.0, math.nan, math.inf, 367 * DAY):
+        with pytest.raises(ValueError, match="for more than 0 s and for a year at most"):
+            phone.dismiss(app, seconds)
 
 
 def test_an_app_may_be_hidden_before_its_first_launch(phone):

@@ -418,17 +418,18 @@ def predict(
             n, clock, threshold=threshold, with_open=with_open, shown=shown, steady=steady
         )
         reasons = dict(phone.explain(MOST_APPS, clock, with_open=with_open)) if why else {}
+        open_only = not names and not with_open and bool(phone.predict(1, clock, with_open=True))
         n_launches = phone.store.n_launches()
         round_ = phone.round
         by_seqmf = phone.store.predictor == "seqmf"
     if not n_launches and not names:
         return ["This phone has no launches yet: log some, or import them."]
     if not names:
-        return [
-            "There is no other app to suggest than the one that is open; --with-open names it."
-            if threshold is None
-            else f"No app is likelier than {threshold:.0%} next."
-        ]
+        if threshold is not None:
+            return [f"No app is likelier than {threshold:.0%} next."]
+        if open_only:
+            return ["There is no other app to suggest than the open one; --with-open names it."]
+        return ["All apps are hidden, dismissed or removed: 'nextapp phone status' lists them."]
     if not why:
         return [f"{place}. {name}" for place, name in enumerate(names, 1)]
     lines = reason_lines([(name, reasons[name]) for name in names])
@@ -463,12 +464,14 @@ def mark(path: Path, action: str, apps: Iterable[str], hours: float = 24.0) -> L
     lines = []
     with open_phone(path) as phone:
         for app in apps:
+            if action in ("hide", "dismiss", "removed") and app not in phone.store.names:
+                lines.append(f"{app} was never launched on this phone; is its name right?")
             if action == "hide":
                 phone.hide(app)
                 lines.append(f"{app} is not suggested any more; unhide takes this back.")
             elif action == "unhide":
-                phone.unhide(app)
-                lines.append(f"{app} is suggested again.")
+                was = phone.unhide(app)
+                lines.append(f"{app} {'is suggested again' if was else 'was not hidden'}.")
             elif action == "dismiss":
                 until = phone.dismiss(app, 3600 * hours)
                 lines.append(f"{app} is not suggested until {_day_and_time(until)}.")

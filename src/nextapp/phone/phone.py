@@ -335,15 +335,21 @@ class Phone:
         self.store.mark([app], "hidden", self._clock())
         self._use_marks()
 
-    def unhide(self, app: str) -> None:
-        """Suggest an app again that was hidden or dismissed."""
-        self.store.unmark(app, ("hidden", "dismissed"))
+    def unhide(self, app: str) -> bool:
+        """Suggest an app again that was hidden or dismissed; whether it was."""
+        marks = ("hidden", "dismissed")
+        was = any(each.name == app and each.mark in marks for each in self.store.marks())
+        self.store.unmark(app, marks)
         self._use_marks()
+        return was
 
     def dismiss(self, app: str, seconds: float = DAY) -> float:
-        """Do not suggest an app for a while; returns until when."""
-        if not (math.isfinite(seconds) and seconds > 0):
-            raise ValueError(f"seconds must be a finite number > 0, got {seconds!r}.")
+        """Do not suggest an app for a while, of a year at most; returns until when."""
+        if not 0 < seconds <= 366 * DAY:
+            raise ValueError(
+                f"an app is dismissed for more than 0 s and for a year at most, got {seconds:g} s; "
+                f"to leave it out for good, hide it."
+            )
         until = self._clock() + seconds
         self.store.mark([app], "dismissed", until)
         self._use_marks()
