@@ -22,11 +22,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nextapp import plots
 from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.evaluation import Evaluation, evaluate, exam, find_preset
 from nextapp.predictor import GROUPS, STATISTICS
-from nextapp.studies import plots
 from nextapp.studies.settings import Experiment
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nextapp.studies.plots import label
+from nextapp.plots import label
 from nextapp.studies.reproduce.claims import verdict_words
 from nextapp.studies.reproduce.report import column_of
 from nextapp.studies.reproduce.rows import Row, is_long, rows_of

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nextapp import plots
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import evaluate, exam, find_preset
 from nextapp.evaluation.calibration import EDGES
 from nextapp.evaluation.steadiness import FACTORS
 from nextapp.predictors import MRU, PPM
-from nextapp.studies import plots
 
 
 @pytest.fixture

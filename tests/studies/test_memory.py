@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from nextapp import plots
 from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import exam
 from nextapp.predictors import CountMix
-from nextapp.studies import memory, plots
+from nextapp.studies import memory
 from nextapp.studies.memory import MemoryStudy, Phone, Policy, play
 
 

@@ -61,7 +61,7 @@ def evaluate(
         result = static.run(experiment, log, report).as_json()
     show_result(result)
     if plot is not None:
-        from nextapp.studies import plots
+        from nextapp import plots
 
         screen.write_plot(plot, plots.calibration(result))
     screen.write_json(json, result)

@@ -48,7 +48,7 @@ def memory(
         screen.out.print(_table(size, found).terminal())
         screen.out.print()
     if plot is not None:
-        from nextapp.studies import plots
+        from nextapp import plots
 
         screen.write_plot(plot, plots.memory(result))
     screen.write_json(json, result)

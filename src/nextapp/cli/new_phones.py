@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.markup import escape
 
+from nextapp import plots
 from nextapp.cli import options, screen
 from nextapp.cli.commands import command
 from nextapp.cli.options import settings_of
 from nextapp.settings import settings_from
 from nextapp.studies import new_phones as experiment
-from nextapp.studies import plots
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.table import Column, Table, measured_from
 

@@ -114,7 +114,7 @@ def say_next(*commands: str) -> None:
 
 def write_plot(path: Path, figure: Figure) -> None:
     """As path.svg and path.png."""
-    from nextapp.studies import plots
+    from nextapp import plots
 
     path.parent.mkdir(parents=True, exist_ok=True)
     plots.save(figure, path)

@@ -85,8 +85,8 @@ def run(
 
 def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:
     """The demonstration: all models on `DEMO`; table, plot, settings and JSON in the folder."""
+    from nextapp import plots
     from nextapp.predictors.predictor_loop import compile_ahead
-    from nextapp.studies import plots
 
     folder.mkdir(parents=True, exist_ok=True)
     compile_ahead()  # the largest loop, of the last model

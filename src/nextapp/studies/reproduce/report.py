@@ -10,14 +10,13 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from nextapp import __version__
+from nextapp import __version__, plots
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.static import NOT_RANKED
+from nextapp.plots import label
 from nextapp.settings import as_toml
 from nextapp.storage import write_public
-from nextapp.studies import plots
 from nextapp.studies.mechanisms import FORMS
-from nextapp.studies.plots import label
 from nextapp.studies.reproduce import claims
 from nextapp.studies.reproduce.claims import (
     CANNOT_TELL,

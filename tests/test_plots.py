@@ -13,7 +13,7 @@ from matplotlib import colors
 from matplotlib.figure import Figure
 
 import nextapp
-from nextapp.studies import plots
+from nextapp import plots
 
 # Machado, Oliveira and Fernandes (2009), severity 1; and a copy without colour.
 SIGHT = {
@@ -68,7 +68,7 @@ def test_colours_dashes_and_files_stand_in_one_module():
         for path in root.rglob("*.py")
         if "matplotlib" in (text := path.read_text(encoding="utf-8")) and own.search(text)
     }
-    assert found == {"studies/plots.py"}
+    assert found == {"plots.py"}
 
 
 def test_a_figure_is_saved_twice_and_stands_alone_in_a_page(tmp_path):
