@@ -129,8 +129,8 @@ class Ranker:
     def score(self, questions: Questions) -> Floats:
         starts = questions.candidate_starts
         streams = launch_streams(self.history, questions)
-        told = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
-        seen, cells, scores = _features(streams, starts, told)
+        support = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
+        seen, cells, scores = _features(streams, starts, support)
         kept = seen.candidates >= 0
         features = seen.features[kept]
         ranked: Floats = features[:, _SCORE] + self.model.predict(features)
@@ -170,7 +170,9 @@ def _history_streams(history: LaunchLog, crowd: Pooled) -> tuple[Streams, Indice
     return streams, starts, crowd_cells(crowd, users, pairs % history.n_apps, starts)
 
 
-def _features(streams: Streams, starts: Indices, told: CrowdCells) -> tuple[Seen, Indices, Floats]:
+def _features(
+    streams: Streams, starts: Indices, support: CrowdCells
+) -> tuple[Seen, Indices, Floats]:
     """What is seen of the likeliest candidates, their cells, and log P by cell."""
     phone = np.repeat(np.arange(len(starts) - 1), np.diff(streams.starts))[streams.asked]
     width = np.diff(starts)[phone]
@@ -182,7 +184,7 @@ def _features(streams: Streams, starts: Indices, told: CrowdCells) -> tuple[Seen
     )
     scores, by_ppm = np.empty((2, int(width.sum())))
     gate = np.array(DEFAULT.gate)
-    _record(streams, starts, DEFAULT.start, gate, DEFAULT.rates, told, scores, seen)
+    _record(streams, starts, DEFAULT.start, gate, DEFAULT.rates, support, scores, seen)
     cells = (streams.cell[phone] + number * width)[:, None] + seen.candidates.astype(np.intp)
     match_partially(streams, starts, PPM().fades, by_ppm)
     other = np.log(by_ppm)[np.maximum(cells, 0)]
@@ -199,7 +201,7 @@ def _note(
     slots: Indices,
     scores: Floats,
     share: Floats,
-    told: float,
+    support: float,
 ) -> None:
     best = np.argsort(-scores)[: seen.candidates.shape[1]]
     for at in range(len(best)):
@@ -208,7 +210,7 @@ def _note(
         features = seen.features[number, at]
         features[:_N_STATISTICS] = np.nan
         features[_N_STATISTICS:] = np.array([
-            scores[i], 0.0, told, view.seen, view.seen_pair, -1.0, -1.0,
+            scores[i], 0.0, support, view.seen, view.seen_pair, -1.0, -1.0,
             float(view.rows[_AT_HOUR] - _FIRST_HOUR), float(state.known[0]), float(view.number),
         ])  # fmt: skip
         if len(share) > 0:
@@ -239,7 +241,7 @@ def _record(
         room = min(k, _MAX_APPS)
         state = _new_state(room, start, gate, rates)
         slots, apps = np.full(k, -1), np.zeros(room, np.int64)
-        share, own_share, told, evidence = nothing, nothing, 0.0, nothing
+        share, own_share, support, evidence = nothing, nothing, 0.0, nothing
         last = -1
         cell = streams.cell[v]
         for row in range(streams.starts[v], streams.starts[v + 1]):
@@ -249,12 +251,12 @@ def _record(
             timed = streams.timed[row]
             view = _look(state, when if timed else clock)
             if len(share) > 0:
-                evidence = _crowd_evidence(view, told)
+                evidence = _crowd_evidence(view, support)
             if asked:
                 chances = _answer(state, view, slots, share, evidence)
                 scores[cell : cell + k] = np.log(np.maximum(chances, _LEAST_CHANCE))
                 seen.launched[number] = app
-                _note(seen, number, state, view, slots, scores[cell : cell + k], share, told)
+                _note(seen, number, state, view, slots, scores[cell : cell + k], share, support)
                 number += 1
                 cell += k
                 if not timed and when - clock > _SESSION_GAP:
@@ -270,14 +272,14 @@ def _record(
             _observe(state, view, slot, when, new, own_share, evidence)
             if len(crowd.share) > 0:
                 first = crowd.share_starts[v] + app * k
-                share, told = crowd.share[first : first + k], 0.0
+                share, support = crowd.share[first : first + k], 0.0
                 if last >= 0:
                     pair = crowd.pair_of[crowd.share_starts[v] + last * k + app]
                     if pair >= 0:
                         share = crowd.pair_share[
                             first_pair + pair * k : first_pair + (pair + 1) * k
                         ]
-                        told = crowd.told[crowd.pair_starts[v] + pair]
+                        support = crowd.support[crowd.pair_starts[v] + pair]
                 own_share = share[apps[: state.known[0]]]
             last = app
         if len(crowd.share) > 0:

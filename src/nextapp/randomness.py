@@ -30,7 +30,7 @@ class Bits(Protocol):
 
 
 class SystemBits:
-    """Bits from the operating system, a phone's source unless it is told another."""
+    """Bits from the operating system: what a phone uses unless another source is named."""
 
     def words(self, n: int) -> Words:
         return np.frombuffer(secrets.token_bytes(8 * n), np.uint64).copy()

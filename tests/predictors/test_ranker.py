@@ -25,7 +25,7 @@ def Ranker():
 
 
 def made(rng, n_users=5, n_each=300, n_apps=9) -> LaunchLog:
-    """What comes next is told by the launch three before, which no statistic alone says."""
+    """What comes next is of_crowd by the launch three before, which no statistic alone says."""
     apps = rng.integers(0, n_apps, (n_users, n_each))
     for walk in apps:
         for step in range(3, n_each):
@@ -46,9 +46,9 @@ def test_it_sees_what_the_predictor_saw(rng):
     ranker = sys.modules[type(Ranker()).__module__]
     for chunk in test.chunks:
         q = chunk.questions
-        told = crowd_cells(model.crowd, q.users, q.candidates, q.candidate_starts)
+        of_crowd = crowd_cells(model.crowd, q.users, q.candidates, q.candidate_starts)
         seen, cells, scores = ranker._features(
-            launch_streams(test.history, q), q.candidate_starts, told
+            launch_streams(test.history, q), q.candidate_starts, of_crowd
         )
         expected = model.score(q)
         np.testing.assert_allclose(scores, expected, rtol=1e-12)

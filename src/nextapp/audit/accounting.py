@@ -149,7 +149,7 @@ def simple_bound(epsilon: float, phones: int, delta: float) -> float | None:
 
 
 def without_senders(epsilon: float, *phones: int) -> str:
-    """What `simple_bound` says about rounds of so many phones, and what that rests on, in words."""
+    """What `simple_bound` says about rounds of this many phones, with its assumptions, in words."""
     shown = []
     for n in phones:
         bound = simple_bound(epsilon, n, DELTA)

@@ -41,34 +41,34 @@ class Ceiling:
         launch, cell = questions.session_starts[session], questions.cell_starts[session]
         scores = np.zeros(questions.cell_starts[-1])
         phones = [_phone(self.users[user]) for user in questions.users]
-        for v, told in enumerate(chances(self.parameters, self.seed, phones)):
+        for v, truth in enumerate(chances(self.parameters, self.seed, phones)):
             own = questions.candidates[slice(*questions.candidate_starts[v : v + 2])]
             launches = slice(*launch[v : v + 2])
             apps, times = own[questions.launches[launches]], questions.times[launches]
-            odds = self._odds(told, _rows(told, apps, times))
+            odds = self._odds(truth, _rows(truth, apps, times))
             cells = scores[slice(*cell[v : v + 2])].reshape(-1, len(own))
-            _, here, there = np.intersect1d(own, told.apps, return_indices=True)
+            _, here, there = np.intersect1d(own, truth.apps, return_indices=True)
             cells[:, here] = odds[:, there]  # what is not on the phone has no chance
         return scores
 
-    def _odds(self, told: Chances, row: npt.NDArray[np.intp]) -> Floats:
+    def _odds(self, truth: Chances, row: npt.NDArray[np.intp]) -> Floats:
         """What these rows will be: a launch, or an echo of the launch before."""
-        odds = told.odds[row]
+        odds = truth.odds[row]
         echo = np.where(
-            told.echo[row - 1] | (row == 0), 0.0, self.echo
+            truth.echo[row - 1] | (row == 0), 0.0, self.echo
         )  # a launch has one echo at most
         odds *= 1 - echo[:, None]
-        odds[np.arange(len(row)), told.launched[row - 1]] += echo
+        odds[np.arange(len(row)), truth.launched[row - 1]] += echo
         return odds
 
 
 def _rows(
-    told: Chances, apps: npt.NDArray[np.intp], times: npt.NDArray[np.int64]
+    truth: Chances, apps: npt.NDArray[np.intp], times: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.intp]:
     """Where the phone launched these apps at these times; an echo at once stands after its row."""
-    row = np.minimum(np.searchsorted(told.time, times), len(told.time) - 1)
-    if not np.array_equal(told.time[row], times) or not np.array_equal(
-        told.apps[told.launched[row]], apps
+    row = np.minimum(np.searchsorted(truth.time, times), len(truth.time) - 1)
+    if not np.array_equal(truth.time[row], times) or not np.array_equal(
+        truth.apps[truth.launched[row]], apps
     ):
         raise ValueError(
             "oracle knows only synthetic phones made with its own parameters and seed; a phone "

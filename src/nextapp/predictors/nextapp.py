@@ -46,9 +46,9 @@ class NextApp:
 
     def score(self, questions: Questions) -> Floats:
         streams, starts = launch_streams(self.history, questions), questions.candidate_starts
-        told = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
+        cells = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
         n_cells = int(questions.cell_starts[-1])
-        return answers(streams, starts, n_cells, self.weights, told, self.loop)
+        return answers(streams, starts, n_cells, self.weights, cells, self.loop)
 
 
 def crowd_cells(
@@ -60,7 +60,7 @@ def crowd_cells(
 ) -> CrowdCells:
     """What the crowd says of the candidates of phones, those of phone v from starts[v] on.
 
-    What a phone is told by a `Pooled` crowd leaves out its own launches. With ``streams`` only what
+    What a `Pooled` crowd says to a phone leaves out its own launches. With ``streams`` only what
     comes after the apps that are launched there.
     """
     tables = []
@@ -80,8 +80,8 @@ def crowd_cells(
         share_starts=np.cumsum([0, *(table.share.size for table in tables)]),
         pair_of=np.concatenate([np.zeros(0, np.int64), *(table.pair_of for table in tables)]),
         pair_share=np.concatenate([np.zeros(0), *(table.pair_share.ravel() for table in tables)]),
-        told=np.concatenate([np.zeros(0), *(table.told for table in tables)]),
-        pair_starts=np.cumsum([0, *(len(table.told) for table in tables)]),
+        support=np.concatenate([np.zeros(0), *(table.support for table in tables)]),
+        pair_starts=np.cumsum([0, *(len(table.support) for table in tables)]),
     )
 
 
@@ -104,6 +104,6 @@ def online_scores(
         timed=np.ones(len(seconds), bool),
     )
     n_cells = len(seconds) * len(candidates)
-    told = crowd_cells(crowd, np.zeros(1, np.intp), candidates, starts)
-    scores = answers(streams, starts, n_cells, weights, told, loop_for(len(seconds)))
+    cells = crowd_cells(crowd, np.zeros(1, np.intp), candidates, starts)
+    scores = answers(streams, starts, n_cells, weights, cells, loop_for(len(seconds)))
     return scores.reshape(len(seconds), len(candidates))

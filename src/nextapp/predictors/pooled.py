@@ -25,7 +25,7 @@ class Tables(NamedTuple):
     share: Floats  # (k, k): row = last app
     pair_of: Whole  # (k²,): row of `pair_share` for the pair before·k + last; -1 for unknown pairs
     pair_share: Floats  # (n_pairs, k)
-    told: Floats  # (n_pairs,): launches counted in the row
+    support: Floats  # (n_pairs,): launches counted in the row
 
 
 class OtherPhones(NamedTuple):
@@ -83,16 +83,16 @@ class OtherPhones(NamedTuple):
             there &= asked[self.pairs // n // n] & asked[self.pairs // n % n]
         launches, following = self.launches[there], place[self.pairs[there] % n]
         context, row = np.unique(before[there] * k + last[there], return_inverse=True)
-        told = np.bincount(row, launches, minlength=len(context)).astype(np.float64)
+        support = np.bincount(row, launches, minlength=len(context)).astype(np.float64)
         counts = np.zeros((len(context), k))
         here = following >= 0
         counts[row[here], following[here]] = launches[here]
-        enough = told >= LEAST_PAIR
-        context, told, counts = context[enough], told[enough], counts[enough]
+        enough = support >= LEAST_PAIR
+        context, support, counts = context[enough], support[enough], counts[enough]
         pair_of = np.full(k * k, -1)
         pair_of[context] = np.arange(len(context))
         pair_share = counts + PAIR_WEIGHT * share[context % max(k, 1)]
-        return Tables(share, pair_of, pair_share / (told + PAIR_WEIGHT)[:, None], told)
+        return Tables(share, pair_of, pair_share / (support + PAIR_WEIGHT)[:, None], support)
 
 
 class Pooled:
@@ -136,8 +136,8 @@ class Pooled:
             weights[np.searchsorted(self._moves, moves)] -= n_each / max(len(own) - 1, 1)
             pairs, n_each = np.unique(_contexts(own, 3, self.n_apps), return_counts=True)
             launches[np.searchsorted(self._pairs, pairs)] -= n_each
-        told = weights > _LEAST  # what is left of this phone's own is rounding
-        moves, weights = self._moves[told], weights[told]
+        kept = weights > _LEAST  # what is left of this phone's own is rounding
+        moves, weights = self._moves[kept], weights[kept]
         row = moves // self.n_apps
         known = (launches > 0) & self.with_pairs
         popularity = np.maximum(launched, 0.0) if n_phones else np.ones(self.n_apps)

@@ -32,14 +32,14 @@ class CrowdCells(NamedTuple):
 
     ``share`` has k rows of k cells for each phone, a row for each last app. Where the crowd
     knows what comes after ``before`` and ``last``, ``pair_of`` [before·k + last] is the row of
-    ``pair_share`` that takes its place, else -1, and ``told`` on how many launches it rests.
+    ``pair_share`` that takes its place, else -1, and ``support`` on how many launches it rests.
     """
 
     share: Floats
     share_starts: Indices
     pair_of: npt.NDArray[np.int64]
     pair_share: Floats  # rows of all phones one after the other, each as long as its phone's k
-    told: Floats
+    support: Floats
     pair_starts: Indices
 
 
@@ -114,7 +114,7 @@ def _answers(
         room = min(k, _MAX_APPS)
         state = _new_state(room, start, gate, rates)
         slots, apps = np.full(k, -1), np.zeros(room, np.int64)
-        share, own_share, told, evidence = nothing, nothing, 0.0, nothing
+        share, own_share, support, evidence = nothing, nothing, 0.0, nothing
         last = -1
         cell = streams.cell[v]
         for row in range(streams.starts[v], streams.starts[v + 1]):
@@ -123,7 +123,7 @@ def _answers(
             timed = streams.timed[row]
             view = _look(state, when if timed else clock)
             if len(share) > 0:
-                evidence = _crowd_evidence(view, told)
+                evidence = _crowd_evidence(view, support)
             if streams.asked[row]:
                 chances = _answer(state, view, slots, share, evidence)
                 scores[cell : cell + k] = np.log(np.maximum(chances, _LEAST_CHANCE))
@@ -141,14 +141,14 @@ def _answers(
             _observe(state, view, slot, when, new, own_share, evidence)
             if len(crowd.share) > 0:
                 first = crowd.share_starts[v] + app * k
-                share, told = crowd.share[first : first + k], 0.0
+                share, support = crowd.share[first : first + k], 0.0
                 if last >= 0:
                     pair = crowd.pair_of[crowd.share_starts[v] + last * k + app]
                     if pair >= 0:
                         share = crowd.pair_share[
                             first_pair + pair * k : first_pair + (pair + 1) * k
                         ]
-                        told = crowd.told[crowd.pair_starts[v] + pair]
+                        support = crowd.support[crowd.pair_starts[v] + pair]
                 own_share = share[apps[: state.known[0]]]
             last = app
         if len(crowd.share) > 0:
