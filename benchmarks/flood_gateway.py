@@ -9,7 +9,7 @@ quiet        nothing else
 silent       4,200 connections that say nothing
 handshakes   1,500 that begin TLS and fall silent
 broadcasts   16 clients that fetch the broadcast without end
-enrolments   16 clients that send wrong codes without end
+enrolments   16 clients that send wrong codes without end; 100 honest phones enrol meanwhile
 reports      16 clients that send reports with forged tokens
 tokens       2 clients that have tokens signed without end, of one new device after the other
 """
@@ -189,6 +189,19 @@ def honest_phones(
     return took, lost
 
 
+def honest_enrolments(port: int, trust: ssl.SSLContext, code: str, n: int) -> int:
+    """How many of n phones, each on a connection of its own, are enrolled at their first try."""
+    enrolled = 0
+    for _ in range(n):
+        client = http.client.HTTPSConnection(
+            HOSTILE, port, timeout=10, context=trust, source_address=(HONEST, 0)
+        )
+        client.request("POST", "/v1/enrol", json.dumps({"code": code}).encode())
+        enrolled += client.getresponse().status == 201
+        client.close()
+    return enrolled
+
+
 def reports(folder: Path, n: int, port: int, trust: ssl.SSLContext) -> list[tuple[str, bytes]]:
     """Tokens by the vault's key, and a report with each."""
     client = http.client.HTTPSConnection(HOSTILE, port, context=trust)
@@ -226,6 +239,8 @@ def main() -> None:
         time.sleep(1.0)
         trust = ssl.create_default_context(cafile=str(folder / "tls" / "ca.pem"))
         requests = reports(folder, int(6 * 60 * seconds), port, trust)
+        with closing(Vault(folder / "vault.sqlite", busy_seconds=20.0)) as vault:
+            code = vault.devices.issue_code(uses=1000, expires=1e12)
         wrong = json.dumps({"code": "AAAA-AAAA-AAAA-AAAA"}).encode()
         forged = Token.from_text(requests[0][0])._replace(signature=bytes(256)).text
         bearer = {"authorization": f"Token {forged}"}
@@ -244,12 +259,19 @@ def main() -> None:
             if work is None:
                 took, lost = honest_phones(port, trust, requests, seconds)
             else:
-                with Flood(work, clients):
+                with Flood(work, clients) as running:
                     time.sleep(1.0)
                     took, lost = honest_phones(port, trust, requests, seconds)
+                    if flood == "enrolments":
+                        start, n_wrong = time.monotonic(), running.n_done
+                        n = honest_enrolments(port, trust, code, 100)
+                        spent = time.monotonic() - start
             p50, p99 = 1000 * np.quantile(took, [0.5, 0.99])
             n_dropped = dropped(operator) - before
             print(f"{flood:12}{len(took):8}{lost:6}{p50:8.1f}{p99:8.1f}{n_dropped:9}", flush=True)
+            if flood == "enrolments":
+                rate = (running.n_done - n_wrong) / spent
+                print(f"{'':12}{n} of 100 phones enrolled beside {rate:,.0f} wrong codes a second")
             time.sleep(1.0)
         server.terminate()
         server.join(20)

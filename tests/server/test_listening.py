@@ -203,6 +203,8 @@ def test_all_phones_together_enrol_at_a_bounded_rate(tmp_path):
     limits = {"enrol_burst": 3, "enrol_seconds": 1000}
     with ServerProcess(tmp_path, limits=limits) as server:
         client, code = server.client(), server.code()
+        wrong = {client.json("POST", "/v1/enrol", {"code": "AAAA"})[0] for _ in range(60)}
+        assert wrong == {403, 429}  # and they take nothing from those who know a code
         answers = [client.json("POST", "/v1/enrol", {"code": code})[0] for _ in range(5)]
         assert answers == [201, 201, 201, 503, 503]
 

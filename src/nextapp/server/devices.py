@@ -31,7 +31,6 @@ CREATE TABLE devices (
 """
 
 _NAME_LENGTH = 16  # hexadecimal digits
-_BAD_CODE = "the code is not known, was used up or has expired: ask for a new one."
 
 
 class NotIssued(ValueError):
@@ -44,6 +43,9 @@ class NotIssued(ValueError):
 
 class BadCode(ValueError):
     """An enrolment code that is not known, used up, or past its time."""
+
+    def __init__(self) -> None:
+        super().__init__("the code is not known, was used up or has expired: ask for a new one.")
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,11 @@ class Devices:
                 return write.execute("DELETE FROM codes").rowcount
             return write.execute("DELETE FROM codes WHERE name = ?", (name,)).rowcount
 
+    def has_code(self, code: str, now: float) -> bool:
+        """Whether a code can be used; looking it up writes nothing."""
+        found = "SELECT 1 FROM codes WHERE hash = ? AND expires > ?"
+        return self._database.row(found, (_code_hash(code), now)) is not None
+
     def enrol(self, code: str, now: float, seconds: float = math.inf) -> str:
         """A new device's secret for a code, valid for so long; raises `BadCode`.
 
@@ -111,8 +118,6 @@ class Devices:
         """
         secret = f"{self._keys.region}.{to_base64(secrets.token_bytes(SECRET_BYTES))}"
         key = secret_hash(secret)
-        if self._database.row("SELECT 1 FROM codes WHERE hash = ?", (_code_hash(code),)) is None:
-            raise BadCode(_BAD_CODE)  # a guess costs no transaction
         with self._database.transaction() as write:
             name = _use_code(write, code, now)
             write.execute(
@@ -185,7 +190,7 @@ def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
     write.execute("DELETE FROM codes WHERE expires <= ?", (now,))
     row = write.execute("SELECT uses, name FROM codes WHERE hash = ?", (key,)).fetchone()
     if row is None:
-        raise BadCode(_BAD_CODE)
+        raise BadCode
     if row[0] > 1:
         write.execute("UPDATE codes SET uses = uses - 1 WHERE hash = ?", (key,))
     else:

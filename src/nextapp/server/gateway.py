@@ -332,14 +332,21 @@ class Gateway:
     # Issuing
 
     async def _enrol(self, request: Request) -> Response:
-        """Trade a code for a secret, within limits on those who guess."""
-        now, seconds = self._clock(), self.limits.enrolled_seconds
-        wait = self._enrolments.take("all", now)
-        if wait:
-            raise Refusal(503, "busy", "too many phones enrol at once: come back later.", wait)
+        """Trade a code for a secret.
+
+        A wrong code costs its sender only; the bound on all together is for right codes.
+        """
+        now, devices = self._clock(), self.vault.devices
         try:
             body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_CODE)
-            secret = await asyncio.to_thread(self.vault.devices.enrol, _code_in(body), now, seconds)
+            code = _code_in(body)
+            if not await asyncio.to_thread(devices.has_code, code, now):
+                raise BadCode
+            wait = self._enrolments.take("all", now)
+            if not wait:
+                valid = self.limits.enrolled_seconds
+                secret = await asyncio.to_thread(devices.enrol, code, now, valid)
+                return JSONResponse({"secret": secret}, 201, {"cache-control": "no-store"})
         except VaultError as error:
             raise self._storage("enrol", error) from error
         except (BadCode, Refusal) as error:
@@ -351,7 +358,7 @@ class Gateway:
             if isinstance(error, Refusal):
                 raise
             raise Refusal(403, "bad_code", str(error)) from error
-        return JSONResponse({"secret": secret}, 201, {"cache-control": "no-store"})
+        raise Refusal(503, "busy", "too many phones enrol at once: come back later.", wait)
 
     async def _issue(self, request: Request) -> Response:
         """Sign the tokens of a device, unseen; see `Devices.issue`."""
