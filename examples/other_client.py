@@ -36,7 +36,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 W = 1 << 64
-LARGEST_BROADCAST, LARGEST_LIST, LARGEST_ANSWER = 64 << 20, 2 << 20, 64 << 10
+LARGEST_BROADCAST, LARGEST_ANSWER = 64 << 20, 64 << 10
 
 
 # Formats
@@ -142,12 +142,13 @@ def continues(history: dict, held: dict) -> bool | None:
     return chain.hex() == history["chain"]
 
 
-def check_continues(new: dict, held: dict, digests: Callable[[], list[list]] = lambda: []) -> None:
-    """`digests` asks for those of all broadcasts: for a phone that was away for long."""
+def check_continues(new: dict, held: dict, digests: Callable[[int, int], list[list]]) -> None:
+    """`digests` asks for those of all broadcasts between: for a phone that was away for long."""
     in_reach = 0 < new["round"] - held["round"] <= 1 << 20
     told = continues(new["history"], held)
     if told is None and in_reach:
-        listed = [each for each in digests() if each[0] < new["round"]]
+        listed = digests(held["round"], new["round"])
+        listed = [each for each in listed if each[0] < new["round"]]
         told = continues({**new["history"], "digests": listed}, held)
     if not (in_reach and told):
         raise ValueError(
@@ -527,9 +528,21 @@ class Server:
         """What the current broadcast is known by; no cache may answer this."""
         return self.json("/v1/digest")[1]["sha256"]
 
-    def digests(self) -> list[list]:
-        """Rounds and digests of all broadcasts that were handed out."""
-        return json.loads(self.call("/v1/digests", limit=LARGEST_LIST)[1])["digests"]
+    def digests(self, first: int, end: int) -> list[list]:
+        """Rounds and digests of the broadcasts that were handed out, in pages."""
+        found, start = [], first - first % 1024  # what many phones ask for
+        for _ in range(64):
+            zipped = {"Accept-Encoding": "gzip"}
+            page = (
+                self.json(f"/v1/digests?from={start}", **zipped)[1]["digests"]
+                if start < end
+                else []
+            )
+            if not page or page[-1][0] < start:
+                break
+            found += page
+            start = page[-1][0] + 1
+        return found
 
     def broadcast(self, held: str | None) -> bytes | None:
         """The current broadcast if it is another than the one held. Nothing held is ever sent."""

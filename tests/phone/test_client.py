@@ -55,6 +55,23 @@ def test_a_broadcast_comes_packed_and_only_when_it_is_new(server, client):
         assert set(headers) == {"Host", "Accept-Encoding"}
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_an_endless_list_of_digests_is_not_read_to_its_end(server, client, step):
+    """Pages that lead nowhere, or by one round each."""
+
+    def mishap(handler):
+        first = int(handler.path.partition("=")[2])
+        return handler.answer(200, {"digests": [[first * step, "0" * 64]]})
+
+    server.mishap = mishap
+    if step:
+        assert len(client.digests(5000, 10**6)) == 64
+    else:
+        with pytest.raises(BadAnswer, match="which broadcasts"):
+            client.digests(5000, 10**6)
+    assert server.requests[0][1] == "/v1/digests?from=4096"
+
+
 def test_no_string_of_the_server_comes_back_to_it(server, client):
     """ETags, cookies and the like would let a server recognise a phone."""
     mark = "f00dfacef00dface"

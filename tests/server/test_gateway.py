@@ -8,15 +8,18 @@ import hmac
 import json
 import re
 import socket
+import sqlite3
 import threading
 import time
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
 from servers import MECHANISM, SETTINGS, Device, ServerProcess, report_of, until
 
+from nextapp.phone import Client as PhonesClient
 from nextapp.privacy import mechanism, requested_mechanism
 from nextapp.privacy.tokens import from_base64
 from nextapp.randomness import KeyedBits, TokenCoins, distinct
@@ -161,6 +164,36 @@ def test_the_digest_is_that_of_the_broadcast_and_comes_from_no_cache(client):
     assert json.loads(data) == {"round": 0, "sha256": digest, "n_bytes": len(body)}
     status, headers, data = client.request("GET", "/v1/digests")
     assert (status, json.loads(data)) == (200, {"digests": [[0, digest]]})
+    assert headers["cache-control"] == "no-cache"  # there will be more
+
+
+def test_the_list_of_digests_comes_in_pages_that_are_kept_for_ever_once_they_are_full(tmp_path):
+    """1,300 rounds, some skipped; both clients in Python read it to the end."""
+    rounds = [number for number in range(3, 2000) if number % 3][:1300]
+    listed = [[number, hashlib.sha256(b"%d" % number).hexdigest()] for number in rounds]
+    with ServerProcess(tmp_path) as server:
+        with closing(sqlite3.connect(tmp_path / "vault.sqlite", timeout=60)) as other, other:
+            other.executemany("INSERT INTO digests VALUES (?, ?)", listed)
+        client, first, pages = server.client(), 1, []
+        while page := client.json("GET", f"/v1/digests?from={first}")[1]["digests"]:
+            pages.append(page)
+            first = page[-1][0] + 1
+        assert [len(page) for page in pages] == [512, 512, 1300 - 1024]
+        assert [each for page in pages for each in page] == listed
+        headers = client.request("GET", "/v1/digests?from=1")[1]
+        assert headers["cache-control"] == "public, max-age=31536000, immutable"
+        zipped = client.request("GET", "/v1/digests?from=1", accept_encoding="gzip")
+        assert json.loads(gzip.decompress(zipped[2])) == {"digests": pages[0]}
+        assert len(zipped[2]) < int(headers["content-length"]) * 0.6
+        assert zipped[1]["vary"] == headers["vary"] == "accept-encoding"
+        for wrong in ("x", "-1", "1.5", "9" * 17, "", "²"):
+            path = f"/v1/digests?from={urllib.parse.quote(wrong)}"
+            assert client.json("GET", path)[0:1] == (400,)
+        with PhonesClient(f"http://127.0.0.1:{server.port}") as phones:
+            found = phones.digests(1100, 1900)
+        assert found[0][0] == 1024  # so that many phones ask for the same
+        expected = [tuple(each) for each in listed if each[0] >= 1024]
+        assert found == expected
 
 
 def next_broadcast(server, client, token, round: int) -> bytes:

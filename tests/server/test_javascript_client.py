@@ -170,6 +170,9 @@ def test_after_a_long_absence_it_asks_for_the_digests_of_all_rounds(tmp_path):
             server.digests = digests
             done = phone(server.server_address[1], "--state", state)
             assert answer in done.stdout + done.stderr
+        asked = [path for path, *_ in server.seen if path.startswith("/v1/digests")]
+    starts = [listed[number][0] for number in (6 + 20, 6 + 40, 6 + 60)], [20, 40, 60]
+    assert asked == [f"/v1/digests?from={first}" for some in starts for first in (0, *some)]
 
 
 def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
@@ -251,8 +254,10 @@ class RudeHandler(http.server.BaseHTTPRequestHandler):
         self._note()
         if self.server.endless and self.path == "/v1/broadcast":  # 64 KiB that unpack to 64 MiB
             return self._answer(200, gzip.compress(bytes((64 << 20) + 1)), Content_Encoding="gzip")
-        if self.path == "/v1/digests":
-            return self._answer(200, json.dumps({"digests": self.server.digests}).encode())
+        if self.path.startswith("/v1/digests?from="):
+            first = int(self.path.partition("=")[2])
+            page = [each for each in self.server.digests if each[0] >= first][:20]
+            return self._answer(200, json.dumps({"digests": page}).encode())
         if self.path == "/v1/digest":
             digest = hashlib.sha256(self.server.broadcast).hexdigest()
             return self._answer(200, json.dumps({"round": 2, "sha256": digest}).encode())

@@ -165,7 +165,7 @@ def test_the_keys_are_part_of_the_broadcast_and_the_chain(tmp_path):
     assert (old,) == Broadcast.from_bytes(first).keys
     assert new == found.vault.keys.listed()[-1]
     history = Broadcast.from_bytes(found.coordinator.published()).history
-    assert history.continues(0, found.vault.digests(9)[0][1], "00" * 32)
+    assert history.continues(0, found.vault.digests(0, 9)[0][1], "00" * 32)
     found.vault.close()
     again = federation(tmp_path)
     assert listed_by(again) == (old, new)

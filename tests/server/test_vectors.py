@@ -237,10 +237,10 @@ def test_two_programs_agree_on_which_broadcast_continues_which():
         assert ours.history.continues(**held) is one["continues"]
         assert unpack(data)[1]["previous"] == ours.history.digests[-1][1]
         if one["continues"]:
-            other.check_continues(read, held)
+            other.check_continues(read, held, lambda *_: [])
         else:
             with pytest.raises(ValueError, match="does not continue"):
-                other.check_continues(read, held)
+                other.check_continues(read, held, lambda *_: [])
     links = told["links"]
     for one in told["long"]:
         some = links[one["first_told"] : one["last_told"] + 1]
@@ -252,10 +252,10 @@ def test_two_programs_agree_on_which_broadcast_continues_which():
         if one["continues"] is None:  # away for long: by the list of all digests
             new = {"round": one["last_told"] + 1, "history": history}
             listed = [[link["round"], link["digest"]] for link in links]
-            other.check_continues(new, one["held"], lambda listed=listed: listed)
+            other.check_continues(new, one["held"], lambda *_, listed=listed: listed)
             for wrong in ([], listed[7:], [*listed[:20], *listed[21:]]):
                 with pytest.raises(ValueError, match="does not continue"):
-                    other.check_continues(new, one["held"], lambda wrong=wrong: wrong)
+                    other.check_continues(new, one["held"], lambda *_, wrong=wrong: wrong)
         digests = tuple((link["round"], link["digest"]) for link in some)
         ours = History(digests, some[-1]["chain_of_the_next"])
         assert ours.continues(**one["held"]) is one["continues"]

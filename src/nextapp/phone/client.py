@@ -40,7 +40,9 @@ from nextapp.wire import digest_of, is_digest
 
 LARGEST_BROADCAST = 4 << 20
 LARGEST_ANSWER = 64 << 10
-LARGEST_LIST = 2 << 20  # 10,000 rounds and their digests
+DIGESTS_FROM = 1024
+"""Lists of digests are asked for from a multiple of it on."""
+_MOST_PAGES = 64  # of them; as many bytes as a broadcast may have
 LONGEST_PAUSE = 30.0
 """Seconds a call waits between two attempts; a server that asks for more is asked again later."""
 
@@ -168,20 +170,37 @@ class Client:
             raise BadAnswer("the server does not say which broadcast is the current one.")
         return PublishedDigest(round_, digest)
 
-    def digests(self) -> list[tuple[int, str]]:
-        """Rounds and digests of all broadcasts that the server has published, as it says."""
+    def digests(self, first: int, end: int) -> list[tuple[int, str]]:
+        """Rounds and digests of the broadcasts published before `end`, as the server says.
+
+        They begin at `first` or before it: pages from round numbers are asked for that many phones
+        ask for, so that little is said about the broadcast that this one has.
+        """
+        found: list[tuple[int, str]] = []
+        start = first - first % DIGESTS_FROM
         with self._connection_of_its_own():
-            answer = self._call("GET", "/v1/digests", {}, limit=LARGEST_LIST)
+            for _ in range(_MOST_PAGES):
+                page = self._page_of_digests(start) if start < end else []
+                if not page:
+                    break
+                found += page
+                start = page[-1][0] + 1
+        return found
+
+    def _page_of_digests(self, start: int) -> list[tuple[int, str]]:
+        answer = self._call("GET", f"/v1/digests?from={start}", {"Accept-Encoding": "gzip"})
         if answer.status != 200:
             raise _refusal(answer)
         listed = _document(answer).get("digests")
         try:
-            found = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
+            page = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
         except (TypeError, ValueError):
-            found = [(None, None)]
-        if not all(type(round_) is int and is_digest(digest) for round_, digest in found):
+            page = [(None, None)]
+        if not all(type(round_) is int and is_digest(digest) for round_, digest in page) or (
+            page and page[-1][0] < start
+        ):
             raise BadAnswer("the server does not say which broadcasts it has published.")
-        return found
+        return page
 
     def broadcast(self) -> bytes:
         """The current broadcast as it came, not yet read."""

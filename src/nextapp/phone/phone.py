@@ -488,13 +488,13 @@ class Phone:
         self,
         data: bytes,
         when: float | None = None,
-        digests: Callable[[], list[tuple[int, str]]] | None = None,
+        digests: Callable[[int, int], list[tuple[int, str]]] | None = None,
     ) -> None:
         """Take over a broadcast: in the store first, then here. No launch is read for it.
 
         One that cannot be read or used, or does not continue the current one, raises a `WireError`
-        and leaves that one in place. ``digests`` asks the server for those of all broadcasts, if
-        this phone was away for longer than a broadcast's history covers.
+        and leaves that one in place. ``digests`` asks the server for those from one round to
+        another, if this phone was away for longer than a broadcast's history covers.
         """
         when = self._clock() if when is None else when
         self._refresh()
@@ -513,7 +513,7 @@ class Phone:
         held: StoredBroadcast,
         offered: Broadcast,
         when: float,
-        digests: Callable[[], list[tuple[int, str]]] | None,
+        digests: Callable[[int, int], list[tuple[int, str]]] | None,
     ) -> None:
         """Raise `OtherHistory` unless a broadcast comes after the current one, on the same history.
 
@@ -523,7 +523,7 @@ class Phone:
         ahead = offered.round - held.round
         continues = offered.history.continues(held.round, held.digest, held.chain)
         if continues is None and 0 < ahead <= MOST_ROUNDS_AHEAD and digests is not None:
-            known = [each for each in digests() if each[0] < offered.round]
+            known = [each for each in digests(held.round, offered.round) if each[0] < offered.round]
             continues = offered.history.continues_by(known, held.round, held.digest, held.chain)
         if 0 < ahead <= MOST_ROUNDS_AHEAD and continues:
             return

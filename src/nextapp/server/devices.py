@@ -106,10 +106,11 @@ class Devices:
                 return write.execute("DELETE FROM codes").rowcount
             return write.execute("DELETE FROM codes WHERE name = ?", (name,)).rowcount
 
-    def has_code(self, code: str, now: float) -> bool:
-        """Whether a code can be used; looking it up writes nothing."""
+    def check_code(self, code: str, now: float) -> None:
+        """Raise `BadCode` unless a code can be used; a guess costs no transaction."""
         found = "SELECT 1 FROM codes WHERE hash = ? AND expires > ?"
-        return self._database.row(found, (_code_hash(code), now)) is not None
+        if self._database.row(found, (_code_hash(code), now)) is None:
+            raise BadCode
 
     def enrol(self, code: str, now: float, seconds: float = math.inf) -> str:
         """A new device's secret for a code, valid for so long; raises `BadCode`.

@@ -21,8 +21,6 @@ from nextapp.server.token_keys import DEFAULT_RULES, KeyRules
 from nextapp.server.vault import GATEWAY_ID, RoundRules, Vault, Verdict
 from nextapp.wire import Broadcast
 
-_LATEST_DIGESTS = 16  # more than there are sums of rounds to repeat
-
 
 class Federation:
     """A coordinator and the one vault it takes its reports from.
@@ -118,7 +116,7 @@ class Federation:
 
     def _list_keys_again(self, number: int) -> None:
         """Those that the broadcast of this round had: phones know it by its digest."""
-        digests = dict(self.vault.digests(_LATEST_DIGESTS))
+        digests = dict(self.vault.digests(number, 1))
         data = self.vault.broadcast()
         later = () if data is None else Broadcast.from_bytes(data).keys
         for keys in (later, self.coordinator.keys):

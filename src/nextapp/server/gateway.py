@@ -16,7 +16,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +49,7 @@ _LOG_SECONDS = 3600.0
 """The write-ahead log keeps the order of what was written for no longer: less than the hours that
 lie between a phone's tokens and its report, so that a copy of the disk does not link the two."""
 
-_MOST_DIGESTS = 10_000  # that are shown; under a megabyte
+_DIGESTS_A_PAGE = 512  # 45 kB at most: what phones take of any answer but a broadcast
 _LARGEST_CODE = 4096  # bytes of a request to enrol
 _LARGEST_ASK = 512 + 350 * MOST_TOKENS  # bytes of a request for tokens
 _PART_BYTES = 64 << 10  # of a long answer
@@ -158,7 +158,6 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
-        self._digests_text = _digests_text([])  # as long as a megabyte: written once a round
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -198,9 +197,7 @@ class Gateway:
             return
         body = self.vault.broadcast()
         if body is not None:
-            published = PublishedRound.of(body, self.vault.keys.region)
-            self._digests_text = _digests_text(self.vault.digests(_MOST_DIGESTS))
-            self._published = published
+            self._published = PublishedRound.of(body, self.vault.keys.region)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -340,8 +337,7 @@ class Gateway:
         try:
             body = await read_body(dict(request.scope["headers"]), request.receive, _LARGEST_CODE)
             code = _code_in(body)
-            if not await asyncio.to_thread(devices.has_code, code, now):
-                raise BadCode
+            await asyncio.to_thread(devices.check_code, code, now)
             wait = self._enrolments.take("all", now)
             if not wait:
                 valid = self.limits.enrolled_seconds
@@ -398,7 +394,7 @@ class Gateway:
         }
         if _matches(request.headers.get("if-none-match"), etag):
             return Response(status_code=304, headers=headers)
-        zipped = _accepts_gzip(request.headers.get("accept-encoding", ""))
+        zipped = _accepts_gzip(request)
         body = published.zipped if zipped else published.body
         self._count_download(request, len(body))
         if zipped:
@@ -416,10 +412,25 @@ class Gateway:
         )
 
     async def _digests(self, request: Request) -> Response:
-        """All broadcasts that were handed out here, for anyone to compare."""
-        text = self._digests_text
-        self._count_download(request, len(text))
-        return LongResponse(text, 200, {"cache-control": "no-cache"}, "application/json")
+        """A page of the broadcasts that were handed out here, from a round on."""
+        first = request.query_params.get("from", "0")
+        if not (first.isascii() and first.isdigit() and len(first) <= 16):
+            raise Refusal(400, "bad_request", "from must be the number of a round, such as 0.")
+        try:
+            page = await asyncio.to_thread(self.vault.digests, int(first), _DIGESTS_A_PAGE)
+        except VaultError as error:
+            raise self._storage("digests", error) from error
+        whole = len(page) == _DIGESTS_A_PAGE  # nothing will ever be added to it
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable" if whole else "no-cache",
+            "vary": "accept-encoding",
+        }
+        body = json.dumps({"digests": page}).encode()
+        self._count_download(request, len(body))
+        if _accepts_gzip(request):
+            body = await asyncio.to_thread(gzip.compress, body, 6, mtime=0)
+            headers["content-encoding"] = "gzip"
+        return Response(body, 200, headers, "application/json")
 
     def _count_download(self, request: Request, n_bytes: int) -> None:
         wait = self._downloads.take(_asking_network(request), self._clock(), n_bytes)
@@ -481,10 +492,6 @@ _ANSWERS = {
 }
 
 
-def _digests_text(digests: Sequence[tuple[int, str]]) -> bytes:
-    return json.dumps({"digests": digests}).encode()
-
-
 def _draining() -> Refusal:
     return Refusal(503, "draining", "this server takes no reports now: send the same later.", 60)
 
@@ -518,8 +525,8 @@ def _matches(if_none_match: str | None, etag: str) -> bool:
     return "*" in tags or etag in tags
 
 
-def _accepts_gzip(accepted: str) -> bool:
-    for part in accepted.lower().split(","):
+def _accepts_gzip(request: Request) -> bool:
+    for part in request.headers.get("accept-encoding", "").lower().split(","):
         coding, *parameters = (piece.strip() for piece in part.split(";"))
         if coding == "gzip":
             return not any(re.fullmatch(r"q=0(\.0*)?", word) for word in parameters)

@@ -74,7 +74,7 @@ class Metrics:
         )  # fmt: skip
         self.storage = self._counter(
             "nextapp_storage_errors_total", "Times the vault refused: disk full, locked.", "where",
-            ["report", "tokens", "enrol", "tick", "probe"],
+            ["report", "tokens", "enrol", "digests", "tick", "probe"],
         )  # fmt: skip
         self.rounds = self._counter(
             "nextapp_rounds_total", "Rounds by how they ended.", "ending",

@@ -235,12 +235,12 @@ class Vault:
         row = self.database.row("SELECT data FROM broadcasts")
         return None if row is None else row[0]
 
-    def digests(self, most: int) -> list[tuple[int, str]]:
-        """Round and digest of every broadcast that was handed out here, the latest `most`."""
-        rows = self.database.rows(
-            "SELECT number, sha256 FROM digests ORDER BY number DESC LIMIT ?", (most,)
+    def digests(self, first: int, most: int) -> list[tuple[int, str]]:
+        """Round and digest of broadcasts that were handed out here, `most` from a round on."""
+        return self.database.rows(
+            "SELECT number, sha256 FROM digests WHERE number >= ? ORDER BY number LIMIT ?",
+            (first, most),
         )
-        return rows[::-1]
 
     def rules(self) -> RoundRules | None:
         """The rules of the current round, or None before the first."""

@@ -200,7 +200,7 @@ def test_all_gateways_hand_out_the_same_bytes_on_one_chain_whoever_coordinates(t
     }
     digests = [(number, hashlib.sha256(bodies[number]).hexdigest()) for number in range(4)]
     for region in regions:
-        assert region.vault.digests(10) == digests
+        assert region.vault.digests(0, 10) == digests
     chain = bytes(32)
     for number in range(1, 4):
         chain = hashlib.sha256(chain + bytes.fromhex(digests[number - 1][1])).digest()
