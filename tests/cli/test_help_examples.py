@@ -36,10 +36,9 @@ SMALLER = {
 }
 # Not run here: they serve until they are stopped, need Flower, or take minutes. They are parsed.
 PARSED = {
-    "demo", "open", "reproduce", "serve", "play-phones", "admin roll-back",
-    "admin close-round",
-    "admin expel", "flower", "flower up", "flower superlink", "flower gateway", "flower run",
-    "flower register", "flower node-key",
+    "demo", "open", "reproduce", "serve", "issue", "play-phones", "admin roll-back",
+    "admin close-round", "admin expel", "flower", "flower up", "flower superlink",
+    "flower gateway", "flower run", "flower register", "flower node-key",
 }  # fmt: skip
 ORDER = ("train", "predict")  # what one writes and another reads
 
