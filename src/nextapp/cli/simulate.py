@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -133,5 +134,7 @@ def _world(settings: simulation.Settings, ray_workers: int, device: str) -> simu
     from nextapp.studies.on_ray import RayWorld
 
     if not ray.is_initialized():
-        ray.init(num_cpus=ray_workers, include_dashboard=False, log_to_driver=False)
+        cluster = os.environ.get("RAY_ADDRESS")  # its machines say what they have
+        own = {} if cluster else {"num_cpus": ray_workers, "include_dashboard": False}
+        ray.init(log_to_driver=False, **own)
     return RayWorld(settings, ray_workers)

@@ -182,6 +182,7 @@ class Gateway:
             exception_handlers={HTTPException: _http_error},
             lifespan=lambda _: self.running(),
         )
+        self._routes.router.redirect_slashes = False  # a redirect would repeat the client's Host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_report = scope["type"] == "http" and scope["path"] == "/v1/report"

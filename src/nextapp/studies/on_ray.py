@@ -54,13 +54,19 @@ class _Worker:
 
 
 class RayWorld:
-    """Shards spread over Ray workers. Call `ray.init` first."""
+    """Shards spread over Ray workers, a processor each. Call `ray.init` first."""
 
     def __init__(self, settings: Settings, workers: int) -> None:
         shards = settings.recipes()
         if not 1 <= workers <= len(shards):
             raise ValueError(
                 f"workers must be from 1 to the number of shards, {len(shards)}, got {workers}."
+            )
+        processors = int(ray.cluster_resources().get("CPU", 0))
+        if workers > processors:
+            raise ValueError(
+                f"Ray has {processors} processors and a worker needs one, got {workers} workers: "
+                f"ask for fewer, or add machines by ray start --address."
             )
         cuts = np.linspace(0, len(shards), workers + 1).astype(int)
         self.settings = settings
@@ -88,7 +94,8 @@ class RayWorld:
         return join_parts(parts)
 
     def _hire(self, number: int) -> Any:
-        return ray.remote(_Worker).remote(self.settings, self._groups[number])
+        one = ray.remote(num_cpus=1)(_Worker)  # so that Ray spreads them over its machines
+        return one.remote(self.settings, self._groups[number])
 
     def _ask(self, number: int, data: Any, clip: float) -> Any:
         attendance = [(a.last_round, a.n_reports) for a in self._attendance[number]]
