@@ -353,7 +353,8 @@ def test_other_paths_and_methods_are_said_in_json(client):
     status, words = client.json("GET", "/v1/nothing")
     assert (status, words["error"]) == (404, "not_found")
     status, headers, _ = client.request("GET", "/v1/digest/", host="elsewhere.example")
-    assert status == 404 and "location" not in headers  # a redirect would go to that host
+    assert status == 404
+    assert "location" not in headers
     for method, path, allowed in (
         ("GET", "/v1/report", "POST"), ("DELETE", "/v1/report", "POST"),
         ("PUT", "/v1/enrol", "POST"), ("POST", "/v1/broadcast", "GET, HEAD"),

@@ -49,7 +49,8 @@ def test_the_servers_methods_that_are_overridden_are_there():
     for made, names in ((_Server, ("startup", "shutdown")), (_Beside, ("serve",))):
         for name in names:
             method = getattr(uvicorn.Server, name)
-            assert inspect.iscoroutinefunction(method) and getattr(made, name)
+            assert inspect.iscoroutinefunction(method)
+            assert getattr(made, name)
             assert list(inspect.signature(method).parameters) == ["self", "sockets"]
 
 
@@ -95,7 +96,8 @@ def test_a_connection_has_what_is_read_of_it():
         note("answered")
         assert transport.written.startswith(b"HTTP/1.1 200")
         connection.data_received(b"no HTTP\r\n\r\n")  # reaches send_400_response
-        assert transport.written.count(b"HTTP/1.1 400") == 1 and transport.closed
+        assert transport.written.count(b"HTTP/1.1 400") == 1
+        assert transport.closed
         cycle = connection.cycle
         assert cycle.disconnected is False
         connection.connection_lost(None)
@@ -128,7 +130,8 @@ def test_an_error_raised_while_a_head_is_parsed_is_the_parsers_to_catch():
         transport = Transport()
         connection.connection_made(transport)
         connection.data_received(b"GET / HTTP/1.1\r\nlong: " + b"x" * 200 + b"\r\n\r\n")
-        assert transport.written.startswith(b"HTTP/1.1 431") and transport.closed
+        assert transport.written.startswith(b"HTTP/1.1 431")
+        assert transport.closed
         connection.connection_lost(None)
 
     asyncio.run(drive())
