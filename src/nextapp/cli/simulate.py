@@ -135,6 +135,7 @@ def _world(settings: simulation.Settings, ray_workers: int, device: str) -> simu
 
     if not ray.is_initialized():
         cluster = os.environ.get("RAY_ADDRESS")  # its machines say what they have
-        own = {} if cluster else {"num_cpus": ray_workers, "include_dashboard": False}
+        alone = {"num_cpus": ray_workers, "include_dashboard": False}
+        own: dict[str, Any] = {} if cluster else alone
         ray.init(log_to_driver=False, **own)
     return RayWorld(settings, ray_workers)

@@ -62,7 +62,8 @@ class RayWorld:
             raise ValueError(
                 f"workers must be from 1 to the number of shards, {len(shards)}, got {workers}."
             )
-        processors = int(ray.cluster_resources().get("CPU", 0))
+        found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        processors = int(found.get("CPU", 0))
         if workers > processors:
             raise ValueError(
                 f"Ray has {processors} processors and a worker needs one, got {workers} workers: "
