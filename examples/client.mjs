@@ -28,7 +28,7 @@ import { createGunzip } from "node:zlib";
 
 const W = 1n << 64n; // one more than the largest word
 const MASK = W - 1n;
-const LARGEST_BROADCAST = 1 << 26;
+const LARGEST_BROADCAST = 1 << 22;
 const LARGEST_ANSWER = 1 << 16;
 const WINDOW = 64; // digests that a history lists at most
 const DAY = 86400;
@@ -123,12 +123,12 @@ function canonical(value) {
 }
 
 /** What must hold before a launch is looked at. */
-export function checkBroadcast({ round, settings, apps, buckets, Q, crowd }) {
+export function checkBroadcast({ round, settings, apps, buckets, Q, crowd, keys }) {
   const n = Q.length;
   const d = n ? Q[0].length : 0;
   must(Number.isSafeInteger(round) && round >= 0, `round ${round} is no whole number below 2^53`);
-  must(n <= 1 << 17 && (n >= 1 || buckets), `${n} apps; 1 to 2^17 are taken`);
-  must(d <= 1 << 7 && n * d <= 1 << 23, `${n} app vectors of ${d} numbers are too many`);
+  must(n <= 1 << 14 && (n >= 1 || buckets), `${n} apps; 1 to 2^14 are taken`);
+  must(d <= 1 << 7 && n * d <= 1 << 18, `${n} app vectors of ${d} numbers are too many`);
   must(Q.every((q) => q.every((x) => Math.abs(x) <= 1e6)), "an app vector has no scale to compute with");
   const { lam, alpha, gamma, reading, inference } = settings;
   must(lam >= 1e-6 && lam <= 1e6, `lam must be from 1e-6 to 1e6, got ${lam}`);
@@ -138,6 +138,8 @@ export function checkBroadcast({ round, settings, apps, buckets, Q, crowd }) {
   must(!apps.length || apps.length === n, `${apps.length} names for ${n} apps`);
   must(new Set(apps).size === apps.length, "an app is named twice");
   must(apps.every((name) => typeof name === "string" && name.length >= 1 && [...name].length <= 255), "a name must have 1 to 255 characters");
+  const regions = keys.map(({ region }) => region);
+  must(keys.length <= 64 && regions.every((one) => regions.filter((each) => each === one).length <= 2), "so many keys would tell phones apart");
   if (buckets) {
     const { n_buckets: size, salt, slots } = buckets;
     must(!apps.length, "names and buckets in one catalogue");

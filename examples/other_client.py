@@ -36,7 +36,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 
 W = 1 << 64
-LARGEST_BROADCAST, LARGEST_ANSWER = 64 << 20, 64 << 10
+LARGEST_BROADCAST, LARGEST_ANSWER = 4 << 20, 64 << 10
 
 
 # Formats
@@ -96,7 +96,7 @@ def check(broadcast: dict) -> None:
     Q, apps, lam = broadcast["Q"], broadcast["apps"], broadcast["settings"]["lam"]
     n_apps, d = len(Q), len(Q[0]) if Q else 0
     least = 1 if broadcast["buckets"] is None else 0
-    if not (least <= n_apps <= 1 << 17 and d <= 1 << 7 and n_apps * d <= 1 << 23):
+    if not (least <= n_apps <= 1 << 14 and d <= 1 << 7 and n_apps * d <= 1 << 18):
         raise ValueError(f"{n_apps} apps of {d} dimensions are not for a phone")
     if not all(abs(value) <= 1e6 for row in Q for value in row):  # False for NaN, too
         raise ValueError("Q has entries that are no scale")
@@ -106,6 +106,9 @@ def check(broadcast: dict) -> None:
         raise ValueError("the catalogue does not fit Q")
     if len(set(apps)) != len(apps) or not all(0 < len(name) <= 255 for name in apps):
         raise ValueError("the catalogue names an app twice, or with no or too long a name")
+    regions = [key["region"] for key in broadcast["keys"]]
+    if len(regions) > 64 or any(regions.count(each) > 2 for each in regions):
+        raise ValueError("so many keys would tell phones apart")
 
 
 def check_request(request: dict, most_epsilon: float) -> None:

@@ -15,6 +15,7 @@ from nextapp.wire import (
     ModelSettings,
     Report,
     ReportRequest,
+    TokenKey,
     WireError,
     pack,
     unpack,
@@ -25,6 +26,20 @@ from nextapp.wire import (
 def broadcast(rng) -> Broadcast:
     settings = ModelSettings(lam=0.5, alpha=0.1, gamma=0.3, reading="authors", inference="window:4")
     return Broadcast(7, rng.normal(size=(5, 3)), settings, ("Clock", "Mail", "Maps", "Fotos ü", ""))
+
+
+def keys_of(*regions: str) -> tuple[TokenKey, ...]:
+    return tuple(TokenKey(each, f"{(1 << 2047) + 2 * i + 1:x}") for i, each in enumerate(regions))
+
+
+@pytest.mark.parametrize("regions", [("eu",) * 3, [f"r{i}" for i in range(65)]])
+def test_a_server_cannot_give_every_phone_a_key_or_a_region_of_its_own(broadcast, regions):
+    """A report tells which key its token is of, and all phones may see the same list of keys."""
+    two_each = keys_of(*[f"r{i // 2}" for i in range(64)])
+    read = Broadcast.from_bytes(replace(broadcast, keys=two_each).to_bytes())
+    assert read.keys == two_each
+    with pytest.raises(ValueError, match="at most"):
+        replace(broadcast, keys=keys_of(*regions))
 
 
 def test_a_broadcast_survives_its_bytes(broadcast):

@@ -14,6 +14,7 @@ import math
 import re
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -366,7 +367,9 @@ def _link(chain: str, digest: str) -> str:
 
 _REGION = re.compile("[a-z0-9]{1,16}")
 _MODULUS = re.compile("[89a-f][0-9a-f]{510}[13579bdf]")
-MOST_KEYS = 1000
+MOST_KEYS = 64
+KEYS_OF_A_REGION = 2
+"""A report tells its token's key, so each key splits the phones into smaller crowds."""
 MOST_TOKENS = 100
 
 
@@ -421,6 +424,9 @@ class Broadcast:
     def __post_init__(self) -> None:
         if len(self.keys) > MOST_KEYS or len({key.id for key in self.keys}) < len(self.keys):
             raise ValueError(f"a broadcast has at most {MOST_KEYS} keys, each once.")
+        regions = Counter(key.region for key in self.keys)
+        if max(regions.values(), default=0) > KEYS_OF_A_REGION:
+            raise ValueError(f"a broadcast has at most {KEYS_OF_A_REGION} keys of a region.")
         if not 0 <= self.round <= LARGEST_ROUND:
             raise ValueError(f"round must be from 0 to 2^53 - 1, got {self.round!r:.80}.")
         if any(round >= self.round for round, _ in self.history.digests):

@@ -367,4 +367,4 @@ def test_it_reads_nothing_that_is_not_published():
 def test_it_reads_no_answer_beyond_its_limit():
     with RudeServer(b"", [], endless=True) as server:
         done = phone(server.server_address[1], "--code", "X")
-        assert "/v1/broadcast answers with more than 67108864 bytes" in done.stderr
+        assert "/v1/broadcast answers with more than 4194304 bytes" in done.stderr

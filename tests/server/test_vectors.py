@@ -279,10 +279,12 @@ def test_no_number_of_the_vectors_is_too_large_for_a_float():
         ({"Q": []}, "apps of"), ({"Q": [[1e7]]}, "no scale"), ({"Q": [[float("nan")]]}, "scale"),
         ({"apps": ["a", "a"], "Q": [[1.0], [1.0]]}, "twice"), ({"apps": [""]}, "name"),
         ({"apps": ["a", "b"]}, "does not fit"), ({"settings": {"lam": 1e-9}}, "lam"),
+        ({"keys": [{"region": "eu"}] * 3}, "keys"),
+        ({"keys": [{"region": f"r{i}"} for i in range(65)]}, "keys"),
     ],
 )  # fmt: skip
 def test_another_client_refuses_what_no_phone_should_compute_with(change, says):
-    good = {"Q": [[1.0]], "apps": ["a"], "settings": {"lam": 0.3}, "buckets": None}
+    good = {"Q": [[1.0]], "apps": ["a"], "settings": {"lam": 0.3}, "buckets": None, "keys": []}
     other.check(good)
     with pytest.raises(ValueError, match=says):
         other.check({**good, **change})
