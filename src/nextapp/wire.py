@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -226,7 +226,7 @@ class Crowd:
         if n_cells and not (self.following.min() >= 0 and self.following.max() < n_apps):
             raise ValueError(f"following must have apps from 0 to {n_apps - 1}.")
         cells = np.repeat(np.arange(n_apps), np.diff(self.starts)) * n_apps + self.following
-        if len(np.unique(cells)) < n_cells:
+        if np.any(np.diff(np.sort(cells)) == 0):
             raise ValueError("following must name no app twice in a row.")
         rows = np.add.reduceat(np.append(self.share, 0.0), self.starts[:-1]) * (
             np.diff(self.starts) > 0
@@ -312,9 +312,7 @@ class History:
             if not is_digest(word):
                 raise ValueError(f"a digest has 64 hexadecimal digits, got {word!r:.80}.")
         rounds = [round for round, _ in self.digests]
-        if len(rounds) > HISTORY_KEPT or any(
-            type(round) is not int or not 0 <= round <= LARGEST_ROUND for round in rounds
-        ):
+        if len(rounds) > HISTORY_KEPT or not all(map(is_round, rounds)):
             raise ValueError(f"a history has at most {HISTORY_KEPT} rounds, each >= 0.")
         if any(earlier >= later for earlier, later in pairwise(rounds)):
             raise ValueError("the rounds of a history must be ascending.")
@@ -357,7 +355,11 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def is_digest(word: object) -> bool:
+def is_round(number: object) -> TypeGuard[int]:
+    return type(number) is int and 0 <= number <= LARGEST_ROUND
+
+
+def is_digest(word: object) -> TypeGuard[str]:
     return isinstance(word, str) and len(word) == 64 and not set(word) - set("0123456789abcdef")
 
 
@@ -427,7 +429,7 @@ class Broadcast:
         regions = Counter(key.region for key in self.keys)
         if max(regions.values(), default=0) > KEYS_OF_A_REGION:
             raise ValueError(f"a broadcast has at most {KEYS_OF_A_REGION} keys of a region.")
-        if not 0 <= self.round <= LARGEST_ROUND:
+        if not is_round(self.round):
             raise ValueError(f"round must be from 0 to 2^53 - 1, got {self.round!r:.80}.")
         if any(round >= self.round for round, _ in self.history.digests):
             raise ValueError(f"the history of round {self.round} contains later rounds.")

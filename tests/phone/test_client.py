@@ -72,6 +72,13 @@ def test_an_endless_list_of_digests_is_not_read_to_its_end(server, client, step)
     assert server.requests[0][1] == "/v1/digests?from=4096"
 
 
+@pytest.mark.parametrize("round_", [-1, 1 << 53, 10**400, 5000.0, True])
+def test_a_list_of_rounds_that_are_none_is_refused(server, client, round_):
+    server.mishap = lambda handler: handler.answer(200, {"digests": [[round_, "0" * 64]]})
+    with pytest.raises(BadAnswer, match="which broadcasts"):
+        client.digests(0, 10**6)
+
+
 def test_no_string_of_the_server_comes_back_to_it(server, client):
     """ETags, cookies and the like would let a server recognise a phone."""
     mark = "f00dfacef00dface"
@@ -134,6 +141,9 @@ def test_a_round_that_closes_between_digest_and_broadcast_is_no_error(
         {"round": 3},
         {"round": "3", "sha256": "0" * 64},
         {"round": True, "sha256": "0" * 64},
+        {"round": -1, "sha256": "0" * 64},
+        {"round": 1 << 53, "sha256": "0" * 64},
+        {"round": 10**400, "sha256": "0" * 64},
         {"round": 3, "sha256": "0" * 63},
         {"round": 3, "sha256": "G" * 64},
         {"round": 3, "sha256": 7},
@@ -469,6 +479,40 @@ def test_what_a_server_says_can_be_shown_and_kept(server, client, words):
         client.submit(b"report", TOKEN)
     assert str(caught.value).isprintable()
     str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\x1b[2J\x1b]0;owned\x07\r\n\r\n",
+        b"HTTP/\x1b[31m9 200 OK\r\n\r\n",
+        b"HTTP/1.1 301 x\r\nLocation: \x1b[2J\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: \x1b[2J\r\n\r\n",
+    ],
+)
+def test_no_escape_of_a_server_reaches_the_screen(head):
+    with saying(head) as url, Client(url, patience=5.0, attempts=1) as client:
+        with pytest.raises((Unreachable, BadAnswer)) as caught:
+            client.published()
+        assert str(caught.value).isprintable()
+
+
+def test_all_addresses_of_a_host_share_one_deadline(monkeypatch):
+    """Twelve of them that say nothing took twelve times as long as one."""
+    waited: list[float] = []
+
+    def silent(address, timeout, source):
+        waited.append(timeout)
+        raise TimeoutError("timed out")
+
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", 9)) for n in range(12)]
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: found)
+    monkeypatch.setattr("socket.create_connection", silent)
+    monkeypatch.setattr("nextapp.phone.client.time.monotonic", lambda: sum(waited))
+    client = Client("http://localhost:9", timeout=1.0, patience=3.5, attempts=1)
+    with pytest.raises(Unreachable, match="timed out"):
+        client.published()
+    assert waited == [1.0, 1.0, 1.0, 0.5]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n X: y", "\0", " b", "", "é"])

@@ -170,6 +170,43 @@ def test_forget_asks_first_erases_and_says_what_cannot_be_taken_back(phone, tmp_
     assert "4.5 is left" in phone("status")[1]  # the budget does not come back
 
 
+@pytest.mark.parametrize("n_kept", [0, 1])
+def test_after_an_old_copy_was_put_back_it_says_what_is_known(phone, tmp_path, n_kept):
+    """Three reports were sent, and the copy knows of one or none."""
+    path = tmp_path / "phone.db"
+    for round_ in (1, 2, 3):
+        if round_ == 1 + n_kept:
+            old = path.read_bytes()
+        with Store(path) as store:
+            report = Report("harmony", round_, b"")
+            drawn = store.charge_report("https://a", report, 0.25, 1_790_000_000.0)
+            store.begin_sending(drawn)
+            store.settle(drawn, "accepted", "", 1_790_000_000.0)
+    for rest in ("-wal", "-shm"):
+        path.with_name(path.name + rest).unlink(missing_ok=True)
+    path.write_bytes(old)
+    _, said, _ = phone("forget", "--yes")
+    assert f"{1 + n_kept} report{'s' * n_kept} or more left this phone, together ε = 0.75." in said
+    assert "An older copy of this file was put back; of what it lacked only the ε is known." in said
+    status = phone("status")[1]
+    assert "restored from an older copy 1 time" in status
+    (lost,) = (line for line in status.splitlines() if "lost, maybe seen" in line)
+    assert f" {0.75 - 0.25 * n_kept:g} " in lost
+
+
+def test_what_is_exported_replaces_nothing_and_is_for_the_owner_alone(phone, tmp_path):
+    phone("log", "maps")
+    held = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for name in ("phone.db", "phone.db.witness"):
+        (tmp_path / name).touch()
+        code, _, error = phone("export", "--out", name)
+        assert (code, "is there already" in error) == (1, True)
+    assert (tmp_path / "phone.db").read_bytes() == held["phone.db"]
+    assert phone("export", "--out", "mine.json")[0] == 0
+    assert (tmp_path / "mine.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "mine.json").read_text())["launches"][0]["app"] == "maps"
+
+
 def test_an_app_that_was_uninstalled_is_forgotten_alone(phone):
     phone("log", "maps", "mail")
     assert phone("forget", "--app", "maps")[0] == 0

@@ -427,6 +427,20 @@ def test_a_clock_set_back_does_not_shorten_the_hours_between_reports(
     assert phone.sync(client, when=NOON + 21 * 3600).report == "accepted"
 
 
+def test_a_person_who_vouches_for_the_clock_lifts_no_limit(server, client, phone, make_broadcast):
+    """Not even where the clock was a year ahead: then the hours are counted from now."""
+    phone.store.limit(replace(phone.store.limits, hours=20.0))
+    year = NOON + 365 * DAY
+    assert phone.sync(client, when=year).report == "accepted"
+    server.publish(make_broadcast(4))
+    for later in (year + 60, NOON, NOON + 3600):
+        synced = phone.sync(client, when=later, trust_clock=True, now=True)
+        assert synced.report == "limits"
+    assert synced.again == NOON + 20 * 3600
+    assert phone.sync(client, when=NOON + 21 * 3600).report == "accepted"
+    assert spent(phone) == 2.0
+
+
 def test_two_processes_do_not_share_the_hours_between_two_reports(
     server, client, phone, make_broadcast
 ):

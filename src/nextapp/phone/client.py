@@ -33,10 +33,11 @@ from nextapp.phone.server_errors import (
     ServerError,
     Unreachable,
     Untrusted,
+    printable,
 )
 from nextapp.privacy.tokens import from_base64, to_base64
 from nextapp.randomness import SystemBits, below
-from nextapp.wire import digest_of, is_digest
+from nextapp.wire import digest_of, is_digest, is_round
 
 LARGEST_BROADCAST = 4 << 20
 LARGEST_ANSWER = 64 << 10
@@ -166,7 +167,7 @@ class Client:
             raise _refusal(answer)
         document = _document(answer)
         round_, digest = document.get("round"), document.get("sha256")
-        if type(round_) is not int or not isinstance(digest, str) or not is_digest(digest):
+        if not (is_round(round_) and is_digest(digest)):
             raise BadAnswer("the server does not say which broadcast is the current one.")
         return PublishedDigest(round_, digest)
 
@@ -196,7 +197,7 @@ class Client:
             page = [(round_, digest) for round_, digest in listed]  # type: ignore[attr-defined]
         except (TypeError, ValueError):
             page = [(None, None)]
-        if not all(type(round_) is int and is_digest(digest) for round_, digest in page) or (
+        if not all(is_round(round_) and is_digest(digest) for round_, digest in page) or (
             page and page[-1][0] < start
         ):
             raise BadAnswer("the server does not say which broadcasts it has published.")
@@ -281,7 +282,8 @@ class Client:
                     raise
                 response = self._answer_to(method, path, headers, body)  # the server had closed it
             try:
-                data = self._read(response, limit)
+                with response:  # or its connection takes no further request
+                    data = self._read(response, limit)
             except ServerError:
                 self.close()
                 raise
@@ -355,10 +357,28 @@ class Client:
                 made = HTTPConnection(*first, timeout=self._timeout)
             else:
                 made = HTTPSConnection(*first, timeout=self._timeout, context=self._context)
+            made._create_connection = self._connect  # type: ignore[attr-defined]
             if self._relay is not None:
                 made.set_tunnel(host, port or made.default_port)
             self._connection = made
         return self._connection
+
+    def _connect(self, to: tuple[str, int], timeout: float, source: None) -> socket.socket:
+        """As `socket.create_connection`, but all addresses of a host share one deadline."""
+        deadline = time.monotonic() + self._patience
+        error: OSError = TimeoutError("none of its addresses answers")
+        for *_, address in socket.getaddrinfo(*to, type=socket.SOCK_STREAM):
+            left = min(timeout, deadline - time.monotonic())
+            if left <= 0:
+                break
+            try:
+                found = socket.create_connection(address[:2], left, source)  # type: ignore[arg-type]
+            except OSError as failed:
+                error = failed
+            else:
+                found.settimeout(timeout)
+                return found
+        raise error
 
     def _read(self, response: HTTPResponse, limit: int) -> bytes:
         """The body, unpacked, or an error once it is larger than the limit."""
@@ -384,7 +404,6 @@ class Client:
             raise Unreachable("the answer was cut short.")
         if response.length:  # what its Content-Length still promises
             raise Unreachable("the answer was cut short.")
-        response.close()  # or its connection takes no further request
         return bytes(body)
 
 
@@ -443,25 +462,23 @@ def _document(answer: _Answer) -> dict[str, object]:
 
 
 def _describe(answer: _Answer) -> str:
-    return f"the server answers {answer.status}: {_plain(_document(answer).get('message'), 1000)}"
+    return f"the server answers {answer.status}: {_reason(_document(answer))}"
 
 
 def _refusal(answer: _Answer) -> ServerError:
     document = _document(answer)
-    code, message = document.get("error"), document.get("message")
+    code = document.get("error")
     if 400 <= answer.status < 500:
         return Refused(
             answer.status,
-            _plain(code or f"http_{answer.status}", 64),
-            _plain(message, 1000),
+            printable(str(code or f"http_{answer.status}"))[:64],
+            _reason(document),
         )
     return BadAnswer(f"the server answers {answer.status}, which is not of the protocol.")
 
 
-def _plain(text: object, most: int) -> str:
-    """What a server says, without what a screen or a database could stumble over."""
-    shown = str(text or "no reason given")[:most]
-    return "".join(letter if letter.isprintable() else "?" for letter in shown)
+def _reason(document: dict[str, object]) -> str:
+    return str(document.get("message") or "no reason given")
 
 
 def _retry_after(value: str | None, now: float | None) -> float | None:

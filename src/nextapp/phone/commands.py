@@ -28,6 +28,7 @@ from nextapp.phone.server_errors import ServerError
 from nextapp.phone.store import DAY, WINDOW, DrawnReport, Mark, Store, StoreError
 from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
+from nextapp.storage import create_atomically
 from nextapp.suggestions import STEADY
 
 Lines = list[str]
@@ -569,7 +570,11 @@ def export(path: Path, form: str = "json", out: Path | None = None) -> Lines:
         text = _launches_as_csv(stored["launches"])
     if out is None:
         return [text]
-    out.write_text(text, encoding="utf-8")
+    try:
+        with create_atomically(out) as draft:
+            draft.write_text(text, encoding="utf-8")
+    except FileExistsError:
+        raise ValueError(f"{out} is there already: give another name, or delete it.") from None
     return []
 
 
@@ -591,25 +596,37 @@ def forget(path: Path, app: str | None = None, yes: bool = False) -> Lines:
             raise Failed(["Nothing was erased."])
     with open_phone(path) as phone:
         phone.forget(app)
-        sent = [report for report in phone.store.reports() if report.attempts]
+        left = _what_left(phone.store)
     if app is not None:
         return [f"{app} and its launches are erased from {path}."]
-    lines = [
+    return [
         f"Erased from {path}, its bytes overwritten: all launches, all app names, the predictor, "
         f"the user vector, the model, and any report not yet acknowledged.",
         "Still there: your limits, the server's address, the privacy ledger and the list of "
         "reports, which name no app.",
+        left,
+        "Copies of the file, backups and what the flash memory keeps are out of reach.",
     ]
-    if sent:
-        total = math.fsum(report.epsilon for report in sent)
-        lines.append(
-            f"What cannot be taken back: {_count(len(sent), 'report')} left this phone, together "
-            f"ε = {total:g}. {odds(total)} A report cannot be found again in the sum it went into."
-        )
-    else:
-        lines.append("No report ever left this phone, so there is nothing to take back.")
-    lines.append("Copies of the file, backups and what the flash memory keeps are out of reach.")
-    return lines
+
+
+def _what_left(store: Store) -> str:
+    """What cannot be taken back, by the ledger and its witness."""
+    try:
+        store.ledger.budgets()  # notes it where an older copy of the file was put back
+    except StoreError as error:
+        return f"What left this phone is not known: {error}"
+    sent = [report for report in store.reports() if report.attempts]
+    if not sent:
+        return "No report ever left this phone, so there is nothing to take back."
+    total = math.fsum(report.epsilon for report in sent)
+    restored = any(report.state == "lost" for report in sent)
+    return (
+        f"What cannot be taken back: {_count(len(sent), 'report')} {'or more ' * restored}left "
+        f"this phone, together ε = {total:g}. {odds(total)} A report cannot be found again in the "
+        f"sum it went into."
+        + " An older copy of this file was put back; of what it lacked only the ε is known."
+        * restored
+    )
 
 
 def status(path: Path) -> Lines:

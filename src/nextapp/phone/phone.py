@@ -33,6 +33,7 @@ from nextapp.phone.server_errors import (
     ServerError,
     Unreachable,
     Untrusted,
+    printable,
 )
 from nextapp.phone.store import (
     DAY,
@@ -414,9 +415,12 @@ class Phone:
     def join(self, server: Client, code: str) -> None:
         """Enrol with a server by the code of its operator. The server before it is left.
 
+        What depends on the launches is done before the server is asked: a `sync` may follow.
         The broadcast is given up, so that the next one is taken, of any round and history; and so
         are tokens, and a report that was drawn and not sent.
         """
+        self._refresh()
+        self.store.checkpoint()
         secret = server.enrol(code)
         for report in self.store.reports(state="drawn"):
             words = f"the phone has enrolled anew with {server.url}"
@@ -424,7 +428,8 @@ class Phone:
         self.store.drop_broadcast()
         self.store.drop_tokens()
         self.store.set(server=server.url, secret=secret)
-        self._load()
+        self._digest = None
+        self._use(None)
 
     def sync(
         self,
@@ -442,16 +447,18 @@ class Phone:
         server may do wrong is in the result; the store's errors are raised.
 
         A visit asks for tokens or sends a report, never both. The token of a report is hours old.
+        No launch is read between two requests but under the pause.
 
         ``bits`` is for simulations; a phone draws from the operating system. ``trust_clock``:
-        somebody vouches for `when` after a long time without a report. ``now`` leaves the pause
-        out, and the hours after a token: for trying by hand, as the times then tell whose report it
-        is and how long it took to make.
+        somebody vouches for `when` after a long time without a report; no limit is lifted.
+        ``now`` leaves the pause out, and the hours after a token: for trying by hand, as the times
+        then tell whose report it is and how long it took to make.
         """
         if self.store.setting("server") != server.url:
             raise ValueError(f"this phone has not joined {server.url}: join it first.")
         when = self._clock() if when is None else when
         self._refresh()
+        self.store.checkpoint()
         try:
             _, data = server.current(self._digest)
             fetched_at, pause = self._timer(), 0.0 if now else _between(PAUSE)
@@ -461,21 +468,21 @@ class Phone:
                 self.take(data, when, server.digests)
         except (ServerError, WireError) as error:
             outcome = _name_error(error, _WITHOUT_BROADCAST)
-            return Synced(outcome, "untried", self.round, str(error), _again(error, when))
+            said = printable(str(error))
+            return Synced(outcome, "untried", self.round, said, _again(error, when))
         fetched = "same" if data is None else "new"
         words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
-            self.store.ledger.trust_clock(when)
+            self.store.trust_clock(when, when + TOKEN_WAIT[1])
         try:
-            drawn = self._report_to_send(server, when, bits, trust_clock, now)
+            drawn = self._report_to_send(server, when, bits, now)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
         except (ServerError, WireError, BudgetSpent, ClockError, TooSoon, TooFresh) as error:
             outcome = _name_error(error, _WITHOUT_REPORT)
-            return Synced(
-                fetched, outcome, self.round, f"{words} No report: {error}", _again(error, when)
-            )
+            words += f" No report: {printable(str(error))}"
+            return Synced(fetched, outcome, self.round, words, _again(error, when))
         report, more = drawn
         return Synced(fetched, report, self.round, f"{words} {more}")
 
@@ -497,7 +504,6 @@ class Phone:
         another, if this phone was away for longer than a broadcast's history covers.
         """
         when = self._clock() if when is None else when
-        self._refresh()
         broadcast = read_broadcast(data)
         held = self.store.broadcast()
         if held is not None:
@@ -555,7 +561,7 @@ class Phone:
             self.store.set(refused_since=when)
 
     def _report_to_send(
-        self, server: Client, when: float, bits: Bits | None, trust_clock: bool, now: bool
+        self, server: Client, when: float, bits: Bits | None, now: bool
     ) -> DrawnReport | tuple[str, str]:
         """The round's report; or, if there is none to send, what `Synced` says of it."""
         broadcast = self._core.broadcast
@@ -570,7 +576,7 @@ class Phone:
             found = self._token(server, broadcast, when, now)
             if not isinstance(found, Token):
                 return found
-            drawn = self._draw(server, mechanism, found, when, bits, trust_clock)
+            drawn = self._draw(server, mechanism, found, when, bits)
         if drawn.state != "drawn":
             return "done", f"Its report was {drawn.state} before."
         return drawn
@@ -658,7 +664,6 @@ class Phone:
         token: Token,
         when: float,
         bits: Bits | None,
-        trust_clock: bool,
     ) -> DrawnReport:
         """Draw the report of this round, charge it and keep it, all before it is sent.
 
@@ -667,7 +672,7 @@ class Phone:
         broadcast, epsilon = self._core.broadcast, mechanism.guarantee.epsilon
         if broadcast is None or broadcast.request is None:
             raise RuntimeError("there is no request to draw a report for.")
-        hours = None if trust_clock else self.store.limits.hours
+        hours = self.store.limits.hours
         self._check_charge(server, epsilon, when, hours)
         self._core.touch_memory()
         if broadcast.request.question == "gradient":

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+_MOST_SHOWN = 1000
+
 
 class ServerError(RuntimeError):
     """The server was not reached or did not do what was asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable(message))
 
 
 class Unreachable(ServerError):
@@ -38,3 +43,8 @@ class Refused(ServerError):
 
 class NotAsPublished(ServerError):
     """The bytes of a broadcast are not those whose digest the server publishes."""
+
+
+def printable(text: str) -> str:
+    """Words with a server's in them, without what a screen or a database could stumble over."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_SHOWN])

@@ -595,8 +595,8 @@ class Store:
             try:
                 ledger = Ledger.reopen(self._connection)
                 record = self._witness.record()
-                if ledger.restore_spent(record.spent, record.drawn):
-                    self._note_lost(record)
+                if missing := ledger.restore_spent(record.spent, record.drawn):
+                    self._note_lost(record, missing)
                     self.drop_tokens()  # they may have been spent since
             except LedgerError as error:
                 raise _as_store_error(error, self.path) from error
@@ -606,20 +606,21 @@ class Store:
             self._note_spent()
         return self._ledger
 
-    def _note_lost(self, record: Spending) -> None:
-        """Note the latest report of a file in whose place an older copy was put."""
+    def _note_lost(self, record: Spending, epsilon: float) -> None:
+        """Note the latest report of a file in whose place an older copy was put, with the ε of
+        all that are missing."""
         lost = DrawnReport(
             server=record.server,
             round=record.round,
             key=f"lost:{secrets.token_hex(12)}",
             drawn=record.drawn,
             mechanism="unknown",
-            epsilon=0.0,
+            epsilon=epsilon,
             n_bytes=0,
             data=None,
             attempts=1,
             state="lost",
-            message="an older copy of this file was put back; its ε is in the ledger",
+            message="an older copy of this file was put back; this was charged since",
             settled=record.drawn,
         )
         self._run(f"INSERT OR IGNORE {_INTO_REPORTS}", *lost.row())
@@ -666,6 +667,13 @@ class Store:
             self._connection, lifetime=limits.lifetime, per_day=limits.per_day, raise_budget=loosen
         )
         self.set(**_limits_beside_ledger(limits))
+
+    def trust_clock(self, when: float, ready: float) -> None:
+        """Believe a clock. What was drawn by one that was ahead of it was drawn now at the latest,
+        so that the hours between two reports count from now; tokens are ready by `ready`."""
+        self.ledger.trust_clock(when)
+        self._run("UPDATE reports SET drawn = ?1 WHERE drawn > ?1", when)
+        self._run("UPDATE tokens SET ready = ?1 WHERE ready > ?1", ready)
 
     def check_charge(self, epsilon: float, when: float, *, hours: float | None = 0.0) -> None:
         """Raise what `charge_report` would raise for a report of another round; charge nothing."""
@@ -786,6 +794,11 @@ class Store:
             self._sync_wal()
         except OSError as error:
             raise StoreFull(f"{self.path} cannot be flushed to the disk: {error}.") from error
+
+    def checkpoint(self) -> None:
+        """Flush, and empty the WAL unless another process reads it: no later write has to."""
+        self.flush()
+        self._run("PRAGMA wal_checkpoint(PASSIVE)")
 
     def erase(self, when: float) -> None:
         """Erase launches, names, marks, predictor, broadcast and reports not yet settled.

@@ -316,23 +316,23 @@ class Ledger:
             if last.day >= 0 and state.day != last.day:
                 _append(cursor, state.event("clock", abs(float(when))))
 
-    def restore_spent(self, spent: float, when: float) -> bool:
+    def restore_spent(self, spent: float, when: float) -> float:
         """Catch up with another record: a total of ε = `spent` was charged, last at `when`.
 
-        The missing amount is charged, even beyond the budgets. Returns True if something was
-        missing: then this ledger was restored from an older copy.
+        The missing amount is charged, even beyond the budgets, and returned. If it is not 0, this
+        ledger was restored from an older copy.
         """
         if spent <= self._state(0.0).life / _NANO:
-            return False
+            return 0.0
         with self._transaction() as cursor:
             last = _last(cursor)
             missing = math.ceil(_nano(min(spent, _LARGEST))) - last.life
             if missing <= 0:
-                return False
+                return 0.0
             state = _on(cursor, last, _day(when)).event("restored", abs(float(when)))
             today, life = state.today + missing, state.life + missing
             _append(cursor, state._replace(cost=missing, today=today, life=life))
-            return True
+            return missing / _NANO
 
     def spent(self, when: float) -> Amounts:
         """ε charged on the day of `when`, and in total; infinite after an unprotected report."""
