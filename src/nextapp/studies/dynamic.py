@@ -322,7 +322,7 @@ def run(
             runs += [each for rate in rates for each in start.private(rate)]
     _run_all(stream, runs, experiment, report)
 
-    halves = _halves(whole.n_users, experiment.seed)
+    halves = second_half(whole.n_users, experiment.seed)
     chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
     if chosen and len(starts) > 1:
         at_chosen_rates = [
@@ -420,8 +420,8 @@ class _Start:
         return _Run(self.seed, model, rate)
 
 
-def _halves(n_users: int, seed: int) -> Marked:
-    """(n_users,): True for users of the second half; each half chooses rates for the other."""
+def second_half(n_users: int, seed: int) -> Marked:
+    """(n_users,): True for users of the second half; each half chooses settings for the other."""
     drawn = KeyedBits(seed, purpose="halves").generator().permutation(n_users)
     return np.asarray(drawn % 2 == 1)
 

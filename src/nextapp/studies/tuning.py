@@ -69,10 +69,10 @@ def tuning_exam(log: LaunchLog, experiment: Experiment) -> Exam:
 
 
 def wide(trial: optuna.Trial, model: str) -> dict[str, Any]:
-    """The authors' grid, extended to wider ranges and more settings."""
+    """The authors' grid in wider ranges; how the paper is read is not searched."""
     optimiser = trial.suggest_categorical("optimiser", ["sgd", "adam"])
     bounds = (1e-4, 1e-1) if optimiser == "adam" else (1e-4, 1.0)
-    values = {
+    return {
         "dim": trial.suggest_categorical("dim", [16, 32, 64]),
         "scale": trial.suggest_float("scale", 1e-3, 1.0, log=True),
         "optimiser": optimiser,
@@ -82,12 +82,6 @@ def wide(trial: optuna.Trial, model: str) -> dict[str, Any]:
         "alpha": trial.suggest_categorical("alpha", [0.0, 0.001, 0.01, 0.1, 1.0]),
         "gamma": trial.suggest_categorical("gamma", [0.1, 0.5, 1.0]),
     }
-    if model == "seqmf":
-        values["reading"] = trial.suggest_categorical("reading", ["example", "equation", "authors"])
-        values["inference"] = trial.suggest_categorical(
-            "inference", ["sum", "mean", "last", "window:3", "window:10"]
-        )
-    return values
 
 
 PAPER_GRID: Mapping[str, tuple[Any, ...]] = {
@@ -378,6 +372,14 @@ def choose_settings(
     }
     settings: dict[str, Any] = {model: chosen.training for model, chosen in found.items()}
     return replace(experiment, **settings), found
+
+
+def random_settings(n: int, seed: int, start: Training) -> list[Training]:
+    """n settings of SeqMF from `wide`, with the reading and the inference of `start`."""
+    with _quiet():
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed))
+        drawn = [wide(study.ask(), "seqmf") for _ in range(n)]
+    return [training_from(values, "seqmf", start) for values in drawn]
 
 
 class RepeatedTuning:

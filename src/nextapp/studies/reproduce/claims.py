@@ -191,8 +191,9 @@ ABOUT_RULES = (
     f"'{DEPENDS}' is added to a verdict where the same rule gives the opposite one with other "
     "settings; the result column names them. The verdict itself is that of the settings named "
     "there: in the static environment, all trials and all tunings together; for the regimes, "
-    "hyper-parameters tuned on the first cycle. The other settings are: fewer trials and each "
-    "tuning alone; our default hyper-parameters and the authors'.",
+    "settings tuned on the other half of the users in the dynamic environment itself, which "
+    "replace the defaults only where they are better beyond doubt. The other settings are: fewer "
+    "trials and each tuning alone; our default settings and the authors'.",
     "Each privacy mechanism has the learning rate chosen for it on other users, with the same "
     "effort for all.",
 )

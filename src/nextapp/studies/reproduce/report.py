@@ -411,11 +411,6 @@ def _names_and_settings(record: Record) -> Iterator[str]:
             for tuning in found["tuning"][model]["tunings"]:
                 chosen = _listed(tuning["settings"])
                 yield f"Chosen for {model}, preset {preset}, seed {tuning['seed']}: {chosen}"
-    if record["kind"] == "dynamic":
-        settings = {result["hyper_parameters"]: result["settings"], **result["variants"]}
-        for name, row in settings.items():
-            if "seqmf" in row:
-                yield f"{name}: {_listed(row['seqmf'])}"
 
 
 def _listed(settings: Mapping[str, Any]) -> str:

@@ -188,16 +188,23 @@ def _rates(rates: Mapping[str, Any]) -> Iterator[Row]:
 
 
 def _hyper_parameters(result: Result) -> Iterator[Row]:
-    """The regimes with other hyper-parameters, where they were run."""
-    variants = {name: other for name, other in result["variants"].items() if "seqmf" in other}
+    """The regimes with each of the settings of SeqMF, where there are several, and the settings."""
+    variants = result["variants"]
     for name, other in {result["hyper_parameters"]: result, **variants}.items() if variants else ():
         for regime in ("full", "rare", "global"):
             if regime in other["series"]:
                 found = other["series"][regime]["over_cycles"]["HR@5"]
                 gap = other["differences"][regime].get("sr-od", {}).get("HR@5")
-                table = "regimes by hyper-parameters of SeqMF"
+                table = "regimes by settings of SeqMF"
                 yield Row(table, name, f"HR@5 {regime}", *_interval(found))
                 yield Row(table, name, f"HR@5 {regime} − sr-od", *_interval(gap))
+    for name, values in result["seqmf"].items():
+        halves = values if "first half" in values else {"": values}
+        for half, settings in halves.items():
+            series = f"{name}: {half}" if half else name
+            for key, value in settings.items():
+                shown = f"{value:.3g}" if isinstance(value, float) else str(value)
+                yield Row("settings of SeqMF", series, key, shown)
 
 
 def _phones(base: str, result: Result) -> Iterator[Row]:

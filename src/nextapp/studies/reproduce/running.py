@@ -23,15 +23,18 @@ from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from nextapp.data.cutting import Cycling, collapse_repeats, description
 from nextapp.data.log import LaunchLog
+from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.names import unknown
 from nextapp.predictors.registry import CEILING
 from nextapp.predictors.training import Training
 from nextapp.progress import Progress
 from nextapp.storage import write_atomically
 from nextapp.studies import dynamic, new_phones, phones_needed
-from nextapp.studies.dynamic import DynamicExperiment
+from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.reproduce.plan import Part
@@ -43,20 +46,19 @@ from nextapp.studies.reproduce.studies import (
     run_windows,
 )
 from nextapp.studies.settings import (
-    Experiment,
     experiment_from,
     settings_on_data,
     training_from,
     training_values,
     versions,
 )
-from nextapp.studies.tuning import RepeatedTuning, tune
+from nextapp.studies.tuning import RepeatedTuning, random_settings
 
 AT_THE_AUTHORS_SETTINGS = "seqmf-authors"
-TUNED_ON_FIRST = "tuned on the first cycle"
-USUAL = "usual hyper-parameters"
-AUTHORS = "the authors' hyper-parameters"
-COMPARED_IN_VARIANTS = ("sr-od", "sr-od-su")
+TUNED = "tuned on the other half of the users"
+USUAL = "our default settings"
+AUTHORS = "the authors' settings"
+FEWEST_TO_TUNE = 5  # users by whose hit rates settings are chosen
 
 
 def run_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
@@ -157,52 +159,87 @@ def activity(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dic
 def in_cycles(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
     """A figure of the dynamic environment: regimes, or privacy mechanisms.
 
-    ``tune`` is the number of trials on the first cycle that choose the hyper-parameters of SeqMF.
-    The table ``authors`` has the hyper-parameters, initial values and optimiser of the paper's
-    authors. ``variants`` has the differences with other hyper-parameters.
+    ``tune`` is the number of settings of SeqMF that are tried, see `_tune_by_halves`. The table
+    ``authors`` has the hyper-parameters, initial values and optimiser of the paper's authors.
+    ``variants`` has the differences with other hyper-parameters, and the same rivals.
     """
+    del scratch
     values = {**part.settings, "data": part.source.where, "seed": part.seed}
     trials, authors = values.pop("tune", 0), values.pop("authors", None)
     if "models" in values:
         values["models"] = _models(part)
     usual = settings_on_data(DynamicExperiment, values)
-    experiments = {}
-    notes = []
+    found = {USUAL: dynamic.run(usual, log, report)}
+    settings: dict[str, Any] = {USUAL: training_values(usual.seqmf)}
+    alone = replace(usual, models=())
     if trials:
-        try:
-            seqmf = _tune_on_first_cycle(usual, log, trials, scratch, report)
-            experiments[TUNED_ON_FIRST] = replace(usual, seqmf=seqmf)
-        except ValueError as error:
-            notes.append(f"could not be tuned on the first cycle: {error}")
-    experiments[USUAL] = usual
+        report_tuning = _named(TUNED, report)
+        found[TUNED], settings[TUNED] = _tune_by_halves(alone, log, trials, report_tuning)
     if authors:
-        experiments[AUTHORS] = _as_the_authors(usual, authors)
-    main, *others = experiments
-    result = dynamic.run(experiments[main], log, report).as_json()
+        as_authors = _as_the_authors(alone, authors)
+        found[AUTHORS] = dynamic.run(as_authors, log, _named(AUTHORS, report))
+        settings[AUTHORS] = training_values(as_authors.seqmf)
+    rivals = {name: found[USUAL].courses.by_user[name] for name in usual.models}
+    main = TUNED if trials else USUAL
+    courses = {
+        name: replace(each.courses, by_user={**each.courses.by_user, **rivals})
+        for name, each in found.items()
+    }
+    result = replace(found[USUAL], courses=courses[main]).as_json()
     result["settings"]["data"] = part.source.as_values()["where"]
     del result["versions"]
-    rivals = tuple(name for name in usual.models if name in COMPARED_IN_VARIANTS)
-    variants = {}
-    for name in others:
-        other = replace(experiments[name], models=rivals)
-        variants[name] = _trim(dynamic.run(other, log, _named(name, report)).as_json())
-    return {**result, "hyper_parameters": main, "variants": variants, "notes": notes}
+    variants = {
+        name: _variant(courses[name], result["cycles"]) for name in settings if name != main
+    }
+    return {**result, "hyper_parameters": main, "seqmf": settings, "variants": variants}
 
 
-def _tune_on_first_cycle(
-    experiment: DynamicExperiment, log: LaunchLog, trials: int, scratch: Path, report: Progress
-) -> Training:
-    """Tune SeqMF on the last launches of the first cycle, which is not used for evaluation."""
-    first = Cycling.parse(experiment.cycles).cut(collapse_repeats(log)).before(1)
-    tuning = Experiment(
-        experiment.data,
-        split="fraction:0.75,0.125,0.125",
-        preset=experiment.preset,
-        models=("seqmf",),
-        seed=experiment.seed,
-        tune=trials,
-    )
-    return tune(first, tuning, "seqmf", report, storage=scratch / "first-cycle.db").training
+def _tune_by_halves(
+    experiment: DynamicExperiment, log: LaunchLog, trials: int, report: Progress
+) -> tuple[DynamicResult, dict[str, Any]]:
+    """The experiment with each half of the users at the settings chosen on the other half.
+
+    The default settings and random ones are run in the regime Full, cycle by cycle as the figure
+    is. The best one replaces the default only if its lead over it, on the users it is chosen
+    with, has a 95 % interval above 0.
+    """
+    alone = replace(experiment, regimes=("full",), seeds=1)
+    tried = [alone.seqmf, *random_settings(trials, alone.seed, alone.seqmf)]
+    full = {}
+    for number, training in enumerate(tried):
+        report("settings tried", number, len(tried))
+        full[str(number)] = dynamic.run(replace(alone, seqmf=training), log).courses.by_user["full"]
+    second = dynamic.second_half(log.n_users, experiment.seed)
+    results: list[DynamicResult] = []
+    chosen: dict[str, Any] = {}
+    for name, judged in (("first half", ~second), ("second half", second)):
+        others = {number: values[:, :, ~judged] for number, values in full.items()}
+        best, gain = best_of(Courses(others, experiment.metrics, experiment.seed))
+        training = tried[int(best)]
+        chosen[name] = {**training_values(training), "less default when chosen": gain}
+        if results and results[0].experiment.seqmf == training:
+            results.append(results[0])
+        else:
+            results.append(dynamic.run(replace(experiment, seqmf=training), log, report))
+    by_user = {
+        name: np.where(second[:, None], results[1].courses.by_user[name], values)
+        for name, values in results[0].courses.by_user.items()
+    }
+    joined = replace(results[0].courses, by_user=by_user)
+    return replace(results[0], courses=joined), chosen
+
+
+def best_of(courses: Courses) -> tuple[str, float]:
+    """The series with the highest HR@5 and its lead over the first.
+
+    It is the first itself if no other is better beyond doubt, or if there are too few users.
+    """
+    first, *others = courses.by_user
+    if courses.by_user[first].shape[2] < FEWEST_TO_TUNE:
+        return first, 0.0
+    leads = {name: courses.overall(name, "HR@5", first).point() for name in others}
+    best = max(leads, key=lambda name: leads[name]["mean"])
+    return (best, leads[best]["mean"]) if leads[best]["low"] > 0 else (first, 0.0)
 
 
 def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> DynamicExperiment:
@@ -216,15 +253,15 @@ def _as_the_authors(usual: DynamicExperiment, authors: Mapping[str, Any]) -> Dyn
     )
 
 
-def _trim(result: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a variant's result that claims and tables read."""
+def _variant(courses: Courses, cycles: list[dict[str, Any]]) -> dict[str, Any]:
+    """What claims and tables read of a run with other hyper-parameters."""
     return {
-        "differences": result["differences"],
+        "differences": dynamic.differences(courses),
         "series": {
-            name: {"over_cycles": row["over_cycles"]} for name, row in result["series"].items()
+            name: {"over_cycles": {"HR@5": courses.overall(name, "HR@5").point()}}
+            for name in courses.by_user
         },
-        "cycles": [{"n_users_asked": cycle["n_users_asked"]} for cycle in result["cycles"]],
-        "seqmf": result["settings"]["seqmf"],
+        "cycles": cycles,
     }
 
 
