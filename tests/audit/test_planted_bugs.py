@@ -21,7 +21,7 @@ from nextapp.privacy.walsh import Walsh
 from nextapp.randomness import below
 from nextapp.wire import Report
 
-REPLAY = Effort(own=50, sizes=((20, 4, 20),), share_sizes=((20, 21, 20),), drawn=12)
+REPLAY = Effort(own=50, sizes=((20, 4, 20),), share_sizes=((20, 21, 20), (400, 401, 4)), drawn=12)
 TWO = {"n_apps": 1, "d": 2}
 FOUR = {"n_apps": 2, "d": 2}
 
