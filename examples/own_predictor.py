@@ -10,8 +10,8 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from nextapp import LaunchLog, Split, evaluate, exam, find_preset, read_log
-from nextapp.predictors import MFU, MRU, Questions, SROnDevice
+from nextapp import LaunchLog, evaluate, read_log
+from nextapp.predictors import Questions
 
 
 class RecentOften:
@@ -35,9 +35,8 @@ class RecentOften:
 
 
 def main() -> None:
-    log = read_log(sys.argv[1] if len(sys.argv) > 1 else "synthetic:lsapp,phones=60", seed=0)
-    test = exam(log, Split.parse("fraction:0.8,0,0.2"), find_preset("honest"))
-    result = evaluate(test, [RecentOften(), MRU(), MFU(), SROnDevice()], seed=0).summary()
+    log = read_log(sys.argv[1] if len(sys.argv) > 1 else "synthetic:lsapp,phones=60")
+    result = evaluate(log, [RecentOften(), "mru", "mfu", "sr-od"]).summary()
     for name, figures in result["models"].items():
         print(f"{name:13} HR@1 {figures['HR@1']:.3f}  HR@5 {figures['HR@5']:.3f}")
 

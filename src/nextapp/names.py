@@ -1,4 +1,4 @@
-"""The error message for an unknown name."""
+"""Words for messages: unknown names, numbers of things."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     by_lower = {other.lower(): other for other in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
     return by_lower[close[0]] if close else None
+
+
+def count(n: int, word: str, words: str = "") -> str:
+    """A number of things in words.
+
+    >>> count(1, "user"), count(1_200, "user"), count(2, "launch", "launches")
+    ('1 user', '1,200 users', '2 launches')
+    """
+    return f"{n:,} {word if n == 1 else words or word + 's'}"

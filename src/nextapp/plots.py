@@ -21,6 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from nextapp.names import count
+
 Numbers = npt.NDArray[np.float64]
 Result = Mapping[str, Any]
 
@@ -101,11 +103,18 @@ def source_title(source: str) -> str:
 # --- parts of figures -------------------------------------------------------------------------
 
 
+class _Shown(Figure):
+    """A figure that a notebook shows by itself, whichever backend it uses."""
+
+    def _repr_html_(self) -> str:
+        return svg(self)
+
+
 @contextmanager
 def new_figure(width: float, height: float) -> Iterator[Figure]:
     """A figure of this size in inches; what is drawn inside the block has `STYLE`."""
     with mpl.rc_context(STYLE):
-        yield Figure(figsize=(width, height), layout="constrained")
+        yield _Shown(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Figure, path: Path, alt: str = "") -> None:
@@ -221,9 +230,10 @@ def _numbers(values: Iterable[float | None]) -> Numbers:
 
 
 def _about(result: Result) -> str:
+    source = f"{source_title(result['data']['source'])}: " if "data" in result else ""
     return (
-        f"{source_title(result['data']['source'])}: {result['n_predictions']:,} predictions, "
-        f"{result['n_users']} test users, preset {result['preset']}"
+        f"{source}{result['n_predictions']:,} predictions, "
+        f"{count(result['n_users'], 'test user')}, preset {result['preset']}"
     )
 
 

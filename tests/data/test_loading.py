@@ -361,7 +361,7 @@ def test_parquet_columns_of_other_types_are_refused(
 
 
 def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableLog, match="the Parquet file is damaged"):
+    with pytest.raises(UnreadableLog, match="the table is damaged"):
         load(written(tmp_path / "log.parquet", b"PAR1 and then nothing PAR1"))
 
 
@@ -744,6 +744,50 @@ def test_real_logs_load_whole(name: str, n_users: int, n_apps: int, n_launches: 
     assert (log.n_users, log.n_apps, len(log)) == (n_users, n_apps, n_launches)
 
 
-def test_synthetic_phones_need_a_seed():
-    with pytest.raises(ValueError, match="synthetic phones need a seed"):
-        load("synthetic:phones=3,apps=4,days=2")
+ROWS = {
+    "user_id": ["a", "b", "a"],
+    "timestamp": [datetime(2026, 1, 1, 10, minute) for minute in (2, 1, 0)],
+    "app_name": ["Mail", "Maps", "Chat"],
+}
+
+
+def by_hand(log: LaunchLog) -> list[tuple[str, int, str]]:
+    return [
+        (log.users[user], time, log.apps[app])
+        for user, time, app in zip(log.user, log.time.tolist(), log.app, strict=True)
+    ]
+
+
+TEN = 1_767_261_600_000  # 2026-01-01 10:00 UTC
+
+
+def test_a_frame_of_polars_is_a_log():
+    found = by_hand(load(pl.DataFrame(ROWS)))
+    assert found == [("a", TEN, "Chat"), ("a", TEN + 120_000, "Mail"), ("b", TEN + 60_000, "Maps")]
+    assert by_hand(load(pl.DataFrame(ROWS).lazy())) == found
+    numbered = pl.DataFrame(ROWS).with_columns(pl.col("timestamp").dt.epoch("s"))
+    assert by_hand(load(numbered)) == found
+
+
+def test_a_frame_of_pandas_is_a_log_without_pyarrow():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(ROWS)
+    log = load(frame)
+    assert by_hand(log) == by_hand(load(pl.DataFrame(ROWS)))
+    assert by_hand(load(frame.set_index("timestamp"))) == by_hand(log)
+    aware = frame.assign(timestamp=frame["timestamp"].dt.tz_localize("Europe/Berlin"))
+    assert load(aware).time.min() == TEN - 3_600_000  # Berlin is an hour ahead
+    assert by_hand(load(log.to_pandas())) == by_hand(log)
+    with pytest.raises(BadRow, match="row 2, column app_name: expected the name of an app"):
+        load(frame.assign(app_name=["Mail", None, "Chat"]))
+
+
+@pytest.mark.parametrize("source", [None, 3, ["Mail", "Maps"]])
+def test_what_is_neither_path_nor_frame_is_refused_in_words(source):
+    with pytest.raises(TypeError, match="from a path or from a data frame of Polars or pandas"):
+        load(source)
+
+
+def test_a_frame_without_the_columns_says_which_are_missing():
+    with pytest.raises(UnreadableLog, match="the data frame: the columns are 'when', 'app_name'"):
+        load(pl.DataFrame({"when": [1], "app_name": ["Mail"]}))

@@ -48,7 +48,7 @@ def test_a_log_survives_its_file(tmp_path, ending):
     log = log_of((0, 1, 1_500_000_000_123), (1, 0, 1_500_000_000_000), (1, 2, 1_500_000_009_999))
     log.write(tmp_path / f"log{ending}")
     back = load(tmp_path / f"log{ending}")
-    assert back.frame().sort("user_id", "timestamp").equals(log.frame())
+    assert back.to_polars().sort("user_id", "timestamp").equals(log.to_polars())
 
 
 # --- collapse, R12

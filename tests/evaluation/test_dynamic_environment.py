@@ -23,13 +23,13 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.learners.seqmf import SeqMFLearner, adam, sgd
 from nextapp.phone.core import PhoneCore
 from nextapp.predictors import SROnDevice
 from nextapp.predictors.training import Training
 from nextapp.privacy import mechanism
 from nextapp.randomness import KeyedBits
-from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.wire import ModelSettings
 
 MINUTE = 60_000

@@ -134,11 +134,49 @@ def test_a_tidy_table_has_nulls_where_nobody_is_asked():
     assert found["value"].null_count() == 2 * 9
 
 
+def test_a_log_and_names_are_measured_as_an_exam_and_predictors_are():
+    log = load("synthetic:lsapp,phones=8", seed=3)
+    test = exam(log, Split.parse("fraction:0.7,0,0.3"), find_preset("paper"))
+    expected = evaluate(test, [MRU(), SROnDevice()], seed=5)
+    found = evaluate(log, ["mru", SROnDevice()], 5, split="fraction:0.7,0,0.3", preset="paper")
+    assert found.to_polars().equals(expected.to_polars())
+    assert [mark.name for mark in evaluate(log).marks] == ["mru", "mfu", "sr-od", "nextapp"]
+
+
+def test_the_papers_model_is_measured_by_its_name():
+    found = evaluate(load("synthetic:phones=3,apps=8,days=6"), ["seqmf-frozen"])
+    assert list(found.summary()["models"]) == ["seqmf-frozen"]
+
+
+def test_a_result_is_a_frame_of_pandas_and_a_figure():
+    result = evaluate(load("synthetic:phones=3,apps=8,days=6"), ["mru", "mfu"])
+    figure = result.plot()
+    assert [panel.get_title(loc="left") for panel in figure.axes] == ["HR@1", "HR@3", "HR@5"]
+    assert figure._repr_html_().startswith("<svg ")
+    pytest.importorskip("pandas")
+    frame = result.to_pandas()
+    assert list(frame.columns) == result.to_polars().columns
+    assert frame.to_dict("records") == result.to_polars().to_dicts()
+
+
+@pytest.mark.parametrize(
+    ("log", "models", "words"),
+    [
+        ("launches.csv", ["mru"], r"evaluate needs a launch log, got str: evaluate\(read_log"),
+        (one_user([0, 1] * 6), "mru", r"models must be several, as in \['mru'\]"),
+        (one_user([0, 1] * 6), [MRU], "a model is a name or a predictor such as MRU"),
+    ],
+)
+def test_what_is_not_measured_is_refused_in_words(log, models, words):
+    with pytest.raises(TypeError, match=words):
+        evaluate(log, models)
+
+
 def test_an_evaluation_says_what_it_is_in_a_line_and_in_a_notebook():
     test = exam(one_user([0, 1] * 6), Split.parse("fraction:0.5,0,0.5"), find_preset("honest"))
     asked = evaluate(test, [MRU(), MFU()], seed=0)
     assert repr(asked) == (
-        f"<Evaluation of mru, mfu: {test.n_predictions} predictions, 1 users, preset honest, "
+        f"<Evaluation of mru, mfu: {test.n_predictions} predictions, 1 user, preset honest, "
         f"split {test.how}>"
     )
     page = asked._repr_html_()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ import pytest
 from nextapp.phone import Phone, Store
 from nextapp.phone.core import PhoneCore
 from nextapp.phone.phone import MOST_LAUNCHES
-from nextapp.phone.store import DAY, Snapshot
+from nextapp.phone.store import DAY, Snapshot, StoreError
 from nextapp.predictor import Habits
 from nextapp.wire import Broadcast, Crowd, WireError, pack, unpack
 
@@ -40,6 +43,35 @@ def given(phone: Phone, broadcast, when: float = NOON) -> None:
 def some_apps(seed: int, n: int, of=APPS) -> list[str]:
     chance = random.Random(seed)
     return [chance.choice(of) for _ in range(n)]
+
+
+def test_a_time_may_be_a_datetime(store):
+    summer = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    with Phone(store) as phone:
+        phone.observe("mail", summer)
+        phone.observe("maps", datetime(2026, 7, 1, 10, 5, tzinfo=UTC))
+        local = datetime(2026, 7, 2, 10, 6)
+        phone.observe("chat", local)
+        first, second, third = store.launches()
+        assert third.clock == time.mktime(local.timetuple())
+        assert (first.clock, first.zone) == (datetime(2026, 7, 1, 10, tzinfo=UTC).timestamp(), 7200)
+        assert (second.clock - first.clock, second.zone) == (300.0, 0)
+        later = local + timedelta(minutes=7)
+        chances = phone.predict(2, later, probabilities=True)
+        assert chances == phone.predict(2, later.timestamp(), probabilities=True)
+        with pytest.raises(ValueError, match="or a datetime, got '2026-07-01'"):
+            phone.observe("mail", "2026-07-01")
+
+
+def test_open_or_create_goes_on_with_the_phone_that_is_there(tmp_path):
+    for n_launches in (1, 2):
+        with Phone(Store.open_or_create(tmp_path / "phone.db", lifetime=0.5)) as phone:
+            phone.observe("mail", NOON + n_launches)
+            assert phone.store.n_launches() == n_launches
+            assert phone.store.limits.lifetime == 0.5
+    (tmp_path / "other.db").write_text("not a phone")
+    with pytest.raises(StoreError, match="database"):
+        Store.open_or_create(tmp_path / "other.db")
 
 
 def test_a_phone_predicts_what_a_device_with_the_same_launches_predicts(

@@ -9,9 +9,9 @@ from nextapp.data.cutting import DAY_MS, Split, launches_in_window
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, exam, find_preset, mark
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.predictors.training import frozen
 from nextapp.studies.dynamic import DynamicExperiment
-from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.reproduce.studies import (
     Cost,
     OneRound,

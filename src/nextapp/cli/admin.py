@@ -13,6 +13,7 @@ from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
 from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER
+from nextapp.names import count
 from nextapp.server import administration
 from nextapp.server.federation import check_vault
 from nextapp.server.vault import DRAINING, Vault
@@ -88,7 +89,7 @@ def expel(data: Path, device: str | None, code: str | None, expired: bool) -> No
         n = known.expel_expired(time.time()) if expired else known.expel(device, code)
     if not n and device is not None:
         raise ValueError(f"there is no device {device}: nextapp admin devices lists them.")
-    screen.out.print(f"{n:,} device{'s' * (n != 1)} expelled")
+    screen.out.print(f"{count(n, 'device')} expelled")
 
 
 @app.command(epilog="nextapp admin rotate federation")
@@ -117,7 +118,7 @@ def withdraw(data: Path, code: str | None) -> None:
     """Cancel enrolment codes. Devices that used them stay enrolled."""
     with closing(administration.open_vault(data)) as vault:
         n = vault.devices.withdraw_codes(code)
-    screen.out.print(f"{n:,} code{'s' * (n != 1)} cancelled")
+    screen.out.print(f"{count(n, 'code')} cancelled")
 
 
 @app.command("set", epilog="nextapp admin set federation --goal 20000")
@@ -231,7 +232,7 @@ def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
     with closing(Vault(path, busy_seconds=10.0)) as vault:
         code = vault.devices.issue_code(uses=uses, expires=time.time() + 3600 * hours, name=name)
     screen.out.print(code, markup=False)
-    screen.err.print(f"for {uses} phone{'s' * (uses > 1)}, valid for {hours:g} hours")
+    screen.err.print(f"for {count(uses, 'phone')}, valid for {hours:g} hours")
 
 
 def _moment(since_1970: float, form: str = "%Y-%m-%d %H:%M UTC") -> str:

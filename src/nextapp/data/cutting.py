@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.data.log import Codes, Indices, LaunchLog
+from nextapp.names import count
 
 REPEAT_MS = 3_000
 SESSION_GAP_MS = 15 * 60_000
@@ -165,8 +166,7 @@ class Split:
         train = int(min(self.train, n_days - self.validation - self.test))
         if train < 1:
             raise TooFewDays(
-                f"the split {self} leaves no day to train on: the log has {n_days} "
-                f"day{'s' * (n_days > 1)}."
+                f"the split {self} leaves no day to train on: the log has {count(n_days, 'day')}."
             )
         how = (
             str(self)

@@ -11,14 +11,15 @@ from __future__ import annotations
 import codecs
 import gzip
 import re
+import sys
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import polars as pl
@@ -41,6 +42,9 @@ from nextapp.data.log import Codes, LaunchLog
 from nextapp.data.times import find_zone
 from nextapp.names import nearest
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BLOCK_BYTES = 1 << 24
 APP_USAGE_NAME = "app_usage_trace.txt"
 
@@ -51,14 +55,17 @@ ISO_OF_DIGITS = re.sub(r"\\g<(.)>", r"${\1}", lines.ISO_OF_DIGITS)
 LAUNCHES = {"user": pl.String, "app": pl.String, "ms": pl.Int64}
 
 
+Frame: TypeAlias = "pl.DataFrame | pl.LazyFrame | pd.DataFrame"
+THE_FRAME = "the data frame"
+
 Block = tuple[Table, pl.DataFrame | None, Iterator[Row]]
 """Some rows: as columns, where Polars cut every one of them; and as they are read one by one."""
 
 
 def load(
-    source: str | PathLike[str],
+    source: str | PathLike[str] | Frame,
     *,
-    seed: int | None = None,
+    seed: int = 0,
     columns: Columns | None = None,
     time_unit: TimeUnit = "s",
     skip_bad_rows: bool = False,
@@ -76,9 +83,10 @@ def load(
     Parameters
     ----------
     source
-        The path of a file, or ``synthetic:…`` as `nextapp.data.synthetic.parse` reads it.
+        The path of a file, a data frame of Polars or pandas, or ``synthetic:…`` as
+        `nextapp.data.synthetic.parse` reads it.
     seed
-        Of synthetic phones; a file needs none.
+        Of synthetic phones.
     columns
         Names of the columns, if they differ from the default.
     time_unit
@@ -106,10 +114,18 @@ def load(
     if isinstance(source, str) and source.startswith("synthetic:"):
         from nextapp.data import synthetic  # needs SciPy
 
-        if seed is None:
-            raise ValueError(f"synthetic phones need a seed: load({source!r}, seed=0).")
         return synthetic.make(synthetic.parse(source), seed)
-    path, columns = Path(source), columns or Columns()
+    columns = columns or Columns()
+    if not isinstance(source, str | PathLike):
+        frame = _of_pandas(source, columns) if _is_pandas(source) else source
+        if not isinstance(frame, pl.DataFrame | pl.LazyFrame):
+            raise TypeError(
+                f"a log is read from a path or from a data frame of Polars or pandas, got "
+                f"{type(source).__name__}."
+            )
+        blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns, time_unit)
+        return _log_of_blocks(blocks, THE_FRAME, time_unit, zone, skip=skip_bad_rows)
+    path = Path(source)
     _check_is_file(path)
     with path.open("rb") as start:
         head = start.read(1 << 16)
@@ -121,22 +137,28 @@ def load(
         imported = _import_log(path, zone, leave_out)
         if imported is not None:
             return imported
+    blocks = _parquet(path, columns, time_unit) if is_parquet else _text_blocks(path, columns)
+    return _log_of_blocks(blocks, path, time_unit, zone, skip=skip_bad_rows)
+
+
+def _log_of_blocks(
+    blocks: Iterable[Block], file: Path | str, time_unit: TimeUnit, zone: str | None, *, skip: bool
+) -> LaunchLog:
     local = find_zone(zone) if zone else None
     tally: Counter[str] = Counter()
     parts, kind = [], ""
-    blocks = _parquet(path, columns, time_unit) if is_parquet else _text_blocks(path, columns)
     for table, frame, rows in blocks:
         kind = table.kind
         part = None if frame is None or local else _launches_at_once(frame, time_unit, tally)
         if part is None:
             found = lines.launches_of_rows(
-                rows, table, time_unit=time_unit, zone=local, skip=skip_bad_rows, tally=tally
+                rows, table, time_unit=time_unit, zone=local, skip=skip, tally=tally
             )
             part = pl.DataFrame([launch[:3] for launch in found], LAUNCHES, orient="row")
         parts.append(part)
     if not sum(len(part) for part in parts):
-        raise UnreadableLog(f"{path}: {_why_nothing_is_left(tally)}")
-    rows_read = f"rows read from {path.name} as {kind}: {tally['rows']:,}"
+        raise UnreadableLog(f"{file}: {_why_nothing_is_left(tally)}")
+    rows_read = f"rows read from {Path(file).name} as {kind}: {tally['rows']:,}"
     return _encode_names(pl.concat(parts), (rows_read, *_notes(tally)))
 
 
@@ -307,27 +329,33 @@ def _cut_at_once(block: bytes, table: Table) -> pl.DataFrame | None:
     return frame.select(pl.col(names[place]).alias(role) for role, place in table.positions.items())
 
 
-# --- Parquet
+# --- Parquet, data frames
 
 
 def _parquet(path: Path, columns: Columns, time_unit: TimeUnit) -> Iterator[Block]:
+    scan = pl.scan_parquet(path, glob=False)
+    return _blocks_of_frame(scan, str(path), "Parquet", columns, time_unit)
+
+
+def _blocks_of_frame(
+    scan: pl.LazyFrame, file: str, kind: str, columns: Columns, time_unit: TimeUnit
+) -> Iterator[Block]:
     try:
-        scan = pl.scan_parquet(path, glob=False)
         schema = scan.collect_schema()
-        kind = "LSApp in Parquet" if set(schema) >= LSAPP_HEADER else "Parquet"
-        places = lines.positions(list(schema), str(path), columns)
-        table = Table(str(path), kind, tuple(schema), places, row_word="row")
+        kind = f"LSApp in {kind}" if set(schema) >= LSAPP_HEADER else kind
+        places = lines.positions(list(schema), file, columns)
+        table = Table(file, kind, tuple(schema), places, row_word="row")
         picked = {role: pl.col(table.header[place]) for role, place in places.items()}
         frame = scan.select(**picked).collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise UnreadableLog(
-            f"{path}: the Parquet file is damaged ({error}). Write or fetch it again."
+            f"{file}: the table is damaged ({error}). Write or fetch it again."
         ) from error
     for role, dtype in frame.schema.items():
         if not (_holds_names(dtype) or (role == "time" and _holds_times(dtype))):
             kinds = "datetimes, numbers or strings" if role == "time" else "strings or integers"
             raise UnreadableLog(
-                f"{path}: column {table.header[places[role]]} must have {kinds}, got {dtype}. "
+                f"{file}: column {table.header[places[role]]} must have {kinds}, got {dtype}. "
                 f"Convert it, or name another column with --{role}-column."
             )
     if frame["time"].dtype == pl.Datetime:
@@ -338,6 +366,25 @@ def _parquet(path: Path, columns: Columns, time_unit: TimeUnit) -> Iterator[Bloc
     frame = frame.with_columns(names.cast(pl.String), times)
     numbered = enumerate(frame.iter_rows(named=True), 1)
     yield table, frame, (Row(number, b"", **values) for number, values in numbered)
+
+
+def _is_pandas(source: object) -> TypeGuard[pd.DataFrame]:
+    return "pandas" in sys.modules and isinstance(source, sys.modules["pandas"].DataFrame)
+
+
+def _of_pandas(frame: pd.DataFrame, columns: Columns) -> pl.DataFrame:
+    """The columns of user, time and app, without pyarrow; named indexes are columns."""
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    header = [str(name) for name in frame.columns]
+    values = {}
+    for place in lines.positions(header, THE_FRAME, columns).values():
+        column = frame.iloc[:, place]
+        values[header[place]] = column.astype(object).where(column.notna(), None).tolist()
+    try:
+        return pl.DataFrame(values)
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise UnreadableLog(f"{THE_FRAME}: a column has values of several kinds: {error}") from None
 
 
 def _holds_names(dtype: pl.DataType) -> bool:

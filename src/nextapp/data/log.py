@@ -7,12 +7,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from nextapp.names import count
 from nextapp.table import Column, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Codes = npt.NDArray[np.int32]
 Times = npt.NDArray[np.int64]
@@ -102,7 +107,13 @@ class LaunchLog:
         return f"<p>{self._size()}</p>{first.html()}<ul>{notes}</ul>"
 
     def _size(self) -> str:
-        size = f"{len(self):,} launches, {self.n_users:,} users, {self.n_apps:,} apps"
+        size = ", ".join(
+            (
+                count(len(self), "launch", "launches"),
+                count(self.n_users, "user"),
+                count(self.n_apps, "app"),
+            )
+        )
         if not len(self):
             return size
         first, last = (_moment(int(time))[:10] for time in (self.time.min(), self.time.max()))
@@ -131,7 +142,7 @@ class LaunchLog:
             notes=(*self.notes, *notes),
         )
 
-    def frame(self) -> pl.DataFrame:
+    def to_polars(self) -> pl.DataFrame:
         """A data frame with the columns user_id, timestamp and app_name, as `write` writes it."""
         return pl.DataFrame(
             {
@@ -141,12 +152,18 @@ class LaunchLog:
             }
         )
 
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows of `to_polars`, for pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_polars().to_dict(as_series=False))
+
     def write(self, path: Path) -> None:
         """Write CSV, or Parquet if the name ends in .parquet; `load` reads both."""
         if path.suffix == ".parquet":
-            self.frame().write_parquet(path)
+            self.to_polars().write_parquet(path)
         else:
-            self.frame().write_csv(path, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
+            self.to_polars().write_csv(path, datetime_format="%Y-%m-%d %H:%M:%S%.3f")
 
 
 def _moment(milliseconds: int) -> str:

@@ -12,11 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from nextapp.data.cutting import Split
+from nextapp.data.log import LaunchLog
 from nextapp.evaluation import calibration, metrics, steadiness
-from nextapp.evaluation.metrics import TABLES
-from nextapp.evaluation.revealing import Chunk, Exam, Mask, ranks, ranks_without_last
+from nextapp.evaluation.lab_seqmf import build_seqmf
+from nextapp.evaluation.metrics import TABLES, find_preset
+from nextapp.evaluation.revealing import (
+    Chunk,
+    Exam,
+    Mask,
+    exam,
+    ranks,
+    ranks_without_last,
+)
 from nextapp.intervals import bootstrap_means, interval
-from nextapp.predictors import Predictor
+from nextapp.names import count
+from nextapp.predictors import Predictor, registry
 from nextapp.predictors.questions import Indices
 from nextapp.predictors.registry import CEILING
 from nextapp.progress import Progress, silent
@@ -25,7 +36,9 @@ from nextapp.table import Column, Kind, Measured, Table, measured_from
 from nextapp.wire import Floats
 
 if TYPE_CHECKING:
+    import pandas as pd
     import polars as pl
+    from matplotlib.figure import Figure
 
 NOT_RANKED = (CEILING, "seqmf-frozen")  # no rivals: an upper bound and a control
 
@@ -148,6 +161,18 @@ class Evaluation:
         }
         return pl.DataFrame(rows, schema=schema, orient="row")
 
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows of `to_polars`, for pandas."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_polars().to_dict(as_series=False))
+
+    def plot(self) -> Figure:
+        """Every model's HR@1, 3, 5 with its interval, best HR@5 on top."""
+        from nextapp import plots
+
+        return plots.hit_rates(self.summary())
+
     def __repr__(self) -> str:
         names = ", ".join(mark.name for mark in self.marks)
         return f"<Evaluation of {names}: {self._size()}>"
@@ -158,10 +183,8 @@ class Evaluation:
         return f"{table.html()}<p>{escape(self._size())}</p>"
 
     def _size(self) -> str:
-        return (
-            f"{self.exam.n_predictions:,} predictions, {self.n_users:,} users, preset "
-            f"{self.exam.preset.name}, split {self.exam.how}"
-        )
+        size = f"{count(self.exam.n_predictions, 'prediction')}, {count(self.n_users, 'user')}"
+        return f"{size}, preset {self.exam.preset.name}, split {self.exam.how}"
 
     def difference(
         self, first: str, second: str, table: str = "all"
@@ -234,23 +257,48 @@ def of_table(row: Mapping[str, Any], table: str) -> Mapping[str, Any]:
 
 
 def evaluate(
-    exam: Exam,
-    predictors: Sequence[Predictor],
-    seed: int,
+    log: LaunchLog | Exam,
+    models: Sequence[str | Predictor] = ("mru", "mfu", "sr-od", "nextapp"),
+    seed: int = 0,
+    *,
+    split: str = "fraction:0.8,0,0.2",
+    preset: str = "honest",
     progress: Progress = silent,
 ) -> Evaluation:
-    """Fit each predictor on the exam's history and measure its predictions.
+    """Let each model learn from the first part of a log, and measure its predictions of the last.
 
-    `progress` is called for each predictor before it is fitted.
+    Parameters
+    ----------
+    log
+        As `read_log` gives it; or an `exam` made of it, which has its own split and preset.
+    models
+        Names (``nextapp evaluate --help`` lists them) or predictors.
+    seed
+        Of models that draw, and of the intervals.
+    split
+        Train, validation and test part: ``fraction:0.8,0,0.2`` of each user's launches, or
+        ``days:222,7,14``.
+    preset
+        How to count: honest, paper, authors or neural.
+    progress
+        Called for each model before it learns.
     """
+    if not isinstance(log, LaunchLog | Exam):
+        raise TypeError(
+            f"evaluate needs a launch log, got {type(log).__name__}: evaluate(read_log(...), ...)."
+        )
+    if isinstance(models, str):
+        raise TypeError(f"models must be several, as in [{models!r}], got the text {models!r}.")
+    predictors = [_predictor(model, seed) for model in models]
+    test = log if isinstance(log, Exam) else exam(log, Split.parse(split), find_preset(preset))
     marks = []
     for predictor in predictors:
         progress(predictor.name, 0, 0)
         start = time.perf_counter()
-        predictor.fit(exam.history)
+        predictor.fit(test.history)
         middle = time.perf_counter()
-        counts = Counts.empty(len(exam.users))
-        tables = mark(exam, predictor, counts)
+        counts = Counts.empty(len(test.users))
+        tables = mark(test, predictor, counts)
         end = time.perf_counter()
         marks.append(
             Marks(
@@ -262,7 +310,16 @@ def evaluate(
                 getattr(predictor, "scores_are_log_chances", False),
             )
         )
-    return Evaluation(exam, marks, seed)
+    return Evaluation(test, marks, seed)
+
+
+def _predictor(model: str | Predictor, seed: int) -> Predictor:
+    """A model by its name, or as given."""
+    if not isinstance(model, str):
+        if isinstance(model, type) or not hasattr(model, "score"):
+            raise TypeError(f"a model is a name or a predictor such as MRU(), got {model!r}.")
+        return model
+    return build_seqmf(model, seed) if model in registry.FEDERATED else registry.build(model, seed)
 
 
 def mark(exam: Exam, predictor: Predictor, counts: Counts | None = None) -> dict[str, Floats]:

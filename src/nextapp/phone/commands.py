@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.data.times import time_and_offset
+from nextapp.names import count
 from nextapp.phone.core import LightReason
 from nextapp.phone.limits import MOST_APPS, OPTIONS, PREDICTORS, Limits
 from nextapp.phone.phone import Phone, Status
@@ -621,7 +622,7 @@ def _what_left(store: Store) -> str:
     total = math.fsum(report.epsilon for report in sent)
     restored = any(report.state == "lost" for report in sent)
     return (
-        f"What cannot be taken back: {_count(len(sent), 'report')} {'or more ' * restored}left "
+        f"What cannot be taken back: {count(len(sent), 'report')} {'or more ' * restored}left "
         f"this phone, together ε = {total:g}. {odds(total)} A report cannot be found again in the "
         f"sum it went into."
         + " An older copy of this file was put back; of what it lacked only the ε is known."
@@ -642,8 +643,8 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
         else f", {_day_and_time(found.first)} to {_day_and_time(found.last)}"
     )
     lines = [
-        f"{path}: {_count(found.n_launches, 'launch', 'launches')} of "
-        f"{_count(found.n_apps, 'app')}{span}; {found.n_bytes / 1024:,.0f} KiB. Launches of "
+        f"{path}: {count(found.n_launches, 'launch', 'launches')} of "
+        f"{count(found.n_apps, 'app')}{span}; {found.n_bytes / 1024:,.0f} KiB. Launches of "
         f"the last {found.window / DAY:g} days of use are kept."
     ]
     lines.append(predictor_line(found.predictor))
@@ -663,7 +664,7 @@ def status_lines(path: Path, found: Status, now: float) -> Lines:
         lines.append(f"Digest of that model, to compare with other phones: {found.digest}")
     if found.history_gaps:
         lines.append(
-            f"{_count(found.history_gaps, 'time')} the server's history could not be connected "
+            f"{count(found.history_gaps, 'time')} the server's history could not be connected "
             f"with what this phone had seen: it was away for long, or the server was restored from "
             f"a backup."
         )
@@ -715,7 +716,7 @@ def _became(report: DrawnReport) -> str:
     if report.state == "drawn":
         if not report.attempts:
             return "not sent yet"
-        return f"sent {_count(report.attempts, 'time')}, no answer"
+        return f"sent {count(report.attempts, 'time')}, no answer"
     if report.state == "accepted":
         return "the server has it"
     return f"{report.state}, {'maybe seen' if report.attempts else 'never sent'}"
@@ -735,10 +736,6 @@ def odds(epsilon: float) -> str:
 
 def _day_and_time(when: float) -> str:
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%d %H:%MZ")
-
-
-def _count(n: int, word: str, words: str = "") -> str:
-    return f"{n:,} {word if n == 1 else words or word + 's'}"
 
 
 COMMANDS: dict[str, Callable[..., Lines]] = {

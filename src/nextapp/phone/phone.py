@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, overload
 import numpy as np
 import numpy.typing as npt
 
+from nextapp.data.times import offset_of
 from nextapp.phone.core import LightReason, PhoneCore
 from nextapp.phone.limits import BadBroadcast, BeyondLimits, Limits, NotUsed, read_broadcast
 from nextapp.phone.server_errors import (
@@ -58,6 +60,9 @@ from nextapp.wire import Broadcast, Floats, TokenKey, WireError, pack, unpack
 
 if TYPE_CHECKING:
     from nextapp.phone.client import Client
+
+When = float | datetime | None
+"""A time: seconds since 1970, or a datetime, local where it has no zone. None is now."""
 
 MOST_LAUNCHES = 100_000
 """Most launches that are kept. Older ones are deleted, even within the window."""
@@ -219,7 +224,7 @@ class Phone:
     def observe(
         self,
         app: str,
-        when: float | None = None,
+        when: When = None,
         *,
         zone: int | None = None,
         durable: bool = False,
@@ -228,10 +233,11 @@ class Phone:
 
         Habits learn from it, or the user vector is solved anew, when a prediction is next asked
         for, so that the launcher does not wait for that.
-        ``zone`` is by how many seconds local time is ahead of UTC; None asks the system.
+        ``when`` is a datetime or in seconds since 1970; None is now. ``zone`` is by how many
+        seconds local time is ahead of UTC; None asks the datetime, else the system.
         """
-        when = self._clock() if when is None else when
-        launch = self.store.add(app, when, _zone(when) if zone is None else zone)
+        clock, own_zone = self._clock_and_zone(when)
+        launch = self.store.add(app, clock, own_zone if zone is None else zone)
         if durable:
             self.store.flush()
         if launch.number == self._last + 1:
@@ -248,7 +254,7 @@ class Phone:
     def predict(
         self,
         n: int = 5,
-        when: float | None = None,
+        when: When = None,
         *,
         threshold: float | None = None,
         with_open: bool = False,
@@ -261,7 +267,7 @@ class Phone:
     def predict(
         self,
         n: int = 5,
-        when: float | None = None,
+        when: When = None,
         *,
         threshold: float | None = None,
         with_open: bool = False,
@@ -273,7 +279,7 @@ class Phone:
     def predict(
         self,
         n: int = 5,
-        when: float | None = None,
+        when: When = None,
         *,
         threshold: float | None = None,
         with_open: bool = False,
@@ -307,14 +313,14 @@ class Phone:
         return [self._names[app] for app, _ in suggested]
 
     def explain(
-        self, n: int = 5, when: float | None = None, *, with_open: bool = False
+        self, n: int = 5, when: When = None, *, with_open: bool = False
     ) -> list[tuple[str, Reason | LightReason]]:
         """The same n apps, each with what speaks for it."""
         self._catch_up()
         reasons = self._core.explain(self._local(when), with_open=with_open)[:n]
         return [(self._names[reason.app], reason) for reason in reasons]
 
-    def keep_order(self, when: float | None = None) -> list[str]:
+    def keep_order(self, when: When = None) -> list[str]:
         """All apps of the history in the order in which to keep them in memory, the open one first.
 
         By log f + 30·P: f is how often an app is launched in the long run, P how likely next. What
@@ -325,9 +331,15 @@ class Phone:
         order = self._core.keep_order(self._local(when))
         return [self._names[app] for app in order if app not in removed]
 
-    def _local(self, when: float | None) -> float:
+    def _local(self, when: When) -> float:
+        return sum(self._clock_and_zone(when))
+
+    def _clock_and_zone(self, when: When) -> tuple[float, int]:
         when = self._clock() if when is None else when
-        return when + _zone(when)
+        if isinstance(when, datetime):
+            when = when if when.tzinfo else when.astimezone()
+            return when.timestamp(), offset_of(when)
+        return when, _zone(when)
 
     # --- what the owner says of apps: kept here, never reported --------------------------------
 

@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -312,6 +313,14 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             raise StoreFull(f"{path} cannot be made: {error}.") from error
         return cls(path, **options)
+
+    @classmethod
+    def open_or_create(cls, path: str | os.PathLike[str], **settings: Any) -> Self:
+        """The phone in this file; if there is no file a new one, by `create` with these settings.
+
+        Where a lost file must be noticed, since its ledger is lost too, create a phone once.
+        """
+        return cls(path) if Path(path).exists() else cls.create(path, **settings)
 
     def _open(self) -> None:
         run = self._connection.execute
@@ -937,9 +946,10 @@ def check_launch(name: str, clock: float, zone: int) -> None:
 
 
 def check_clock(clock: float) -> None:
-    if not 0 <= clock <= LATEST:
+    if not (isinstance(clock, Real) and 0 <= clock <= LATEST):
         raise ValueError(
-            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, got {clock!r}."
+            f"when must be in seconds since 1970, from 0 to {LATEST:.0f}, or a datetime, got "
+            f"{clock!r}."
         )
 
 

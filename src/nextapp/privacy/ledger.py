@@ -29,6 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from nextapp.names import count
 from nextapp.storage import create_atomically
 
 LEAP_DAYS = 31
@@ -358,7 +359,7 @@ class Ledger:
         state = self._state(when)
         left = state.left()
         since = f" since {_date(charges[0].day)}" if charges else ""
-        n_protected = _count(len(charges) - state.unprotected, "report")
+        n_protected = count(len(charges) - state.unprotected, "report")
         words = [
             f"This phone has sent {n_protected} with privacy protection{since}.",
             f"Together that cost epsilon {_text(state.life)} of the {_text(state.lifetime)} it may "
@@ -368,18 +369,18 @@ class Ledger:
         ]
         if state.unprotected:
             words.append(
-                f"{_count(state.unprotected, 'report')} left without any protection, as was "
+                f"{count(state.unprotected, 'report')} left without any protection, as was "
                 f"explicitly allowed; no budget covers them."
             )
         if restored := [line.cost or 0 for line in lines if line.kind == "restored"]:
             words.append(
-                f"This ledger was restored from an older copy {_count(len(restored), 'time')}; the "
+                f"This ledger was restored from an older copy {count(len(restored), 'time')}; the "
                 f"epsilon {_text(sum(restored))} spent after that copy was made is counted above."
             )
         if raised := sum(
             new.lifetime > old.lifetime or new.per_day > old.per_day for old, new in pairwise(lines)
         ):
-            words.append(f"The budget has been raised {_count(raised, 'time')}.")
+            words.append(f"The budget has been raised {count(raised, 'time')}.")
         return "\n".join(words)
 
     def close(self) -> None:
@@ -695,7 +696,3 @@ def _utc(when: float) -> str:
 
 def _text(nano: int) -> str:
     return f"{nano / _NANO:.10g}"
-
-
-def _count(n: int, word: str) -> str:
-    return f"{n} {word}{'' if n == 1 else 's'}"

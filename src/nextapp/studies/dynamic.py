@@ -30,19 +30,18 @@ from nextapp.evaluation.dynamic_environment import (
     run_cycles,
     start_vectors,
 )
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.fleet.clip import public_clips, public_seed
 from nextapp.learners.seqmf import sgd, starting_vectors
 from nextapp.predictors import registry
 from nextapp.predictors.registry import FEDERATED
-from nextapp.predictors.training import Training, without_sequence
+from nextapp.predictors.training import MF, Training, without_sequence
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
 from nextapp.settings import setting
-from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.mechanisms import FORMS, NONE, mechanism_for_simulation
 from nextapp.studies.settings import (
-    MF,
     Experiment,
     check_ceiling,
     check_names,

@@ -11,11 +11,12 @@ from importlib.metadata import version
 from typing import Any, ClassVar, TypeVar
 
 from nextapp.data.cutting import Split
+from nextapp.evaluation.lab_seqmf import build_seqmf
 from nextapp.evaluation.metrics import find_preset
 from nextapp.names import unknown
 from nextapp.predictors import Predictor, registry
 from nextapp.predictors.registry import CEILING, FEDERATED, MODELS, ONLINE
-from nextapp.predictors.training import Training, frozen, without_sequence
+from nextapp.predictors.training import MF, SEQMF, Training, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.settings import check_keys, check_type, setting, settings_from
 from nextapp.wire import ModelSettings
@@ -27,9 +28,6 @@ _TRAINING_KEYS = tuple(field.name for field in fields(Training) if field.name !=
 
 DEFAULT_SPLITS = {"synthetic:lsapp": "days:222,7,14", "synthetic:app-usage": "days:6,1,1"}
 PRESET_SPLITS = {"neural": "fraction:0.7,0.1,0.2"}  # for any data
-
-# MF needs a stronger regularisation than SeqMF: better on each of the four logs tried.
-SEQMF, MF = Training(), without_sequence(Training(ModelSettings(lam=1.0)))
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,9 @@ class Experiment:
     def _predictor(self, name: str, progress: Progress) -> Predictor:
         if name not in FEDERATED:
             return registry.build(name, self.seed, self.data)
-        from nextapp.studies.lab_seqmf import LabSeqMF
-
-        trainings = {"mf": self.mf, "seqmf": self.seqmf, "seqmf-frozen": frozen(self.seqmf)}
-        return LabSeqMF(trainings[name], self.seed, name, progress, window=self.window)
+        return build_seqmf(
+            name, self.seed, progress, seqmf=self.seqmf, mf=self.mf, window=self.window
+        )
 
 
 def check_names(kind: str, names: Sequence[str], known: Sequence[str]) -> None:

@@ -80,7 +80,8 @@ def run(
     predictors = experiment.predictors(
         lambda what, done, total: report(f"{current}: {what}", done, total)
     )
-    return StaticResult(experiment, log, evaluate(ready, predictors, experiment.seed, begin_model))
+    measured = evaluate(ready, predictors, experiment.seed, progress=begin_model)
+    return StaticResult(experiment, log, measured)
 
 
 def demo(folder: Path, seed: int, report: Progress) -> dict[str, Any]:

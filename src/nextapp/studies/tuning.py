@@ -33,12 +33,12 @@ from nextapp.data.cutting import Split
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.names import unknown
 from nextapp.predictors.registry import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
 from nextapp.progress import Progress, silent
 from nextapp.randomness import KeyedBits
-from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.studies.settings import Experiment, training_from, training_values
 from nextapp.wire import Floats, WireError
 
@@ -430,7 +430,7 @@ class RepeatedTuning:
             self.exam,
             [*counted, *trained],
             self.experiment.seed,
-            lambda name, done, total: self.report(f"measuring {name}", done, total),
+            progress=lambda name, done, total: self.report(f"measuring {name}", done, total),
         )
         fixed = {each.name: each.by_user[None] for each in evaluation.marks}
         own = [name for name in FEDERATED if name in experiment.models]  # measured for each tuning

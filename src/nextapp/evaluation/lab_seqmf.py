@@ -1,4 +1,4 @@
-"""SeqMF of the studies: trained by compiled rounds over the phones of a log.
+"""SeqMF as it is measured: trained by compiled rounds over the phones of a log.
 
 The same rounds as `nextapp.predictors.factorised.train`, which runs them with `PhoneCore` as on
 phones; a test checks that both agree (float64, 1e-9).
@@ -15,7 +15,7 @@ from nextapp.fleet.rounds import training_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.learners import run_rounds
 from nextapp.predictors.factorised import SeqMF, build_learner
-from nextapp.predictors.training import Training
+from nextapp.predictors.training import MF, SEQMF, Training, frozen
 from nextapp.progress import Progress, silent
 
 
@@ -59,3 +59,17 @@ class LabSeqMF(SeqMF):
                 f"user vectors are not finite after round {broadcast.round}: lower the learning "
                 f"rate."
             )
+
+
+def build_seqmf(
+    name: str,
+    seed: int,
+    progress: Progress = silent,
+    *,
+    seqmf: Training = SEQMF,
+    mf: Training = MF,
+    window: float = 0.0,
+) -> LabSeqMF:
+    """One of `registry.FEDERATED`, not trained yet."""
+    trainings = {"mf": mf, "seqmf": seqmf, "seqmf-frozen": frozen(seqmf)}
+    return LabSeqMF(trainings[name], seed, name, progress, window=window)

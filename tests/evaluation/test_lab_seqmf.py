@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from nextapp.data.log import LaunchLog
+from nextapp.evaluation.lab_seqmf import LabSeqMF
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
-from nextapp.studies.lab_seqmf import LabSeqMF
 from nextapp.wire import ModelSettings
 
 
