@@ -276,6 +276,49 @@ def test_a_made_up_person_shows_the_room_without_a_file(visit):
     tab.wait_for_selector("#example", state="visible")
 
 
+def test_forget_it_leaves_nothing_of_the_log_in_any_tab(visit, page):
+    """Neither text nor titles nor what a chart is drawn from again; the phone that played it goes."""
+    tab = visit("log")
+    rows = [
+        f"2026-01-{1 + i // 12:02d}T{8 + i % 12:02d}:00:00Z,Zebra {i % 5}\n" for i in range(240)
+    ]
+    data = f"timestamp,app_name\n{''.join(rows)}".encode()
+    tab.set_input_files("#file", {"name": "zebras.csv", "mimeType": "text/csv", "buffer": data})
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    tab.click("#play-mine")
+    until(tab, "document.getElementById('person').textContent.includes('zebras.csv')")
+    other = tab.context.new_page()
+    other.goto(f"http://127.0.0.1:{page.port}/#log")
+    other.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    tab.click("#play")
+    until(tab, "document.querySelectorAll('#strip [title]').length > 3")
+    tab.click("nav a[data-room=log]")
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+    other.wait_for_selector("#portrait", state="hidden")
+    tab.click("nav a[data-room=phone]")
+    wait_for_phone(tab)
+    tab.set_viewport_size({"width": 700, "height": 900})
+    tab.wait_for_timeout(200)
+    for each in (tab, other):
+        assert "zebra" not in each.content().lower()
+        assert each.evaluate("sessionStorage.getItem('nextapp-person')") != "log"
+    assert "Synthetic person 1" in tab.inner_text("#person")
+    assert tab.locator("#whose option[value=log]").is_disabled()
+
+
+def test_the_person_stays_when_the_page_is_loaded_again(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    tab.select_option("#whose", "3")
+    until(tab, "document.getElementById('person').textContent.includes('Synthetic person 4')")
+    apps = suggestions(tab)
+    tab.reload()
+    until(tab, "document.getElementById('person').textContent.includes('Synthetic person 4')")
+    assert tab.input_value("#whose") == "3"
+    assert suggestions(tab) == apps
+
+
 def test_a_dropped_file_is_read_and_shown_and_forgotten(visit):
     tab = visit("log")
     tab.fill("#zone", "Europe/Berlin")
@@ -309,7 +352,7 @@ def test_a_running_server_is_shown_live(browser):
     assert "Round 4" in words
     assert "20 of 60 reports" in words
     assert "for another round" in words
-    assert "was extended 2 times" in words
+    assert "Extensions of this round\n2\n" in words
 
 
 def test_a_bad_file_is_said_so(visit):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import math
 import time
 from collections import Counter
@@ -9,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from pages import DUMPSYS
+from pages import DUMPSYS, Visitor, served
 
 from nextapp.page.catalogue import ICONS, NAMES, short_name
 from nextapp.page.crowd_room import CrowdRoom
@@ -150,6 +152,35 @@ def test_a_log_can_be_played(tmp_path):
         assert session.state()["rates"]["nextapp"]["n"] == 18
     finally:
         session.close()
+
+
+def texts_with(word):
+    """How many references to texts with this word are in this process."""
+    found, objects = 0, gc.get_objects()
+    for _ in range(3):  # what the collector does not track is found in what it tracks
+        objects = [each for each in gc.get_referents(*objects) if not gc.is_tracked(each)]
+        texts = [each for each in objects if type(each) is str]
+        found += sum(word in text and text != word for text in texts)
+    return found
+
+
+def test_forgetting_a_log_leaves_nothing_of_it_in_the_program():
+    word = "".join(["zeb", "ras "])  # as a constant it would be found in this code
+    rows = [f"2026-01-{1 + i // 12:02d}T{8 + i % 12:02d}:00:00Z,{word}{i % 5}" for i in range(240)]
+    data = "\n".join(["timestamp,app_name", *rows]).encode()
+    del rows
+    with served() as page:
+        visitor = Visitor(page)
+        visitor.request("POST", "/api/log?name=x.csv", data)
+        phone = visitor.post("/api/phone/new", source="log")["id"]
+        visitor.post("/api/phone/play", id=phone, n=20)
+        assert texts_with(word) > 0
+        visitor.post("/api/log/forget")
+        assert visitor.post("/api/phone/tap", id=phone, app="x")["error"].startswith("this phone")
+        visitor.post("/api/phone/new", number=0)  # the threads let go of their last work
+        assert json.loads(visitor.request("GET", "/api/log")[2]) is None
+        gc.collect()
+        assert texts_with(word) == 0
 
 
 def test_the_portrait_counts_what_is_in_the_log():

@@ -28,7 +28,7 @@ from nextapp.data.importers.content import UnreadableLog
 from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
-from nextapp.page.phone_room import PhoneSession, person_of_log, synthetic_person
+from nextapp.page.phone_room import PERSON, PhoneSession, person_of_log, synthetic_person
 from nextapp.page.security import Guard, forward_to, patient_protocol
 from nextapp.page.server_room import ServerWatch
 
@@ -147,6 +147,7 @@ class Page:
             {
                 "version": __version__,
                 "has_log": self._log is not None,
+                "people": PERSON.phones,
                 "server": None if self._server is None else self._server.url,
                 "phones": list(crowd_room.PHONES),
                 "epsilons": list(crowd_room.EPSILONS),
@@ -163,10 +164,10 @@ class Page:
                 raise Refused("there is no log yet: drop one under Your log.")
             log = self._log
             person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
-        elif isinstance(number, int) and 0 <= number < 1000:
-            person = synthetic_person(number % 12)
+        elif isinstance(number, int) and 0 <= number < PERSON.phones:
+            person = synthetic_person(number)
         else:
-            raise Refused(f"number must be a whole number from 0 to 999, got {number!r:.40}.")
+            raise Refused(f"number must be from 0 to {PERSON.phones - 1}, got {number!r:.40}.")
         session = PhoneSession(person)
         self._phones[session.id] = session
         while len(self._phones) > MOST_PHONES:
@@ -272,7 +273,7 @@ class Page:
         return {}
 
     def _close_phones_of_logs(self) -> None:
-        for key in [key for key, each in self._phones.items() if not each.person.is_synthetic]:
+        for key in [key for key, each in self._phones.items() if each.person.from_log]:
             self._phones.pop(key).close()
 
     def _close(self) -> None:

@@ -77,13 +77,13 @@ class Person:
     apps: tuple[str, ...]
     broadcast: Broadcast
     is_synthetic: bool
+    from_log: bool  # else one of the synthetic people that are always there
 
 
 @lru_cache(maxsize=8)
 def synthetic_person(number: int) -> Person:
     """One of the synthetic people; SeqMF is trained on all the others."""
     log = collapse_repeats(synthetic.make(PERSON, 0))
-    number %= log.n_users
     starts = log.starts.tolist()
     rows = slice(starts[number], starts[number + 1])
     used = np.bincount(log.app[rows], minlength=N_APPS)
@@ -100,7 +100,7 @@ def synthetic_person(number: int) -> Person:
     first = seconds[0] + _LEARNT_DAYS * DAY
     n_learnt = sum(when < first for when in seconds)
     return Person(
-        f"Synthetic person {number + 1}", launches, n_learnt, tuple(names), broadcast, True
+        f"Synthetic person {number + 1}", launches, n_learnt, tuple(names), broadcast, True, False
     )
 
 
@@ -121,7 +121,7 @@ def person_of_log(
         if app in rows:
             phone.observe(rows[app], when)
     broadcast = factorised.train([phone], len(apps), TRAINING, 0, apps)
-    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic)
+    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic, True)
 
 
 class PhoneSession:

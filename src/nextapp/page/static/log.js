@@ -2,7 +2,7 @@
 import { get, post, upload } from "./api.js";
 import { bars, choices as choiceBars, columns, draw, flow, intervals, scale, week } from "./charts.js";
 import { $, h, icon, number, percent, speak, tile } from "./dom.js";
-import { logIsThere, playLog } from "./phone.js";
+import { forgetLog, logIsThere, playLog } from "./phone.js";
 
 const MODELS = { nextapp: "nextapp", mru: "MRU", mfu: "MFU", "sr-od": "SR-od", seqmf: "SeqMF" };
 let begun = false, held = null, most = 64 << 20;
@@ -57,9 +57,17 @@ function fail(error) {
   $("log-error").hidden = false;
 }
 
+const tabs = new BroadcastChannel("nextapp"); // other tabs show the same log
+tabs.addEventListener("message", clear);
+
 async function forget() {
   await post("/api/log/forget");
-  held = null; logIsThere(false);
+  tabs.postMessage("forgotten");
+  clear();
+}
+
+function clear() {
+  held = null; forgetLog();
   $("portrait").replaceChildren(); $("portrait").hidden = true;
   $("room-log").classList.remove("has-log");
   speak("The log is forgotten.");
@@ -81,7 +89,7 @@ function show(found) {
       found.notes.length ? h("ul", { class: "notes" }, ...found.notes.map((note) => h("li", {}, note))) : null,
       h("div", { class: "row-actions" },
         h("button", { type: "button", class: "primary", id: "play-mine", onclick: () => { location.hash = "phone"; playLog(); } }, icon("play"), h("span", {}, "Play it on the phone")),
-        h("button", { type: "button", id: "forget", onclick: forget }, icon("trash-2"), h("span", {}, "Forget it")),
+        h("button", { type: "button", id: "forget", onclick: () => busy(forget) }, icon("trash-2"), h("span", {}, "Forget it")),
         found.users.length > 1 && held ? people(found.users) : null)),
     ...(measured ? measuredCards(measured) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
     h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app."), chart(bars(found.apps, "Most used apps"))),

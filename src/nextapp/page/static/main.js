@@ -39,7 +39,7 @@ function enter() {
 
 about = await get("/api/about");
 $("version").textContent = about.version;
-phone.logIsThere(about.has_log);
+phone.offer(about);
 addEventListener("hashchange", () => { enter(); scrollTo(0, 0); $("rooms").focus({ preventScroll: true }); });
 log.takeDrops(about);
 if (!location.hash && about.has_log) location.replace("#log");

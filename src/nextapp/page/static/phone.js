@@ -7,23 +7,25 @@ const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od", seqmf: "SeqMF"
 const WORDS = { after: "What follows the last apps", frequency: "How often it is used", place: "How recently it was used", since: "Time since its last use", hour: "Time of day", again: "The same app again", lesson: "Learnt from wrong guesses", crowd: "What other phones do", new: "Never used here" };
 const BEATS = 40; // launches in the strip
 const HINT = "Press Play, or tap apps on the phone";
+const WAITING = ["play", "later", "report", "speed"];
 const SPEEDS = [1, 2, 5, 10, 25, 100, 400].map((perSecond) => [perSecond, `${perSecond} launches/s`]);
 
-let state = null, shown = 0, series = {}, playing = null, busy = Promise.resolve(), person = 0;
+const CHOSEN = "nextapp-person"; // in this tab: the number of a synthetic person, or "log"
 
-// The first caller creates the phone, which can take a minute; later callers wait for the same one.
-let starting = null;
-export function start() { return (starting ??= begin()); }
+let state = null, shown = 0, series = {}, playing = null, queue = Promise.resolve(), turn = 0, begun = false;
 
-const WAITING = ["play", "later", "another", "report", "speed"];
+export function offer(about) {
+  $("whose").append(...Array.from({ length: about.people }, (_, i) => h("option", { value: `${i}` }, `Synthetic person ${i + 1}`)), h("option", { value: "log" }, "Your log"));
+  logIsThere(about.has_log);
+}
+export function logIsThere(there) { $("whose").lastElementChild.disabled = !there; }
 
-async function begin() {
-  const ghosts = (n) => Array.from({ length: n }, () => h("span", { class: "ghost", "aria-hidden": "true" }, h("span", { class: "tile" }), h("span", { class: "label" }, "\u00a0")));
-  $("apps").replaceChildren(...ghosts(20)); $("suggestions").replaceChildren(...ghosts(5).map((each) => h("li", {}, each)));
+export function start() {
+  if (begun) return;
+  begun = true;
   $("play").addEventListener("click", toggle);
   $("later").addEventListener("click", () => act("/api/phone/wait", { hours: 3 }));
-  $("another").addEventListener("click", () => { stop(); renew({ source: "synthetic", number: ++person }); });
-  $("mine").addEventListener("click", playLog);
+  $("whose").addEventListener("change", () => choose($("whose").value));
   $("report").addEventListener("click", () => act("/api/phone/report"));
   $("speed").addEventListener("input", () => { $("speed-value").textContent = SPEEDS[$("speed").value][1]; if (playing) { stop(); toggle(); } });
   document.addEventListener("keydown", (event) => {
@@ -31,29 +33,53 @@ async function begin() {
     const place = "12345".indexOf(event.key);
     if (place >= 0 && state?.suggestions?.[place]) { tap(state.suggestions[place].app); event.preventDefault(); }
   });
-  await renew({ source: "synthetic", number: person });
+  const before = sessionStorage.getItem(CHOSEN) ?? "0";
+  choose(before === "log" && $("whose").lastElementChild.disabled ? "0" : before);
 }
 
-export async function playLog() { await start(); stop(); await renew({ source: "log" }); }
-export function logIsThere(there) { $("mine").hidden = !there; }
+export function playLog() { start(); choose("log"); }
 
-async function renew(body) {
-  try {
-    const fresh = await post("/api/phone/new", body);
-    series = { nextapp: [], "sr-od": [], mru: [], seqmf: [] };
-    shown = 0;
-    show(fresh);
-    for (const id of WAITING) $(id).disabled = false;
-  } catch (error) { $("person").textContent = error.message; }
+// The log is gone: so is everything that a phone learnt from it.
+export function forgetLog() {
+  logIsThere(false);
+  if (sessionStorage.getItem(CHOSEN) !== "log") return;
+  sessionStorage.removeItem(CHOSEN);
+  if (begun) choose("0");
+}
+
+// Another person's phone. What the last one showed goes at once, and so do its answers that are still to come.
+function choose(whose) {
+  stop();
+  turn++;
+  sessionStorage.setItem(CHOSEN, whose);
+  $("whose").value = whose;
+  clear();
+  act("/api/phone/new", whose === "log" ? { source: "log" } : { number: Number(whose) }, "person");
+}
+
+function clear() {
+  const ghosts = (n) => Array.from({ length: n }, () => h("span", { class: "ghost", "aria-hidden": "true" }, h("span", { class: "tile" }), h("span", { class: "label" }, "\u00a0")));
+  state = null; shown = 0; series = { nextapp: [], "sr-od": [], mru: [], seqmf: [] };
+  $("apps").replaceChildren(...ghosts(20)); $("suggestions").replaceChildren(...ghosts(5).map((each) => h("li", {}, each)));
+  $("why").replaceChildren(h("p", { class: "waiting", role: "status" }, "Preparing a phone. The first time this takes about a minute."));
+  for (const id of ["strip", "budget", "reports"]) $(id).replaceChildren();
+  for (const id of ["status-time", "status-day", "person", "played", "said"]) $(id).textContent = "\u00a0";
+  draw($("rates"), runningRates(series, NAMES, HINT));
+  for (const id of WAITING) $(id).disabled = true;
+  speak("");
 }
 
 // One request after the other, so that answers come in order.
-function act(path, body = {}) {
-  busy = busy.then(async () => {
-    await start();
-    try { show(await post(path, { id: state.id, ...body })); } catch (error) { stop(); $("said").textContent = error.message; }
+function act(path, body = {}, where = "said") {
+  const mine = turn;
+  queue = queue.then(async () => {
+    if (mine !== turn) return;
+    try {
+      const fresh = await post(path, { id: state?.id, ...body });
+      if (mine === turn) show(fresh);
+    } catch (error) { if (mine === turn) { stop(); $(where).textContent = error.message; } }
   });
-  return busy;
+  return queue;
 }
 
 function tap(app) { shown = 0; return act("/api/phone/tap", { app }); }
@@ -64,7 +90,7 @@ function toggle() {
   const pause = Math.max(120, 1000 / perSecond), n = Math.min(200, Math.max(1, Math.round((perSecond * pause) / 1000)));
   const step = async () => {
     await act("/api/phone/play", { n });
-    if (state.played >= state.to_play) stop();
+    if (!state || state.played >= state.to_play) stop();
     if (playing) playing = setTimeout(step, pause);
   };
   playing = setTimeout(step, 0);
@@ -76,6 +102,7 @@ const sentence = (words) => words.replace(/^./, (letter) => letter.toUpperCase()
 
 function show(fresh) {
   state = fresh;
+  for (const id of WAITING) $(id).disabled = false;
   $("status-time").textContent = state.clock.slice(11);
   $("status-day").textContent = `${state.weekday}, ${new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { day: "numeric", month: "long", year: "numeric" })}`;
   $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt.`;
