@@ -44,6 +44,7 @@ from nextapp.server.vault import Vault
 from nextapp.wire import Broadcast
 
 HONEST, HOSTILE = "127.0.0.2", "127.0.0.1"
+SECRET = "secret"
 SETTINGS = {
     "learn": "seqmf", "mechanism": "harmony", "epsilon": 1.0, "clip": 1.0, "goal": 10**9,
     "minimum": 1, "deadline": 1e6,
@@ -59,7 +60,7 @@ def serve(folder: Path, ports: Any) -> None:
     gateway = Gateway(federation.vault)
     ports.put((opened.getsockname()[1], operator.getsockname()[1]))
     listening.serve(
-        federation, gateway, opened, operator=(Operator(gateway), operator),
+        federation, gateway, opened, operator=(Operator(gateway, SECRET), operator),
         certificate=certificates.ServedCertificate(cert, key),
     )  # fmt: skip
 
@@ -219,7 +220,7 @@ def reports(folder: Path, n: int, port: int, trust: ssl.SSLContext) -> list[tupl
 
 def dropped(port: int) -> int:
     client = http.client.HTTPConnection(HOSTILE, port)
-    client.request("GET", "/metrics")
+    client.request("GET", "/metrics", headers={"authorization": f"Bearer {SECRET}"})
     lines = client.getresponse().read().decode().splitlines()
     client.close()
     counts = (line.split()[-1] for line in lines if line.startswith("nextapp_dropped"))

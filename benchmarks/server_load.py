@@ -450,6 +450,7 @@ def in_one_process(folder: Path, phones: Phones, n_fast: int, rate: float) -> tu
     )
     data = folder / "data"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(data), "--port", "0"]
+    command += ["--operator", "off"]
     command += ["--settings", str(given), "--apps", str(folder / "apps.txt")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:

@@ -81,7 +81,8 @@ def test_a_server_runs_without_the_lab(tmp_path):
     assert "--epsilon" in shown.stdout
     server = subprocess.Popen(
         command(
-            LAB, "serve", "--data", "f", "--port", "0", "--apps", "5", "--goal", "3",
+            LAB, "serve", "--data", "f", "--port", "0", "--operator", "off",
+            "--apps", "5", "--goal", "3",
         ),
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -118,7 +118,7 @@ def folder(tmp_path_factory):
     )
     server = subprocess.Popen(
         [sys.executable, "-m", "nextapp", "serve", "--data", "federation", "--port", "0",
-         "--operator-at", "off", "--dev-tls"],
+         "--operator", "off", "--dev-tls"],
         cwd=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     assert server.stdout is not None

@@ -34,6 +34,8 @@ class Gateway:
             "--port",
             "0",
             "--dev-tls",
+            "--operator",
+            "off",
             "--learn",
             "seqmf",
             "--apps",

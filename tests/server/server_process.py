@@ -18,7 +18,7 @@ from nextapp.server.certificates import ServedCertificate
 from nextapp.server.federation import lock_folder, open_federation
 from nextapp.server.gateway import Gateway
 from nextapp.server.listening import ServerLimits
-from nextapp.server.operator import Operator, start_log
+from nextapp.server.operator import Operator, operator_secret, start_log
 from nextapp.server.token_keys import KeyRules
 
 TOKENS = 20
@@ -36,6 +36,7 @@ def main() -> None:
         opened = listening.open_socket("127.0.0.1", int(port))
         gateway = Gateway(federation.vault, ServerLimits(**json.loads(limits)))
         operator = listening.open_socket("127.0.0.1", 0)
+        secret = operator_secret(folder)
         named = json.loads(options)
         if "certificate" in named:
             named["certificate"] = ServedCertificate(*map(Path, named["certificate"]))
@@ -44,7 +45,10 @@ def main() -> None:
             federation,
             gateway,
             opened,
-            operator=(Operator(gateway, named.get("certificate")), operator),
+            operator=(
+                Operator(gateway, secret, named.get("certificate")),
+                operator,
+            ),
             **named,
         )
 

@@ -20,6 +20,7 @@ from nextapp.privacy import mechanism
 from nextapp.privacy.tokens import MESSAGE, Token, from_base64, public_key, to_base64
 from nextapp.randomness import KeyedBits
 from nextapp.server.devices import secret_hash
+from nextapp.server.operator import operator_secret
 from nextapp.server.vault import Round, Vault
 from nextapp.wire import Broadcast, Report, WireError
 
@@ -144,14 +145,15 @@ class ServerProcess:
 
     def metric(self, name: str) -> float:
         """A sample of the operator's metrics, by name and labels."""
-        operator = Client(self.operator_port, 60.0)
+        operator = self.operator()
         text = operator.request("GET", "/metrics")[2].decode()
         operator.close()
         (value,) = re.findall(rf"^{re.escape(name)} (.*)$", text, re.MULTILINE)
         return float(value)
 
     def operator(self, timeout: float = 60.0) -> Client:
-        self._clients.append(Client(self.operator_port, timeout))
+        secret = operator_secret(self.folder)
+        self._clients.append(Client(self.operator_port, timeout, f"Bearer {secret}"))
         return self._clients[-1]
 
     def client(self, timeout: float = 60.0) -> Client:
@@ -172,12 +174,13 @@ class ServerProcess:
 class Client:
     """Plain http.client on one connection."""
 
-    def __init__(self, port: int, timeout: float) -> None:
+    def __init__(self, port: int, timeout: float, authorization: str = "") -> None:
+        self._always = {"authorization": authorization} if authorization else {}
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
     def request(self, method, path, body=None, **headers):
         """(status, headers, body)"""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named = self._always | {name.replace("_", "-"): value for name, value in headers.items()}
         chunked = "transfer-encoding" in named
         self._connection.request(method, path, body, named, encode_chunked=chunked)
         with self._connection.getresponse() as answer:  # closed also if it breaks off

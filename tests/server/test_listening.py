@@ -18,17 +18,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from servers import SETTINGS, ServerProcess, report_of, until
+from servers import SETTINGS, Client, ServerProcess, report_of, until
 
-from nextapp.cli import serve
 from nextapp.cli.commands import app
-from nextapp.cli.serve import ListenOptions
+from nextapp.page.server_room import ServerWatch
 from nextapp.server import certificates
 from nextapp.server.federation import open_federation
-from nextapp.server.gateway import Gateway
 from nextapp.server.listening import Acceptor, Seat, ServerLimits, network_of
-from nextapp.server.operator import Metrics, OnceInAWhile
-from nextapp.server.vault import Vault
+from nextapp.server.operator import OPERATOR_SECRET, Metrics, OnceInAWhile
 
 DIGEST = b"GET /v1/digest HTTP/1.1\r\nhost: x\r\n\r\n"
 DROPPED = 'nextapp_dropped_connections_total{{why="{}"}}'
@@ -224,28 +221,59 @@ def test_the_operators_port_tells_of_build_process_and_disk(tmp_path):
         assert client.request("GET", "/ready")[0] == 404
 
 
-def test_a_default_port_that_is_taken_is_warned_of(tmp_path, caplog, monkeypatch):
-    """What answers there is another server: its metrics would pass for those of this one."""
+@pytest.mark.parametrize("option", ["--port", "--operator"])
+def test_a_start_refused_for_its_port_leaves_no_folder(tmp_path, option):
+    """What answers at the operator's port is another server: its metrics would pass for ours."""
     with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(serve, "_OPERATOR_AT", f"127.0.0.1:{other.getsockname()[1]}")
-        vault = Vault(tmp_path / "vault.sqlite")
-        with caplog.at_level(logging.INFO):
-            _, opened = ListenOptions().server(Gateway(vault))["operator"]
-        with pytest.raises(ValueError, match="cannot be listened on"):
-            ListenOptions(operator_at=serve._OPERATOR_AT).server(Gateway(vault))
-        opened.close()
-        vault.close()
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-
-
-def test_a_start_refused_for_its_port_leaves_no_folder(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = str(other.getsockname()[1])
+        port = other.getsockname()[1]
+        given = {"--port": "0", "--operator": "off"}
+        given[option] = str(port) if option == "--port" else f"127.0.0.1:{port}"
         folder = tmp_path / "federation"
-        done = CliRunner().invoke(app, ["serve", "--data", str(folder), "--port", port])
+        words = [word for pair in given.items() for word in pair]
+        done = CliRunner().invoke(app, ["serve", "--data", str(folder), *words])
     assert done.exit_code == 1
-    assert f"port {port} cannot be listened on" in " ".join(done.output.split())
+    said = " ".join(done.output.split())
+    assert f"port {port} cannot be listened on" in said
+    assert ("--operator HOST:PORT" in said) == (option == "--operator")
     assert not folder.exists()
+
+
+def test_the_operators_port_tells_strangers_no_counts_and_no_website_anything(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        known, stranger = server.operator(), Client(server.operator_port, 60.0)
+        secret_file = tmp_path / OPERATOR_SECRET
+        assert secret_file.stat().st_mode & 0o777 == 0o600
+        secret = secret_file.read_text()
+        assert len(secret) >= 32
+        for path in ("/live", "/ready", "/metrics"):
+            here, at_name = (
+                stranger.request("GET", path, host=host)[0]
+                for host in (f"127.0.0.1:{server.operator_port}", "rebound.example:9464")
+            )
+            assert (here, at_name) == (401 if path == "/metrics" else 200, 421)
+            # Prometheus in another container knows this one by a name, and has the secret
+            assert known.request("GET", path, host="server:9464")[0] == 200
+        wrong = f"Bearer {secret[:-1]}"
+        status, _, said = stranger.request("GET", "/metrics", authorization=wrong)
+        assert (status, json.loads(said)["error"]) == (401, "unauthorized")
+        assert b"nextapp_devices" not in said
+        for client in (known, stranger):
+            status, headers, _ = client.request("GET", "/metrics/", host="127.0.0.1")
+            assert status == 404
+            assert "location" not in headers
+        stranger.close()
+        server.stop()
+        assert secret not in server.log
+        server.start()
+        assert secret_file.read_text() == secret  # Prometheus has it still
+        assert server.metric("nextapp_ready") == 1
+
+
+def test_the_page_watches_a_server_by_the_secret_in_its_folder(tmp_path):
+    with ServerProcess(tmp_path) as server:
+        url = f"http://127.0.0.1:{server.operator_port}"
+        assert ServerWatch(url, tmp_path).look()["accepted"] == 0
+        assert "401" in ServerWatch(url).look()["unreachable"]
 
 
 def test_one_warning_of_a_kind_comes_through_and_the_others_are_counted():
@@ -306,7 +334,7 @@ class Activated:
         self._words = [
             sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--apps", "5",
             "--learn", "seqmf", "--mechanism", "harmony", "--epsilon", "1", "--clip", "1",
-            "--operator-at", "off",
+            "--operator", "off",
         ]  # fmt: skip
 
     def start(self) -> subprocess.Popen:

@@ -308,6 +308,7 @@ def test_the_commands_serve_and_fleet_play_a_federation_with_tls(tmp_path):
     """As an operator would: start, report, stop, start again."""
     folder = tmp_path / "federation"
     command = [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), "--port", "0"]
+    command += ["--operator", "127.0.0.1:0"]
     first = [
         "--minimum",
         "6",

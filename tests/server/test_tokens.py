@@ -257,7 +257,7 @@ def test_rules_for_keys_that_make_no_sense_are_refused(rules):
 def test_issuing_can_be_a_process_of_its_own(tmp_path):
     """Beside the one that takes reports, on the same folder; it takes none itself."""
     with ServerProcess(tmp_path) as server:
-        command = ["issue", "--data", str(tmp_path), "--port", "0", "--operator-at", "off"]
+        command = ["issue", "--data", str(tmp_path), "--port", "0", "--operator", "off"]
         with subprocess.Popen(
             [sys.executable, "-m", "nextapp", *command],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

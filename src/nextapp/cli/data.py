@@ -184,11 +184,12 @@ def in_short(result: Mapping[str, Any]) -> str:
 @option("--user", metavar="NAME", help="Person whose launches to use, if the log has several.")
 @option("--zone", metavar="NAME", help="Time zone of local times. Default: this machine's.")
 @option(
-    "--server",
+    "--operator",
     metavar="HOST:PORT",
-    help="Operator's address of a running nextapp serve to watch, such as 127.0.0.1:9464.",
+    default="127.0.0.1:9464",
+    help="Where the server of --federation has its metrics.",
 )
-@option("--federation", type=FOLDER, help="Folder of that server, for its accounting.")
+@option("--federation", type=FOLDER, help="Folder of a running nextapp serve to watch.")
 @option(
     "--port",
     type=click.IntRange(min=0, max=65535),
@@ -200,7 +201,7 @@ def open_page(
     data: Path | None,
     user: str | None,
     zone: str | None,
-    server: str | None,
+    operator: str,
     federation: Path | None,
     port: int,
     browser: bool,
@@ -214,7 +215,7 @@ def open_page(
     from nextapp.page.security import TICKET_SECONDS
     from nextapp.page.server_room import ServerWatch
 
-    watch = None if server is None else ServerWatch(server, federation)
+    watch = None if federation is None else ServerWatch(operator, federation)
     log = None
     if data is not None:
         log = log_room.read_log(Content.of_file(data), zone, user)

@@ -184,8 +184,7 @@ def gateway(
 
     limits, link = vault.limits(), superlink.link()
     listen.certificate()  # refused: no folder is left behind
-    opened = listening.inherited_socket()
-    opened = opened or listening.open_socket(listen.host, listen.port)
+    opened, operator = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     start_log(listen.log)
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -195,7 +194,7 @@ def gateway(
         _say(f"{listen.url(bound)}, joined to {link.address}")
         with supernode(data, link, free_port(), node_key):
             gateway = Gateway(kept, limits, one_of_many=True)
-            listening.serve(None, gateway, opened, **listen.server(gateway))
+            listening.serve(None, gateway, opened, **listen.server(gateway, operator))
         kept.close()
 
 

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
     from nextapp.server.listening import ServerLimits
-    from nextapp.server.operator import Operator
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
-_OPERATOR_AT = "127.0.0.1:9464"
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,8 @@ class ListenOptions:
     cert: Path | None = setting(None, "TLS certificate chain, PEM.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
     trust_proxy: str | None = setting(None, "Proxies whose X-Forwarded-For is trusted.")
-    operator_at: str | None = setting(
-        None, "HOST:PORT for metrics and health, or off. Default: 127.0.0.1:9464."
+    operator: str = setting(
+        "127.0.0.1:9464", "Where metrics and health are, or off.", metavar="HOST:PORT"
     )
     log: Form = setting("plain", "Form of the log: plain or json.")
 
@@ -124,13 +122,40 @@ class ListenOptions:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
 
-    def server(self, served: Gateway) -> dict[str, Any]:
+    def sockets(self) -> tuple[socket.socket, socket.socket | None]:
+        """That for phones, and the operator's if any: open before anything else is started."""
+        from nextapp.server.listening import inherited_socket, open_socket
+
+        opened = inherited_socket() or open_socket(self.host, self.port)
+        if self.operator == "off":
+            return opened, None
+        host, _, port = self.operator.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(
+                f"--operator takes HOST:PORT, for example 127.0.0.1:9464, or 'off', got "
+                f"{self.operator!r}."
+            )
+        try:
+            return opened, open_socket(host.strip("[]"), int(port))
+        except ValueError as error:
+            opened.close()
+            raise ValueError(f"{error} Name another by --operator HOST:PORT, or off.") from error
+
+    def server(self, served: Gateway, operator: socket.socket | None) -> dict[str, Any]:
         """As `listening.serve` names them: the certificate, proxies and the operator's port."""
+        from nextapp.server.operator import Operator, operator_secret
+
         certificate = self.certificate()
         named: dict[str, Any] = {"certificate": certificate}
         if self.trust_proxy is not None:
             named["trusted"] = [host.strip() for host in self.trust_proxy.split(",")]
-        return {**named, "operator": self._operator(served, certificate)}
+        if operator is not None:
+            logging.getLogger("nextapp.operator").info(
+                "metrics and health at http://%s:%d", *operator.getsockname()[:2]
+            )
+            secret = operator_secret(served.vault.path.parent)
+            named["operator"] = Operator(served, secret, certificate), operator
+        return named
 
     def certificate(self) -> ServedCertificate | None:
         """That of the files given, if any; raises `ValueError` where they cannot be used."""
@@ -145,36 +170,6 @@ class ListenOptions:
                 f"{self.cert} and {self.key} cannot be used for TLS: {error}. --cert takes a "
                 f"certificate with those that signed it, --key its private key, both as PEM."
             ) from error
-
-    def _operator(
-        self, server: Gateway, certificate: ServedCertificate | None
-    ) -> tuple[Operator, socket.socket] | None:
-        """The operator's application and its socket; where that is, is logged."""
-        if self.operator_at == "off":
-            return None
-        from nextapp.server.listening import open_socket
-        from nextapp.server.operator import Operator
-
-        host, _, port = (self.operator_at or _OPERATOR_AT).rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(
-                f"--operator-at takes HOST:PORT, for example {_OPERATOR_AT}, or 'off', got "
-                f"{self.operator_at!r}."
-            )
-        try:
-            opened = open_socket(host.strip("[]"), int(port))
-        except ValueError:
-            if self.operator_at is not None:
-                raise
-            logging.getLogger("nextapp.operator").warning(
-                "%s is taken, maybe by another server, whose metrics are there: name another by "
-                "--operator-at; for now a free port is taken.", _OPERATOR_AT,
-            )  # fmt: skip
-            opened = open_socket(host, 0)
-        logging.getLogger("nextapp.operator").info(
-            "metrics and health at http://%s:%d", host, opened.getsockname()[1]
-        )
-        return Operator(server, certificate), opened
 
 
 def _catalogue(apps: Any) -> tuple[str, ...] | None:
@@ -241,7 +236,7 @@ def serve(
     listen.certificate()
     values, catalogue = resolve(given, data)
     settings_for(data, values, catalogue)
-    opened = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
+    opened, operator = listen.sockets()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_folder(data):
         federation, made = open_federation(
@@ -255,7 +250,7 @@ def serve(
         listen, authority = _with_tls(listen, data, dev_tls)
         start_log(listen.log)
         gateway = Gateway(federation.vault, limits)
-        serving = listen.server(gateway)
+        serving = listen.server(gateway, operator)
         address = listen.url(opened.getsockname()[1])
         _welcome(address, data, federation, made, authority)
         listening.serve(federation, gateway, opened, **serving)
@@ -264,7 +259,7 @@ def serve(
         )
 
 
-@command("nextapp issue --data federation --port 8444 --operator-at off")
+@command("nextapp issue --data federation --port 8444 --operator off")
 @option("--data", type=FOLDER, required=True, help="Folder of a server that runs.")
 @option(
     "--enrolled-days",
@@ -282,12 +277,12 @@ def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
 
     end_by_itself()
     with closing(administration.open_vault(data)) as opened:
-        socket_ = listening.inherited_socket() or listening.open_socket(listen.host, listen.port)
+        for_phones, operator = listen.sockets()
         start_log(listen.log)
         limits = listening.ServerLimits(enrolled_seconds=86_400 * enrolled_days)
         gateway = Gateway(opened, limits, issues_only=True)
-        screen.out.print(f"{listen.url(socket_.getsockname()[1])}  issues tokens of {data}")
-        listening.serve(None, gateway, socket_, **listen.server(gateway))
+        screen.out.print(f"{listen.url(for_phones.getsockname()[1])}  issues tokens of {data}")
+        listening.serve(None, gateway, for_phones, **listen.server(gateway, operator))
 
 
 def _with_tls(

@@ -218,7 +218,7 @@ class Page:
         """Server-sent events: a sample of the watched server every second."""
         watch = self._server
         if watch is None:
-            return JSONResponse({"error": "no server is watched: nextapp open --server URL."})
+            return JSONResponse({"error": "no server is watched: nextapp open --federation."})
 
         async def stream() -> AsyncIterator[str]:
             async for look in watch.events():

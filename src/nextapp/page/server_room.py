@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from nextapp.server.administration import status
+from nextapp.server.operator import OPERATOR_SECRET
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVERY = 1.0  # seconds between two samples
@@ -35,7 +36,8 @@ _TAKEN = ("accepted", "repeated")
 class ServerWatch:
     """Samples a server once per second while somebody watches, and keeps the last minutes.
 
-    ``url`` is the address of the operator's listener; ``folder`` the federation's, for accounting.
+    ``url`` is the address of the operator's listener; ``folder`` the federation's, for its secret
+    and accounting.
     """
 
     def __init__(self, url: str, folder: Path | None = None) -> None:
@@ -86,10 +88,16 @@ class ServerWatch:
                 self._privacy = (now, {"why": f"{error!s:.200}"})
         return self._privacy[1]
 
+    def _headers(self) -> dict[str, str]:
+        if self._folder is None:
+            return {}
+        secret = (self._folder / OPERATOR_SECRET).read_text(encoding="ascii").strip()
+        return {"authorization": f"Bearer {secret}"}
+
     def _get(self, path: str, expected: tuple[int, ...]) -> str:
         connection = HTTPConnection(self._host or "", self._port, timeout=_TIMEOUT)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers=self._headers())
             answer = connection.getresponse()
             if answer.status not in expected:
                 raise ValueError(f"it answers {answer.status} to {path}.")

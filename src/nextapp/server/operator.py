@@ -5,7 +5,7 @@ nobody but the operator learns how many phones there are.
 
     GET /live      200 while the process answers
     GET /ready     200 while a report can be stored, else 503 and why
-    GET /metrics   text for Prometheus
+    GET /metrics   text for Prometheus, for those who know the secret in the server's folder
 
 No line of the log and no label of a metric says anything about a client: no address, no token, no
 report.
@@ -14,13 +14,18 @@ report.
 from __future__ import annotations
 
 import asyncio
+import hmac
+import ipaddress
 import json
 import logging
 import platform
+import re
+import secrets
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -41,9 +46,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from nextapp import __version__
 from nextapp.server.vault import Outcome, Vault
+from nextapp.storage import create_atomically
 
 if TYPE_CHECKING:
     from nextapp.server.certificates import ServedCertificate
@@ -165,11 +172,28 @@ def _vault_values(vault: Vault) -> Iterator[tuple[str, float, str]]:
         yield "round_extensions", round.extensions, "Deadlines passed below the minimum."
 
 
-class Operator(Starlette):
-    """The application of the operator's listener beside the phones' one."""
+OPERATOR_SECRET = "operator-secret"
 
-    def __init__(self, gateway: Gateway, certificate: ServedCertificate | None = None) -> None:
-        self._gateway = gateway
+
+def operator_secret(folder: Path) -> str:
+    """What the operator's listener asks for, from a file in the server's folder, made once."""
+    path = folder / OPERATOR_SECRET
+    with suppress(FileExistsError), create_atomically(path) as draft:
+        draft.write_text(secrets.token_urlsafe(24), encoding="ascii")
+    return path.read_text(encoding="ascii").strip()
+
+
+class Operator(Starlette):
+    """The application of the operator's listener beside the phones' one.
+
+    A browser on the operator's machine can be led here by a website's name that resolves to this
+    address. So without the ``secret`` the Host must be an address, and there are no counts.
+    """
+
+    def __init__(
+        self, gateway: Gateway, secret: str, certificate: ServedCertificate | None = None
+    ) -> None:
+        self._gateway, self._authorization = gateway, f"Bearer {secret}".encode()
         gateway.metrics.registry.register(_Readings(gateway, certificate))
         super().__init__(
             routes=[
@@ -178,6 +202,23 @@ class Operator(Starlette):
                 Route("/metrics", self._metrics),
             ]
         )
+        self.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or super().__call__)(scope, receive, send)
+
+    def _refusal(self, request: Request) -> Response | None:
+        given = request.headers.get("authorization", "").encode()
+        if hmac.compare_digest(given, self._authorization):
+            return None
+        if not _is_address(request.headers.get("host", "")):
+            words = "without the secret this server answers at its address only, not at a name."
+            return JSONResponse({"error": "unknown_host", "message": words}, 421)
+        if request.url.path != "/metrics":
+            return None
+        words = f"send 'Authorization: Bearer SECRET', that of {OPERATOR_SECRET} in its folder."
+        return JSONResponse({"error": "unauthorized", "message": words}, 401)
 
     async def _live(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"}, headers={"cache-control": "no-store"})
@@ -190,6 +231,19 @@ class Operator(Starlette):
     async def _metrics(self, request: Request) -> Response:
         text = await asyncio.to_thread(generate_latest, self._gateway.metrics.registry)
         return Response(text, 200, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _is_address(host: str) -> bool:
+    """
+    >>> [_is_address(each) for each in ("127.0.0.1:9464", "[::1]", "localhost:1", "a.example:9464")]
+    [True, True, True, False]
+    """
+    name = re.sub(r":\d+$", "", host).strip("[]")
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return True
 
 
 # The log: one line an event, with level and UTC, plain or as JSON; floods are held back.

@@ -119,7 +119,7 @@ def test_a_gateway_plays_a_round_through_the_fence(fenced):
     assert done.returncode == 0, done.stdout
     port = launching.free_port()
     gateway = ["gateway", "--data", folder / "gateway", "--superlink", f"localhost:{outer}"]
-    gateway += ["--ca", ca, "--node-key", private, "--port", port]
+    gateway += ["--ca", ca, "--node-key", private, "--port", port, "--operator", "off"]
     processes.start("gateway", [*NEXTAPP, *map(str, gateway)], dict(os.environ))
     settings = "".join(f"{key} = {value!r}\n" for key, value in SETTINGS.items())
     (folder / "settings.toml").write_text(settings, encoding="utf-8")

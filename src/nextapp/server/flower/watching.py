@@ -244,7 +244,7 @@ class Loopback:
         command = [
             *(sys.executable, "-m", "nextapp", "flower", "gateway"),
             *("--data", str(self.data / name), "--superlink", self.link.address),
-            *("--host", HOST, "--port", str(port)),
+            *("--host", HOST, "--port", str(port), "--operator", f"{HOST}:0"),
             *self._gateway_options,
         ]
         if self._files is None:
