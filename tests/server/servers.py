@@ -191,6 +191,10 @@ class Client:
         status, _, data = self.request(method, path, body, **headers)
         return status, json.loads(data)
 
+    def round(self) -> int:
+        """The round that is open, -1 if none is."""
+        return self.json("GET", "/v1/digest")[1].get("round", -1)
+
     def enrolled(self, code: str, n_tokens: int = 1) -> Device:
         secret = self.json("POST", "/v1/enrol", {"code": code})[1]["secret"]
         return Device(secret, self.tokens(secret, n_tokens))

@@ -304,12 +304,12 @@ def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
         code, words = run("set", tmp_path, "--goal", 2)
         assert code == 0
         assert "closes at 2 reports" in words
-        until(lambda: client.json("GET", "/v1/digest")[1]["round"] == 1)
+        until(lambda: client.round() == 1)
         assert server.metric("nextapp_round_goal") == 2
         assert run("close-round", tmp_path)[0] == 1  # no report yet, and one is the least
         assert client.report(tokens[2], report_of(2, 1, by=tokens[2])) == (201, "accepted")
         assert run("close-round", tmp_path)[0] == 0
-        until(lambda: client.json("GET", "/v1/digest")[1]["round"] == 2)
+        until(lambda: client.round() == 2)
         server.stop()
         server.settings = {}
         server.start()
@@ -331,7 +331,7 @@ def test_a_server_that_drains_takes_no_reports_until_it_is_told_to(tmp_path):
         assert client.report(token, body) == (503, "draining")
         assert server.metric('nextapp_storage_errors_total{where="probe"}') == 0  # no alarm
         assert 'where="health"' not in operator.request("GET", "/metrics")[2].decode()
-        assert client.request("GET", "/v1/broadcast")[0] == 200
+        assert client.json("GET", "/v1/broadcast")[1]["error"] == "draining"  # nobody draws one
         assert "draining" in run("status", tmp_path)[1]
         assert run("drain", tmp_path, "--end")[0] == 0
         until(lambda: operator.json("GET", "/ready")[0] == 200)

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from servers import MECHANISM, Device, ServerProcess, report_of, until
 
+from nextapp.phone.client import LONGEST_PAUSE
 from nextapp.server.vault import Vault
 from nextapp.wire import Report, unpack
 
@@ -45,12 +46,12 @@ class Sender(threading.Thread):
                     self.acknowledged.add(round)
                 assert (status, reason) in {
                     (201, "accepted"), (200, "repeated"), (410, "round_closed"),
-                    (400, "wrong_round"), (503, "storage"), (503, "busy"),
+                    (400, "wrong_round"), (503, "storage"), (503, "busy"), (503, "no_round"),
                 }  # fmt: skip
-                current = client.json("GET", "/v1/digest")[1]["round"]
-                if current == round:
+                current = client.round()
+                if current <= round:
                     time.sleep(0.02)
-                round = current
+                round = max(round, current)
             except (OSError, http.client.HTTPException, json.JSONDecodeError):
                 time.sleep(0.02)  # the server was killed
             finally:
@@ -85,7 +86,7 @@ def test_after_kills_at_random_moments_every_acknowledged_report_is_in_its_sum_o
             look()
             server.start()
         client = server.client()
-        until(lambda: client.json("GET", "/v1/digest")[1]["round"] > 3)
+        until(lambda: client.round() > 3)
         stop.set()
         for sender in senders:
             sender.join()
@@ -187,6 +188,34 @@ def test_while_the_vault_is_locked_reports_are_put_off_and_reads_go_on(tmp_path)
         other.close()
         assert client.report(token, body) == (201, "accepted")
         until(lambda: operator.json("GET", "/ready")[0] == 200)
+
+
+def test_while_no_round_is_open_no_phone_is_asked_and_reports_are_to_be_kept(tmp_path):
+    """The round has its goal and cannot be closed, since its step cannot be written. Phones went on
+    drawing reports for it, were told 410, and had spent their ε; health said ok."""
+    with ServerProcess(tmp_path, goal=2) as server:
+        tokens = server.enrolled(3)
+        client, operator = server.client(), server.operator()
+        assert server.metric("nextapp_round_open") == 1
+        steps, away = tmp_path / "checkpoints", tmp_path / "away"
+        steps.rename(away)
+        for device in range(2):
+            body = report_of(device, by=tokens[device])
+            assert client.report(tokens[device], body) == (201, "accepted")
+        until(lambda: client.request("GET", "/v1/digest")[0] == 503)
+        for path in ("/v1/digest", "/v1/broadcast"):
+            status, headers, data = client.request("GET", path)
+            assert (status, json.loads(data)["error"]) == (503, "no_round")
+            assert 0 < int(headers["retry-after"]) <= LONGEST_PAUSE  # a phone waits for it
+        late = report_of(2, by=tokens[2])
+        assert client.report(tokens[2], late) == (503, "no_round")
+        status, words = operator.json("GET", "/ready")
+        assert (status, "not open yet" in words["why"]) == (503, True)
+        assert server.metric("nextapp_round_open") == 0
+        away.rename(steps)
+        until(lambda: client.round() == 1)
+        until(server.ready)
+        assert client.report(tokens[2], late) == (410, "round_closed")
 
 
 def test_when_too_many_reports_wait_for_the_disk_the_others_are_told_to_come_back(tmp_path):

@@ -8,6 +8,7 @@ import http.server
 import itertools
 import json
 import shutil
+import sqlite3
 import subprocess
 import threading
 import time
@@ -19,7 +20,6 @@ import pytest
 from servers import ServerProcess
 
 from nextapp.privacy.tokens import from_base64, to_base64
-from nextapp.server.vault import DRAINING, Vault
 from nextapp.wire import Broadcast, History
 from phone.small_server import FIRST, SECRET
 
@@ -101,7 +101,7 @@ def test_it_follows_a_server_from_round_to_round_and_no_other(tmp_path):
         client = server.client()
 
         def until(round: int) -> None:
-            while client.json("GET", "/v1/digest")[1]["round"] < round:
+            while client.round() < round:
                 time.sleep(0.02)
 
         for number in range(2):
@@ -178,22 +178,19 @@ def test_after_a_long_absence_it_asks_for_the_digests_of_all_rounds(tmp_path):
 def test_it_keeps_the_bytes_while_a_server_takes_none(tmp_path):
     state = tmp_path / "state.json"
     with ServerProcess(tmp_path / "server", goal=9) as server:
-        vault = Vault(server.folder / "vault.sqlite", busy_seconds=10)
-
-        def drain(up: bool) -> None:
-            vault.raise_flag(DRAINING, up)
-            while server.ready() is up:
-                time.sleep(0.05)
-
-        drain(True)
+        vault = sqlite3.connect(server.folder / "vault.sqlite", timeout=60)
+        vault.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON reports BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
         before = time.time()
         done = phone(server.port, "--state", state, "--code", server.code(1), "--patience", 0)
-        assert (done.returncode, "503 draining" in done.stderr) == (75, True), done.stderr
+        assert (done.returncode, "503 storage" in done.stderr) == (75, True), done.stderr
         kept = json.loads(state.read_text())
-        assert before + 59.9 < kept["notBefore"] < time.time() + 60.1  # Retry-After
+        assert before + 9.9 < kept["notBefore"] < time.time() + 10.1  # Retry-After
         done = phone(server.port, "--state", state)
         assert "the server asked to wait another" in done.stderr
-        drain(False)
+        vault.execute("DROP TRIGGER full")
+        vault.close()
         for answer in ("201 accepted", "200 repeated"):
             state.write_text(json.dumps({**kept, "notBefore": 0}))
             done = phone(server.port, "--state", state)

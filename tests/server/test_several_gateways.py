@@ -132,9 +132,7 @@ class GatewayProcess:
         answer(Letter("open", round, RULES, coordinator.published()), self.vault, 1.0)
         client = Client(self.port, 60.0)
         give_up = time.monotonic() + 120
-        while client.request("GET", "/v1/digest")[0] != 200 or (
-            client.json("GET", "/v1/digest")[1]["round"] != coordinator.round
-        ):
+        while client.round() != coordinator.round:
             assert time.monotonic() < give_up
             time.sleep(0.05)
         client.close()

@@ -83,7 +83,7 @@ def test_a_closed_round_takes_nothing_more(vault):
     assert vault.admit([sent(one, 1, round=1)]) == [Outcome.ROUND_CLOSED]
     vault.admit([sent(one, 1)])
     vault.close_round(0)
-    assert vault.admit([sent(other, 2)]) == [Outcome.ROUND_CLOSED]
+    assert vault.admit([sent(other, 2), sent(one, 1)]) == [Outcome.NO_ROUND, Outcome.REPEATED]
     assert vault.reduce(0, MECHANISM).n_reports == 1
 
 

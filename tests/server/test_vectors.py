@@ -344,7 +344,7 @@ def test_another_client_follows_a_server_from_round_to_round_and_no_other(tmp_pa
         client = server.client()
 
         def until(round: int) -> None:
-            while client.json("GET", "/v1/digest")[1]["round"] < round:
+            while client.round() < round:
                 time.sleep(0.05)
 
         done = phone(server, "--state", str(state), "--code", server.code(1))

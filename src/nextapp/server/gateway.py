@@ -158,6 +158,7 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
+        self._closed = False  # the published round, and the next one is not there yet
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -194,11 +195,31 @@ class Gateway:
     def refresh(self) -> None:
         """Hand out the vault's current broadcast from now on."""
         round = self.vault.round()
-        if round is None or (self._published is not None and self._published.round == round.number):
+        if round is None:
             return
-        body = self.vault.broadcast()
-        if body is not None:
+        if self._published is None or self._published.round != round.number:
+            body = self.vault.broadcast()
+            if body is None:
+                return
             self._published = PublishedRound.of(body, self.vault.keys.region)
+        self._closed = round.closed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether phones are asked for reports."""
+        return self._published is not None and not (self._closed or self._draining)
+
+    def _open_round(self) -> PublishedRound:
+        """The round that phones are asked to report in.
+
+        Where none is open no broadcast is handed out: a phone that drew a report now would have
+        spent its ε on a round that has closed.
+        """
+        if self._published is None or self._closed:
+            raise _no_round()
+        if self._draining:
+            raise _draining()
+        return self._published
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -281,6 +302,8 @@ class Gateway:
             self._refused = (time.monotonic(), str(error))
             raise self._storage("report", error) from error
         self._refused = None
+        if outcome is Outcome.NO_ROUND:
+            raise _no_round()
         return outcome
 
     def _check_report(self, published: PublishedRound, body: bytes, token: Token) -> bytes:
@@ -383,9 +406,7 @@ class Gateway:
     # What all phones get
 
     async def _broadcast(self, request: Request) -> Response:
-        published = self._published
-        if published is None:
-            raise _no_round()
+        published = self._open_round()
         etag = f'"{published.digest}"'
         headers = {
             "etag": etag,
@@ -404,9 +425,7 @@ class Gateway:
 
     async def _digest(self, request: Request) -> Response:
         """Round and digest of the current broadcast: small, and never from a cache."""
-        published = self._published
-        if published is None:
-            raise _no_round()
+        published = self._open_round()
         return JSONResponse(
             {"round": published.round, "sha256": published.digest, "n_bytes": len(published.body)},
             headers={"cache-control": "no-store"},
@@ -444,6 +463,8 @@ class Gateway:
         """Why no report can be taken now, or None: shown by the last report, or by a probe."""
         if self._published is None:
             return "no round has been published here yet"
+        if self._closed:
+            return f"round {self._published.round} has closed and the next one is not open yet"
         if self._draining:
             return "the operator has asked for no more reports"
         refused = self._refused
@@ -535,7 +556,9 @@ def _accepts_gzip(request: Request) -> bool:
 
 
 def _no_round() -> Refusal:
-    return Refusal(503, "no_round", "no round has been published here yet: come back later.", 10)
+    return Refusal(
+        503, "no_round", "no round is open here now: keep your report and come back later.", 10
+    )
 
 
 def _no_storage() -> Refusal:

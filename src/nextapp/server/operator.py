@@ -4,7 +4,7 @@ The operator's listener is kept apart from the phones' port, on loopback by defa
 nobody but the operator learns how many phones there are.
 
     GET /live      200 while the process answers
-    GET /ready     200 while a report can be stored, else 503 and why
+    GET /ready     200 while a round is open and a report can be stored, else 503 and why
     GET /metrics   text for Prometheus, for those who know the secret in the server's folder
 
 No line of the log and no label of a metric says anything about a client: no address, no token, no
@@ -60,7 +60,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 
 _REFUSALS = (
     "bad_token", "unknown_key", "too_large", "bad_report",
     "wrong_round", "wrong_mechanism", "wrong_size", "out_of_range", "wrong_coins", "busy",
-    "storage", "no_round", "draining", "disconnected",
+    "storage", "draining", "disconnected",
 )  # fmt: skip
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -142,6 +142,7 @@ class _Readings(Collector):
     def _values(self) -> Iterator[tuple[str, float, str]]:
         gateway = self._gateway
         yield "ready", float(gateway.why_not_ready() is None), "1 if reports can be taken."
+        yield "round_open", float(gateway.is_open), "1 if phones are asked for reports."
         yield "waiting_reports", gateway.n_waiting, "Reports that wait for the disk."
         if self._certificate is not None:
             expiry = self._certificate.expires.timestamp()

@@ -137,6 +137,7 @@ class Outcome(Enum):
     REPEATED = "repeated"  # the same bytes were on disk already
     ALREADY_SPENT = "already_spent"  # its token came with other bytes before
     ROUND_CLOSED = "round_closed"
+    NO_ROUND = "no_round"  # its round is closed and the next one is not open yet
 
 
 @dataclass(frozen=True)
@@ -311,8 +312,10 @@ class Vault:
                 if mark in held:  # also where the round has closed since: it is in the sum
                     same = held[mark] == digest
                     outcomes.append(Outcome.REPEATED if same else Outcome.ALREADY_SPENT)
-                elif closed or one.round != number:
+                elif one.round != number:
                     outcomes.append(Outcome.ROUND_CLOSED)
+                elif closed:
+                    outcomes.append(Outcome.NO_ROUND)
                 else:
                     held[mark] = digest
                     spent += [mark, digest]

@@ -91,7 +91,7 @@ class ByHand:
                 got = answer(letter, region.vault, 1e9)
             except Refused as refusal:
                 got = str(refusal)
-            if letter.kind == "open" and isinstance(got, Answer) and not got.closed:
+            if letter.kind == "open" and isinstance(got, Answer) and not got.round.closed:
                 region.phones_report()
             self.box.append((address, got))
 
@@ -227,6 +227,61 @@ def test_a_gateway_lost_in_mid_round_costs_its_reports_of_that_round_only(tmp_pa
     assert any(gateway_identity(far.data) in words and "lost" in words for words in said)
     far.reached, far.phones_report = True, lose
     assert drives.run_round().n_reports == 20  # what was left of round 0 is in no later round
+
+
+@pytest.mark.parametrize("since", ["the start", "round 1"])
+def test_a_region_that_is_gone_for_good_delays_no_round_by_more_than_the_patience(tmp_path, since):
+    """Rounds open with the gateways that are there; the other one joins when it is back."""
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+
+    class Shrinking(ByHand):
+        def addresses(self):
+            return [number for number, region in enumerate(self.regions) if region.reached]
+
+    post = Shrinking(near, far)
+    drives, said, clock = driver(coordinator, post, goal=20, seconds=60.0, gateways=2)
+    far.reached = since == "round 1"
+    began = clock()
+    if far.reached:
+        assert drives.run_round().n_reports == 20
+    else:
+        assert drives.run_round().n_reports == 7
+        assert any("1 of 2" in words for words in said)
+        assert clock() - began < 20 + 60 + 2
+    far.reached, began = False, clock()
+    assert drives.run_round().n_reports == 7
+    assert clock() - began < 60 + 2  # its deadline, since the goal is out of reach
+    far.reached = True
+    assert drives.run_round().n_reports == 20
+
+
+def test_a_coordinator_that_starts_again_keeps_the_deadline_of_the_open_round(tmp_path):
+    """It was set anew with every start, so that a coordinator in trouble closed no round."""
+    region = Region(tmp_path / "a", range(7))
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+
+    class Stop(Exception):
+        pass
+
+    began = Clock.now
+    for restart in range(3):
+        drives, _, clock = driver(coordinator, ByHand(region), goal=20, seconds=600.0)
+        clock.now = began + 150.0 * restart
+
+        def stop_later(seconds, clock=clock, end=began + 150.0 * (restart + 1)):
+            clock.now += seconds
+            if clock.now > end:
+                raise Stop
+
+        drives._sleep = stop_later
+        with pytest.raises(Stop):
+            drives.run_round()
+        coordinator = Coordinator.resume(tmp_path / "c", restore)
+    drives, _, clock = driver(coordinator, ByHand(region), goal=20, seconds=600.0)
+    clock.now = began + 450.0
+    assert drives.run_round().n_reports == 7
+    assert began + 600 <= clock.now < began + 610
 
 
 def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
@@ -379,18 +434,19 @@ class TestLetters:
         keys = answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert keys == answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert [key.region for key in keys] == [name]
-        assert answer(letter, region.vault, 1e9) == Answer(name, 0, False, keys=keys)
+        assert answer(letter, region.vault, 1e9) == Answer(name, letter.round, keys=keys)
         region.phones_report()
-        assert answer(letter, region.vault, 1e9) == Answer(name, 5, False, keys=keys)
+        five = replace(letter.round, n_reports=5)
+        assert answer(letter, region.vault, 1e9) == Answer(name, five, keys=keys)
         counted = answer(Letter("count", letter.round), region.vault, 1e9)
-        assert counted == Answer(name, 5, False, keys=keys)
+        assert counted == Answer(name, five, keys=keys)
         first = answer(Letter("close", letter.round), region.vault, 1e9)
         second = answer(Letter("close", letter.round), region.vault, 1e9)
         assert first.reduced.n_reports == second.reduced.n_reports == 5
         assert np.array_equal(first.reduced.tally, second.reduced.tally)
         assert first.keys == second.keys == keys
         again = answer(letter, region.vault, 1e9)
-        assert again.closed
+        assert again.round.closed
         assert Outcome.ACCEPTED not in region.phones_report()
 
     def test_another_broadcast_for_the_same_round_is_refused(self, tmp_path):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator
@@ -36,12 +36,7 @@ class Letter:
 
     def words(self) -> dict[str, Any]:
         """Plain values of one level, as Flower carries them."""
-        found: dict[str, Any] = {
-            "round": self.round.number,
-            "opened": self.round.opened,
-            "deadline": self.round.deadline,
-            "extensions": self.round.extensions,
-        }
+        found = asdict(self.round)
         if self.rules is not None:
             found |= asdict(self.rules) | {"broadcast": self.broadcast}
         return found
@@ -49,25 +44,30 @@ class Letter:
     @classmethod
     def of(cls, kind: Any, words: Mapping[str, Any]) -> Letter:
         """The letter with these `words`."""
-        round = Round(
-            words["round"], words["opened"], words["deadline"], extensions=words["extensions"]
-        )
+        round = values_of(Round, words)
         if kind != "open":
             return cls(kind, round)
-        rules = RoundRules(words["goal"], words["minimum"], words["seconds"])
-        return cls(kind, round, rules, words["broadcast"])
+        return cls(kind, round, values_of(RoundRules, words), words["broadcast"])
+
+
+Values = TypeVar("Values", Round, RoundRules)
+
+
+def values_of(kind: type[Values], words: Mapping[str, Any]) -> Values:
+    """The inverse of `asdict`; other words are passed over."""
+    return kind(**{each.name: words[each.name] for each in fields(kind)})
 
 
 @dataclass(frozen=True)
 class Answer:
     """Of one gateway, known by `gateway`; with the sum of the round if that was asked for.
 
-    ``keys`` are those of its tokens; once the round is closed, those of the next one.
+    ``round`` is as its vault has it. ``keys`` are those of its tokens; once the round is closed,
+    those of the next one.
     """
 
     gateway: str
-    n_reports: int
-    closed: bool
+    round: Round
     reduced: Reduced | None = None
     keys: tuple[TokenKey, ...] = ()
 
@@ -80,7 +80,7 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
     number, gateway = letter.round.number, vault.keys.region
     if letter.kind == "keys":
-        return Answer(gateway, 0, False, keys=vault.keys.for_next_round(now))
+        return Answer(gateway, letter.round, keys=vault.keys.for_next_round(now))
     if letter.rules is not None:
         _open(letter, letter.rules, vault)
     round = vault.round()
@@ -91,8 +91,9 @@ def answer(letter: Letter, vault: Vault, now: float) -> Answer:
         vault.extend(letter.round)
     if letter.kind == "close":
         reduced = _reduce_round(number, vault)
-        return Answer(gateway, reduced.n_reports, True, reduced, vault.keys.for_next_round(now))
-    return Answer(gateway, round.n_reports, round.closed, keys=vault.keys.listed())
+        closed = replace(round, closed=True, n_reports=reduced.n_reports)
+        return Answer(gateway, closed, reduced, vault.keys.for_next_round(now))
+    return Answer(gateway, round, keys=vault.keys.listed())
 
 
 def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
@@ -142,8 +143,9 @@ class Post(Protocol):
 class Pace:
     """How a coordinator deals with its gateways; times in seconds.
 
-    A round opens when ``gateways`` of them can be reached. Each is asked for its count every
-    ``poll`` seconds. What is not answered within ``patience`` is taken for lost.
+    ``gateways`` of them are expected at the start. Each is asked for its count every ``poll``
+    seconds. Those that do not come or answer within ``patience`` are taken for lost: rounds open
+    with the others, and one that comes back joins the round that is open then.
     """
 
     gateways: int = 1
@@ -185,10 +187,14 @@ class Driver:
         self._clock = clock
         self._sleep = sleep
         self._breath = min(2.0, pace.poll / 5)  # between looks into the letter box
+        self._expected = pace.gateways
         self._known: dict[int, _Known] = {}
 
     def run_round(self) -> Closed:
-        """Open the current round at all gateways, wait as its rules say, and absorb it."""
+        """Open the current round at all gateways, wait as its rules say, and absorb it.
+
+        One that is open at them already keeps its deadline.
+        """
         self._known = {}
         self._await_gateways()
         round = self.rules.open_round(self.coordinator.round, self._clock())
@@ -202,16 +208,23 @@ class Driver:
         return closed
 
     def _await_gateways(self) -> None:
-        said = False
-        while (n_there := len(self.post.addresses())) < self.pace.gateways:
+        """All that are expected, for the patience; from then on, and in later rounds, any."""
+        said, give_up = False, self._clock() + self.pace.patience
+        while (n_there := len(self.post.addresses())) < self._expected:
             if not said:
                 self._say(f"waiting for gateways: {n_there} of {self.pace.gateways} are there.")
                 said = True
+            if n_there and self._clock() >= give_up:
+                break
             self._sleep(self._breath)
+        self._expected = 1
 
     def _ask_keys(self, round: Round) -> None:
         """Before the first round: a broadcast without keys could be answered by no phone."""
-        while len(self._counts()) < self.pace.gateways:
+        n_asked, give_up = len(self.post.addresses()), self._clock() + self.pace.patience
+        while (n_named := len(self._counts())) < n_asked:
+            if n_named and self._clock() >= give_up:
+                break
             self._send(lambda known: None if known.answered else Letter("keys", round))
             self._take_answers()
             self._sleep(self._breath)
@@ -235,16 +248,18 @@ class Driver:
             refusals = self._take_answers() or refusals
             counts = self._counts()
             if counts and not opened:
-                opened = True
-                round = self.rules.open_round(round.number, self._clock())
+                opened, there = True, counts[0].round
+                round = replace(round, deadline=there.deadline, extensions=there.extensions)
             if not counts and self._clock() - began > self.pace.patience:
                 raise RuntimeError(
                     f"no gateway has opened round {round.number} within {self.pace.patience:g} "
                     f"seconds. {refusals or 'None has answered; see the logs of the SuperNodes.'}"
                 )
-            if any(answer.closed for answer in counts):  # by this coordinator, before it crashed
+            if any(
+                answer.round.closed for answer in counts
+            ):  # by this coordinator, before it crashed
                 return round
-            round = replace(round, n_reports=sum(answer.n_reports for answer in counts))
+            round = replace(round, n_reports=sum(answer.round.n_reports for answer in counts))
             if counts:
                 verdict = self.rules.verdict(round, self._clock())
                 if verdict is Verdict.CLOSE:

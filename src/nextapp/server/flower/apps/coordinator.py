@@ -12,9 +12,9 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
 from nextapp.server.federation import create_or_resume, lock_folder
-from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace
+from nextapp.server.flower.gateway_rounds import Answer, Driver, Letter, Pace, values_of
 from nextapp.server.flower.watching import SAID
-from nextapp.server.vault import Reduced
+from nextapp.server.vault import Reduced, Round
 from nextapp.wire import TokenKey
 
 _TYPES = {
@@ -61,12 +61,12 @@ def _answer_in(message: Message) -> Answer | str:
     if message.has_error():
         return f"a gateway did not answer: {message.error.reason} (code {message.error.code})."
     words: dict[str, Any] = dict(message.content.config_records["answer"])
-    reduced = None
-    if words["round"] >= 0:
+    reduced, round = None, values_of(Round, words)
+    if "sum" in message.content.array_records:
         tally = message.content.array_records["sum"]["tally"].numpy()
-        reduced = Reduced(words["round"], words["n_reports"], tally)
+        reduced = Reduced(round.number, round.n_reports, tally)
     keys = tuple(TokenKey(**each) for each in json.loads(words["keys"]))
-    return Answer(words["gateway"], words["n_reports"], words["closed"], reduced, keys)
+    return Answer(words["gateway"], round, reduced, keys)
 
 
 def _coordinate(grid: Grid, context: Context) -> None:

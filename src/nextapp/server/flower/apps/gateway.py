@@ -27,11 +27,9 @@ def _answer_message(message: Message, context: Context) -> Message:
     letter = Letter.of(kind, message.content.config_records["letter"])
     with closing(Vault(data / "vault.sqlite", busy_seconds=30.0)) as vault:
         found = answer(letter, vault, time.time())
-    words: dict[str, str | int] = {
+    words: dict[str, str | float] = {
+        **asdict(found.round),
         "gateway": found.gateway,
-        "n_reports": found.n_reports,
-        "closed": found.closed,
-        "round": -1 if found.reduced is None else found.reduced.round,
         "keys": json.dumps([asdict(key) for key in found.keys]),
     }
     content = RecordDict({"answer": ConfigRecord(words)})
