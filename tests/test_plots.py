@@ -124,6 +124,7 @@ def test_nextapp_stands_out_on_top_of_the_hit_rates():
     result = {
         "models": {"nextapp": {**row, "HR@5": 0.9}, "seqmf": {**row, "HR@5": 0.5}},
         "data": {"source": "synthetic:lsapp"}, "n_predictions": 5, "n_users": 2, "preset": "honest",
+        "intervals": "95 %, over users",
     }  # fmt: skip
     ticks = plots.hit_rates(result).axes[0].get_yticklabels()
     assert [(tick.get_text(), tick.get_color()) for tick in ticks] == [

@@ -272,7 +272,8 @@ def hit_rates(result: Result) -> Figure:
                 tick.set(color=ACCENT, fontweight="bold")
         heading(figure, _about(result))
         legend_below(
-            figure, "● all launches, bar: 95 % interval over users      ○ the next different app"
+            figure,
+            f"● all launches, bars: {result['intervals']}      ○ the next different app",
         )
     return figure
 
@@ -306,8 +307,8 @@ def calibration(result: Result) -> Figure:
         heading(figure, _about(result))
         legend_below(
             figure,
-            "bars: 95 % interval over users      lines: a suggestion gives way only to an app 1 to "
-            "3 times as likely",
+            f"bars: {result['intervals']}      lines: a suggestion gives way only to an app 1 to 3 "
+            "times as likely",
         )
     return figure
 

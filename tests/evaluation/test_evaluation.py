@@ -9,7 +9,7 @@ from nextapp.data.cutting import Split
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, evaluate, exam, find_preset, mark, metrics
-from nextapp.intervals import bootstrap_means, interval
+from nextapp.intervals import bootstrap_means, bootstrap_within, interval
 from nextapp.predictors import MFU, MRU, SR, Random, SROnDevice
 
 
@@ -322,6 +322,100 @@ def test_the_lead_is_over_the_best_rival_of_each_table_and_metric():
             gap = rows["nextapp"][metric] - rows[best][metric]
             assert lead["difference"] == pytest.approx(gap)
             assert lead["low"] <= lead["difference"] <= lead["high"]
+
+
+def test_the_interval_of_a_lead_is_that_of_the_smallest_lead():
+    """Against a bootstrap written here: in each resample of users the lead over the best rival."""
+    log = load("synthetic:lsapp,phones=40", seed=3)
+    test = exam(log, Split.parse("fraction:0.7,0.1,0.2"), find_preset("paper"))
+    models = [SR(), MFU(), MRU(), SROnDevice()]
+    models[0].name = "nextapp"
+    found = evaluate(test, models, 0)
+    place = METRICS.index("HR@5")
+    own, *rivals = (mark.tables["different"][:, place] for mark in found.marks)
+    gaps = own - np.array(rivals)
+    there = gaps[:, ~np.isnan(own)]
+    drawn = np.random.default_rng(5).integers(0, there.shape[1], (20_000, there.shape[1]))
+    smallest = np.array([there[:, users].mean(axis=1).min() for users in drawn])
+    lead = found.leads("nextapp")["different"]["HR@5"]
+    assert lead["difference"] == pytest.approx(there.mean(axis=1).min())
+    expected = np.quantile(smallest, [0.025, 0.975])
+    np.testing.assert_allclose([lead["low"], lead["high"]], expected, atol=0.004)
+
+
+# --- fewer than ten users
+
+
+def days_of_two_apps(hits_by_day: list[list[int]]) -> LaunchLog:
+    """One user: each day is a session of a launch of b and then of a (a hit) or of b."""
+    apps, times = [1] + [0] * 8, [10_000 * n for n in range(9)]
+    for day, hits in enumerate(hits_by_day, 1):
+        apps += [1, *(0 if hit else 1 for hit in hits)]
+        times += [86_400_000 * day + 10_000 * n for n in range(len(hits) + 1)]
+    return LaunchLog.from_columns(np.zeros(len(apps)), apps, times, ["u"], ["a", "b"])
+
+
+class SaysA:
+    name, in_expectation = "a", False
+
+    def fit(self, history):
+        pass
+
+    def score(self, questions):
+        widths = np.diff(questions.candidate_starts)[questions.session_user]
+        n_launches = np.diff(questions.session_starts)
+        cells = [np.tile(np.arange(w)[::-1], n) for w, n in zip(widths, n_launches, strict=True)]
+        return np.concatenate(cells).astype(float)
+
+
+@pytest.mark.parametrize("preset", ["honest", "authors", "neural"])
+def test_of_one_user_the_interval_is_over_days(preset):
+    """Against a bootstrap of days written here; it was (x to x) when users were resampled."""
+    generator = np.random.default_rng(2)
+    hits = [generator.integers(0, 2, generator.integers(1, 9)).tolist() for _ in range(14)]
+    log = days_of_two_apps(hits)
+    split = Split.parse(f"fraction:{9.5 / len(log)},0,{1 - 9.5 / len(log)}")
+    result = evaluate(exam(log, split, find_preset(preset)), [SaysA()], 0).summary()
+    assert result["intervals"] == "95 %, over the days of 1 user"
+    assert "say nothing about other people" in result["warnings"][0]
+    figures = result["models"]["a"]
+    # honest: mean over sessions; neural: all but the very first launch of the part is predicted
+    total = np.array([sum(day) for day in hits], float)
+    size = np.array([len(day) for day in hits], float)
+    if preset == "honest":
+        total, size = total / size, np.ones(len(hits))
+    if preset == "neural":
+        size[1:] += 1
+    drawn = generator.multinomial(len(hits), np.full(len(hits), 1 / len(hits)), 40_000)
+    expected = np.quantile((drawn @ total) / (drawn @ size), [0.025, 0.975])
+    assert figures["HR@1"] == pytest.approx(total.sum() / size.sum())
+    np.testing.assert_allclose(figures["ci95"]["HR@1"], expected, atol=0.02)
+
+
+def test_where_days_are_few_the_interval_is_over_sessions_and_then_over_launches():
+    apps = [0, 1] * 40
+    for pause, name in ((20 * 60_000, "sessions"), (10_000, "launches")):
+        times = np.cumsum([pause if n % 4 == 0 else 10_000 for n in range(len(apps))])
+        log = LaunchLog.from_columns(np.zeros(len(apps)), apps, times, ["u"], ["a", "b"])
+        test = exam(log, Split.parse("fraction:0.4,0,0.6"), find_preset("honest"))
+        assert test.units.name == name
+        assert np.all(np.diff(test.units.of_row) >= 0)
+        assert (
+            evaluate(test, [MRU()], 0).summary()["intervals"].startswith("95 %, over the " + name)
+        )
+
+
+def test_no_user_leaves_a_resample_of_the_days_of_few():
+    sums, owner = np.array([[1.0], [1.0], [1.0], [0.0], [0.0]]), np.array([0, 0, 0, 1, 1])
+    assert np.all(bootstrap_within(sums, np.ones(5), owner, 0) == 0.5)
+
+
+def test_below_50_predictions_the_result_warns():
+    log = one_user([0, 1, 2] * 30)
+    for share, warns in ((0.2, True), (0.9, False)):
+        test = exam(log, Split.parse(f"fraction:{1 - share},0,{share}"), find_preset("honest"))
+        warnings = evaluate(test, [MRU()], 0).summary()["warnings"]
+        assert any("predictions: below 50" in words for words in warnings) == warns
 
 
 def test_the_same_seed_gives_the_same_interval():

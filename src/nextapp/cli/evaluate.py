@@ -79,6 +79,8 @@ def show_result(result: Mapping[str, Any]) -> None:
     )
     for note in about["notes"]:
         screen.out.print(f"  {note}", style="dim", markup=False)
+    for warning in result["warnings"]:
+        screen.out.print(warning, style="yellow", markup=False)
     screen.out.print(
         f"{result['n_predictions']:,} predictions in {result['n_sessions']:,} sessions of "
         f"{result['n_users']:,} test users; {result['repeat_share']:.1%} of the targets repeat the "
@@ -108,7 +110,7 @@ def show_result(result: Mapping[str, Any]) -> None:
 
 
 def intervals_table(result: Mapping[str, Any]) -> Table:
-    """Each model's figure with its 95 % interval over users, drawn as a bar."""
+    """Each model's figure with its 95 % interval, drawn as a bar."""
     rows = []
     width = min(40, 51 - max(map(len, result["models"])))  # the table fits 80 columns
     for name, figures in result["models"].items():
@@ -127,7 +129,7 @@ def intervals_table(result: Mapping[str, Any]) -> Table:
             Column("", "text"),
         ],
         rows,
-        title=f"HR@5, 95 % interval over {result['n_users']} users",
+        title=f"HR@5; intervals: {result['intervals']}",
     )
 
 
@@ -146,7 +148,7 @@ def standing_table(result: Mapping[str, Any]) -> Table | None:
         for name in others
     ]
     headings = ["model", *(f"{model} minus it" for model in columns)]
-    title = "difference in HR@5, 95 % interval over users"
+    title = f"difference in HR@5; intervals: {result['intervals']}"
     return Table.of_text(headings, rows, title)
 
 

@@ -7,7 +7,7 @@ probability p at every launch; y is 1 for the app that was launched and 0 for al
     ECE           expected calibration error, Σ over bins |Σ (p − y)| / launches
     ECE of the first   the same for the most likely app of each launch only
 
-Intervals are 95 %, over users.
+Intervals are 95 %, over `Exam.units`.
 """
 
 from __future__ import annotations
@@ -30,14 +30,20 @@ _P, _CAME, _N = range(3)
 
 
 def count_predictions(
-    chunk: Chunk, scores: Floats, target_competes: bool, bins: Floats, launches: Floats
+    chunk: Chunk,
+    unit: Indices,
+    scores: Floats,
+    target_competes: bool,
+    bins: Floats,
+    launches: Floats,
 ) -> None:
     """Count the predictions of one chunk that lie within sessions; scores are log P.
 
-    By user of the chunk: ``bins`` (n_users, 2, len(EDGES), 3) are sums of p, of y and of apps, for
-    all apps and for the most likely one, and ``launches`` (n_users,). Only candidates that compete.
+    By ``unit`` of each prediction: ``bins`` (n_units, 2, len(EDGES), 3) are sums of p, of y and of
+    apps, for all apps and for the most likely one, and ``launches`` (n_units,). Only candidates
+    that compete.
     """
-    asked = chunk.predictions
+    asked = chunk.predictions._replace(user=unit)
     within = Predictions(*(column[asked.last >= 0] for column in asked))
     _count(within, chunk.seen_from, np.exp(scores), target_competes, bins, EDGES)
     np.add.at(launches, within.user, 1.0)
@@ -83,7 +89,7 @@ def summary(found: Floats, launches: Floats, seed: int) -> dict[str, Any]:
     """The figures as plain values, from the bins and launches of `count_predictions`.
 
     Figures are sums over all launches, not means over users, since a bin has few apps of one user.
-    Intervals are a bootstrap over users.
+    Intervals are a bootstrap over users, or the days of fewer than ten.
     """
     drawn = resample(KeyedBits(seed, purpose="boot").generator(), len(launches))
     total = launches.sum()

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from nextapp.compiled import compiled
-from nextapp.data.cutting import Parts, Split, TooFewDays, session_starts
+from nextapp.data.cutting import DAY_MS, Parts, Split, TooFewDays, session_starts
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation.metrics import Preset
+from nextapp.intervals import FEWEST, bootstrap_means, bootstrap_within
 from nextapp.predictors import Questions
 from nextapp.predictors.questions import Indices
 from nextapp.wire import Floats
@@ -62,6 +63,24 @@ class Chunk(NamedTuple):
         last = questions.candidate_starts[user + 1]
         cell = np.cumsum(last - first) - (last - first)
         return Predictions(user, questions.launches, before, self.rows, cell, first, last)
+
+
+class Units(NamedTuple):
+    """What intervals resample: ``of_row`` numbers it for each row of an exam, ascending, and
+    ``owner`` is the position of its user."""
+
+    name: str
+    of_row: Indices
+    owner: Indices
+
+    def drawn(
+        self, sums: Floats, sizes: Floats, seed: int, weights: Floats | None = None
+    ) -> Floats:
+        """(DRAWS, columns): bootstrap means over users of sums (n_units, columns) over sizes."""
+        if self.name != "users":
+            return bootstrap_within(sums, sizes, self.owner, seed)
+        with np.errstate(invalid="ignore"):
+            return bootstrap_means(sums / sizes[:, None], seed, weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +141,27 @@ class Exam:
         opens = np.zeros(len(self.whole), bool)
         opens[session_starts(self.whole)[:-1]] = True
         return opens[self.rows] & ~self.within
+
+    @cached_property
+    def units(self) -> Units:
+        """Users; with fewer than ten their days, of fewer than ten days their sessions, of fewer
+        than ten sessions their launches."""
+        user = self.session_user[self.prediction_session]
+        if len(self.users) >= FEWEST:
+            return Units("users", user, np.arange(len(self.users)))
+        opens = np.zeros(len(self.whole), bool)
+        opens[session_starts(self.whole)[:-1]] = True
+        begins = {
+            "days": np.diff(self.whole.time[self.rows] // DAY_MS, prepend=-1) != 0,
+            "sessions": opens[self.rows],
+            "launches": np.ones(len(user), bool),
+        }
+        for name, new in begins.items():
+            number = np.cumsum(new | (np.diff(user, prepend=-1) != 0)) - 1
+            found = Units(name, number, user[np.unique(number, return_index=True)[1]])
+            if len(found.owner) >= FEWEST:
+                break
+        return found
 
     def counted(self, table: str) -> Mask:
         """(n_rows,): the predictions of one of `metrics.TABLES`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from html import escape
@@ -25,7 +25,7 @@ from nextapp.evaluation.revealing import (
     ranks,
     ranks_without_last,
 )
-from nextapp.intervals import bootstrap_means, interval
+from nextapp.intervals import FEWEST, interval
 from nextapp.names import count
 from nextapp.predictors import Predictor, registry
 from nextapp.predictors.questions import Indices
@@ -40,17 +40,20 @@ if TYPE_CHECKING:
     import polars as pl
     from matplotlib.figure import Figure
 
+FEWEST_PREDICTIONS = 50
 NOT_RANKED = (CEILING, "seqmf-frozen")  # no rivals: an upper bound and a control
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
     """One predictor's result: for each of `metrics.TABLES` (n_users, 9) means by user, in the order
-    of `metrics.METRICS`; NaN for users without such predictions. ``chances``: scores are log P.
+    of `metrics.METRICS`; NaN for users without such predictions. ``sums``: the same sums by
+    `Exam.units`, or the means where those are users. ``chances``: scores are log P.
     """
 
     name: str
     tables: Mapping[str, Floats]
+    sums: Mapping[str, Floats]
     fit_seconds: float
     predict_seconds: float
     counts: Counts
@@ -63,7 +66,7 @@ class Marks:
 
 
 class Counts(NamedTuple):
-    """What is counted by user while predictions are ranked, for calibration and steadiness."""
+    """What is counted by unit while predictions are ranked, for calibration and steadiness."""
 
     bins: Floats
     launches: Floats
@@ -71,12 +74,12 @@ class Counts(NamedTuple):
     suggested: Floats
 
     @classmethod
-    def empty(cls, n_users: int) -> Counts:
+    def empty(cls, n_units: int) -> Counts:
         return cls(
-            np.zeros((n_users, 2, len(calibration.EDGES), 3)),
-            np.zeros(n_users),
-            np.zeros((n_users, len(steadiness.FACTORS), 2)),
-            np.zeros((n_users, 2)),
+            np.zeros((n_units, 2, len(calibration.EDGES), 3)),
+            np.zeros(n_units),
+            np.zeros((n_units, len(steadiness.FACTORS), 2)),
+            np.zeros((n_units, 2)),
         )
 
 
@@ -97,8 +100,7 @@ class Evaluation:
         exam, seed = self.exam, self.seed
         found: dict[str, list[dict[str, object]]] = {}
         for table in TABLES:
-            means = np.concatenate([mark.tables[table] for mark in self.marks], axis=1)
-            drawn = bootstrap_means(means, seed, user_weights(exam, exam.counted(table)))
+            drawn = self._drawn(table, [mark.sums[table] for mark in self.marks])
             found[table] = [
                 _figures(mark.tables[table], drawn[:, 9 * number : 9 * number + 9])
                 for number, mark in enumerate(self.marks)
@@ -126,8 +128,38 @@ class Evaluation:
             "repeat_share": float(np.count_nonzero(exam.repeats) / exam.n_predictions),
             "preset": self.exam.preset.name,
             "split": self.exam.how,
+            "intervals": f"95 %, over {self._intervals_over}",
+            "warnings": list(self._warnings()),
             "models": models,
         }
+
+    @property
+    def _intervals_over(self) -> str:
+        name = self.exam.units.name
+        return name if name == "users" else f"the {name} of {count(self.n_users, 'user')}"
+
+    def _warnings(self) -> Iterator[str]:
+        """What a reader of so small a log must know."""
+        if self.exam.units.name != "users":
+            yield (
+                f"Intervals are over {self._intervals_over}, as {FEWEST} users are needed for one "
+                f"over users: they say nothing about other people."
+            )
+        if self.exam.n_predictions < FEWEST_PREDICTIONS:
+            yield (
+                f"Only {count(self.exam.n_predictions, 'prediction')}: below "
+                f"{FEWEST_PREDICTIONS} the figures are chance. Give a longer log, or a longer test "
+                f"part by --split."
+            )
+
+    def _drawn(self, table: str, sums: Sequence[Floats]) -> Floats:
+        """(DRAWS, columns): bootstrap means over users of each column of the sums by unit."""
+        exam, counted = self.exam, self.exam.counted(table)
+        weights, sizes = user_weights(exam, counted), np.ones(len(exam.units.owner))
+        if exam.units.name != "users":
+            unit = exam.units.of_row[counted]
+            sizes[:] = np.bincount(unit, launch_weights(exam, counted), len(sizes))
+        return exam.units.drawn(np.concatenate(sums, axis=1), sizes, self.seed, weights)
 
     def to_polars(self) -> pl.DataFrame:
         """One row per model, table and metric; docs/reference/metrics.md.
@@ -189,27 +221,27 @@ class Evaluation:
     def difference(
         self, first: str, second: str, table: str = "all"
     ) -> dict[str, dict[str, float]]:
-        """Mean of first − second for every metric, with its paired 95 % interval over users; empty
-        if the table has no predictions."""
-        by_name = {mark.name: mark.tables[table] for mark in self.marks}
-        gap = by_name[first] - by_name[second]
-        there = gap[~np.isnan(gap[:, 0])]
-        if len(there) == 0:
+        """Mean of first − second for every metric, with its paired 95 % interval; empty if the
+        table has no predictions."""
+        by_name = {mark.name: mark for mark in self.marks}
+        one, other = by_name[first], by_name[second]
+        means = _means_of(one.tables[table] - other.tables[table])
+        if np.isnan(means).any():
             return {}
-        weights = user_weights(self.exam, self.exam.counted(table))
-        low, high = interval(bootstrap_means(gap, self.seed, weights))
+        low, high = interval(self._drawn(table, [one.sums[table] - other.sums[table]]))
         return {
             metric: {"difference": float(mean), "low": float(lo), "high": float(hi)}
-            for metric, mean, lo, hi in zip(
-                metrics.METRICS, there.mean(axis=0), low, high, strict=True
-            )
+            for metric, mean, lo, hi in zip(metrics.METRICS, means, low, high, strict=True)
         }
 
     def leads(self, model: str) -> dict[str, dict[str, dict[str, Any]]]:
         """By table and metric: how far the model is ahead of the best rival, and which that is.
 
-        Its own other forms are no rivals, nor are controls.
+        The best is chosen by the data, so the interval is that of the smallest lead: in every
+        resample the lead over the rival that is best there. The model's own other forms are no
+        rivals, nor are controls.
         """
+        own = next(mark for mark in self.marks if mark.name == model)
         rivals = [
             mark
             for mark in self.marks
@@ -217,14 +249,20 @@ class Evaluation:
         ]
         leads: dict[str, dict[str, dict[str, Any]]] = {}
         for table in TABLES if rivals else ():
-            means = np.array([_means_of(mark.tables[table]) for mark in rivals])
+            means = np.array([_means_of(own.tables[table] - each.tables[table]) for each in rivals])
             if np.isnan(means).any():
                 continue
-            leads[table] = {}
-            for column, metric in enumerate(metrics.METRICS):
-                best = rivals[int(means[:, column].argmax())].name
-                gap = self.difference(model, best, table)[metric]
-                leads[table][metric] = {"rival": best, **gap}
+            drawn = self._drawn(table, [own.sums[table] - each.sums[table] for each in rivals])
+            low, high = interval(drawn.reshape(len(drawn), *means.shape).min(axis=1))
+            leads[table] = {
+                metric: {
+                    "rival": rivals[int(means[:, column].argmin())].name,
+                    "difference": float(means[:, column].min()),
+                    "low": float(low[column]),
+                    "high": float(high[column]),
+                }
+                for column, metric in enumerate(metrics.METRICS)
+            }
         return leads
 
 
@@ -297,13 +335,16 @@ def evaluate(
         start = time.perf_counter()
         predictor.fit(test.history)
         middle = time.perf_counter()
-        counts = Counts.empty(len(test.users))
-        tables = mark(test, predictor, counts)
+        counts = Counts.empty(len(test.units.owner))
+        values = score_predictions(test, predictor, counts=counts)
+        tables = _by_table(user_means, test, values)
+        sums = tables if test.units.name == "users" else _by_table(unit_sums, test, values)
         end = time.perf_counter()
         marks.append(
             Marks(
                 predictor.name,
                 tables,
+                sums,
                 middle - start,
                 end - middle,
                 counts,
@@ -322,18 +363,21 @@ def _predictor(model: str | Predictor, seed: int) -> Predictor:
     return build_seqmf(model, seed) if model in registry.FEDERATED else registry.build(model, seed)
 
 
-def mark(exam: Exam, predictor: Predictor, counts: Counts | None = None) -> dict[str, Floats]:
+def mark(exam: Exam, predictor: Predictor) -> dict[str, Floats]:
     """Each user's means of the nine metrics in each of `metrics.TABLES`.
 
     If the preset averages over predictions, a user's means are weighted by the user's number of
-    predictions, so that the mean over users is the mean over predictions. What calibration and
-    steadiness need is written to `counts`, if given.
+    predictions, so that the mean over users is the mean over predictions.
     """
-    values, without_last = score_predictions(exam, predictor, counts=counts)
+    return _by_table(user_means, exam, score_predictions(exam, predictor))
+
+
+def _by_table(
+    combine: Callable[[Exam, Floats, Mask], Floats], exam: Exam, both: Floats
+) -> dict[str, Floats]:
+    """The values of `score_predictions` combined, in each of `metrics.TABLES`."""
     return {
-        table: user_means(
-            exam, without_last if table == "different" else values, exam.counted(table)
-        )
+        table: combine(exam, both[int(table == "different")], exam.counted(table))
         for table in TABLES
     }
 
@@ -345,7 +389,8 @@ def score_predictions(
     counts: Counts | None = None,
 ) -> Floats:
     """(2, n_rows, len(wanted)): the wanted metrics of every prediction, in order; then the same
-    with the last app taken out of the ranking."""
+    with the last app taken out of the ranking. What calibration and steadiness need is written to
+    `counts`, if given."""
 
     def answer(chunk: Chunk) -> Floats:
         scores = predictor.score(chunk.questions)
@@ -361,14 +406,17 @@ def score_predictions(
                 f"lower its learning rate, or check its input."
             )
         if counts is not None:
-            first, last = np.searchsorted(exam.users, chunk.questions.users[[0, -1]])
-            own = Counts(*(each[first : last + 1] for each in counts))
+            first = int(np.searchsorted(exam.rows, chunk.rows[0]))
+            unit = exam.units.of_row[first : first + len(chunk.rows)]
+            own = Counts(*(each[unit[0] : unit[-1] + 1] for each in counts))
+            unit = unit - unit[0]
             competes = exam.preset.candidates == "history+target"
             chances = getattr(predictor, "scores_are_log_chances", False)
             if chances:
-                calibration.count_predictions(chunk, scores, competes, own.bins, own.launches)
+                calibration.count_predictions(chunk, unit, scores, competes, own.bins, own.launches)
             steadiness.count_suggestions(
                 chunk,
+                unit,
                 scores,
                 own.suggestions,
                 own.suggested,
@@ -405,6 +453,23 @@ def user_means(exam: Exam, values: Floats, counted: Mask) -> Floats:
     means = _means(exam.session_user[session], values[counted], len(exam.users))
     weighted: Floats = means * user_weights(exam, counted)[:, None]
     return weighted
+
+
+def launch_weights(exam: Exam, counted: Mask) -> Floats:
+    """The weight of each counted prediction in its user's mean, as in the preset."""
+    session = exam.prediction_session[counted]
+    if exam.preset.average == "session":
+        return np.asarray(1.0 / np.bincount(session)[session])
+    return np.ones(len(session))
+
+
+def unit_sums(exam: Exam, values: Floats, counted: Mask) -> Floats:
+    """(n_units, columns): sums of the counted predictions of each of `Exam.units`, weighted."""
+    owner, n_units = exam.units.owner, len(exam.units.owner)
+    weighted = values[counted] * launch_weights(exam, counted)[:, None]
+    unit = exam.units.of_row[counted]
+    sums = np.stack([np.bincount(unit, column, n_units) for column in weighted.T], axis=1)
+    return np.asarray(sums * user_weights(exam, counted)[owner][:, None])
 
 
 def _means(group: Indices, values: Floats, n_groups: int) -> Floats:

@@ -7,7 +7,7 @@ a session the app that is open is not among them. An app on the screen gives way
     new      of the five suggestions, how many were not there before the last launch
     HR@5     launches of another app than the open one that were suggested
 
-Means over users, with 95 % intervals over users.
+Means over users, with 95 % intervals over `Exam.units`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from nextapp.compiled import compiled, usable_in_loops
-from nextapp.evaluation.revealing import Chunk, Exam, Predictions
-from nextapp.intervals import bootstrap_means, interval
+from nextapp.evaluation.revealing import Chunk, Exam, Predictions, Units
+from nextapp.intervals import interval
 from nextapp.predictors.questions import Indices
 from nextapp.suggestions import STEADY, steady_row
 from nextapp.wire import Floats
@@ -33,6 +33,7 @@ _DAY_MS = 86_400_000
 
 def count_suggestions(
     chunk: Chunk,
+    unit: Indices,
     scores: Floats,
     sums: Floats,
     launches: Floats,
@@ -43,15 +44,15 @@ def count_suggestions(
 ) -> None:
     """Follow the suggestions through one chunk; scores are log P (`chances`) or only an order.
 
-    By user of the chunk: ``sums`` (n_users, len(FACTORS), 2) of new suggestions and of hits,
-    ``launches`` (n_users, 2) after another, and of another app than the open one. ``at_random``:
-    all orders are equally likely, and the expected values are counted.
+    By ``unit`` of each prediction: ``sums`` (n_units, len(FACTORS), 2) of new suggestions and of
+    hits, ``launches`` (n_units, 2) after another, and of another app than the open one.
+    ``at_random``: all orders are equally likely, and the expected values are counted.
     """
     factors = FACTORS if chances else FACTORS[:1]
     ordered = np.exp(scores) if chances else scores - scores.min(initial=0.0) + 1.0
     _follow(
-        chunk.predictions, chunk.seen_from, ordered, factors, at_random, target_competes,
-        sums, launches, N_SHOWN,
+        chunk.predictions, unit, chunk.seen_from, ordered, factors, at_random,
+        target_competes, sums, launches, N_SHOWN,
     )  # fmt: skip
 
 
@@ -62,6 +63,7 @@ def _seconds_to_follow(predictions: Predictions, *_: object) -> float:
 @compiled(seconds=_seconds_to_follow)
 def _follow(
     predictions: Predictions,
+    unit: Indices,
     seen_from: Indices,
     chances: Floats,
     factors: Floats,
@@ -86,9 +88,9 @@ def _follow(
         if user != before:
             shown[:] = -1
         else:
-            launches[user, 0] += 1.0
+            launches[unit[n], 0] += 1.0
         counts = target != last
-        launches[user, 1] += counts
+        launches[unit[n], 1] += counts
         for number in range(len(factors)):
             row = steady_row(shown[number], there, n_shown, factors[number])
             n_new, hit = 0.0, 0.0
@@ -98,8 +100,8 @@ def _follow(
             if at_random:
                 share = len(row) / max((there > 0.0).sum(), 1)
                 n_new, hit = len(row) * (1.0 - share), share * (there[target] > 0.0)
-            sums[user, number, _NEW] += n_new * (user == before)
-            sums[user, number, _HITS] += hit * counts
+            sums[unit[n], number, _NEW] += n_new * (user == before)
+            sums[unit[n], number, _HITS] += hit * counts
             shown[number] = -1
             shown[number, : len(row)] = row
         before = user
@@ -115,23 +117,26 @@ def summary(
     time = exam.whole.time[exam.rows]
     days = np.maximum((time[last] - time[first]) / _DAY_MS, 1.0)
     new, hits = sums[:, :n_factors, _NEW], sums[:, :n_factors, _HITS]
-    after_another, counted = launches.T[:, :, None]
-    with np.errstate(invalid="ignore"):
-        figures = {
-            "new_per_launch": new / after_another,
-            "new_per_day": new / days[:, None],
-            "HR@5": hits / counted,
-        }
+    after_another, counted = launches.T
+    owner = exam.units.owner
+    figures = {
+        "new_per_launch": (new, after_another),
+        "new_per_day": (new, (days / np.bincount(owner))[owner]),
+        "HR@5": (hits, counted),
+    }
     return {"factor": FACTORS[:n_factors].tolist()} | {
-        name: _measured(by_user, seed) for name, by_user in figures.items()
+        name: _measured(exam.units, *of_units, seed) for name, of_units in figures.items()
     }
 
 
-def _measured(by_user: Floats, seed: int) -> list[dict[str, float]]:
+def _measured(units: Units, sums: Floats, sizes: Floats, seed: int) -> list[dict[str, float]]:
     """One {mean, low, high} for each factor."""
-    there = by_user[~np.isnan(by_user[:, 0])]
-    ends = interval(bootstrap_means(by_user, seed))
+    size = np.bincount(units.owner, sizes)
+    there = size > 0
+    of_users = np.stack([np.bincount(units.owner, column) for column in sums.T], axis=1)
+    means = (of_users[there] / size[there, None]).mean(axis=0)
+    ends = interval(units.drawn(sums, sizes, seed))
     return [
         {"mean": float(mean), "low": float(low), "high": float(high)}
-        for mean, low, high in zip(there.mean(axis=0), *ends, strict=True)
+        for mean, low, high in zip(means, *ends, strict=True)
     ]

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextapp.evaluation import METRICS
+from nextapp.intervals import FEWEST
 from nextapp.predictors.registry import CEILING
 from nextapp.studies.mechanisms import FORMS, NONE, PRINTED
 from nextapp.studies.reproduce.studies import ALL
@@ -29,7 +30,6 @@ ANSWERS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: CANNOT_TELL}
 WORTH = 0.005  # smallest gain that counts as an improvement
 LEVEL = 0.01  # margin of "not worse" and of "equivalent"
 COMPARABLE = 0.03  # margin of the paper's "comparable quality"
-FEWEST = 10  # users (or cycles) that a verdict needs
 BALANCED = 0.1  # largest coefficient of variation of "almost the same"
 PAPERS_PHONES = 292
 PAPERS_EPSILON = 4.5
