@@ -44,6 +44,12 @@ def page():
         yield opened
 
 
+def note(tab, message):
+    """Browsers may ask for /favicon.ico before they have read which icon the page has."""
+    if message.type in ("error", "warning") and "/favicon.ico" not in message.location["url"]:
+        tab.problems.append(message.text)
+
+
 def enter(tab, page):
     """As the browser is started."""
     tab.goto(page.file.as_uri())
@@ -60,10 +66,7 @@ def visit(browser, page):
         tab = context.new_page()
         tab.set_default_timeout(30_000)
         tab.problems, tab.asked = [], []
-        tab.on(
-            "console",
-            lambda m: tab.problems.append(m.text) if m.type in ("error", "warning") else None,
-        )
+        tab.on("console", lambda message: note(tab, message))
         tab.on("pageerror", lambda error: tab.problems.append(str(error)))
         tab.on("request", lambda request: tab.asked.append(request.url))
         enter(tab, page)
@@ -172,6 +175,8 @@ def test_what_has_left_the_phone(visit):
     assert "Only the marked byte depends on the launches." in said
     assert "a factor of 2.72" in said
     assert "ε 0\n" in tab.inner_text("#budget")
+    assert "sends no more reports" in tab.inner_text("#budget")
+    assert "at most 2.7 times; with 10 it would be 22,000 times" in tab.inner_text("#budget")
     launch(tab, lambda: tab.click("#report"))
     assert "does not fit the privacy budget" in tab.inner_text("#said")
 
@@ -181,18 +186,27 @@ def test_the_crowd_s_sliders(visit):
     tab.wait_for_selector("#estimate svg", timeout=PATIENCE)
     tab.wait_for_selector("#curve svg circle >> nth=9", state="attached", timeout=PATIENCE)
     assert tab.inner_text("#phones-value") == "100,000"
+    assert tab.inner_text("#epsilon-value") == "1"  # what a phone accepts by itself
+    assert "can say little about its phone" in tab.inner_text("#verdict")
+    assert "factor of 2.7: from 50 % to 73 %" in tab.inner_text("#verdict")
+    assert "Phones allow this by themselves" in tab.inner_text("#verdict")
     tab.focus("#phones")
     with tab.expect_response("**/api/crowd"):
         for _ in range(6):
             tab.keyboard.press("ArrowLeft")
         tab.focus("#epsilon")
-        for _ in range(5):
+        for _ in range(2):
             tab.keyboard.press("ArrowLeft")
     until(tab, "document.querySelectorAll('#room-crowd .stale').length === 0")
     assert "does not help yet" in tab.inner_text("#verdict")
     assert (tab.inner_text("#phones-value"), tab.inner_text("#epsilon-value")) == ("100", "0.25")
+    assert "almost nothing about its phone" in tab.inner_text("#verdict")
     assert "almost only noise" in tab.inner_text("#likeness")
     assert tab.locator("#truth .cell").count() == 144
+    tab.fill("#epsilon", "5")
+    until(tab, "document.getElementById('verdict').textContent.includes('to 98.9 %')")  # ε 4.5
+    assert "nearly everything about its phone" in tab.inner_text("#verdict")
+    assert "Phones refuse to send it" in tab.inner_text("#verdict")
 
 
 def test_dragging_a_slider_leaves_no_queue_of_requests(visit):

@@ -28,7 +28,7 @@ from nextapp.data.importers.content import UnreadableLog
 from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
-from nextapp.page.phone_room import PERSON, PhoneSession, person_of_log, synthetic_person
+from nextapp.page.phone_room import EPSILON, PERSON, PhoneSession, person_of_log, synthetic_person
 from nextapp.page.security import Guard, forward_to, patient_protocol
 from nextapp.page.server_room import ServerWatch
 
@@ -151,6 +151,7 @@ class Page:
                 "server": None if self._server is None else self._server.url,
                 "phones": list(crowd_room.PHONES),
                 "epsilons": list(crowd_room.EPSILONS),
+                "epsilon": EPSILON,
                 "most_bytes": log_room.MOST_BYTES,
             }
         )

@@ -26,6 +26,7 @@ from nextapp.data.cutting import collapse_repeats
 from nextapp.evaluation import metrics
 from nextapp.page.catalogue import N_APPS, NAMES, app_entry, short_name
 from nextapp.phone.core import PhoneCore
+from nextapp.phone.limits import Limits
 from nextapp.phone.store import DAY, Store, TooSoon
 from nextapp.predictor import Habits, Reason
 from nextapp.predictors import factorised
@@ -38,7 +39,7 @@ from nextapp.wire import Broadcast, Floats, ModelSettings, Report, ReportRequest
 
 SHOWN = 5  # suggestions
 MODELS = ("nextapp", "mru", "sr-od", "seqmf")
-EPSILON = 1.0  # per report: the default limit of a phone's owner
+EPSILON = Limits().per_report
 PRACTICE = "practice server in this page"
 MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at the start
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server

@@ -11,6 +11,7 @@ export function start(given) {
   about = given;
   $("phones").max = about.phones.length - 1; $("epsilon").max = about.epsilons.length - 1;
   for (const id of ["phones", "epsilon"]) $(id).addEventListener("input", () => { label(); ask(); });
+  $("phones").value = about.phones.indexOf(100_000); $("epsilon").value = about.epsilons.indexOf(about.epsilon);
   label(); ask();
 }
 
@@ -76,14 +77,22 @@ function pick(i, j) {
 }
 
 function verdict(found) {
-  const odds = Math.exp(found.epsilon), sure = odds / (1 + odds), gain = found.gain, open = found.open_gain.mean, kept = Math.max(0, gain.mean / open);
+  const gain = found.gain, open = found.open_gain.mean, kept = Math.max(0, gain.mean / open);
   const says = gain.low > 0
     ? [h("b", {}, `The crowd helps. `), `A new phone gains ${(100 * gain.mean).toFixed(1)} points in hit rate, ${percent(Math.min(1, kept))} of what it would gain without privacy. `]
     : found.likeness <= 0.3
     ? [h("b", {}, `The crowd does not help yet. `), `The reports are almost only noise, so a new phone starts as if it were alone. More phones or a larger ε would help. `]
     : [h("b", {}, `The crowd does not help yet. `), `The gain of a new phone is not significantly different from zero: ${gain.mean < 0 ? "−" : "+"}${Math.abs(100 * gain.mean).toFixed(1)} points, from ${(100 * gain.low).toFixed(1)} to ${(100 * gain.high).toFixed(1)}. More phones or a larger ε would help. `];
-  $("verdict").replaceChildren(...says, `Each phone sent ${found.n_bytes} bytes, once; they raise the odds of any guess about its owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)} at most. ${found.without_senders}`);
+  $("verdict").replaceChildren(h("p", {}, ...says), h("p", {}, ...alone(found)), h("p", { class: "quiet-text" }, found.without_senders));
   speak($("verdict").textContent);
+}
+
+// What one report says to someone who reads it beside its sender's name.
+function alone({ epsilon, n_bytes }) {
+  const odds = Math.exp(epsilon), sure = odds / (1 + odds);
+  const much = sure < 0.65 ? "almost nothing" : sure < 0.75 ? "little" : sure < 0.96 ? "much" : "nearly everything";
+  return [h("b", {}, `A single report can say ${much} about its phone. `), `Its ${n_bytes} bytes raise the odds of any guess about the owner by at most a factor of ${odds < 10 ? odds.toFixed(1) : number(Math.round(odds))}: from 50 % to ${percent(sure, sure > 0.999 ? 2 : sure > 0.985 ? 1 : 0)}. `,
+    epsilon > about.epsilon ? `Phones refuse to send it, unless their owners allow more than ε = ${about.epsilon}.` : "Phones allow this by themselves, once in their lifetime."];
 }
 
 function curve() {

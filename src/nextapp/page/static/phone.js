@@ -190,8 +190,8 @@ function showLeft() {
   $("budget").replaceChildren(
     h("p", { class: "big" }, `ε ${trim(budget.left)}`), h("p", { class: "quiet-text" }, `left of ${trim(budget.lifetime)} for this phone’s lifetime`),
     h("div", { class: "bar-track", role: "img", "aria-label": `${percent(budget.spent / budget.lifetime)} of the budget is spent` }, h("i", { "width%": (100 * budget.spent) / budget.lifetime })),
-    h("p", { class: "quiet-text" }, budget.left_today > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "Today’s share is spent. Let time pass to send another."),
-    h("p", { class: "note" }, "ε measures what reports can give away: with ε = 1, the odds of any guess about this person rise at most 2.7 times."));
+    h("p", { class: "quiet-text" }, budget.left > 0 ? `Today it may still spend ${trim(budget.left_today)}.` : "This phone sends no more reports."),
+    h("p", { class: "note" }, `ε bounds what all reports of a lifetime give away together. With ${trim(budget.lifetime)}, one report, the odds of any guess about this person rise at most ${Math.exp(budget.lifetime).toFixed(1)} times; with 10 it would be 22,000 times. More than ${trim(budget.lifetime)} is the owner’s choice.`));
   $("said").textContent = sentence(state.said);
   $("nothing").hidden = reports.length > 0;
   $("reports").replaceChildren(...reports.map((report) => {
