@@ -201,7 +201,7 @@ def next_broadcast(server, client, token, round: int) -> bytes:
     assert client.report(token, report_of(1, round, by=token)) == (201, "accepted")
     for _ in range(2000):
         _, headers, body = client.request("GET", "/v1/broadcast")
-        if headers["nextapp-round"] == str(round + 1):
+        if headers.get("nextapp-round") == str(round + 1):
             return body
         time.sleep(0.05)
     raise AssertionError(f"round {round} does not close")
@@ -417,7 +417,7 @@ def test_the_round_closes_at_its_goal_and_the_next_one_has_another_q(tmp_path):
             time.sleep(0.05)
         second = Broadcast.from_bytes(body)
         assert client.report(tokens[3], report_of(3)) == (410, "round_closed")
-        assert client.report(tokens[0], bodies[0]) == (410, "round_closed")
+        assert client.report(tokens[0], bodies[0]) == (200, "repeated")  # an answer got lost
         again = report_of(0, round=1, by=tokens[0])
         assert client.report(tokens[0], again) == (201, "accepted")
         reports = [Report.from_bytes(body) for body in bodies]

@@ -290,9 +290,9 @@ class Gateway:
             raise _draining()
         body = await read_body(headers, receive, published.report_bytes)
         token = _token_in(headers.get(b"authorization", b""), published)
-        payload = self._check_report(published, body, token)
+        report = self._check_report(published, body, token)
         try:
-            outcome = await commits.submit(Submission(token, published.round, payload))
+            outcome = await commits.submit(Submission(token, report.round, report.payload))
         except Full:
             raise Refusal(
                 503, "busy", "too many reports wait for the disk: send the same bytes again later.",
@@ -306,18 +306,17 @@ class Gateway:
             raise _no_round()
         return outcome
 
-    def _check_report(self, published: PublishedRound, body: bytes, token: Token) -> bytes:
-        """The payload of a report for the current round, with the coins of its token."""
+    def _check_report(self, published: PublishedRound, body: bytes, token: Token) -> Report:
+        """A report for the current round, with the coins of its token.
+
+        Of one for an earlier round the vault knows whether it is in that round's sum.
+        """
         try:
             report = Report.from_bytes(body)
         except WireError as error:
             raise Refusal(400, "bad_report", str(error)) from error
         if report.round < published.round:
-            raise Refusal(
-                410, "round_closed",
-                f"round {report.round} has closed, the current round is {published.round}: fetch "
-                f"the broadcast; this report counts no more.",
-            )  # fmt: skip
+            return report
         if self._one_of_many and report.round == published.round + 1:
             raise Refusal(
                 503, "no_round", f"round {report.round} opens here in a moment: come back.", 10
@@ -345,7 +344,7 @@ class Gateway:
                 f"the seed or positions of a {report.mechanism} report are not the phone's to "
                 f"choose: draw them with the coins of its token.",
             )  # fmt: skip
-        return report.payload
+        return report
 
     async def _report_is_posted(self, request: Request) -> Response:
         raise HTTPException(405)  # reached by other methods only, which the router refuses
@@ -509,7 +508,7 @@ _ANSWERS = {
     Outcome.ROUND_CLOSED: _answer(
         410,
         error="round_closed",
-        message="the round has just closed: fetch the next broadcast; this report counts no more.",
+        message="the round has closed: fetch the next broadcast; this report counts no more.",
     ),
 }
 
