@@ -456,10 +456,10 @@ def test_what_a_round_sends_is_looked_at():
 @pytest.mark.parametrize(
     ("kind", "part", "badge"),
     [
-        ("data", "dynamic", "on LSApp"),
+        ("data", "dynamic", "on LSApp, people with clocks"),
         ("twin", "static", "on the twin"),
         ("twin", "dynamic", "on the twin, which was not fitted to this"),
-        ("log", "static", "on the log LSApp"),
+        ("log", "static", "on the log LSApp, people with clocks"),
         ("made", "phones", "on synthetic phones"),
     ],
 )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+from nextapp.data.loading import load
+from nextapp.data.log import LaunchLog
 from nextapp.studies.reproduce import report
 from nextapp.studies.reproduce.rows import Row
+from nextapp.studies.reproduce.sources import has_clock
 from nextapp.table import Measured
 
 
@@ -69,3 +75,56 @@ def test_the_best_of_a_static_table_is_marked_and_the_paper_stands_beside_it():
     html = report.tables_of(rows)[0].html()
     assert "<td><b>.700</b><small>.600–.800</small><small class=beside>.600</small></td>" in html
     assert "<td><i>.900</i>" in html
+
+
+def times_of(kind: str) -> np.ndarray:
+    """30 days of 40 launches: by a clock; the same to the minute; cut at midnight; made up."""
+    generator = np.random.default_rng(4)
+    by_clock = np.sort(generator.integers(0, 86_400, (30, 40)), axis=1)
+    if kind == "minutes":
+        by_clock = by_clock // 60 * 60
+    if kind == "midnight":
+        by_clock[::3, 0] = 0
+    if kind == "from noon":
+        by_clock = 43_200 + 30 * np.cumsum(generator.integers(1, 9, (30, 40)), axis=1)
+    if kind == "equal pauses":
+        return 10_000 * np.arange(1_200) + 1_800_000 * (np.arange(1_200) // 20)
+    return (1000 * (by_clock + 86_400 * np.arange(30)[:, None])).ravel()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("clock", True), ("minutes", True), ("midnight", True),
+     ("from noon", False), ("equal pauses", False)],
+)  # fmt: skip
+def test_made_up_times_are_noticed(kind, expected):
+    apps = np.arange(1_200) % 7
+    log = LaunchLog.from_columns(np.zeros(1_200), apps, times_of(kind), ["u"], list("abcdefg"))
+    assert has_clock(log) == expected
+
+
+def test_twins_have_clocks():
+    assert has_clock(load("synthetic:lsapp,phones=8", seed=0))
+
+
+def test_a_verdict_says_whose_launches_they_are_and_people_with_clocks_come_first():
+    def record(name: str, **data) -> dict:
+        data = {"name": name, "real": data["kind"] in ("log", "data"), **data}
+        counts = {"n_users": [9.0] * 12}
+        result = {"data": data, "by_day": counts, "by_cycle": counts}
+        return {"base": "fig2", "part": f"fig2@{name}", "kind": "activity", "quick": False,
+                "result": result}  # fmt: skip
+
+    records = {
+        "a": record("made-up", kind="log", clock=False),
+        "b": record("LSApp", kind="twin", clock=True),
+        "c": record("phones", kind="log", clock=True),
+    }
+    rows = [row for row in report.verdicts(records) if row["claim"] == "fig2-balanced"]
+    assert [row["people"] for row in rows] == [
+        "people with clocks", "twin", "people without clocks",
+    ]  # fmt: skip
+    assert rows[0]["on"] == "on the log phones, people with clocks"
+    assert rows[2]["on"].endswith("its times are made up, so the sessions are ours")
+    data = {**records["a"]["result"]["data"], "said": "A log."}
+    assert "only the order of launches" in report._data({"a": {"result": {"data": data}}})

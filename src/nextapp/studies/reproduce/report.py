@@ -45,12 +45,16 @@ _KINDS = {
 }
 
 
+_ORDER = ("people with clocks", "twin", "synthetic phones", "people without clocks")
+
+
 def verdicts(records: Records) -> list[dict[str, Any]]:
-    """One row for every claim and every part that was run for it."""
+    """One row for every claim and every part that was run for it; people with clocks first."""
+    logs = sorted(records.values(), key=lambda record: _ORDER.index(_people(record)))
     return [
         _verdict(claim, record)
         for claim in CLAIMS
-        for record in records.values()
+        for record in logs
         if record["base"] == claim.part and claim.is_put(record["result"])
     ]
 
@@ -72,6 +76,7 @@ def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
         "every": list(finding.every),
         "data": data["name"],
         "kind_of_data": data["kind"],
+        "people": _people(record),
         "quick": record["quick"],
     }
 
@@ -82,7 +87,18 @@ def _on(data: Mapping[str, Any], kind: str) -> str:
         fitted = kind in claims.FITTED
         return "on the twin" if fitted else "on the twin, which was not fitted to this"
     names = {"data": data["name"], "log": f"the log {data['name']}", "made": "synthetic phones"}
-    return f"on {names[data['kind']]}"
+    if not data.get("clock", True):
+        return f"on {names[data['kind']]}, people; its times are made up, so the sessions are ours"
+    people = ", people with clocks" if data["kind"] in ("data", "log") else ""
+    return f"on {names[data['kind']]}{people}"
+
+
+def _people(record: Record) -> str:
+    """Whose launches they are."""
+    data = record["result"]["data"]
+    if data["kind"] in ("data", "log"):
+        return "people with clocks" if data.get("clock", True) else "people without clocks"
+    return "twin" if data["kind"] == "twin" else "synthetic phones"
 
 
 def write(folder: Path, records: Records) -> Path:
@@ -269,6 +285,12 @@ def _data(records: Records) -> str:
         counts = [key for key in ("n_users", "n_apps", "n_launches") if key in data]
         size = ", ".join(f"{data[key]:,} {key[2:]}" for key in counts)
         words = f"{data['said']} {size}." if size else data["said"]
+        if not data.get("clock", True):
+            words += (
+                " Its times are made up: only the order of launches, and perhaps the day, is real. "
+                "All that rests on sessions of 15 minutes, S_u and the means over sessions, rests "
+                "on us."
+            )
         lines.append(f"<li{warning}><b>{escape(name)}</b>: {escape(words)}</li>")
     is_twin = any(data["kind"] == "twin" for data in sources.values())
     note = (

@@ -38,6 +38,7 @@ from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.phones_needed import PhonesNeeded
 from nextapp.studies.reproduce.plan import Part
+from nextapp.studies.reproduce.sources import has_clock
 from nextapp.studies.reproduce.studies import (
     Cost,
     OneRound,
@@ -73,7 +74,7 @@ def run_part(part: Part, scratch: Path, report: Progress) -> dict[str, Any]:
         report("reading", 0, 0)
         log = part.source.log(part.seed)
         about |= {"n_users": log.n_users, "n_apps": log.n_apps, "n_launches": len(log)}
-        about["notes"] = list(log.notes)
+        about |= {"notes": list(log.notes), "clock": has_clock(log)}
         return {**ON_LOGS[part.kind](part, log, scratch, report), "data": about}
     except ValueError as error:
         return {"problem": str(error), "data": about}

@@ -13,12 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import numpy as np
+
+from nextapp.data.cutting import DAY_MS
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 
 LSAPP_SHA256 = "61d84067352b139277b92d2218f8da1cd6b48e1552ab40b6c81f41d2d044638d"
 LSAPP_BYTES = 178_930_494
 _BLOCK = 1 << 20
+_SHARED_STARTS = 0.1  # of the days of real logs up to 5 % begin at one and the same second
+_FEW_DAYS = 4  # begin at the same minute by chance, in a log of minutes
+_MIDNIGHT = 5  # times as many days may begin at midnight, where some loggers cut a use in two
+_SAME_PAUSE = 0.9  # of the pauses of real logs at most a quarter are of one length
 Kind = Literal["data", "twin", "log", "made"]
 
 
@@ -78,6 +85,23 @@ def log_source(path: Path) -> Source:
     name = re.sub(r"[^\w.-]+", "-", name).strip("-") or "log"
     sentence = f"{path.name}, a log given by --log: {n_bytes:,} bytes, sha256 {digest}."
     return Source(name, str(path), digest, sentence, "log")
+
+
+def has_clock(log: LaunchLog) -> bool:
+    """Whether the times look like those of a clock, and not made up from an order of launches.
+
+    Made-up times give themselves away: many days of people begin at the same second, or nearly all
+    pauses have the same length.
+    """
+    seconds = log.time // 1000
+    same_user = np.diff(log.user) == 0
+    begins = np.append(True, ~same_user | (np.diff(log.time // DAY_MS) != 0))
+    starts, n_days = np.unique(log.time[begins] % DAY_MS // 1000, return_counts=True)
+    n_days[starts == 0] //= _MIDNIGHT
+    pauses = np.diff(seconds)[same_user]
+    _, n_pauses = np.unique(pauses[pauses > 0], return_counts=True)
+    shared = n_days.max() > max(_FEW_DAYS, _SHARED_STARTS * begins.sum())
+    return not (shared or n_pauses.max(initial=0) > _SAME_PAUSE * max(n_pauses.sum(), 10))
 
 
 NAMES: Mapping[str, str] = {
