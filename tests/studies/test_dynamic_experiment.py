@@ -12,6 +12,7 @@ from nextapp.data.loading import load
 from nextapp.predictors.training import Training
 from nextapp.randomness import KeyedBits
 from nextapp.settings import as_toml
+from nextapp.studies import dynamic
 from nextapp.studies.dynamic import DynamicExperiment, run
 from nextapp.studies.settings import plain_values, settings_on_data
 from nextapp.wire import ModelSettings
@@ -203,8 +204,9 @@ def test_the_controls_are_what_they_say(log):
     assert -1 <= privacy["kashin"]["cosine"] < 0.99
 
 
-def test_every_series_has_the_rate_that_was_best_on_the_other_half(log):
+def test_every_series_has_the_rate_that_was_best_on_the_other_half(log, monkeypatch):
     """Played again one rate at a time, and put together by hand."""
+    monkeypatch.setattr(dynamic, "WIDENINGS", 0)
     rates = (0.0003, 0.03, 3.0)
     experiment = small(
         mechanisms=("harmony", "laplace"), regimes=(), models=(), rates=rates, seeds=2
@@ -238,12 +240,34 @@ def test_every_series_has_the_rate_that_was_best_on_the_other_half(log):
         assert point["mean"] == pytest.approx(gap)
 
 
+def test_rates_are_tried_further_where_the_best_is_at_an_edge(log):
+    """Chosen is the best of all that were tried, which end only beyond it, or it is said."""
+    rates = (0.003, 0.03)
+    experiment = small(mechanisms=("harmony", "laplace"), regimes=(), models=(), rates=rates)
+    result = run(experiment, log)
+    found = result.as_json()["rates"]
+    assert found["tried"][0] == pytest.approx(0.003 / 10**dynamic.WIDENINGS)
+    second = dynamic.second_half(log.n_users, experiment.seed)
+    for name, pair in result.chosen.items():
+        tried = {rate: courses.by_user[name][0, ..., 0]
+                 for rate, courses in result.at_rate.items()
+                 if name in courses.by_user}  # fmt: skip
+        for half, chosen in zip((~second, second), pair, strict=True):
+            scores = {rate: np.nanmean(values[:, half]) for rate, values in tried.items()}
+            assert scores[chosen] == max(scores.values())
+        at_edge = min(tried) in pair or max(tried) in pair
+        assert found["series"][name]["at_edge"] == (at_edge and name != "frozen")
+        if at_edge and name != "frozen":  # tried as far as it goes, in that direction
+            reach = 10**dynamic.WIDENINGS * (1 + 1e-9)
+            assert min(tried) <= 0.003 / reach * 1.001 or max(tried) >= 0.03 * reach * 0.999
+
+
 def test_steps_that_run_away_are_the_worst_and_break_nothing(log):
     experiment = small(
         mechanisms=("laplace",), regimes=(), models=(), rates=(0.001, 1e9), epsilon=0.01
     )
     result = run(experiment, log)
-    assert result.chosen["laplace"] == (0.001, 0.001)
+    assert max(result.chosen["laplace"]) <= 0.001
     assert np.nanmax(result.at_rate[1e9].by_user["laplace"]) == 0.0
     json.dumps(result.as_json(), allow_nan=False)
 

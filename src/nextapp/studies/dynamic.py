@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePath
@@ -58,6 +58,7 @@ STARTS = ("random", "zero")
 
 Marked = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _PUBLIC_PHONES = 300
+WIDENINGS = 2  # times that rates ten times further are tried, where the best is at the edge
 _COUNTS = ("n_users", "n_sessions", "n_launches", "n_switches")
 _COMPARED = "What is compared"  # headings of options
 _UPDATES = "Updates of the app vectors Q"
@@ -78,8 +79,9 @@ class DynamicExperiment:
     leaks the future (PAPER.md, R20). ``start``: PAPER.md, R21. ``update_rate`` is of the steps on Q
     after pre-training, plain gradient descent, eq. (11). From several ``rates`` one is chosen for
     every mechanism and control: the users are split into two halves, and each half is measured at
-    the rate that was best on the other. ``window`` is the t of the paper's H_u^(t). Seeds change
-    the initial Q and p and all random bits, not the log.
+    the rate that was best on the other; where that is the smallest or the largest, rates beyond it
+    are tried too (`WIDENINGS`). ``window`` is the t of the paper's H_u^(t). Seeds change the
+    initial Q and p and all random bits, not the log.
     """
 
     data: str
@@ -210,8 +212,8 @@ class DynamicResult:
     """A finished experiment.
 
     By series, ``privacy`` has what `_privacy` returns, and ``chosen`` the rates chosen on the first
-    and on the second half of the users. ``at_rate`` has the series of the first seed with the same
-    rate for all.
+    and on the second half of the users. ``at_rate`` has the series of the first seed that were run
+    at a rate.
     """
 
     experiment: DynamicExperiment
@@ -266,14 +268,27 @@ class DynamicResult:
         }
 
     def _rates(self) -> dict[str, Any] | None:
-        """The rates chosen for each series, and the gain in HR@5 of every rate over frozen Q."""
+        """The rates chosen for each series, and the gain in HR@5 of every rate over frozen Q.
 
-        def gains(name: str) -> list[dict[str, float]]:
-            tried = self.at_rate.values()
-            return [courses.overall(name, "HR@5", FROZEN).point() for courses in tried]
+        The gain is None at a rate that the series was not run at.
+        """
+
+        def gains(name: str) -> list[dict[str, float] | None]:
+            return [
+                courses.overall(name, "HR@5", FROZEN).point() if name in courses.by_user else None
+                for courses in self.at_rate.values()
+            ]
+
+        def is_at_edge(name: str, pair: tuple[float, float]) -> bool:
+            tried = [rate for rate, courses in self.at_rate.items() if name in courses.by_user]
+            return name != FROZEN and not {tried[0], tried[-1]}.isdisjoint(pair)
 
         series = {
-            name: {"chosen": list(pair), "over_frozen": gains(name)}
+            name: {
+                "chosen": list(pair),
+                "at_edge": is_at_edge(name, pair),
+                "over_frozen": gains(name),
+            }
             for name, pair in self.chosen.items()
         }
         return {"tried": list(self.at_rate), "series": series} if series else None
@@ -323,13 +338,21 @@ def run(
 
     halves = second_half(whole.n_users, experiment.seed)
     chosen = _choose_rates(experiment, runs, halves) if len(rates) > 1 else {}
+    for _ in range(WIDENINGS if chosen else 0):
+        beyond = [
+            each
+            for rate, names in _rates_beyond(chosen, runs).items()
+            for each in starts[0].private(rate, names)
+        ]
+        _run_all(stream, beyond, experiment, report)
+        runs += beyond
+        chosen = _choose_rates(experiment, runs, halves)
     if chosen and len(starts) > 1:
         at_chosen_rates = [
             each
             for start in starts[1:]
-            for rate in rates
-            for each in start.private(rate)
-            if rate in chosen[each.model.name]
+            for rate in sorted({rate for pair in chosen.values() for rate in pair})
+            for each in start.private(rate, [name for name in chosen if rate in chosen[name]])
         ]
         _run_all(stream, at_chosen_rates, experiment, report)
         runs += at_chosen_rates
@@ -394,11 +417,15 @@ class _Start:
         rate, plain = self.experiment.update_rate, self.mechanism(NONE)
         return [self._federation(regime, regime, plain, rate) for regime in self.experiment.regimes]
 
-    def private(self, rate: float) -> list[_Run]:
-        """The controls, and every mechanism in the regime Full."""
+    def private(self, rate: float, names: Collection[str] = ()) -> list[_Run]:
+        """The controls, and every mechanism in the regime Full; or those with these names."""
         sources: dict[str, Source] = {NONE: self.mechanism(NONE), FROZEN: FROZEN, ZERO: ZERO}
         sources |= {name: self.mechanism(name) for name in self.experiment.mechanisms}
-        return [self._federation(name, "full", each, rate) for name, each in sources.items()]
+        return [
+            self._federation(name, "full", each, rate)
+            for name, each in sources.items()
+            if not names or name in names
+        ]
 
     def mechanism(self, name: str) -> Mechanism:
         n_apps, dim = self.app_vectors.shape
@@ -447,6 +474,20 @@ def _choose_rates(
     return {name: (best(found, 0), best(found, 1)) for name, found in scores.items()}
 
 
+def _rates_beyond(
+    chosen: Mapping[str, tuple[float, float]], runs: Sequence[_Run]
+) -> dict[float, list[str]]:
+    """Rates ten times beyond those tried, with the series that were best at that edge."""
+    found: dict[float, list[str]] = {}
+    for name, pair in chosen.items():
+        tried = [each.rate for each in runs if each.model.name == name and each.rate is not None]
+        if name != FROZEN and min(tried) in pair:
+            found.setdefault(float(f"{min(tried) / 10:g}"), []).append(name)
+        if name != FROZEN and max(tried) in pair:
+            found.setdefault(float(f"{max(tried) * 10:g}"), []).append(name)
+    return found
+
+
 def _mean(values: Floats) -> float:
     """Mean of the values that are not NaN; 0 if there are none."""
     return float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
@@ -483,10 +524,14 @@ def _result(
         name: np.stack([join(name, found) for found in by_seed.values()])
         for name, by_seed in by_name.items()
     }
-    at_rate = {
-        rate: courses({name: by_name[name][experiment.seed][rate][None] for name in chosen})
-        for rate in (experiment.rates if chosen else ())
-    }
+    first = {name: by_name[name][experiment.seed] for name in chosen}
+    at_rate = {}
+    for rate in sorted({rate for found in first.values() for rate in found if rate is not None}):
+        there = {name: found[rate] for name, found in first.items() if rate in found}
+        frozen = next(iter(first[FROZEN].values()))  # the same at every rate
+        at_rate[rate] = courses(
+            {name: values[None] for name, values in {FROZEN: frozen, **there}.items()}
+        )
     private = (*experiment.mechanisms, *CONTROLS) if experiment.mechanisms else ()
     return DynamicResult(
         experiment,

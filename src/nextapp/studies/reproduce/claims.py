@@ -24,8 +24,11 @@ from nextapp.table import number
 CONFIRMED = "confirmed"
 NOT_CONFIRMED = "not confirmed"
 CANNOT_TELL = "cannot tell at this size"
+NO_GAIN = "cannot tell: training gains nothing here"
+QUICK = "no verdict: quick run"
 DEPENDS = "depends on tuning"
-ANSWERS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: CANNOT_TELL}
+ANSWERS = {CONFIRMED: "yes", NOT_CONFIRMED: "no"}
+"""The verdicts on our own questions that are worded otherwise."""
 
 WORTH = 0.005  # smallest gain that counts as an improvement
 LEVEL = 0.01  # margin of "not worse" and of "equivalent"
@@ -93,13 +96,15 @@ class Gap(NamedTuple):
 class Finding(NamedTuple):
     """``evidence`` has the most important figures; ``every`` has all of them if there are more.
 
-    ``opposed``: which other settings give the opposite verdict; empty if none do.
+    ``opposed``: which other settings give the opposite verdict; empty if none do. ``settings`` has
+    the verdict and the evidence with every other settings, by their name.
     """
 
     verdict: str
     evidence: str
     every: tuple[str, ...] = ()
     opposed: str = ""
+    settings: Mapping[str, tuple[str, str]] = {}
 
 
 def verdict_words(row: Mapping[str, Any]) -> str:
@@ -108,7 +113,7 @@ def verdict_words(row: Mapping[str, Any]) -> str:
     >>> verdict_words({"verdict": CONFIRMED, "of_paper": False, "opposed": "5 trials"})
     'yes; depends on tuning'
     """
-    word = row["verdict"] if row["of_paper"] else ANSWERS[row["verdict"]]
+    word = row["verdict"] if row["of_paper"] else ANSWERS.get(row["verdict"], row["verdict"])
     return f"{word}; {DEPENDS}" if row["opposed"] else str(word)
 
 
@@ -179,7 +184,15 @@ is_better = Rule(
     "any interval lies wholly below it",
     lambda gap, margin: gap.high < margin,
 )
-RULES = (beats, is_not_worse, is_equivalent, is_better)
+gains_over = Rule(
+    "gains over",
+    0.0,
+    "every interval lies above {margin}",
+    lambda gap, margin: gap.low > margin,
+    "any interval lies wholly at or below it",
+    lambda gap, margin: gap.high <= margin,
+)
+RULES = (beats, is_not_worse, is_equivalent, is_better, gains_over)
 is_comparable = replace(is_not_worse, margin=COMPARABLE)
 lies_above = replace(beats, margin=0.0)
 ABOUT_RULES = (
@@ -195,7 +208,11 @@ ABOUT_RULES = (
     "replace the defaults only where they are better beyond doubt. The other settings are: fewer "
     "trials and each tuning alone; our default settings and the authors'.",
     "Each privacy mechanism has the learning rate chosen for it on other users, with the same "
-    "effort for all.",
+    "effort for all; a best rate at the edge of those tried is named.",
+    f"'Not worse' and 'equivalent' mean nothing where there is nothing to lose. A mechanism that "
+    f"costs nothing must itself gain over a frozen Q; and where training without privacy does not, "
+    f"the verdict is '{NO_GAIN}', unless the mechanism does harm.",
+    f"A quick run has few trials and seeds: it shows figures, and '{QUICK}'.",
 )
 
 
@@ -210,13 +227,8 @@ def _strongest(gaps: Sequence[Gap]) -> list[Gap]:
 def all_of(findings: Sequence[Finding]) -> Finding:
     """Confirmed if all findings are; not confirmed if any is not confirmed."""
     verdicts = [finding.verdict for finding in findings]
-    verdict = (
-        NOT_CONFIRMED
-        if NOT_CONFIRMED in verdicts
-        else CANNOT_TELL
-        if CANNOT_TELL in verdicts
-        else CONFIRMED
-    )
+    order = (NOT_CONFIRMED, NO_GAIN, CANNOT_TELL, CONFIRMED)
+    verdict = next(verdict for verdict in order if verdict in verdicts)
     every = tuple(figure for finding in findings for figure in finding.every)
     return Finding(verdict, "; ".join(finding.evidence for finding in findings), every)
 
@@ -229,15 +241,15 @@ def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "
     """
     if not others:
         return main
-    details = (f"{name}: {other.verdict}; {other.evidence}" for name, other in others.items())
     evidence = f"{main.evidence} [{settings}]" if settings else main.evidence
-    found = Finding(main.verdict, evidence, (*main.every, *details))
+    each = {name: (other.verdict, other.evidence) for name, other in others.items()}
+    found = main._replace(evidence=evidence, settings=each)
     by_verdict = _by_verdict(others)
     if {CONFIRMED, NOT_CONFIRMED} <= {main.verdict, *by_verdict}:
         turned = (
             f"{verdict} with {', '.join(names)}"
             for verdict, names in by_verdict.items()
-            if verdict not in (main.verdict, CANNOT_TELL)
+            if verdict in ANSWERS and verdict != main.verdict
         )
         return found._replace(opposed="; ".join(turned))
     same = len(by_verdict.get(main.verdict, ()))
@@ -265,9 +277,10 @@ HIT_RATES = ("HR@1", "HR@3", "HR@5")
 class Compare:
     """Judges by a rule on first − second in every metric, for all firsts and all seconds.
 
-    ``firsts`` and ``seconds`` are names, separated by spaces, or one of `BEST_RIVAL` and
-    `EVERY_OTHER`. With a ``preset`` they are models of the static environment; without one series
-    of the dynamic environment, compared by their means over cycles.
+    With a ``control``, as "none frozen", there must be something to lose: it and all firsts must
+    gain over the last named. ``firsts`` and ``seconds`` are names, separated by spaces, or one of
+    `BEST_RIVAL` and `EVERY_OTHER`. With a ``preset`` they are models of the static environment;
+    without one series of the dynamic environment, compared by their means over cycles.
     """
 
     rule: Rule
@@ -275,9 +288,25 @@ class Compare:
     seconds: str
     metrics: Sequence[str] = ("HR@5",)
     preset: str = ""
+    control: str = ""
 
     def __call__(self, result: Result) -> Finding:
-        return self.rule(list(self._gaps(result)))
+        found = self.rule(list(self._gaps(result)))
+        if self.control and found.verdict != NOT_CONFIRMED:
+            found = self._with_control(found, result)
+        edge = [name for name in f"{self.firsts} {self.seconds}".split() if _at_edge(result, name)]
+        note = f"; best at the edge of the rates tried: {', '.join(edge)}" if edge else ""
+        return found._replace(evidence=found.evidence + note)
+
+    def _with_control(self, found: Finding, result: Result) -> Finding:
+        trained, untrained = self.control.split()
+        control = gains_over([cycle_gap(result, trained, untrained)])
+        if control.verdict != CONFIRMED:
+            evidence = f"{found.evidence}; {control.evidence}"
+            tells = control.verdict == NOT_CONFIRMED or found.verdict == CONFIRMED
+            return found._replace(verdict=NO_GAIN if tells else CANNOT_TELL, evidence=evidence)
+        firsts = [cycle_gap(result, name, untrained) for name in self.firsts.split()]
+        return all_of([found, gains_over(firsts)])
 
     @property
     def words(self) -> str:
@@ -290,7 +319,12 @@ class Compare:
         metrics = "all nine metrics" if self.metrics == METRICS else ", ".join(self.metrics)
         where = f"preset {self.preset}" if self.preset else "mean over cycles"
         words = f"{firsts} {each}{self.rule.name} {seconds} in {metrics}, {where}"
-        return words if self.rule is beats else f"{words}, margin {self.rule.margin}"
+        if self.rule is not beats:
+            words += f", margin {self.rule.margin}"
+        if self.control:
+            trained, untrained = self.control.split()
+            words += f"; {trained} and {firsts} must gain over {untrained}"
+        return words
 
     def _gaps(self, result: Result) -> Iterator[Gap]:
         gap_of = _static_gap if self.preset else cycle_gap
@@ -298,6 +332,11 @@ class Compare:
         for first in self.firsts.split():
             for second in _names(self.seconds, first, table):
                 yield from (gap_of(table, first, second, metric) for metric in self.metrics)
+
+
+def _at_edge(result: Result, name: str) -> bool:
+    series = (result.get("rates") or {}).get("series", {})
+    return bool(series.get(name, {}).get("at_edge"))
 
 
 def _names(names: str, first: str, table: Result) -> list[str]:
@@ -444,7 +483,7 @@ def _enough_phones(names: Sequence[str] | None, result: Result) -> Finding:
         if gaps:
             refuted = verdict == NOT_CONFIRMED
             closest = min(gaps, key=lambda gap: gap.high if refuted else gap.low)
-            answer = f": {ANSWERS[verdict]}" if len(names) > 1 else ""
+            answer = f": {ANSWERS.get(verdict, verdict)}" if len(names) > 1 else ""
             evidence.append(f"{closest}{answer}")
     return Finding(_any_of(verdicts), "; ".join(evidence) or "not run")
 
@@ -599,9 +638,6 @@ _QUOTED = (
          Compare(is_comparable, "seqmf", BEST_RIVAL, preset="authors"),
          "the proposed model provides comparable quality with other methods in the static "
          "environment", where="Abstract"),
-    Claim("table1 table2", "all", Compare(beats, "seqmf", RIVALS, preset="authors"),
-         "the SeqMF model outperforms the standard matrix factorization model and other "
-         "competitors based on the collected statistics", where="Conclusion"),
     Claim("fig2", "balanced",
          By(f"the standard deviation of active users over cycles is at most {BALANCED:.0%} of "
             f"their mean", _activity_balanced),
@@ -624,12 +660,15 @@ _QUOTED = (
               Not(Compare(beats, "global", "sr-od"))),
          "outperforms SR-od model in dynamical environment only if user embeddings are updated "
          "(Full and Rare regimes)", where="{figure}"),
-    Claim("fig4", "alike", Compare(is_equivalent, "full", "rare"),
+    Claim("fig4", "alike", Compare(is_equivalent, "full", "rare", control="full global"),
          "the performance of the SeqMF model in Full and Rare regimes is very similar",
          where="Results, {figure}"),
     Claim("fig4", "regular", Compare(beats, "full rare", "global"),
          "regular updates of user embeddings improve performance", where="{figure}"),
-    Claim("fig5 fig6", "level", Compare(is_not_worse, PRINTED, "none"),
+    Claim("fig3 fig4", "all", Compare(beats, "full", RIVALS),
+         "the SeqMF model outperforms the standard matrix factorization model and other "
+         "competitors based on the collected statistics", where="Conclusion, {figure}"),
+    Claim("fig5 fig6", "level", Compare(is_not_worse, PRINTED, "none", control="none frozen"),
          "the QHarmony mechanism does not lead to performance decreasing compared to the "
          "non-private SeqMF model", where="{figure}"),
     Claim("fig5", "higher", Compare(beats, PRINTED, "none"),
@@ -637,7 +676,7 @@ _QUOTED = (
          "privacy mechanism", where="Results, {figure}"),
     Claim("fig5", "poor",
          Both(Compare(is_better, "none", "laplace harmony"),
-              Compare(is_not_worse, "kashin", "none")),
+              Compare(is_not_worse, "kashin", "none", control="none frozen")),
          "poor performance of the baseline privacy mechanisms except for the Kashin mechanism",
          where="Results, {figure}"),
     Claim("fig5 fig6", "best", Compare(beats, PRINTED, "laplace harmony kashin"),
@@ -674,7 +713,7 @@ _ASKED = (
     Claim("fig3-honest fig4-honest", "nextapp", Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
          "Does nextapp, which only counts launches on the phone, beat every rival?",
          needs="nextapp"),
-    Claim("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none"),
+    Claim("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none", control="none frozen"),
          "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "
          "clipped with the best k?", needs="qharmony-printed-k1"),
     # A rate that is too small learns nothing: against controls only the best rate counts.
@@ -691,7 +730,8 @@ _ASKED = (
             partial(_within_budget, REPAIRED)),
          "With the repaired mechanism, does a phone spend no more than {budget} in total?",
          tuned=False),
-    Claim("fig5 fig6", "laplace-l1", Compare(is_not_worse, "laplace-l1", "none"),
+    Claim("fig5 fig6", "laplace-l1",
+         Compare(is_not_worse, "laplace-l1", "none", control="none frozen"),
          "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
          "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
     Claim("phones", "qharmony",
@@ -720,13 +760,15 @@ CLAIMS: tuple[Claim, ...] = tuple(
 )
 
 
-def judge(claim: Claim, result: Result | None) -> Finding:
-    """The verdict on a claim; `CANNOT_TELL` if there is no result."""
+def judge(claim: Claim, result: Result | None, *, quick: bool = False) -> Finding:
+    """The verdict on a claim; `CANNOT_TELL` if there is no result, `QUICK` of a quick run."""
     if result is None:
         return Finding(CANNOT_TELL, f"{claim.part} has not been run")
     if "problem" in result:
         return Finding(CANNOT_TELL, result["problem"])
     main = claim.judged_by(result)
+    if quick:
+        return main._replace(verdict=QUICK)
     if not claim.tuned:
         return main
     variants: Mapping[str, Result] = result.get("variants") or {}

@@ -47,8 +47,9 @@ _ABOUT_A_PART = ("title", "about", "data", "twin", "quick", "log", "seconds")
 class Part:
     """One part with its final settings.
 
-    ``base`` is its name without that of a log, ``about`` says in a sentence what is measured, and
-    ``seconds`` is the approximate time on an idle core.
+    ``base`` is its name without that of a log, ``about`` says in a sentence what is measured,
+    ``quick`` whether it is made smaller by a quick run, and ``seconds`` is the approximate time on
+    an idle core.
     """
 
     base: str
@@ -118,7 +119,7 @@ def part(
         log or source(data, values["twin"], files.get(data)),
         {key: value for key, value in values.items() if key not in _ABOUT_A_PART},
         seed,
-        quick,
+        quick and "quick" in values,
         float(values.get("seconds", 60)),
     )
 

@@ -23,7 +23,9 @@ from nextapp.studies.reproduce.claims import (
     CLAIMS,
     CONFIRMED,
     DEPENDS,
+    NO_GAIN,
     NOT_CONFIRMED,
+    QUICK,
     Claim,
     digits_to_judge,
 )
@@ -35,8 +37,8 @@ Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 Verdict = Mapping[str, Any]
 
-_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?"}
-_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no", CANNOT_TELL: "open"}
+_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?", NO_GAIN: "?", QUICK: "?"}
+_CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no"}
 _KINDS = {
     "data": "the paper's data",
     "twin": "a synthetic twin, not the paper's data",
@@ -60,7 +62,7 @@ def verdicts(records: Records) -> list[dict[str, Any]]:
 
 
 def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
-    finding = claims.judge(claim, record["result"])
+    finding = claims.judge(claim, record["result"], quick=record["quick"])
     data = record["result"]["data"]
     return {
         "claim": claim.name,
@@ -307,7 +309,8 @@ def _in_short(judged: Sequence[Verdict]) -> str:
     cells = ""
     for verdict, mark in _MARK.items():
         if count := sum(row["verdict"] == verdict for row in mine):
-            cells += f"<span class='badge {_CLASS[verdict]}'>{mark} {count} {verdict}</span> "
+            style = _CLASS.get(verdict, "open")
+            cells += f"<span class='badge {style}'>{mark} {count} {verdict}</span> "
     if turned := sum(bool(row["opposed"]) for row in mine):
         cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
     is_twin = any(row["kind_of_data"] == "twin" for row in mine)
@@ -355,7 +358,9 @@ def _badge(row: Verdict) -> str:
     words = escape(f"{claims.verdict_words(row)}, {row['on']}")
     turned = " depends" if row["opposed"] else ""
     verdict = row["verdict"]
-    return f"<span class='badge {_CLASS[verdict]}{turned}'>{_MARK[verdict]} {words}</span>"
+    return (
+        f"<span class='badge {_CLASS.get(verdict, 'open')}{turned}'>{_MARK[verdict]} {words}</span>"
+    )
 
 
 def _rules() -> str:
