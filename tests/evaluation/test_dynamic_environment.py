@@ -319,14 +319,36 @@ def test_means_are_over_the_users_of_a_cycle_then_over_seeds_and_deltas_add_up()
 
 def test_an_interval_covers_users_and_seeds():
     """Users alike and seeds apart, or the reverse, or neither: where the width comes from."""
-    same = courses(x=[[[0.4, 0.4, 0.4]]] * 4)
-    by_seed = courses(x=[[[0.1] * 3], [[0.3] * 3], [[0.5] * 3], [[0.7] * 3]])
-    by_user = courses(x=[[[0.1, 0.4, 0.7]]] * 4)
+    same = courses(x=[[[0.4] * 10]] * 4)
+    by_seed = courses(x=[[[0.1] * 10], [[0.3] * 10], [[0.5] * 10], [[0.7] * 10]])
+    by_user = courses(x=[[[0.0] * 6 + [1.0] * 4]] * 4)
     for found, wide in ((same, False), (by_seed, True), (by_user, True)):
         curve = found.curve("x", "HR@5")
         assert curve.mean[0] == pytest.approx(0.4)
         assert (curve.high[0] - curve.low[0] > 0.3) == wide
         assert curve.low[0] - 1e-12 <= 0.4 <= curve.high[0] + 1e-12
+
+
+def test_with_fewer_than_ten_users_intervals_are_over_cycles():
+    """Over all 27 samples of three cycles: the lowest and the highest mean have 1/27 > 2.5 %."""
+    found = courses(full=[[[0.0], [0.3], [0.6]]], other=[[[0.0], [0.0], [0.0]]])
+    overall = found.overall("full", "HR@5")
+    assert [float(end[0]) for end in overall] == pytest.approx([0.3, 0.0, 0.6])
+    assert np.isnan(found.curve("full", "HR@5").low).all()
+    delta = found.cumulative_lead("full", "other", "HR@5")
+    assert [float(end[-1]) for end in delta] == pytest.approx([0.9, 0.0, 1.8])
+    assert found.intervals == "95 %, paired bootstrap over the cycles of 1 user and seeds"
+
+
+def test_parts_of_users_have_sizes():
+    """Two days of one user, of sizes 1 and 3: the mean and every resample by hand."""
+    sums = np.array([1.0, 0.0] * 5)[None, None, :, None]
+    found = Courses({"x": sums}, ["HR@5"], 0, np.array([0.5, 1.5] * 5))
+    whole = found.overall("x", "HR@5")
+    assert whole.mean[0] == pytest.approx(0.5)
+    drawn = np.random.default_rng(1).binomial(10, 0.5, 40_000)
+    expected = np.quantile(drawn / (0.5 * drawn + 1.5 * (10 - drawn)), [0.025, 0.975])
+    assert [whole.low[0], whole.high[0]] == pytest.approx(expected, abs=1e-9)
 
 
 def test_differences_are_paired():

@@ -119,7 +119,7 @@ def _series_table(result: Mapping[str, Any]) -> Table:
         Column("cumulative δ (95 %)", "interval", form="signed"),
         Column("ε", "text"),
     ]
-    return Table(columns, rows)
+    return Table(columns, rows, caption=f"intervals: {result['intervals']}")
 
 
 def _epsilon(series: Mapping[str, Any]) -> str:

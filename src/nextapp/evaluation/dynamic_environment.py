@@ -23,9 +23,10 @@ from nextapp.fleet.reporting import sum_reports
 from nextapp.fleet.rounds import ReportSum, estimate_sum, zero_phones
 from nextapp.fleet.stepping import solve_user_vectors
 from nextapp.fleet.sum_law import cheapest_mode
-from nextapp.intervals import DRAWS, interval, resample
+from nextapp.intervals import DRAWS, FEWEST, interval, resample
 from nextapp.learners import run_round
 from nextapp.learners.seqmf import Optimiser, SeqMFLearner
+from nextapp.names import count
 from nextapp.predictors import Predictor
 from nextapp.predictors.factorised import SeqMF
 from nextapp.predictors.training import Training
@@ -320,22 +321,40 @@ class Courses:
 
     A deterministic model has one seed. Means are over users, then over seeds. Intervals are a
     bootstrap over users and seeds together; all names share the same resamples, so differences are
-    paired over users and seeds.
+    paired over users and seeds. With fewer than ten users cycles are drawn in place of users, and a
+    single cycle has no interval. In place of users there may be their parts, with ``sizes``
+    (n_parts,): means are sums over the sum of sizes.
     """
 
     by_user: Mapping[str, Floats]
     wanted: Sequence[str]
     seed: int
+    sizes: Floats | None = None
+
+    @property
+    def intervals(self) -> str:
+        """What intervals are over, in words."""
+        over = f"the cycles of {count(self._shape[2], 'user')}" if self._is_few else "users"
+        return f"95 %, paired bootstrap over {over} and seeds"
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return next(iter(self.by_user.values())).shape
+
+    @property
+    def _is_few(self) -> bool:
+        return self.sizes is None and self._shape[2] < FEWEST
 
     def curve(self, name: str, metric: str) -> Curve:
         """The metric by cycle."""
-        return Curve.of(self._means(name, metric), self._drawn(name, metric))
+        drawn = self._drawn(name, metric)
+        return Curve.of(self._means(name, metric), drawn * np.nan if self._is_few else drawn)
 
     def cumulative_lead(self, name: str, reference: str, metric: str) -> Curve:
         """The difference to the reference, summed over all cycles up to each."""
         means = self._means(name, metric) - self._means(reference, metric)
         drawn = self._drawn(name, metric) - self._drawn(reference, metric)
-        return Curve.of(np.nancumsum(means), np.nancumsum(drawn, axis=1))
+        return Curve.of(np.nancumsum(means), np.nancumsum(drawn * self._of_cycles, axis=1))
 
     def overall(self, name: str, metric: str, reference: str | None = None) -> Curve:
         """The mean over cycles of the metric, or of its difference to a reference: one point."""
@@ -343,16 +362,27 @@ class Courses:
         if reference is not None:
             means = means - self._means(reference, metric)
             drawn = drawn - self._drawn(reference, metric)
-        return Curve.of(np.nanmean(means, keepdims=True), np.nanmean(drawn, axis=1, keepdims=True))
+        weights = np.where(np.isnan(drawn), 0.0, self._of_cycles)
+        with np.errstate(invalid="ignore"):
+            over_cycles = np.nansum(drawn * weights, axis=1) / weights.sum(axis=1)
+        return Curve.of(np.nanmean(means, keepdims=True), over_cycles[:, None])
+
+    @cached_property
+    def _of_cycles(self) -> Floats:
+        """(DRAWS, n_cycles): how often each cycle is in every resample; once, where users are."""
+        if not self._is_few:
+            return np.ones((DRAWS, self._shape[1]))
+        return resample(KeyedBits(self.seed, purpose="cycles").generator(), self._shape[1])
 
     @cached_property
     def _weights(self) -> tuple[Floats, Floats]:
         """(DRAWS, n_users) and (DRAWS, n_seeds): how often each is in every resample."""
         n_seeds = max(len(values) for values in self.by_user.values())
-        n_users = next(iter(self.by_user.values())).shape[2]
+        n_users = self._shape[2]
         users = KeyedBits(self.seed, purpose="boot").generator()
         seeds = KeyedBits(self.seed, purpose="seeds").generator()
-        return resample(users, n_users), resample(seeds, n_seeds)
+        of_users = np.ones((DRAWS, n_users)) if self._is_few else resample(users, n_users)
+        return of_users, resample(seeds, n_seeds)
 
     def _values(self, name: str, metric: str) -> Floats:
         return self.by_user[name][..., self.wanted.index(metric)]
@@ -362,8 +392,12 @@ class Courses:
         values = self._values(name, metric)
         there = ~np.isnan(values)
         with np.errstate(invalid="ignore"):
-            by_seed = np.where(there, values, 0.0).sum(axis=2) / there.sum(axis=2)
+            by_seed = np.where(there, values, 0.0).sum(axis=2) / (there @ self._sizes)
         return np.asarray(by_seed.mean(axis=0))
+
+    @cached_property
+    def _sizes(self) -> Floats:
+        return np.ones(self._shape[2]) if self.sizes is None else self.sizes
 
     @cached_property
     def _drawn_means(self) -> dict[tuple[str, str], Floats]:
@@ -373,6 +407,7 @@ class Courses:
         """(DRAWS, n_cycles)"""
         if (name, metric) not in self._drawn_means:
             users, seeds = self._weights
+            sizes = self._sizes
             values = self._values(name, metric)
             n_seeds, n_cycles, _ = values.shape
             drawn = np.zeros((DRAWS, n_cycles))
@@ -380,7 +415,7 @@ class Courses:
                 there = np.flatnonzero(~np.isnan(values[0, cycle]))
                 chosen = users[:, there]
                 with np.errstate(invalid="ignore"):
-                    means = chosen @ values[:, cycle, there].T / chosen.sum(axis=1)[:, None]
+                    means = chosen @ values[:, cycle, there].T / (chosen @ sizes[there])[:, None]
                 shares = seeds / seeds.sum(axis=1)[:, None] if n_seeds > 1 else 1.0
                 drawn[:, cycle] = (means * shares).sum(axis=1)
             self._drawn_means[name, metric] = drawn

@@ -155,10 +155,7 @@ class Evaluation:
     def _drawn(self, table: str, sums: Sequence[Floats]) -> Floats:
         """(DRAWS, columns): bootstrap means over users of each column of the sums by unit."""
         exam, counted = self.exam, self.exam.counted(table)
-        weights, sizes = user_weights(exam, counted), np.ones(len(exam.units.owner))
-        if exam.units.name != "users":
-            unit = exam.units.of_row[counted]
-            sizes[:] = np.bincount(unit, launch_weights(exam, counted), len(sizes))
+        sizes, weights = unit_sizes(exam, counted), user_weights(exam, counted)
         return exam.units.drawn(np.concatenate(sums, axis=1), sizes, self.seed, weights)
 
     def to_polars(self) -> pl.DataFrame:
@@ -338,7 +335,7 @@ def evaluate(
         counts = Counts.empty(len(test.units.owner))
         values = score_predictions(test, predictor, counts=counts)
         tables = _by_table(user_means, test, values)
-        sums = tables if test.units.name == "users" else _by_table(unit_sums, test, values)
+        sums = _by_table(unit_sums, test, values)
         end = time.perf_counter()
         marks.append(
             Marks(
@@ -463,8 +460,20 @@ def launch_weights(exam: Exam, counted: Mask) -> Floats:
     return np.ones(len(session))
 
 
+def unit_sizes(exam: Exam, counted: Mask) -> Floats:
+    """(n_units,): by what sums by unit are divided: 1 for users, whose means they are."""
+    n_units = len(exam.units.owner)
+    if exam.units.name == "users":
+        return np.ones(n_units)
+    weights = launch_weights(exam, counted)
+    return np.asarray(np.bincount(exam.units.of_row[counted], weights, n_units), float)
+
+
 def unit_sums(exam: Exam, values: Floats, counted: Mask) -> Floats:
-    """(n_units, columns): sums of the counted predictions of each of `Exam.units`, weighted."""
+    """(n_units, columns): sums of the counted predictions of each of `Exam.units`, weighted; where
+    these are users, their means."""
+    if exam.units.name == "users":
+        return user_means(exam, values, counted)
     owner, n_units = exam.units.owner, len(exam.units.owner)
     weighted = values[counted] * launch_weights(exam, counted)[:, None]
     unit = exam.units.of_row[counted]

@@ -261,7 +261,7 @@ class DynamicResult:
             "series": {name: self._series(name) for name in names},
             "differences": differences(courses),
             "rates": self._rates(),
-            "intervals": "95 %, paired bootstrap over users and seeds",
+            "intervals": courses.intervals,
             "settings": plain_values(experiment),
             "seed": experiment.seed,
             "versions": versions(),

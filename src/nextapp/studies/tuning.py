@@ -34,6 +34,7 @@ from nextapp.data.log import LaunchLog
 from nextapp.evaluation import METRICS, Evaluation, Exam, evaluate, exam, find_preset, mark
 from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.evaluation.lab_seqmf import LabSeqMF
+from nextapp.evaluation.static import score_predictions, unit_sizes, unit_sums
 from nextapp.names import unknown
 from nextapp.predictors.registry import FEDERATED
 from nextapp.predictors.training import Training, frozen, without_sequence
@@ -432,7 +433,7 @@ class RepeatedTuning:
             self.experiment.seed,
             progress=lambda name, done, total: self.report(f"measuring {name}", done, total),
         )
-        fixed = {each.name: each.by_user[None] for each in evaluation.marks}
+        fixed = {each.name: self._scaled(each.sums["all"])[None] for each in evaluation.marks}
         own = [name for name in FEDERATED if name in experiment.models]  # measured for each tuning
         full, seeds = self.experiment.tune, list(self.chosen)
         main = self._table(own, fixed, seeds, full)
@@ -451,18 +452,25 @@ class RepeatedTuning:
     def _table(
         self, own: Sequence[str], fixed: Mapping[str, Floats], seeds: Sequence[int], budget: int
     ) -> Courses:
-        """All models by name, (n_tunings, 1, n_users, 9) each, in the order of the experiment."""
+        """All models by name, (n_tunings, 1, n_units, 9) each, in the order of the experiment."""
         by_name = dict(fixed)
         for name in own:
             by_name[name] = np.stack([self._of(name, seed, budget) for seed in seeds])
         order = [*(name for name in self.experiment.models if name in by_name)]
         order += [name for name in by_name if name not in order]
-        return Courses(
-            {name: by_name[name][:, None] for name in order}, METRICS, self.experiment.seed
-        )
+        courses = {name: by_name[name][:, None] for name in order}
+        sizes = self._scaled(unit_sizes(self.exam, self.exam.within)[:, None])[:, 0]
+        return Courses(courses, METRICS, self.experiment.seed, sizes)
+
+    def _scaled(self, sums: Floats) -> Floats:
+        """Sums by unit of the exam, over the size of all units of the same user: so each user
+        counts alike."""
+        owner = self.exam.units.owner
+        of_user = np.bincount(owner, unit_sizes(self.exam, self.exam.within))
+        return np.asarray(sums / of_user[owner][:, None])
 
     def _of(self, name: str, seed: int, budget: int) -> Floats:
-        """(n_users, 9): test metrics with the settings chosen by a tuning of `budget` trials."""
+        """(n_units, 9): test metrics with the settings chosen by a tuning of `budget` trials."""
         model = "mf" if name == "mf" else "seqmf"
         training = self.chosen[seed][model].within(model, budget).training
         if name == "seqmf-frozen":
@@ -472,7 +480,8 @@ class RepeatedTuning:
             self.report(f"measuring {name}, {budget} trials", 0, 0)
             predictor = LabSeqMF(training, seed, name)
             predictor.fit(self.exam.history)
-            self._marks[key] = mark(self.exam, predictor)["all"]
+            values, _ = score_predictions(self.exam, predictor)
+            self._marks[key] = self._scaled(unit_sums(self.exam, values, self.exam.within))
         return self._marks[key]
 
     def _compare(self, courses: Courses) -> dict[str, Any]:

@@ -416,12 +416,13 @@ def _reading(record: Record) -> str:
     """How the tables are to be read."""
     result = record["result"]
     if record["kind"] == "static":
+        intervals = next(iter(result["presets"].values()))["intervals"]
         return (
-            "Best in bold, second best underlined; below each value its 95 % interval over users, "
-            "for MF and SeqMF over users and tunings, and in italics the value printed in the "
-            "paper. The controls and the ceiling, in italics, are not ranked: 'Q frozen' is SeqMF "
-            "with Q left at its random initial value, and the ceiling is no rival: it knows the "
-            "probabilities from which the synthetic phones draw."
+            "Best in bold, second best underlined; below each value its interval "
+            f"({intervals}; for MF and SeqMF over tunings too), and in italics the value printed "
+            "in the paper. The controls and the ceiling, in italics, are not ranked: 'Q frozen' is "
+            "SeqMF with Q left at its random initial value, and the ceiling is no rival: it knows "
+            "the probabilities from which the synthetic phones draw."
         )
     mean = "Mean over cycles. " if record["kind"] == "dynamic" else ""
     return f"{mean}Intervals: {result['intervals']}." if "intervals" in result else ""

@@ -235,5 +235,5 @@ def run_windows(
             for name, row in rows.items()
         },
         "cycles": cycles,
-        "intervals": "95 %, paired bootstrap over users and seeds",
+        "intervals": courses.intervals,
     }
