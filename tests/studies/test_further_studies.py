@@ -111,7 +111,8 @@ def test_costs_are_those_of_the_forms_that_phones_run():
     names = ("laplace", "kashin", "qharmony-printed", "harmony")
     study = Cost(sizes=(30,), dim=4, phones=5, repeats=2, mechanisms=names)
     rows = run_cost(study)["sizes"]["30"]
-    assert list(rows) == list(names)
+    assert list(rows) == [*names, "the gradient itself"]
+    assert rows.pop("the gradient itself")["encode"]["mean"] > 0
     assert rows["laplace"]["bytes"] == 4 * 30 * 4
     assert rows["qharmony-printed"]["times"] == {"mean": 1.0, "low": 1.0, "high": 1.0}
     for row in rows.values():

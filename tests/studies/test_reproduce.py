@@ -30,7 +30,7 @@ from nextapp.studies.reproduce.claims import CANNOT_TELL, CLAIMS
 from nextapp.studies.reproduce.rows import PRINTED_TABLES, row_of_paper
 
 N_USERS = 11
-ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "new-phones")
+ON_LOGS = ("table1", "fig2", "fig3", "fig3-honest", "fig5", "window", "readings", "new-phones")
 FILES = {name.removesuffix(plan.HONEST) for name in plan.PARTS}
 LSAPP_DAYS, WEEK = 243, 7
 

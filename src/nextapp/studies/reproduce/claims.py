@@ -37,6 +37,7 @@ BALANCED = 0.1  # largest coefficient of variation of "almost the same"
 PAPERS_PHONES = 292
 PAPERS_EPSILON = 4.5
 KEPT = 0.7  # share of the non-private gain
+ABOUT = 2.0  # factor within which a number is about another
 MUCH_COSTLIER = 2.0  # ratio of "much more computationally costly"
 FITTED = ("static", "round")
 """Kinds of parts that a twin can stand in for: it was fitted to hit rates of Tables 1 and 2."""
@@ -513,6 +514,34 @@ def _share_kept(result: Result) -> Finding:
     return lies_above([_gap(words, share, row["headline"]["n_phones"], less=KEPT)])
 
 
+def _by_repeats(result: Result) -> Finding:
+    """Whether the lead of SR over SeqMF is gone where the last app is left out of the ranking."""
+    n_users = _most_users(result)
+    whole, different = (
+        _gap(name, {"mean": -gap["mean"], "low": -gap["high"], "high": -gap["low"]}, n_users)
+        for name, gap in (
+            ("sr − seqmf, HR@5", result["differences"]["seqmf"]["sr"]["HR@5"]),
+            ("sr − seqmf on the next different app, HR@5", result["different"]),
+        )
+    )
+    leads = gains_over([whole])
+    evidence = f"{whole}; {different}"
+    if leads.verdict != CONFIRMED or not different.tells:
+        return Finding(CANNOT_TELL, f"{evidence}; without a lead there is nothing to explain")
+    if different.high <= WORTH:
+        return Finding(CONFIRMED, evidence)
+    return Finding(NOT_CONFIRMED if different.low > 0 else CANNOT_TELL, evidence)
+
+
+def _as_many_users_as_entries(result: Result) -> Finding:
+    data, dim = result["data"], result["settings"]["seqmf"]["dim"]
+    users, entries = data["n_users"], data["n_apps"] * dim
+    return Finding(
+        CONFIRMED if entries / ABOUT <= users <= entries * ABOUT else NOT_CONFIRMED,
+        f"{users:,} users, {data['n_apps']:,} apps × {dim} = {entries:,} entries",
+    )
+
+
 def _stays_on_the_phone(result: Result) -> Finding:
     ups, phone = result["up"], result["phone"]
     leaks = any(row["holds_user_vector"] or row["holds_history"] for row in ups.values())
@@ -562,6 +591,7 @@ class Claim:
     ``part`` is the part of the report with the numbers; ``judged_by`` gets that part's result.
     ``needs`` names a model that may not have been run; without it the question is skipped.
     ``tuned``: the answer may depend on the settings, so the part's variants are judged too.
+    ``private``: whether it is about reports that spend ε, if the part has any.
 
     The tables below have one row per claim, whose ``part`` may name several; ``words`` and
     ``where`` may then contain the {figure} and the {budget} of each.
@@ -574,6 +604,7 @@ class Claim:
     where: str = "our question"
     needs: str = ""
     tuned: bool = True
+    private: bool = True
     of_paper: bool = False
 
     @property
@@ -606,7 +637,7 @@ _BUDGETS = {"fig5": "ε = 4.5", "fig6": "ε = 1.1"}
 _DATA = {
     "table1": "LSApp", "fig2": "LSApp", "fig3": "LSApp", "fig3-honest": "LSApp, preset honest",
     "table2": "App Usage", "fig4": "App Usage", "fig4-honest": "App Usage, preset honest",
-    "fig5": "LSApp, ε = 4.5", "fig6": "App Usage, ε = 1.1", "window": "LSApp",
+    "fig5": "LSApp, ε = 4.5", "fig6": "App Usage, ε = 1.1", "window": "LSApp", "readings": "LSApp",
     "phones": "synthetic phones, ε = 4.5 per report",
     "new-phones": "new phones; a prior learnt from one private report per phone",
 }  # fmt: skip
@@ -724,7 +755,8 @@ _ASKED = (
          "Does training through the repaired QHarmony, which sends nothing in the clear, beat "
          "both?", tuned=False),
     Claim("fig5 fig6", "plain", Compare(beats, "none", "frozen"),
-         "Does further training without any privacy beat the pre-trained Q?", tuned=False),
+         "Does further training without any privacy beat the pre-trained Q?", tuned=False,
+         private=False),
     Claim("fig5 fig6", "budget-repaired",
          By("the phone with the most reports spends no more than ε in total over the run",
             partial(_within_budget, REPAIRED)),
@@ -734,6 +766,29 @@ _ASKED = (
          Compare(is_not_worse, "laplace-l1", "none", control="none frozen"),
          "Does Laplace noise cost no performance at the same ε, if gradients are clipped in the "
          "ℓ1 ball instead of the ℓ∞ ball?", needs="laplace-l1"),
+    Claim("fig5 fig6", "elements",
+         By(f"the number of users lies within a factor of {ABOUT:g} of the number of entries of "
+            f"the gradient of Q", _as_many_users_as_entries),
+         "Is the number of users about the number of gradient elements, as asked of fleets that "
+         "train under local privacy?", tuned=False, private=False),
+    Claim("readings", "light",
+         By("SeqMF ranked by the light score (8) is equivalent to SeqMF ranked by the full score "
+            "(4) in HR@1",
+            lambda result: is_equivalent([cycle_gap(result, "seqmf", "seqmf-full-score", "HR@1")])),
+         "Is the light score (8) an approximation of the full score (4)?"),
+    Claim("readings", "weights",
+         By("MF with the weights of eq. (9) beats MF with the weights 1 + 40 d in HR@5",
+            lambda result: beats([cycle_gap(result, "mf", "mf-hu")])),
+         "Do standard weights of implicit feedback, 1 + αd, work less well than those of eq. (9)?"),
+    Claim("readings", "relative",
+         By("SeqMF with c from counts is equivalent to SeqMF with c from relative frequencies in "
+            "HR@5", lambda result: is_equivalent([cycle_gap(result, "seqmf", "seqmf-relative")])),
+         "Is it all the same whether eq. (9) is computed from counts or from relative frequencies "
+         "(R25)?"),
+    Claim("readings", "repeats",
+         By(f"where SR gains over SeqMF in HR@5, it does not on the next different app: the "
+            f"interval ends at or below {WORTH}", _by_repeats),
+         "Does SR win by apps that are launched again?"),
     Claim("phones", "qharmony",
          By(_IN_FLEET, partial(_enough_phones, [PRINTED])),
          f"Are the paper's {PAPERS_PHONES} phones enough for QHarmony as printed?"),
@@ -744,7 +799,7 @@ _ASKED = (
     Claim("new-phones", "gain",
          By("the predictor with a non-private crowd prior beats the same predictor without a "
             "prior in HR@5", _crowd_helps),
-         "Does a prior learnt from the crowd without privacy help a new phone?"),
+         "Does a prior learnt from the crowd without privacy help a new phone?", private=False),
     Claim("new-phones", "kept",
          By(f"yes if the interval of the share kept lies above {KEPT}, no if below", _share_kept),
          f"Does a private prior keep {KEPT:.0%} of that gain, at a total ε of {PAPERS_EPSILON:g} "

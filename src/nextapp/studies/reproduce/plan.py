@@ -35,6 +35,7 @@ PARTS: Mapping[str, str] = {
     "fig6": "dynamic",
     "cost": "cost",
     "window": "windows",
+    "readings": "readings",
     "phones": "phones",
     "new-phones": "new-phones",
 }

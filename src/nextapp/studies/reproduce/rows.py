@@ -81,6 +81,10 @@ def _interval(found: Mapping[str, Any] | None) -> tuple[Any, Any, Any]:
     return found.get("mean"), found.get("low"), found.get("high")
 
 
+def _n_users(result: Result) -> int:
+    return max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+
+
 def _at_each(
     table: str, series: str, figure: str, at: Sequence[str | int], curve: Mapping[str, Any]
 ) -> Iterator[Row]:
@@ -151,7 +155,7 @@ def _activity(base: str, result: Result) -> Iterator[Row]:
 
 def _dynamic(base: str, result: Result) -> Iterator[Row]:
     table, series = "mean over cycles", result["series"]
-    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+    n_users = _n_users(result)
     for name, row in series.items():
         reference = row["delta"]["reference"]
         for metric, found in row["over_cycles"].items():
@@ -251,12 +255,27 @@ def _new_phones(base: str, result: Result) -> Iterator[Row]:
 
 def _windows(base: str, result: Result) -> Iterator[Row]:
     table = "windows of the history"
-    n_users = max((cycle["n_users_asked"] for cycle in result["cycles"]), default=0)
+    n_users = _n_users(result)
     for name, row in result["windows"].items():
         yield Row(table, name, "HR@5", *_interval(row["HR@5"]), n_users)
         yield Row(table, name, "HR@5 − all history", *_interval(row["gain"]), n_users)
         yield Row(table, name, "launches", row["n_launches"])
         yield Row(table, name, "processor seconds", row["seconds"])
+
+
+def _readings(base: str, result: Result) -> Iterator[Row]:
+    n_users = _n_users(result)
+    for name, row in result["models"].items():
+        for metric in ("HR@1", "HR@3", "HR@5"):
+            low, high = row["ci95"][metric]
+            yield Row("models", name, metric, row[metric], low, high, n_users)
+    for first, found in result["differences"].items():
+        for second, gaps in found.items():
+            for metric in ("HR@1", "HR@5"):
+                ends = _interval(gaps[metric])
+                yield Row("differences", f"{first} − {second}", f"gain, {metric}", *ends, n_users)
+    ends = _interval(result["different"])
+    yield Row("differences", "seqmf − sr, next different app", "gain, HR@5", *ends, n_users)
 
 
 def _cost(base: str, result: Result) -> Iterator[Row]:
@@ -266,8 +285,9 @@ def _cost(base: str, result: Result) -> Iterator[Row]:
             milliseconds = {end: 1e3 * value for end, value in row["encode"].items()}
             yield Row(table, name, "encode, ms", *_interval(milliseconds))
             yield Row(table, name, f"times {result['reference']}", *_interval(row["times"]))
-            yield Row(table, name, "decode, ms per report", 1e3 * row["decode"])
-            yield Row(table, name, "bytes", row["bytes"])
+            if "decode" in row:
+                yield Row(table, name, "decode, ms per report", 1e3 * row["decode"])
+                yield Row(table, name, "bytes", row["bytes"])
 
 
 def _one_round(base: str, result: Result) -> Iterator[Row]:
@@ -296,6 +316,7 @@ _BY_KIND: Mapping[str, Callable[[str, Result], Iterator[Row]]] = {
     "phones": _phones,
     "new-phones": _new_phones,
     "windows": _windows,
+    "readings": _readings,
     "cost": _cost,
     "round": _one_round,
 }

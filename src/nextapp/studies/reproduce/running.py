@@ -37,6 +37,7 @@ from nextapp.studies import dynamic, new_phones, phones_needed
 from nextapp.studies.dynamic import DynamicExperiment, DynamicResult
 from nextapp.studies.new_phones import NewPhoneStudy
 from nextapp.studies.phones_needed import PhonesNeeded
+from nextapp.studies.readings import Readings, run_readings
 from nextapp.studies.reproduce.plan import Part
 from nextapp.studies.reproduce.sources import has_clock
 from nextapp.studies.reproduce.studies import (
@@ -274,6 +275,12 @@ def windows(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict
     return run_windows(settings_on_data(DynamicExperiment, values), days, log, report)
 
 
+def readings(part: Part, log: LaunchLog, scratch: Path, report: Progress) -> dict[str, Any]:
+    """SeqMF and MF with the score or the weights read otherwise."""
+    del scratch
+    return run_readings(Readings(**_values(part, Readings)), log, report)
+
+
 # --- parts on synthetic phones ----------------------------------------------------------------
 
 
@@ -315,6 +322,7 @@ ON_LOGS: Mapping[str, Callable[[Part, LaunchLog, Path, Progress], dict[str, Any]
     "activity": activity,
     "dynamic": in_cycles,
     "windows": windows,
+    "readings": readings,
 }
 ON_FLEETS: Mapping[str, Callable[[Part, Progress], dict[str, Any]]] = {
     "phones": phones,

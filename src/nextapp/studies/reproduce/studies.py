@@ -17,7 +17,7 @@ from nextapp.evaluation.dynamic_environment import Courses
 from nextapp.fleet.clip import history_lengths
 from nextapp.intervals import bootstrap_means, interval
 from nextapp.learners.seqmf import SeqMFLearner, sgd, starting_vectors
-from nextapp.model import PhoneGradient, seqmf_gradient
+from nextapp.model import Apps, seqmf_gradient
 from nextapp.phone.core import PhoneCore
 from nextapp.privacy import Mechanism
 from nextapp.progress import Progress, silent
@@ -93,6 +93,9 @@ def run_one_round(settings: OneRound) -> dict[str, Any]:
 # --- the cost of a report ---------------------------------------------------------------------
 
 
+SEQMF = "the gradient itself"
+
+
 @dataclass(frozen=True)
 class Cost:
     """``phones`` phones report ``repeats`` times each, for every catalogue size in ``sizes``."""
@@ -120,6 +123,8 @@ class Cost:
 def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
     """For every size and mechanism the time per report, and its ratio to that of `PRINTED`.
 
+    The row `SEQMF` has the time of the gradient itself, user vector included.
+
     All mechanisms encode the same gradients of the same synthetic phones, in turn, phone by phone,
     so that other load of the machine affects all of them alike. The code is that of real phones
     (`nextapp.privacy`), not the compiled code of a fleet. A phone's time is the shortest of its
@@ -138,7 +143,13 @@ def run_cost(study: Cost, report: Progress = silent) -> dict[str, Any]:
 
 
 def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
-    gradients, mechanisms = _gradients_and_mechanisms(study, n_apps)
+    histories, broadcast, mechanisms = _phones_and_mechanisms(study, n_apps)
+    gradients = []
+    trained = np.zeros(study.phones)
+    for phone, history in enumerate(histories):
+        start = time.process_time()
+        gradients.append(seqmf_gradient(history, broadcast))
+        trained[phone] = time.process_time() - start
     shortest = {name: np.full(study.phones, np.inf) for name in mechanisms}
     reports: dict[str, list[Any]] = {name: [] for name in mechanisms}
     for repeat in range(study.repeats):
@@ -151,7 +162,7 @@ def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
                 shortest[name][phone] = min(shortest[name][phone], seconds)
                 if repeat == 0:
                     reports[name].append(report)
-    rows = {}
+    rows: dict[str, Any] = {}
     for name, mechanism in mechanisms.items():
         start = time.process_time()
         mechanism.decode(reports[name])
@@ -162,13 +173,17 @@ def _costs(study: Cost, n_apps: int) -> dict[str, Any]:
             "decode": decode,
             "times": _mean_over_phones(shortest[name] / shortest[PRINTED], study.seed),
         }
+    rows[SEQMF] = {
+        "encode": _mean_over_phones(trained, study.seed),
+        "times": _mean_over_phones(trained / shortest[PRINTED], study.seed),
+    }
     return rows
 
 
-def _gradients_and_mechanisms(
+def _phones_and_mechanisms(
     study: Cost, n_apps: int
-) -> tuple[list[PhoneGradient], dict[str, Mechanism]]:
-    """The gradients of synthetic phones; the mechanisms with their median length as clip."""
+) -> tuple[list[Apps], Broadcast, dict[str, Mechanism]]:
+    """Histories of synthetic phones, Q, and mechanisms whose clip is the median gradient length."""
     broadcast = Broadcast(0, starting_vectors(n_apps, study.dim, 0.1, study.seed), ModelSettings())
     population = replace(synthetic.LSAPP, phones=study.phones, apps=max(2, n_apps))
     starts, apps = synthetic.histories(population, study.seed, 0, study.phones)
@@ -178,11 +193,10 @@ def _gradients_and_mechanisms(
         name: mechanism_for_simulation(name, study.epsilon, n_apps, study.dim, clips)
         for name in study.mechanisms
     }
-    gradients = [
-        seqmf_gradient(apps[first:last].astype(np.int64), broadcast)
-        for first, last in pairwise(starts.tolist())
+    histories: list[Apps] = [
+        apps[first:last].astype(np.int64) for first, last in pairwise(starts.tolist())
     ]
-    return gradients, mechanisms
+    return histories, broadcast, mechanisms
 
 
 def _mean_over_phones(by_phone: Floats, seed: int) -> dict[str, float]:
