@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import time
@@ -11,9 +10,6 @@ import pytest
 from nextapp.phone import Store
 from nextapp.wire import Broadcast, ModelSettings, ReportRequest
 from phone.small_server import KEY
-
-# The base install has no hypothesis: what a phone carries is tested without this file there.
-collect_ignore = [] if importlib.util.find_spec("hypothesis") else ["test_hostile_server.py"]
 
 NOON = 1_790_000_000.0
 APPS = ("browser", "camera", "chat", "mail", "maps", "music")
