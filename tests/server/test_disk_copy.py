@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import struct
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from servers import payload, report_of
 from nextapp.privacy.tokens import MESSAGE, Token, public_key
 from nextapp.server import administration
 from nextapp.server.devices import secret_hash
-from nextapp.server.gateway import _LOG_SECONDS
+from nextapp.server.gateway import _ORDER_SECONDS
 from nextapp.server.vault import RoundRules, Submission, Vault
 
 PHONES = 40
@@ -141,11 +142,11 @@ def test_a_copy_at_any_moment_does_not_match_reports_to_devices(tmp_path, seed, 
     events.sort()
     moments = set(chance.sample(range(1, len(events)), 25))
     right = guessed = 0
-    emptied, waiting = -_LOG_SECONDS, []
+    forgotten, waiting = -_ORDER_SECONDS, []
     for number, (when, kind, phone) in enumerate(events):
-        if when - emptied >= _LOG_SECONDS:
-            fleet.vault.database.truncate_log()
-            emptied = when
+        if when - forgotten >= _ORDER_SECONDS:
+            fleet.vault.forget_order()
+            forgotten = when
         if kind == "ask":
             fleet.ask(phone)
         else:
@@ -160,6 +161,43 @@ def test_a_copy_at_any_moment_does_not_match_reports_to_devices(tmp_path, seed, 
             right, guessed = right + n_right, guessed + n_guessed
     assert right == 0  # nobody asks and reports within an hour
     assert guessed > 0  # the attack did have something to guess by
+    fleet.vault.close()
+
+
+def neighbours(fleet: Fleet, asked: list[int], file: Path) -> int:
+    """Devices that lie in the file right behind the one that was served before them.
+
+    A page of SQLite is filled from its end: what came later lies before.
+    """
+    data = file.read_bytes()
+    found = {}
+    for phone in asked:
+        name = secret_hash(fleet.secrets[phone])
+        found[phone] = [at for at in range(len(data)) if data.startswith(name, at)]
+        assert len(found[phone]) == 2  # in `devices` and in `issued`, and in no page that was freed
+    places = sorted((at, phone) for phone in asked for at in found[phone])
+    order = [phone for _, phone in reversed(places)]
+    return sum(asked.index(b) == asked.index(a) + 1 for a, b in pairwise(order))
+
+
+@pytest.mark.parametrize("at_once", [10_000, 9])
+def test_no_page_tells_the_order_in_which_phones_enrolled_or_asked(
+    tmp_path, seed, monkeypatch, at_once
+):
+    """Ranks of phones and of their reports would match them, however many hours lie between."""
+    monkeypatch.setattr("nextapp.server.devices._REWRITTEN_AT_ONCE", at_once)
+    fleet = Fleet(tmp_path / "f")
+    asked = random.Random(seed).sample(range(PHONES), 12)
+    for phone in asked:
+        fleet.ask(phone)
+    fleet.vault.database.truncate_log()
+    assert neighbours(fleet, asked, fleet.vault.path) >= 11  # the attack works
+    fleet.vault.database.copy_to(tmp_path / "backup")
+    fleet.vault.forget_order()
+    # 1 is expected of either table, and more than 8 with a chance below 1 in 1,000
+    assert neighbours(fleet, asked, fleet.vault.path) < 9
+    assert neighbours(fleet, asked, tmp_path / "backup") < 9
+    assert [fleet.vault.devices.knows(secret) for secret in fleet.secrets] == [True] * PHONES
     fleet.vault.close()
 
 

@@ -112,11 +112,23 @@ class Database:
                 raise
 
     def copy_to(self, path: Path) -> None:
-        """A consistent copy of the file, also while it is in use."""
+        """A consistent copy of the file, also while it is in use; it keeps no order of arrival."""
         with _storage_errors(), closing(sqlite3.connect(self.path)) as source:
             create_private(path)
             with closing(sqlite3.connect(path)) as copy:
                 source.backup(copy)
+                copy.execute("VACUUM")
+
+    def rewrite(self, rows: str, values: Sequence[Any]) -> None:
+        """Write rows anew in the order of their keys: `rows` is a table and which of it.
+
+        Within a page SQLite leaves rows where they were written, in the order in which they came.
+        """
+        with self.transaction() as write:
+            write.execute(f"CREATE TEMP TABLE rewritten AS SELECT * FROM {rows}", values)
+            write.execute(f"DELETE FROM {rows}", values)
+            write.execute(f"INSERT INTO {rows.split()[0]} SELECT * FROM rewritten")
+            write.execute("DROP TABLE rewritten")
 
     def tidy(self) -> None:
         """Bring a long write-ahead log into the file, in the background of those who write.
@@ -148,6 +160,7 @@ class Database:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA wal_autocheckpoint = 50000")  # `tidy` comes long before
         connection.execute("PRAGMA cache_size = -65536")
         return connection

@@ -14,9 +14,10 @@ import secrets
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from nextapp.privacy.tokens import to_base64
-from nextapp.server.database import Database
+from nextapp.server.database import Database, VaultError
 from nextapp.server.token_keys import TokenKeys
 
 SECRET_BYTES = 32
@@ -31,6 +32,7 @@ CREATE TABLE devices (
 """
 
 _NAME_LENGTH = 16  # hexadecimal digits
+_REWRITTEN_AT_ONCE = 10_000  # devices: some hundredths of a second
 
 
 class NotIssued(ValueError):
@@ -76,6 +78,28 @@ class Devices:
     def __init__(self, database: Database, keys: TokenKeys) -> None:
         self._database = database
         self._keys = keys
+        self._in_order = False
+
+    def forget_order(self) -> None:
+        """Let the file no longer tell in which order devices enrolled and had their tokens.
+
+        A part of them at a time, so that reports do not wait for long.
+        """
+        if self._in_order:
+            return
+        self._in_order = True  # unless one comes meanwhile
+        n_parts = 1 + self.count() // _REWRITTEN_AT_ONCE
+        inner = [((part << 16) // n_parts).to_bytes(2) for part in range(1, n_parts)]
+        try:
+            keys = self._database.rows("SELECT DISTINCT key FROM issued")
+            for part in pairwise([b"", *inner, b"\xff" * (SECRET_BYTES + 1)]):
+                self._database.rewrite("devices WHERE hash >= ? AND hash < ?", part)
+                for (key,) in keys:
+                    of_key = "issued WHERE key = ? AND device >= ? AND device < ?"
+                    self._database.rewrite(of_key, (key, *part))
+        except VaultError:
+            self._in_order = False
+            raise
 
     def issue_code(self, *, uses: int = 1, expires: float, name: str = "") -> str:
         """A new enrolment code, 80 random bits; kept as its hash only. ``expires``: since 1970.
@@ -119,6 +143,7 @@ class Devices:
         """
         secret = f"{self._keys.region}.{to_base64(secrets.token_bytes(SECRET_BYTES))}"
         key = secret_hash(secret)
+        self._in_order = False
         with self._database.transaction() as write:
             name = _use_code(write, code, now)
             write.execute(
@@ -153,6 +178,7 @@ class Devices:
         if before is None and len(blinded) > newest.tokens:
             raise NotIssued("too_many", f"a phone gets {newest.tokens:,} tokens of this key.")
         signed = [private.sign(each) for each in blinded] if before in (None, (request,)) else []
+        self._in_order = False
         with self._database.transaction() as write:
             write.execute("INSERT OR IGNORE INTO issued VALUES (?, ?, ?)", (key, device, request))
             (there,) = write.execute(where, (key, device)).fetchone()

@@ -45,8 +45,8 @@ LOG = logging.getLogger("nextapp.gateway")
 _OPENAPI = Path(__file__).with_name("openapi.json")
 _FOLLOW_SECONDS = 0.25
 _REFUSED_SECONDS = 10.0
-_LOG_SECONDS = 3600.0
-"""The write-ahead log keeps the order of what was written for no longer: less than the hours that
+_ORDER_SECONDS = 3600.0
+"""The file and its log keep the order of what was written for no longer: less than the hours that
 lie between a phone's tokens and its report, so that a copy of the disk does not link the two."""
 
 _DIGESTS_A_PAGE = 512  # 45 kB at most: what phones take of any answer but a broadcast
@@ -236,15 +236,15 @@ class Gateway:
             await self._commits.stop()
 
     async def _follow(self) -> None:
-        emptied = -math.inf
+        forgotten = -math.inf
         while True:
             await asyncio.sleep(_FOLLOW_SECONDS)
             try:
                 await asyncio.to_thread(self.refresh)
                 self._draining = DRAINING in await asyncio.to_thread(self.vault.flags)
-                if time.monotonic() - emptied > _LOG_SECONDS:
-                    await asyncio.to_thread(self.vault.database.truncate_log)
-                    emptied = time.monotonic()
+                if time.monotonic() - forgotten > _ORDER_SECONDS:
+                    await asyncio.to_thread(self.vault.forget_order)
+                    forgotten = time.monotonic()
                 await asyncio.to_thread(self.vault.database.tidy)
             except (VaultError, ValueError) as error:
                 self.metrics.storage.labels("refresh").inc()
