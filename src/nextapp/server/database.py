@@ -119,15 +119,16 @@ class Database:
                 source.backup(copy)
                 copy.execute("VACUUM")
 
-    def rewrite(self, rows: str, values: Sequence[Any]) -> None:
-        """Write rows anew in the order of their keys: `rows` is a table and which of it.
+    def rewrite(self, table: str, which: str, values: Sequence[Any]) -> None:
+        """Write the rows of a table for which a condition holds anew, in the order of their keys.
 
         Within a page SQLite leaves rows where they were written, in the order in which they came.
         """
+        rows = f"{table} WHERE {which}"
         with self.transaction() as write:
             write.execute(f"CREATE TEMP TABLE rewritten AS SELECT * FROM {rows}", values)
             write.execute(f"DELETE FROM {rows}", values)
-            write.execute(f"INSERT INTO {rows.split()[0]} SELECT * FROM rewritten")
+            write.execute(f"INSERT INTO {table} SELECT * FROM rewritten")
             write.execute("DROP TABLE rewritten")
 
     def tidy(self) -> None:

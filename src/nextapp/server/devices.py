@@ -93,10 +93,10 @@ class Devices:
         try:
             keys = self._database.rows("SELECT DISTINCT key FROM issued")
             for part in pairwise([b"", *inner, b"\xff" * (SECRET_BYTES + 1)]):
-                self._database.rewrite("devices WHERE hash >= ? AND hash < ?", part)
+                self._database.rewrite("devices", "hash >= ? AND hash < ?", part)
                 for (key,) in keys:
-                    of_key = "issued WHERE key = ? AND device >= ? AND device < ?"
-                    self._database.rewrite(of_key, (key, *part))
+                    of_key = "key = ? AND device >= ? AND device < ?"
+                    self._database.rewrite("issued", of_key, (key, *part))
         except VaultError:
             self._in_order = False
             raise
