@@ -399,6 +399,47 @@ def test_long_names_and_few_launches_fit(visit, width):
     tab.click("#forget")
 
 
+def test_the_people_of_a_log_can_be_chosen_also_after_a_reload(visit):
+    tab = visit("log")
+    rows = [
+        f"2026-01-{1 + i // 12:02d}T{8 + i % 12:02d}:00:00Z,{'ann' if i % 3 else 'ben'},App {i % 7}"
+        for i in range(240)
+    ]
+    data = "\n".join(["timestamp,user_id,app_name", *rows]).encode()
+    tab.set_input_files("#file", {"name": "two.csv", "mimeType": "text/csv", "buffer": data})
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert tab.input_value("#user") == "ann"
+    assert "160\nlaunches" in tab.inner_text("#portrait")
+    tab.select_option("#user", "ben")
+    until(tab, "document.getElementById('portrait').innerText.includes('80\\nlaunches')")
+    tab.reload()
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert tab.input_value("#user") == "ben"
+    tab.select_option("#user", "ann")
+    until(tab, "document.getElementById('portrait').innerText.includes('160\\nlaunches')")
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+
+
+def test_one_count_of_launches_and_apps_in_tiles_and_text(visit):
+    """More apps and launches than the measured part has; a repeat within 3 s is a launch, too."""
+    tab = visit("log")
+    rows = [f"2026-01-01T00:00:{i:02d}Z,Mail" for i in range(2)]
+    rows += [f"2026-01-{1 + i // 12:02d}T{8 + i % 12:02d}:00:00Z,Old {i}" for i in range(90)]
+    rows += [f"2026-02-{1 + i // 12:02d}T{8 + i % 12:02d}:00:00Z,App {i % 3}" for i in range(110)]
+    data = "\n".join(["timestamp,app_name", *rows]).encode()
+    tab.set_input_files("#file", {"name": "many.csv", "mimeType": "text/csv", "buffer": data})
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    words = tab.inner_text("#portrait")
+    assert "202\nlaunches\n94\napps" in words
+    assert "In your last 101 launches you used 3 of your 94 apps" in words
+    assert "Each of your last 101 launches is predicted before it is seen" in words
+    assert "of 101 launches" in words
+    assert tab.get_attribute("#portrait .chart svg", "aria-label").count(",") == 9  # ten apps
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+
+
 def test_names_in_a_file_are_text_and_never_markup(visit):
     tab = visit("log")
     name = "<img src=x onerror=window.hit=1>"
@@ -413,6 +454,8 @@ def test_names_in_a_file_are_text_and_never_markup(visit):
     assert name in tab.inner_text("#portrait")
     assert tab.evaluate("window.hit") is None
     assert tab.locator("#portrait img").count() == 0
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
 
 
 def test_the_browser_lets_the_page_talk_to_this_machine_only(visit):
@@ -457,6 +500,36 @@ def test_a_suggestion_is_hidden_and_comes_back(visit):
     assert before[1][0] not in dict(suggestions(tab))
 
 
+def test_a_long_press_on_a_suggestion_leaves_it_out(visit):
+    tab = visit(viewport={"width": 360, "height": 740}, has_touch=True)
+    wait_for_phone(tab)
+    before = suggestions(tab)
+    finger = tab.context.new_cdp_session(tab)
+    box = tab.locator("#suggestions .app").first.bounding_box()
+    at = {"x": box["x"] + box["width"] / 2, "y": box["y"] + 20}
+    finger.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [at]})
+    tab.wait_for_selector("#menu", state="visible", timeout=60_000)
+    finger.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    assert before[0][0] in tab.inner_text("#menu")
+    with tab.expect_response("**/api/phone/leave-out"):
+        tab.click("#menu [data-key=hide]")
+    until(tab, "document.querySelectorAll('#why [data-key^=again-]').length === 1")
+    assert [name for name, _ in suggestions(tab)][:4] == [name for name, _ in before][1:]
+    assert not tab.is_visible("#menu")
+    assert not any(url.endswith("/api/phone/tap") for url in tab.asked)  # nothing was launched
+
+
+def test_the_menu_of_a_suggestion_opens_and_closes_by_keyboard_too(visit):
+    tab = visit()
+    wait_for_phone(tab)
+    tab.focus("#suggestions .app >> nth=1")
+    tab.dispatch_event("#suggestions .app >> nth=1", "contextmenu")
+    assert tab.evaluate("document.activeElement.textContent") == "Not for a day"
+    tab.keyboard.press("Escape")
+    assert not tab.is_visible("#menu")
+    assert tab.evaluate("document.activeElement.dataset.app") == suggestions(tab)[1][0]
+
+
 def test_nothing_moves_for_those_who_asked_for_less_motion(visit):
     tab = visit(reduced_motion="reduce")
     wait_for_phone(tab)
@@ -492,8 +565,26 @@ def test_it_fits_a_narrow_screen_and_can_be_read(visit, room, scheme):
     tab.wait_for_selector(ready, timeout=PATIENCE)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert tab.evaluate("document.documentElement.dataset.theme") == scheme
-    low = tab.evaluate(CONTRAST)
-    assert low == []
+    assert tab.evaluate(CONTRAST) == []
+    assert tab.evaluate(OVERLAPS) == []
+    if room == "phone":
+        tab.fill("#speed", "5")
+        tab.click("#play")
+        until(tab, "parseInt(document.getElementById('played').textContent) >= 60")
+        tab.click("#play")
+        launch(tab, lambda: tab.click("#report"))
+        tab.wait_for_selector("#reports li")
+    if room == "log":
+        tab.click("#example")
+        tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    tab.evaluate("scrollTo(0, 0)")  # the header lies over what is scrolled
+    tab.wait_for_timeout(300)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 360
+    assert tab.evaluate(CONTRAST) == []
+    assert tab.evaluate(OVERLAPS) == []
+    if room == "log":
+        tab.click("#forget")
+        tab.wait_for_selector("#portrait", state="hidden")
 
 
 CONTRAST = """() => {
@@ -510,3 +601,23 @@ CONTRAST = """() => {
   }
   return low;
 }"""  # WCAG 2.2, 1.4.3: 4.5 to 1
+
+OVERLAPS = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), texts = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const e = node.parentElement;
+    if (!node.textContent.trim() || !e.checkVisibility() || e.closest("script, select, pre, .sr, .skip, [transform]")) continue;
+    const range = document.createRange();
+    let box = e;
+    while (box && getComputedStyle(box).overflowX === "visible") box = box.parentElement;
+    const inside = box?.getBoundingClientRect();  // what is cut off there cannot be seen
+    range.selectNodeContents(node);
+    for (const { left, right, top, bottom } of range.getClientRects()) texts.push({ e, node, left, right: Math.min(right, inside?.right ?? right), top, bottom, words: node.textContent.trim().slice(0, 30) });
+  }
+  const found = texts.filter((a) => a.left < -1 || a.right > innerWidth + 1).map((a) => `cut: ${a.words}`);
+  texts.forEach((a, i) => texts.slice(i + 1).forEach((b) => {
+    if (a.node === b.node) return;
+    if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 5) found.push(`${a.words} | ${b.words}`);
+  }));
+  return found;
+}"""  # of texts on each other, and beyond the screen

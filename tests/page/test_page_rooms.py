@@ -14,7 +14,15 @@ from pages import DUMPSYS, Visitor, served
 
 from nextapp.page.catalogue import ICONS, NAMES, short_name
 from nextapp.page.crowd_room import CrowdRoom
-from nextapp.page.log_room import PersonLog, by_hour, portrait, read_log, session_sizes, upload
+from nextapp.page.log_room import (
+    MOST_MEASURED,
+    PersonLog,
+    by_hour,
+    portrait,
+    read_log,
+    session_sizes,
+    upload,
+)
 from nextapp.page.phone_room import MODELS, PhoneSession, person_of_log, synthetic_person
 from nextapp.predictor import Habits
 from nextapp.wire import Report
@@ -217,7 +225,7 @@ def test_apps_that_are_not_among_the_measured_launches_cost_nothing():
     """A file may name as many apps as it has rows; tables over all of them would fill memory."""
     others = [(f"app {i}", 60.0 * i) for i in range(30_000)]
     start = others[-1][1] + 3600
-    own = [(("Mail", "Maps", "Chat")[i % 3], start + 60.0 * i) for i in range(4_000)]
+    own = [(("Mail", "Maps", "Chat")[i % 3], start + 60.0 * i) for i in range(MOST_MEASURED)]
     together = PersonLog("x", "y", (), ("me",), tuple(others + own))
     alone = PersonLog("x", "y", (), ("me",), tuple(own))
     found = portrait(together)

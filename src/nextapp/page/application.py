@@ -88,6 +88,7 @@ class Page:
             "/api/phone/report": (self._quick, self._report),
             "/api/crowd": (self._slow, self._answer_crowd),
             "/api/log/example": (self._reader, self._take_example),
+            "/api/log/user": (self._reader, self._choose_user),
             "/api/log/forget": (self._reader, self._forget_log),
         }
 
@@ -241,16 +242,20 @@ class Page:
         except Refused as error:
             return _refusal(error)
         name = request.query_params.get("name", "")[:200]
-        zone, user = request.query_params.get("zone"), request.query_params.get("user")
+        zone = request.query_params.get("zone")
         try:
-            return JSONResponse(
-                await self._in(self._reader, self._take_log, data, name, zone, user)
-            )
+            return JSONResponse(await self._in(self._reader, self._take_log, data, name, zone))
         except ValueError as error:
             return _refusal(error)
 
-    def _take_log(self, data: bytes, name: str, zone: str | None, user: str | None) -> Any:
-        return self._show_log(log_room.read_log(log_room.upload(data, name), zone, user))
+    def _take_log(self, data: bytes, name: str, zone: str | None) -> Any:
+        return self._show_log(log_room.read_log(log_room.upload(data, name), zone))
+
+    def _choose_user(self, given: dict[str, Any]) -> Any:
+        """Another person of the same file."""
+        if self._log is None or self._log.found is None:
+            raise Refused("there is no log with several people: drop one here.")
+        return self._show_log(log_room.from_import(self._log.found, self._log.name, given["user"]))
 
     def _take_example(self, _: dict[str, Any]) -> Any:
         """The log of a synthetic person, for those who have no export."""

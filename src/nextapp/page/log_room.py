@@ -35,18 +35,17 @@ from nextapp.wire import Floats
 
 MOST_BYTES = 64 << 20  # of an upload, packed and unpacked
 MOST_LINES, MOST_FIELDS, MOST_EVENTS = 500_000, 3_000_000, 500_000  # of an upload
-MOST_MEASURED = 4_000  # largest number of launches measured: the latest ones
+MOST_MEASURED = 10_000  # largest number of launches measured: the latest ones
 LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
-SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 12, 8, 40
+SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 10, 8, 40
 HIT_RATES = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
 PRESET = Preset("page", "so-far", "expected", "prediction", False, "kept", "all")
-REPEAT_SECONDS = 3.0  # the same app again within this time is the same launch
 MODELS = {
-    "nextapp": "this project's predictor",
-    "mru": "the most recently used apps",
-    "mfu": "the most frequently used apps",
-    "sr-od": "the apps that most often followed the last app",
-    "seqmf": "the paper's model, trained on this phone only",
+    "nextapp": "this project",
+    "mru": "most recently used apps",
+    "mfu": "most used apps",
+    "sr-od": "what followed the last app",
+    "seqmf": "the paper's model",
 }
 
 
@@ -60,6 +59,8 @@ class PersonLog:
     users: tuple[str, ...]
     launches: tuple[tuple[str, float], ...]
     is_synthetic: bool = False
+    user: str = ""
+    found: Imported | None = None  # the launches of everybody in the file
 
 
 def upload(data: bytes, name: str) -> Content:
@@ -93,17 +94,14 @@ def from_import(found: Imported, name: str, user: str | None = None) -> PersonLo
         known = ", ".join(name for name, _ in counts.most_common(12))
         raise UnreadableLog(f"there is no user {user!r:.60} in this file; there are {known:.300}.")
     chosen = user if user is not None else counts.most_common(1)[0][0]
-    launches: list[tuple[str, float]] = []
-    for launch in found.launches:
-        if launch.user != chosen:
-            continue
-        when = launch.clock + launch.zone
-        if launches and launches[-1][0] == launch.app and when - launches[-1][1] < REPEAT_SECONDS:
-            continue
-        launches.append((launch.app, when))
+    launches = [
+        (each.app, each.clock + each.zone) for each in found.launches if each.user == chosen
+    ]
     launches.sort(key=lambda each: each[1])  # local time goes back when summer time ends
     users = tuple(user for user, _ in counts.most_common(50))
-    return PersonLog(name, found.format, found.notes, users, tuple(launches))
+    return PersonLog(
+        name, found.format, found.notes, users, tuple(launches), user=chosen, found=found
+    )
 
 
 def of_person(name: str, launches: Sequence[tuple[str, float]]) -> PersonLog:
@@ -126,6 +124,7 @@ def portrait(log: PersonLog) -> dict[str, Any]:
         "format": log.format,
         "notes": list(log.notes),
         "users": list(log.users),
+        "user": log.user,
         "n_launches": len(apps),
         "n_apps": len(names),
         "first": _day(seconds[0]),
@@ -173,7 +172,7 @@ def flow(codes: Any, names: Sequence[str], shown: Any) -> dict[str, Any]:
 
 
 def measure(codes: Any, seconds: Floats, names: Sequence[str]) -> dict[str, Any] | None:
-    """Measure every model on the second half; each launch is predicted before it is seen.
+    """Measure every model on the second half of the latest launches, each before it is seen.
 
     Intervals are over days. None if there are too few launches.
     """

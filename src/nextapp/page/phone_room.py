@@ -41,7 +41,7 @@ SHOWN = 5  # suggestions
 MODELS = ("nextapp", "mru", "sr-od", "seqmf")
 EPSILON = Limits().per_report
 PRACTICE = "practice server in this page"
-MOST_LEARNT = 3_000  # largest number of launches that the phone has learnt at the start
+MOST_LEARNT = 10_000  # largest number of launches that the phone has learnt at the start
 MOST_APPS = 200  # largest catalogue; rarer apps of a log are not in it, as on a real server
 SEED_BYTES = 8  # of a report by walsh; they do not depend on the launches
 PAUSE = 20.0  # assumed seconds between two taps
@@ -79,6 +79,7 @@ class Person:
     broadcast: Broadcast
     is_synthetic: bool
     from_log: bool  # else one of the synthetic people that are always there
+    n_older: int = 0  # launches left out before the learnt ones
 
 
 @lru_cache(maxsize=8)
@@ -114,15 +115,15 @@ def person_of_log(
         counts[app] = counts.get(app, 0) + 1
     apps = tuple(sorted(counts, key=lambda app: -counts[app])[:MOST_APPS])
     n_learnt = max(1, 2 * len(launches) // 3)
-    recent = launches[max(0, n_learnt - MOST_LEARNT) :]
-    n_learnt = min(n_learnt, MOST_LEARNT)
+    n_older = max(0, n_learnt - MOST_LEARNT)
+    recent, n_learnt = launches[n_older:], n_learnt - n_older
     phone = PhoneCore()
     rows = {app: row for row, app in enumerate(apps)}
     for app, when in recent[:n_learnt]:
         if app in rows:
             phone.observe(rows[app], when)
     broadcast = factorised.train([phone], len(apps), TRAINING, 0, apps)
-    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic, True)
+    return Person(name, recent, n_learnt, apps, broadcast, is_synthetic, True, n_older)
 
 
 class PhoneSession:
@@ -306,6 +307,7 @@ class PhoneSession:
             "id": self.id,
             "person": self.person.name,
             "synthetic": self.person.is_synthetic,
+            "n_older": self.person.n_older,
             "clock": _clock(self._clock),
             "weekday": datetime.fromtimestamp(self._clock, UTC).strftime("%A"),
             "n_launches": self._phone.n_launches,

@@ -65,8 +65,8 @@ function show(found) {
   const all = [found.without, found.private, found.open], least = Math.floor(20 * Math.min(...all.map((each) => each.low))) / 20, top = Math.ceil(20 * Math.max(...all.map((each) => each.high))) / 20;
   draw($("newrates"), intervals([
     { name: "Alone", meaning: "from its own launches only", ...found.without, fill: "fill-muted", stroke: "stroke-muted" },
-    { name: "With this crowd", meaning: "from the reports above", ...found.private },
-    { name: "Without privacy", meaning: "if all phones told the truth", ...found.open, fill: "fill-muted", stroke: "stroke-muted" }], { least, most: top, digits: 1, title: "Hit rate of new phones", ticks: 4, row: 64 }));
+    { name: "With this crowd", meaning: "by their reports", ...found.private },
+    { name: "Without privacy", meaning: "all tell the truth", ...found.open, fill: "fill-muted", stroke: "stroke-muted" }], { least, most: top, digits: 1, title: "Hit rate of new phones", ticks: 4, row: 64 }));
   verdict(found); curve();
 }
 

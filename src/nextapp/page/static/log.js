@@ -5,7 +5,7 @@ import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 import { forgetLog, logIsThere, playLog } from "./phone.js";
 
 const MODELS = { nextapp: "nextapp", mru: "MRU", mfu: "MFU", "sr-od": "SR-od", seqmf: "SeqMF" };
-let begun = false, held = null, most = 64 << 20;
+let begun = false, most = 64 << 20;
 
 export async function start(about) {
   if (begun) return;
@@ -14,7 +14,7 @@ export async function start(about) {
   $("zone").placeholder = Intl.DateTimeFormat().resolvedOptions().timeZone || "this machine’s";
   $("zones").replaceChildren(...(Intl.supportedValuesOf?.("timeZone") ?? []).map((zone) => h("option", { value: zone })));
   $("file").addEventListener("change", () => { take($("file").files[0]); $("file").value = ""; });
-  $("example").addEventListener("click", () => busy(async () => { held = null; show(await post("/api/log/example")); }));
+  $("example").addEventListener("click", () => busy(async () => show(await post("/api/log/example"))));
   if (about.has_log) await busy(async () => show(await get("/api/log")));
 }
 
@@ -34,16 +34,13 @@ export function takeDrops(about) {
   });
 }
 
-async function take(file, user = null) {
+async function take(file) {
   if (!file) return;
   if (file.size > most) return fail(new Error(`A file may have up to ${most >> 20} MiB here; nextapp data convert reads larger ones.`));
   await busy(async () => {
     const query = new URLSearchParams({ name: file.name });
     if ($("zone").value.trim()) query.set("zone", $("zone").value.trim());
-    if (user !== null) query.set("user", user);
-    const found = await upload(`/api/log?${query}`, file);
-    held = file;
-    show(found);
+    show(await upload(`/api/log?${query}`, file));
   });
 }
 
@@ -67,7 +64,7 @@ async function forget() {
 }
 
 function clear() {
-  held = null; forgetLog();
+  forgetLog();
   $("portrait").replaceChildren(); $("portrait").hidden = true;
   $("room-log").classList.remove("has-log");
   speak("The log is forgotten.");
@@ -81,7 +78,6 @@ const fact = (value, words) => h("div", { class: "fact" }, h("b", {}, value), h(
 function show(found) {
   if (!found) return;
   logIsThere(true);
-  const { measured } = found;
   const cards = [
     h("article", { class: "card w12" },
       h("div", { class: "card-head" }, h("h2", {}, found.name || "Your log"), h("p", { class: "quiet-text" }, `${found.format} · ${found.first} to ${found.last}`)),
@@ -90,12 +86,12 @@ function show(found) {
       h("div", { class: "row-actions" },
         h("button", { type: "button", class: "primary", id: "play-mine", onclick: () => { location.hash = "phone"; playLog(); } }, icon("play"), h("span", {}, "Play it on the phone")),
         h("button", { type: "button", id: "forget", onclick: () => busy(forget) }, icon("trash-2"), h("span", {}, "Forget it")),
-        found.users.length > 1 && held ? people(found.users) : null)),
-    ...(measured ? measuredCards(measured) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
-    h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app."), chart(bars(found.apps, "Most used apps"))),
+        found.users.length > 1 ? people(found) : null)),
+    h("article", { class: "card w5" }, h("h2", {}, "Most used"), h("p", { class: "quiet-text" }, "Launches per app. What is no app here can be left out: ", h("code", {}, "nextapp data convert --leave-out"), "."), chart(bars(found.apps, "Most used apps"))),
     h("article", { class: "card w7" }, h("h2", {}, "Which app follows which"), ...(found.flow.counts.flat().some((n) => n > 0)
       ? [h("p", { class: "quiet-text" }, `The app before on the left, the app after on the right, among the ${found.flow.apps.length} most used. Dark: what follows most often. Point at an app to see only its own.`), chart(flow(found.flow.apps, found.flow.counts))]
       : [h("p", { class: "quiet-text" }, "Nothing yet: all launches are of one app.")])),
+    ...(found.measured ? measuredCards(found) : [h("article", { class: "card w12" }, h("h2", {}, "Too few launches to measure"), h("p", { class: "quiet-text" }, "Twenty are needed."))]),
     h("article", { class: "card w7" }, h("div", { class: "card-head" }, h("div", {}, h("h2", {}, "Your week"), h("p", { class: "quiet-text" }, "Launches by weekday and hour, local time.")), scale("none", `${number(Math.max(...found.hours.flat()))} launches`)), chart(week(found.hours))),
     h("article", { class: "card w5" }, h("h2", {}, "Sessions"), h("p", { class: "quiet-text" }, "How many sessions had how many launches. A session ends after 15 minutes without a launch."), chart(columns(found.sessions.sizes, found.sessions.sizes.map((_, i) => (i === 20 ? "21+" : `${i + 1}`)), "Sessions by number of launches", "launches in a session"))),
   ];
@@ -105,25 +101,26 @@ function show(found) {
   speak(`${found.format}: ${found.n_launches} launches of ${found.n_apps} apps.`);
 }
 
-function people(users) {
-  const select = h("select", { "aria-label": "Whose launches" }, ...users.map((user) => h("option", {}, user)));
-  select.addEventListener("change", () => take(held, select.value));
+function people({ user, users }) {
+  const select = h("select", { id: "user" }, ...users.map((each) => h("option", { selected: each === user }, each)));
+  select.addEventListener("change", () => busy(async () => show(await post("/api/log/user", { user: select.value }))));
   return h("label", { class: "quiet-text" }, "Whose launches ", select);
 }
 
-function measuredCards(measured) {
+function measuredCards(found) {
+  const { measured } = found;
   const best = measured.models[measured.best], ahead = measured.ahead, choices = measured.choices;
   const sure = ahead.low > 0;
   return [
     h("article", { class: "card w6" }, h("h2", {}, "How predictable you are"),
-      h("p", { class: "sentence" }, "You use ", h("b", {}, choices.apps === 1 ? "one app" : `${choices.apps} apps`), ...(choices.by_frequency < 0.95 * choices.apps ? [", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1))] : [" about equally often"]), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
+      h("p", { class: "sentence" }, `In your last ${number(measured.n)} launches you used `, h("b", {}, `${choices.apps} of your ${found.n_apps} ${found.n_apps === 1 ? "app" : "apps"}`), ...(choices.by_frequency < 0.95 * choices.apps ? [", but not evenly: it is as if you chose among ", h("b", {}, choices.by_frequency.toFixed(1))] : [" about equally often"]), ". Knowing your habits, nextapp sees a choice among ", h("b", {}, choices.by_nextapp.toFixed(1)), "."),
       h("div", { class: "facts" }, fact(percent(measured.models.nextapp.at_1.mean), "first suggestion is right"), fact(percent(measured.models.nextapp.at_5.mean), "among five suggestions")),
-      chart(choiceBars([{ name: "Apps you used", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
+      chart(choiceBars([{ name: "Apps in these launches", value: choices.apps, digits: 0 }, { name: "… knowing how often you use each", value: choices.by_frequency }, { name: "… knowing your habits", value: choices.by_nextapp, fill: "fill-accent" }], "Choices left")),
       h("p", { class: "note" }, "Perplexity (two to the power of the entropy in bits): of how often each app is used, and of nextapp’s predictions for launches that it had not seen.")),
     h("article", { class: "card w6" }, h("h2", {}, "Which model predicts you best"),
       h("p", { class: "sentence" }, h("b", {}, MODELS[measured.best]), `: the app was among its five suggestions in ${percent(best.at_5.mean)} of ${number(measured.n)} launches. `, sure ? `${MODELS[measured.second]} is behind by ${(100 * ahead.mean).toFixed(1)} points (${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}).` : `The difference to ${MODELS[measured.second]} (${(100 * ahead.mean).toFixed(1)} points, ${(100 * ahead.low).toFixed(1)} to ${(100 * ahead.high).toFixed(1)}) is not significant.`),
       chart(intervals(Object.entries(measured.models).map(([name, each]) => ({ name: MODELS[name], meaning: each.meaning, ...each.at_5, fill: `f-${name}`, stroke: `s-${name}` })), { title: "Hit rate among five by model" })),
-      h("p", { class: "note" }, `Each launch of the second half is predicted before it is seen; all models keep learning, SeqMF updates its user vector once a day. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
+      h("p", { class: "note" }, `Each of your last ${number(measured.n)} launches is predicted before it is seen; all models keep learning, SeqMF updates its user vector once a day. Bands: 95 % intervals over ${measured.n_days} ${measured.n_days === 1 ? "day, so they mean little" : "days"}.`)),
     h("article", { class: "card w12" }, h("h2", {}, "The last predictions"),
       h("p", { class: "quiet-text" }, "Oldest first. The number is the rank that nextapp gave to the app that you launched."),
       h("ol", { class: "lately" }, ...measured.lately.map((each) => {

@@ -6,13 +6,14 @@ import { $, h, icon, number, percent, speak, tile } from "./dom.js";
 const NAMES = { nextapp: "nextapp", mru: "MRU", "sr-od": "SR-od", seqmf: "SeqMF" };
 const WORDS = { after: "What follows the last apps", frequency: "How often it is used", place: "How recently it was used", since: "Time since its last use", hour: "Time of day", again: "The same app again", lesson: "Learnt from wrong guesses", crowd: "What other phones do", new: "Never used here" };
 const BEATS = 40; // launches in the strip
-const HINT = "Press Play, or tap apps on the phone";
+const HINT = "Press Play";
+const LONG = 500; // ms of a long press
 const WAITING = ["play", "later", "report", "speed"];
 const SPEEDS = [1, 2, 5, 10, 25, 100, 400].map((perSecond) => [perSecond, `${perSecond} launches/s`]);
 
 const CHOSEN = "nextapp-person"; // in this tab: the number of a synthetic person, or "log"
 
-let state = null, shown = 0, series = {}, playing = null, queue = Promise.resolve(), turn = 0, begun = false;
+let state = null, shown = 0, series = {}, playing = null, queue = Promise.resolve(), turn = 0, begun = false, timer = null, pressed = false;
 
 export function offer(about) {
   $("whose").append(...Array.from({ length: about.people }, (_, i) => h("option", { value: `${i}` }, `Synthetic person ${i + 1}`)), h("option", { value: "log" }, "Your log"));
@@ -28,7 +29,9 @@ export function start() {
   $("whose").addEventListener("change", () => choose($("whose").value));
   $("report").addEventListener("click", () => act("/api/phone/report"));
   $("speed").addEventListener("input", () => { $("speed-value").textContent = SPEEDS[$("speed").value][1]; if (playing) { stop(); toggle(); } });
+  document.addEventListener("pointerdown", (event) => { if (!event.target.closest("#menu")) closeMenu(); });
   document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") closeMenu();
     if ($("room-phone").hidden || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
     const place = "12345".indexOf(event.key);
     if (place >= 0 && state?.suggestions?.[place]) { tap(state.suggestions[place].app); event.preventDefault(); }
@@ -105,7 +108,7 @@ function show(fresh) {
   for (const id of WAITING) $(id).disabled = false;
   $("status-time").textContent = state.clock.slice(11);
   $("status-day").textContent = `${state.weekday}, ${new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { day: "numeric", month: "long", year: "numeric" })}`;
-  $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt.`;
+  $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt, ${number(state.to_play - state.played)} to play${state.n_older ? `; the ${number(state.n_older)} oldest are left out` : ""}.`;
   showApps(); showSuggestions(); showWhy(); showPlaying(); showLeft();
   if (!playing) speak("Suggestions: " + state.suggestions.map((each) => `${each.label} ${percent(each.share)}`).join(", "));
 }
@@ -126,7 +129,9 @@ function showSuggestions() {
     h("li", {}, h("button", {
       type: "button", class: `app ${place === shown ? "is-shown" : ""}`, "data-key": `place-${place}`, "data-app": each.app, "data-share": each.share, "aria-keyshortcuts": `${place + 1}`,
       title: `${each.app}: key ${place + 1}`,
-      onclick: () => tap(each.app), onpointerenter: () => look(place), onfocus: () => look(place),
+      onclick: () => { if (!pressed) tap(each.app); }, onpointerenter: () => look(place), onfocus: () => look(place),
+      onpointerdown: () => { pressed = false; timer = setTimeout(() => openMenu(place), LONG); }, onpointerup: release, onpointerleave: release, onpointercancel: release,
+      oncontextmenu: (event) => { event.preventDefault(); openMenu(place); },
     }, tile(each), h("span", { class: "label" }, each.label), " ", h("span", { class: "chance" }, percent(each.share)), h("span", { class: "meter", "aria-hidden": "true" }, h("i", { "width%": Math.max(4, 100 * each.share) })))))));
 }
 
@@ -135,6 +140,31 @@ function look(place) {
   shown = place;
   [...$("suggestions").querySelectorAll(".app")].forEach((each, i) => each.classList.toggle("is-shown", i === shown));
   showWhy();
+}
+
+// A long press on a suggestion, or the menu key: leave it out.
+function openMenu(place) {
+  const each = state?.suggestions[place];
+  if (!each) return;
+  release();
+  pressed = true;
+  look(place);
+  $("menu").setAttribute("aria-label", each.label);
+  $("menu").replaceChildren(h("span", { class: "label" }, each.label), ...choices(each.app));
+  $("menu").hidden = false;
+  $("menu").querySelector("button").focus();
+}
+function release() { clearTimeout(timer); }
+function closeMenu() {
+  if ($("menu").hidden) return;
+  const back = $("menu").contains(document.activeElement);
+  $("menu").hidden = true;
+  if (back) $("suggestions").querySelector(".is-shown")?.focus();
+}
+
+function choices(app) {
+  const choice = (name, words, hours) => h("button", { type: "button", "data-key": name, onclick: () => { closeMenu(); leaveOut(app, hours); } }, words);
+  return [choice("not-today", "Not for a day", 24), choice("hide", "Hide", null)];
 }
 
 function leaveOut(app, hours) { return act("/api/phone/leave-out", { app, hours }); }
@@ -162,10 +192,8 @@ function drawWhy() {
         h("span", { class: "track", "aria-hidden": "true" }, h("i", { class: part.part < 0 ? "against" : "", "width%": wide, "left%": part.part < 0 ? 50 - wide : 50 })),
         h("span", { class: "number" }, `${sign} ${times < 10 ? times.toFixed(1) : Math.round(times)}`));
     })),
-    h("p", { class: "note" }, "× 2 makes it twice as likely as the average app on this phone, ÷ 2 half as likely. Point at another suggestion to see its reasons. The open app is not suggested."),
-    h("div", { class: "left-out" },
-      h("button", { type: "button", "data-key": "not-today", onclick: () => leaveOut(each.app, 24) }, "Not for a day"),
-      h("button", { type: "button", "data-key": "hide", onclick: () => leaveOut(each.app, null) }, "Hide")),
+    h("p", { class: "note" }, "× 2 makes it twice as likely as the average app on this phone, ÷ 2 half as likely. Point at another suggestion to see its reasons, press it long to hide it. The open app is not suggested."),
+    h("div", { class: "left-out" }, ...choices(each.app)),
     ...leftOut());
 }
 
