@@ -11,9 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
+import shutil
 import socket
 import threading
 import tracemalloc
+from collections import deque
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import count
@@ -59,6 +62,7 @@ from phone.transcripts import (
     Step,
     Transcript,
     Visit,
+    file_of,
     give_tokens,
     transcript,
 )
@@ -501,6 +505,106 @@ def test_what_is_planted_in_a_phone_is_noticed(monkeypatch, what):
             return True
 
     assert is_noticed()
+
+
+# --- nothing private is read between two requests -------------------------------------------------
+
+
+class Watched(deque):
+    """The launches in a phone's memory, which say that they were read."""
+
+    note = staticmethod(lambda: None)
+
+    def __iter__(self):
+        self.note()
+        return super().__iter__()
+
+    def __reversed__(self):
+        self.note()
+        return super().__reversed__()
+
+    def __len__(self):
+        self.note()
+        return super().__len__()
+
+    def __getitem__(self, place):
+        self.note()
+        return super().__getitem__(place)
+
+
+PRIVATE = re.compile("(FROM|JOIN|INTO|UPDATE) (launches|apps|marks|predictor)", re.IGNORECASE)
+
+
+def read_between_requests(path: Path, predictor: str) -> list[list[tuple[str, ...]]]:
+    """What was read of the launches between two requests of one command, without a pause there.
+
+    The first command joins and asks for tokens, the second sends a report.
+    """
+    vectors = np.zeros((10, 0)) if predictor == "nextapp" else np.ones((10, 2))
+    question = "transitions" if predictor == "nextapp" else "gradient"
+    request = ReportRequest("walsh", 1.0, 0.5, question=question)
+    data = asking(1, vectors, ModelSettings(), NAMES[:10], request).to_bytes()
+    shutil.copy(file_of(100, 10, predictor, 3.0), path)
+    found = []
+    with Store(path, flush_after=None) as store:
+        client = HostileClient(Script(data, None, (201,)))
+        phone = Phone(store, clock=lambda: NOON, sleep=client.sleep, timer=lambda: 0.0)
+
+        def note(what: str = "memory") -> None:
+            client.events.append(("private", what))
+
+        def see(statement: str) -> None:
+            if PRIVATE.search(statement):
+                note(statement)
+
+        store._connection.set_trace_callback(see)
+        for name in ("_apps", "_ages"):
+            watched = Watched(getattr(phone._core, name))
+            watched.note = note
+            setattr(phone._core, name, watched)
+        phone.join(client, "welcome")
+        for when, report in ((NOON, "waiting"), (NOON + 2 * DAY, "accepted")):
+            assert phone.sync(client, when=when).report == report
+            events, read, kinds = list(client.events), [], []
+            client.events.clear()
+            for event in events:
+                if event[0] == "private":
+                    read.append(event)
+                    continue
+                kinds.append(event[0])
+                if len(kinds) > 1 and event[0] != "sleep" and kinds[-2] != "sleep":
+                    found.append(read)
+                read = []
+            assert len(kinds) == (3 if report == "accepted" else 4)
+    return found
+
+
+@pytest.mark.parametrize("predictor", [*PREDICTORS])
+def test_nothing_private_is_read_between_two_requests(tmp_path, predictor):
+    """It took 8 ms from enrolling to the first fetch with no launch, 205 with 100,000."""
+    assert read_between_requests(tmp_path / "phone.db", predictor) == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("name", "nosy"),
+    [
+        ("join", lambda phone: phone._load()),
+        ("take", lambda phone: phone._core.history),
+        ("_ask_tokens", lambda phone: phone._core.n_launches),
+        ("_check_continues", lambda phone: phone.store.n_launches()),
+    ],
+)
+def test_what_is_read_between_two_requests_is_noticed(tmp_path, monkeypatch, name, nosy):
+    def fault(true, phone, *args, **more):
+        if name != "join":
+            nosy(phone)
+        found = true(phone, *args, **more)
+        nosy(phone)
+        return found
+
+    plant(monkeypatch, Phone, name, fault)
+    is_called = name != "_check_continues"  # the first broadcast continues none
+    assert any(read_between_requests(tmp_path / "phone.db", "nextapp")) == is_called
 
 
 def test_no_name_of_an_app_leaves_a_phone(tmp_path):

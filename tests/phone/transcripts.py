@@ -97,6 +97,8 @@ class Script:
             return _Answer(200, {}, json.dumps({"round": 1, "sha256": self.digest}).encode())
         if path == "/v1/broadcast":
             return _Answer(200, {"etag": '"a mark"'}, self.data)
+        if path == "/v1/enrol":
+            return _Answer(201, {}, json.dumps({"secret": SECRET}).encode())
         if path == "/v1/tokens" and self.statuses[0] != 401:
             blinded = map(from_base64, json.loads(body or b"")["blinded"])
             signed = [to_base64(FIRST.sign(each)) for each in blinded]
