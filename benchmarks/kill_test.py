@@ -39,7 +39,7 @@ PHONES = 30  # of each process
 SETTINGS = {
     "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": PHONES, "minimum": 5,
-    "deadline": 5.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
+    "deadline": 5.0, "grace": 0.0, "dim": DIM, "optimiser": "sgd", "rate": RATE,
 }  # fmt: skip
 LIMITS = ServerLimits(device_burst=1e9, address_burst=1e9)
 PHONE = {

@@ -117,7 +117,7 @@ def app_names(n: int) -> tuple[str, ...]:
 def settings(n_apps: int, n_reports: int) -> dict:
     return {
         "mechanism": "walsh", "epsilon": 1.0, "slots": n_apps, "goal": n_reports,
-        "minimum": n_reports, "deadline": 1e6,
+        "minimum": n_reports, "deadline": 1e6, "grace": 0.0,
     }  # fmt: skip
 
 
@@ -264,7 +264,7 @@ def measure_gateway(given: argparse.Namespace) -> dict:
     result: dict = {"connections": CONNECTIONS, "rate": given.rate}
     learning = {
         "learn": "seqmf", "mechanism": "walsh", "epsilon": 4.0, "clip": 1.0, "goal": 10**9,
-        "minimum": 1, "deadline": 1e6,
+        "minimum": 1, "deadline": 1e6, "grace": 0.0,
     }  # fmt: skip
     n_open, n_closed = int(given.rate * given.seconds) + 1, int(20_000 * given.closed_seconds)
     phones = Phones(n_open + n_closed)

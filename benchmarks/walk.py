@@ -115,7 +115,8 @@ def launch_walk(folder: Path) -> dict[str, Any]:
     served = folder / "server"
     process = start_command(
         folder / "server.json", "serve", "--data", str(served), "--dev-tls", "--port", "0",
-        "--operator", "off", "--goal", "1", "--minimum", "1", "--reports-per-period", "9",
+        "--operator", "off", "--goal", "1", "--minimum", "1", "--grace", "0",
+        "--reports-per-period", "9",
         from_start=False,
     )  # fmt: skip
     url = None

@@ -82,7 +82,7 @@ def test_a_server_runs_without_the_lab(tmp_path):
     server = subprocess.Popen(
         command(
             LAB, "serve", "--data", "f", "--port", "0", "--operator", "off",
-            "--apps", "5", "--goal", "3",
+            "--apps", "5", "--goal", "3", "--grace", "0",
         ),
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

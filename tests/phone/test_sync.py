@@ -165,6 +165,32 @@ def test_a_round_that_closes_under_the_report(server, client, phone):
     assert spent(phone) == 1.0
 
 
+def test_a_round_that_ends_takes_the_report_that_was_drawn_for_it_and_asks_for_no_other(
+    server, client, phone
+):
+    """The server hands out no broadcast then; a phone with a report sent it too late for its
+    round, when the next one was open, and had spent its ε in vain."""
+    taking = False
+
+    def ends(handler):
+        if handler.path == "/v1/report" and taking:
+            return False
+        return handler.answer(503, {"error": "no_round", "message": "later"}, Retry_After="100")
+
+    server.mishap = lambda handler: handler.path == "/v1/report" and ends(handler)
+    assert phone.sync(client, now=True).report == "later"
+    server.mishap = ends
+    found = phone.sync(client, now=True)
+    assert (found.broadcast, found.report) == ("unreachable", "later")
+    taking = True
+    found = phone.sync(client, now=True)
+    assert (found.broadcast, found.report) == ("unreachable", "accepted")
+    assert len(set(server.arrived)) == 1
+    spent = phone.status().spent
+    assert phone.sync(client, now=True).report == "untried"
+    assert phone.status().spent == spent
+
+
 def test_a_budget_that_is_spent_sends_nothing_until_the_next_day(
     server, client, phone, make_broadcast
 ):

@@ -45,7 +45,7 @@ class Gateway:
             "--mechanism",
             "walsh",
         )
-        more = ("--epsilon", "0.5", "--clip", "0.2", "--goal", str(goal), "--deadline", "600")
+        more = ("--epsilon", "0.5", "--clip", "0.2", "--goal", str(goal), "--grace", "0")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "nextapp", "serve", "--data", str(folder), *words, *more],
             stdout=subprocess.PIPE,

@@ -28,7 +28,7 @@ N_APPS, DIM = 12, 4
 SETTINGS = {
     "learn": "seqmf",
     "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": 10**6, "minimum": 1,
-    "deadline": 1e6, "dim": DIM, "optimiser": "sgd", "rate": 0.01,
+    "deadline": 1e6, "grace": 0.0, "dim": DIM, "optimiser": "sgd", "rate": 0.01,
 }  # fmt: skip
 MECHANISM = mechanism("harmony", n_apps=N_APPS, d=DIM, epsilon=2.0, clip=1.0)
 

@@ -303,7 +303,7 @@ def test_other_rules_hold_at_once_and_for_the_rounds_that_come(tmp_path):
             assert client.report(tokens[number], body)[0] == 201
         code, words = run("set", tmp_path, "--goal", 2)
         assert code == 0
-        assert "closes at 2 reports" in words
+        assert "ends at 2 reports" in words
         until(lambda: client.round() == 1)
         assert server.metric("nextapp_round_goal") == 2
         assert run("close-round", tmp_path)[0] == 1  # no report yet, and one is the least

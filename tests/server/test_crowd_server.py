@@ -20,7 +20,7 @@ from nextapp.server.settings import settings_of
 from nextapp.server.vault import Outcome, Submission
 from nextapp.wire import Broadcast
 
-SMALL = {"slots": 8, "goal": 4, "minimum": 2, "deadline": 60.0}
+SMALL = {"slots": 8, "goal": 4, "minimum": 2, "deadline": 60.0, "grace": 0.0}
 NAMES = [f"org.example.app{i}" for i in range(6)]
 
 

@@ -24,7 +24,9 @@ from nextapp.server.listening import _ticking
 from nextapp.server.vault import Outcome, Submission
 
 NAMES = tuple(f"app-{row}" for row in range(6))
-GIVEN = {"slots": 8, "goal": 20, "minimum": 10, "deadline": 60.0, "epsilon": 20.0}
+GIVEN = {
+    "slots": 8, "goal": 20, "minimum": 10, "deadline": 60.0, "grace": 0.0, "epsilon": 20.0,
+}  # fmt: skip
 NOON = 1_790_000_000.0
 
 

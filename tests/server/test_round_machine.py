@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from fractions import Fraction
@@ -16,11 +17,18 @@ from servers import MECHANISM, N_APPS, payload, report_of, unsigned_token
 from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.server.coordinator import Closed, Coordinator
 from nextapp.server.federation import Federation
-from nextapp.server.vault import Outcome, RoundRules, Submission, Vault, Verdict
+from nextapp.server.settings import settings_of
+from nextapp.server.vault import Outcome, Submission, Vault, Verdict
 from nextapp.wire import ModelSettings, Report, ReportRequest
 
-GOAL, MINIMUM, SECONDS = 4, 2, 10.0
+GOAL, MINIMUM, SECONDS, GRACE = 4, 2, 10.0, 3.0
 RATE, LAM = 0.01, 0.3
+SETTINGS = settings_of(
+    {
+        "learn": "seqmf", "mechanism": "harmony", "epsilon": 2.0, "clip": 1.0, "goal": GOAL,
+        "minimum": MINIMUM, "deadline": SECONDS, "grace": GRACE,
+    }
+)  # fmt: skip
 DEVICES = 6
 
 
@@ -36,6 +44,7 @@ class Rounds(RuleBasedStateMachine):
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         self.now, self.round, self.opened, self.deadline = 100.0, 0, 100.0, 100.0 + SECONDS
+        self.ends = math.inf  # reports that are under way are taken until then
         self.acknowledged: dict[int, int] = {}
         self.vectors = np.random.default_rng(0).normal(size=(N_APPS, 4))
         request = ReportRequest("harmony", 2.0, 1.0)
@@ -48,7 +57,7 @@ class Rounds(RuleBasedStateMachine):
 
     def _connect(self):
         self.vault = Vault(self.folder / "vault.sqlite")
-        self.embedded = Federation(self.coordinator, self.vault, RoundRules(GOAL, MINIMUM, SECONDS))
+        self.embedded = Federation(self.coordinator, self.vault, lambda: SETTINGS)
         self.embedded.resume(self.now)
 
     def _restart(self):
@@ -75,7 +84,7 @@ class Rounds(RuleBasedStateMachine):
         self.spent += 2
         self.round += 1
         self.acknowledged = {}
-        self.opened, self.deadline = self.now, self.now + SECONDS
+        self.opened, self.deadline, self.ends = self.now, self.now + SECONDS, math.inf
 
     @rule(device=st.integers(0, DEVICES - 1), draw=st.integers(0, 1), behind=st.integers(0, 1))
     def send(self, device, draw, behind):
@@ -99,15 +108,22 @@ class Rounds(RuleBasedStateMachine):
     def time_passes(self, seconds):
         self.now += seconds
 
+    def _has_enough(self):
+        n = len(self.acknowledged)
+        return n >= GOAL or (self.now >= self.deadline and n >= MINIMUM)
+
     @rule()
     def tick(self):
         ended = self.embedded.tick(self.now)
         n = len(self.acknowledged)
-        if n >= GOAL or (self.now >= self.deadline and n >= MINIMUM):
+        if self._has_enough() and math.isinf(self.ends):
+            assert ended is Verdict.END
+            self.ends = self.now + GRACE
+        elif self.now >= self.ends:
             assert isinstance(ended, Closed)
             assert (ended.round, ended.n_reports, ended.stepped) == (self.round, n, True)
             self._stepped()
-        elif self.now >= self.deadline:
+        elif self.now >= self.deadline and math.isinf(self.ends):
             assert ended is Verdict.EXTEND
             self.deadline = self.now + SECONDS
         else:
@@ -120,8 +136,7 @@ class Rounds(RuleBasedStateMachine):
     @rule(after=st.sampled_from(["close_round", "reduce", "save"]))
     def crash_in_the_middle_of_closing(self, after):
         """The process dies right after one of the steps of a close; the next start ends it."""
-        n = len(self.acknowledged)
-        if not (n >= GOAL or (self.now >= self.deadline and n >= MINIMUM)):
+        if self.now < self.ends:
             return
         owner = self.coordinator if after == "save" else self.vault
         real = getattr(owner, after)
@@ -154,6 +169,7 @@ class Rounds(RuleBasedStateMachine):
         round = self.vault.round()
         assert (round.number, round.n_reports) == (self.round, len(self.acknowledged))
         assert (round.opened, round.deadline) == (self.opened, self.deadline)
+        assert round.ends == self.ends
 
     def teardown(self):
         self.vault.close()

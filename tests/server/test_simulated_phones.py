@@ -291,7 +291,7 @@ def test_phones_do_not_wait_for_hours_for_a_round_that_they_cannot_close(
             code=server.code(2),
         )  # fmt: skip
         monkeypatch.setattr("nextapp.server.simulated_phones._MOST_WAITING", 0.5)
-        with pytest.raises(ValueError, match=r"round 0 is still open .* give --data"):
+        with pytest.raises(ValueError, match=r"after round 0 within .* give --data"):
             fleet.run(1)
         monkeypatch.undo()
 

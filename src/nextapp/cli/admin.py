@@ -123,28 +123,30 @@ def withdraw(data: Path, code: str | None) -> None:
 
 @app.command("set", epilog="nextapp admin set federation --goal 20000")
 @folder
-@option("--goal", type=int, help="Reports at which a round closes.")
+@option("--goal", type=int, help="Reports at which a round ends.")
 @option("--minimum", type=int, help="Reports that a round needs to count.")
-@option("--deadline", type=float, help="Seconds after which a round closes.")
-def set_rules(data: Path, goal: int | None, minimum: int | None, deadline: float | None) -> None:
+@option("--deadline", type=float, help="Seconds after which a round ends.")
+@option("--grace", type=float, help="Seconds for reports that are under way when it ends.")
+def set_rules(data: Path, **given: float | None) -> None:
     """Change when rounds close, while the server runs."""
-    given = {"goal": goal, "minimum": minimum, "deadline": deadline}
     given = {key: value for key, value in given.items() if value is not None}
     if not given:
-        raise ValueError("give --goal, --minimum or --deadline.")
+        raise ValueError("give --goal, --minimum, --deadline or --grace.")
     now = administration.change(data, given, time.time())
     screen.out.print(
-        f"a round closes at {now.goal:,} reports, or after {now.deadline:g} s with "
-        f"{now.minimum:,} or more"
+        f"a round ends at {now.goal:,} reports, or after {now.seconds:g} s with "
+        f"{now.minimum:,} or more, and closes {now.grace:g} s later"
     )
 
 
 @app.command("close-round", epilog="nextapp admin close-round federation")
 @folder
 def close_round(data: Path) -> None:
-    """Close the open round now, if it has its minimum of reports."""
-    administration.close_round(data, time.time())
-    screen.out.print("the round closes within a second, if the server runs")
+    """End the open round now, if it has its minimum of reports."""
+    seconds = administration.close_round(data, time.time())
+    screen.out.print(
+        f"phones are asked no more; the round closes in {seconds:g} s, if the server runs"
+    )
 
 
 @app.command(epilog="nextapp admin drain federation")

@@ -17,7 +17,13 @@ import click
 from nextapp.cli import end_by_itself, screen
 from nextapp.cli.commands import Group, option
 from nextapp.cli.options import FILE, FOLDER, options_of
-from nextapp.cli.serve import ListenOptions, VaultOptions, federation_options, resolve
+from nextapp.cli.serve import (
+    ListenOptions,
+    VaultOptions,
+    federation_options,
+    resolve,
+    when_rounds_end,
+)
 from nextapp.settings import setting
 
 if TYPE_CHECKING:
@@ -109,9 +115,8 @@ def up(
         trust = f" --ca {loopback.authority}" if loopback.authority else ""
         with loopback:
             _say(
-                f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; a round "
-                f"closes at {made.goal:,} reports at all gateways together, or after "
-                f"{made.deadline:g} s with {made.minimum:,} or more"
+                f"phones report by {made.mechanism} with ε = {made.epsilon:g} a round; "
+                f"{when_rounds_end(made.rules(0))}, at all gateways together"
             )
             for name, url in zip(loopback.ports, loopback.urls, strict=True):
                 _say(

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from nextapp.server.federation import Federation
     from nextapp.server.gateway import Gateway
     from nextapp.server.listening import ServerLimits
+    from nextapp.server.vault import RoundRules
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
@@ -73,7 +74,7 @@ class VaultOptions:
 federation_options = settings_of(
     FederationSettings,
     "given",
-    *("learn", "mechanism", "epsilon", "clip", "slots", "goal", "minimum", "deadline"),
+    *("learn", "mechanism", "epsilon", "clip", "slots", "goal", "minimum", "deadline", "grace"),
     *("dim", "rate", "seed"),
     apps=option(
         "--apps",
@@ -311,12 +312,18 @@ def _welcome(
         f"[bold]{address}[/]  round {federation.coordinator.round}, "
         f"{_what_is_learnt(federation, made)}\n"
         f"{what_phones_are_asked(made, Limits())}\n"
-        f"a round closes at {made.goal:,} reports, or after {made.deadline:g} s with "
-        f"{made.minimum:,} or more\n"
+        f"{when_rounds_end(federation.rules or made.rules(0))}\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
         f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}",
         soft_wrap=True,
+    )
+
+
+def when_rounds_end(rules: RoundRules) -> str:
+    return (
+        f"a round ends at {rules.goal:,} reports, or after {rules.seconds:g} s with "
+        f"{rules.minimum:,} or more, and closes {rules.grace:g} s later"
     )
 
 
@@ -416,7 +423,7 @@ def play_phones(
 
     def close(number: int) -> None:
         if data is not None and not administration.is_gateway(data):
-            administration.close_round(data, time.time(), number)
+            administration.close_round(data, time.time(), number, grace=False)
 
     try:
         with tempfile.TemporaryDirectory() as folder, screen.progress() as report:

@@ -471,23 +471,27 @@ class Phone:
         when = self._clock() if when is None else when
         self._refresh()
         self.store.checkpoint()
+        kept, fetched_at, pause = None, self._timer(), 0.0 if now else _between(PAUSE)
         try:
             _, data = server.current(self._digest)
-            fetched_at, pause = self._timer(), 0.0 if now else _between(PAUSE)
+            fetched_at = self._timer()
             if data is None:
                 self._note_refusal(None)
             else:
                 self.take(data, when, server.digests)
         except (ServerError, WireError) as error:
-            outcome = _name_error(error, _WITHOUT_BROADCAST)
-            said = printable(str(error))
-            return Synced(outcome, "untried", self.round, said, _again(error, when))
-        fetched = "same" if data is None else "new"
-        words = f"Round {self.round} {_FETCHED[fetched]}."
+            fetched, words = _name_error(error, _WITHOUT_BROADCAST), printable(str(error))
+            if isinstance(error, Overloaded):  # a round that ends takes what was drawn for it
+                kept = self._unsent_report(server.url)
+            if kept is None:
+                return Synced(fetched, "untried", self.round, words, _again(error, when))
+        else:
+            fetched = "same" if data is None else "new"
+            words = f"Round {self.round} {_FETCHED[fetched]}."
         if trust_clock:
             self.store.trust_clock(when, when + TOKEN_WAIT[1])
         try:
-            drawn = self._report_to_send(server, when, bits, now)
+            drawn = kept or self._report_to_send(server, when, bits, now)
             if isinstance(drawn, DrawnReport):
                 self._wait(fetched_at, pause)
                 drawn = self._send(server, drawn, when)
@@ -668,6 +672,13 @@ class Phone:
             elif report.state == "drawn":
                 self.store.settle(report, "closed", f"round {round_} is the current one", when)
         return found
+
+    def _unsent_report(self, server: str) -> DrawnReport | None:
+        """The report of the round that this phone knows, if it was drawn and not taken yet."""
+        for report in self.store.reports(server):
+            if report.round == self.round and report.state == "drawn":
+                return report
+        return None
 
     def _draw(
         self,

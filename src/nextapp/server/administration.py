@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,8 @@ def status(folder: Path, now: float) -> Status:
         )
 
 
-def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSettings:
-    """Other rules for rounds, from now on: goal, minimum or deadline."""
+def change(folder: Path, given: Mapping[str, Any], now: float) -> RoundRules:
+    """Other rules for rounds, from now on; returns those of the current one."""
     for key in given:
         if key not in CHANGEABLE:
             raise ValueError(
@@ -87,28 +87,34 @@ def change(folder: Path, given: Mapping[str, Any], now: float) -> FederationSett
             )
     with closing(open_vault(folder, of_gateway=False)) as vault:
         settings = change_settings(FederationSettings.read(folder / _SETTINGS), given)
+        rules = settings.rules(0, vault.rules())
         settings.write(folder / _SETTINGS)
-        vault.amend(settings.rules, now)
-    return settings
+        vault.amend(rules, now)
+    return rules
 
 
-def close_round(folder: Path, now: float, number: int | None = None) -> None:
-    """End the current round at once, if it has its minimum of reports.
+def close_round(
+    folder: Path, now: float, number: int | None = None, *, grace: bool = True
+) -> float:
+    """End the current round at once, if it has its minimum of reports; seconds until it closes.
 
-    Nothing is done where ``number`` is given and that round has closed already.
+    Nothing is done where ``number`` is given and that round has closed already. Without its
+    ``grace`` reports are lost that are under way.
     """
     with closing(open_vault(folder, of_gateway=False)) as vault:
         round, rules = vault.round(), vault.rules()
         if round is None or rules is None:
             raise ValueError(f"{folder} has opened no round yet.")
         if number is not None and round.number != number:
-            return
+            return 0.0
         if round.n_reports < rules.minimum:
             raise ValueError(
                 f"round {round.number} has {round.n_reports:,} reports, below its minimum of "
                 f"{rules.minimum:,}: wait, or lower it by nextapp admin set --minimum."
             )
-        vault.expire_deadline(round.number, now)
+        seconds = rules.grace if grace else 0.0
+        vault.set_times(replace(round, ends=min(round.ends, now + seconds)))
+        return seconds
 
 
 def roll_back(folder: Path, number: int) -> int:

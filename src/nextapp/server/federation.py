@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -30,21 +30,25 @@ class Federation:
     continues from the last of these steps that was done.
     """
 
-    def __init__(self, coordinator: Coordinator, vault: Vault, rules: RoundRules) -> None:
+    def __init__(
+        self, coordinator: Coordinator, vault: Vault, settings: Callable[[], FederationSettings]
+    ) -> None:
         self.coordinator = coordinator
         self.vault = vault
-        self.rules = rules
+        self._settings = settings  # as they are now: an operator may change them
         self._absorbed: Closed | None = None  # a round that is in the learner, not yet on disk
 
     def resume(self, now: float) -> None:
         """Bring vault and coordinator to the same round after a start or a crash."""
         self._catch_up()
         self._list_keys(now)
-        rules = self.rules
         self._publish(now)
-        self.rules = rules  # as given at this start
-        self.coordinator.minimum = rules.minimum
-        self.vault.amend(rules, now)
+        self.vault.amend(self._settings().rules(0, self.rules), now)
+
+    @property
+    def rules(self) -> RoundRules | None:
+        """Those of the current round."""
+        return self.vault.rules()
 
     def _catch_up(self) -> None:
         round = self.vault.round()
@@ -83,7 +87,8 @@ class Federation:
             verdict = self.vault.settle(now)
             if verdict is not Verdict.CLOSE:
                 return verdict
-            self.coordinator.minimum = (self.vault.rules() or self.rules).minimum
+            if self.rules is not None:
+                self.coordinator.minimum = self.rules.minimum
             reduced = self.vault.reduce(self.coordinator.round, self.coordinator.learner.mechanism)
             self.coordinator.list_keys(self.vault.keys.for_next_round(now))
             self._absorbed = self.coordinator.absorb_in_memory([reduced])
@@ -93,13 +98,9 @@ class Federation:
         return closed
 
     def _publish(self, now: float) -> None:
-        self.rules = self.vault.rules() or self.rules  # an operator may have changed them since
-        self.coordinator.minimum = self.rules.minimum
-        self.vault.publish(
-            self.rules.open_round(self.coordinator.round, now),
-            self.coordinator.published(),
-            self.rules,
-        )
+        rules = self._settings().rules(self.vault.devices.count())
+        opened = rules.open_round(self.coordinator.round, now)
+        self.vault.publish(opened, self.coordinator.published(), rules)
 
     def _absorb_again(self, vault_round: int) -> None:
         number = self.coordinator.round
@@ -252,7 +253,8 @@ def open_federation(
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
     coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to)
-    federation = Federation(coordinator, Vault(path), settings.rules)
+    written = folder / "settings.json"
+    federation = Federation(coordinator, Vault(path), lambda: FederationSettings.read(written))
     federation.vault.keys.set_rules(key_rules)
     federation.resume(now)
     return federation, settings

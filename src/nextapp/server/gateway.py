@@ -37,7 +37,7 @@ from nextapp.server.database import VaultError
 from nextapp.server.devices import BadCode, NotIssued
 from nextapp.server.listening import Allowance, ServerLimits, network_of
 from nextapp.server.operator import Metrics
-from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Submission, Vault
+from nextapp.server.vault import DRAINING, Full, GroupCommit, Outcome, Round, Submission, Vault
 from nextapp.wire import MOST_TOKENS, Broadcast, Report, WireError, WrongSize, digest_of
 
 LOG = logging.getLogger("nextapp.gateway")
@@ -158,7 +158,7 @@ class Gateway:
         self._clock = clock
         self._one_of_many = one_of_many
         self._published: PublishedRound | None = None
-        self._closed = False  # the published round, and the next one is not there yet
+        self._round: Round | None = None  # the published one, as it was a moment ago
         self._commits: GroupCommit | None = None
         self._asking = Allowance(self.limits.device_burst, self.limits.device_seconds)
         self._downloads = Allowance(self.limits.download_bytes, 1.0 / self.limits.download_rate)
@@ -202,23 +202,26 @@ class Gateway:
             if body is None:
                 return
             self._published = PublishedRound.of(body, self.vault.keys.region)
-        self._closed = round.closed
+        self._round = round
 
     @property
     def is_open(self) -> bool:
         """Whether phones are asked for reports."""
-        return self._published is not None and not (self._closed or self._draining)
+        round = self._round
+        asked = round is not None and not round.closed and math.isinf(round.ends)
+        return asked and not self._draining
 
     def _open_round(self) -> PublishedRound:
         """The round that phones are asked to report in.
 
-        Where none is open no broadcast is handed out: a phone that drew a report now would have
-        spent its ε on a round that has closed.
+        Where none is open, or it ends, no broadcast is handed out: a phone that drew a report now
+        would spend its ε on a round that has closed when the report arrives.
         """
-        if self._published is None or self._closed:
-            raise _no_round()
         if self._draining:
             raise _draining()
+        if self._published is None or self._round is None or not self.is_open:
+            ends = math.inf if self._round is None else self._round.ends
+            raise _no_round(ends - self._clock() if math.isfinite(ends) else 0.0)
         return self._published
 
     @asynccontextmanager
@@ -462,8 +465,8 @@ class Gateway:
         """Why no report can be taken now, or None: shown by the last report, or by a probe."""
         if self._published is None:
             return "no round has been published here yet"
-        if self._closed:
-            return f"round {self._published.round} has closed and the next one is not open yet"
+        if self._round is not None and self._round.closed:
+            return f"round {self._round.number} has closed and the next one is not open yet"
         if self._draining:
             return "the operator has asked for no more reports"
         refused = self._refused
@@ -554,10 +557,10 @@ def _accepts_gzip(request: Request) -> bool:
     return False
 
 
-def _no_round() -> Refusal:
-    return Refusal(
-        503, "no_round", "no round is open here now: keep your report and come back later.", 10
-    )
+def _no_round(seconds: float = 0.0) -> Refusal:
+    """``seconds`` until the round closes, if that is known."""
+    words = "no round is open here now: keep your report and come back later."
+    return Refusal(503, "no_round", words, 10 + max(0.0, seconds))
 
 
 def _no_storage() -> Refusal:

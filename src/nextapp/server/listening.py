@@ -605,12 +605,15 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
             gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
             gateway.metrics.anomalies.inc(ended.anomaly)
             ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
-        elif ended is Verdict.EXTEND:
+        elif ended is Verdict.EXTEND and (rules := federation.rules) is not None:
             gateway.metrics.rounds.labels("extended").inc()
             ROUNDS_LOG.warning(
                 "round %d is below its minimum of %d reports at its deadline: nothing was "
                 "changed, it stays open for another %g s.",
+                federation.coordinator.round, rules.minimum, rules.seconds,
+            )  # fmt: skip
+        elif ended is Verdict.END:
+            ROUNDS_LOG.info(
+                "round %d has enough reports: those under way are taken, phones are asked no more.",
                 federation.coordinator.round,
-                federation.rules.minimum,
-                federation.rules.seconds,
             )

@@ -21,11 +21,11 @@ from nextapp.settings import check_keys, setting, settings_from
 from nextapp.storage import write_atomically
 from nextapp.wire import Buckets, ModelSettings, ReportRequest, model_settings_from
 
-CHANGEABLE = ("goal", "minimum", "deadline")
+CHANGEABLE = ("goal", "minimum", "deadline", "grace")
 """May change between two starts, or by `administration.change`."""
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "crowd": {"mechanism": "walsh", "epsilon": 1.0, "goal": 10_000, "minimum": 100},
+    "crowd": {"mechanism": "walsh", "epsilon": 1.0},
     "seqmf": {},
 }
 """What may be learnt, and the defaults that go with it.
@@ -35,6 +35,10 @@ report and a day unless their owners say otherwise, and 10 is what they allow fo
 seqmf: the paper's app vectors. What a report is and what it costs has no default there.
 """
 
+SMALLEST_GOAL = 10_000  # by default, while few phones are enrolled
+_MINIMA = 10  # by default a deadline lets as many times the minimum of reports be expected
+_DAY, _DAYS_A_REPORT = 86_400.0, 30.0  # a phone has one report in a period of its key
+
 ANSWER_NORM = 1.0
 """The ℓ2 norm of what a phone tells of its launches or transitions, so the clip of the crowd."""
 
@@ -43,8 +47,9 @@ ANSWER_NORM = 1.0
 class FederationSettings:
     """A federation.
 
-    ``deadline`` is how many seconds a round is open; ``goal`` and ``minimum`` as in `RoundRules`.
-    These three may change between two starts. The others are fixed with the first start: what is
+    ``deadline`` is how many seconds a round is open; ``goal``, ``minimum`` and ``grace`` as in
+    `RoundRules`. These four may change between two starts; goal and deadline follow from the number
+    of phones where they are None (`rules`). The others are fixed with the first start: what is
     learnt and the privacy of the reports depend on them. `settings_of` knows the `DEFAULTS`.
 
     ``learn`` is crowd or seqmf. The crowd: ``buckets`` and ``salt`` make the catalogue where no
@@ -60,11 +65,10 @@ class FederationSettings:
     learn: str = setting("crowd", "crowd or seqmf, the paper's app vectors.")
     clip: float | None = setting(None, "Bound on the norm of a gradient, for seqmf.")
     options: Mapping[str, int | float | str] = field(default_factory=dict)
-    goal: int = setting(1000, "Reports at which a round closes. Default: 10,000; 1,000 for seqmf.")
-    minimum: int = setting(
-        100, "Reports that a round needs to count. Default: half of --goal if given, else 100."
-    )
-    deadline: float = setting(86_400.0, "Seconds after which a round closes.")
+    goal: int | None = setting(None, "Reports at which a round ends. Default: one per phone.")
+    minimum: int = setting(100, "Reports that it needs. Default: half of --goal, or 100.")
+    deadline: float | None = setting(None, "Seconds until it ends. Default: 1 to 30 days.")
+    grace: float = setting(300.0, "Seconds for reports under way then.")
     buckets: int = 1 << 16
     salt: str = ""
     slots: int = setting(1023, "Apps that the crowd is asked about. Default: 1023; 400 by hash.")
@@ -83,7 +87,7 @@ class FederationSettings:
             raise ValueError(unknown("optimiser", self.optimiser, OPTIMISERS))
         if self.mechanism not in MECHANISMS:
             raise ValueError(unknown("mechanism", self.mechanism, MECHANISMS))
-        RoundRules(self.goal, self.minimum, self.deadline)
+        self.rules(0)
         if self.learn == "crowd":
             requests = self.requests
             Buckets(self.buckets, self.salt, np.zeros(0, np.int64))
@@ -93,9 +97,23 @@ class FederationSettings:
             self._optimiser()
             self._mechanism(1, self.dim, self.clip)
 
-    @property
-    def rules(self) -> RoundRules:
-        return RoundRules(self.goal, self.minimum, self.deadline)
+    def rules(self, n_phones: int, before: RoundRules | None = None) -> RoundRules:
+        """The rules of a round that opens now; with ``before``, of the round that has those.
+
+        By default the goal is one report of each phone, so that a peak ends no round; the deadline
+        is when ten times the minimum has come if each phone reports once in 30 days, but a day at
+        least, and 30 at most.
+        """
+        goal, seconds = self.goal, self.deadline
+        if goal is None:
+            goal = before.goal if before else max(SMALLEST_GOAL, self.minimum, n_phones)
+        if seconds is None and before:
+            seconds = before.seconds
+        elif seconds is None:
+            enough = n_phones >= self.minimum  # else it stays open until there are more
+            days = _MINIMA * self.minimum * _DAYS_A_REPORT / n_phones if enough else 1.0
+            seconds = _DAY * min(max(days, 1.0), _DAYS_A_REPORT)
+        return RoundRules(goal, self.minimum, seconds, self.grace)
 
     @property
     def requests(self) -> CrowdRequests:

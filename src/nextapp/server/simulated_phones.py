@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from nextapp.data import synthetic
 from nextapp.data.log import LaunchLog
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.limits import OPTIONS
+from nextapp.phone.server_errors import Overloaded
 from nextapp.randomness import KeyedBits, Words
 from nextapp.wire import Broadcast
 
@@ -146,26 +147,32 @@ class SimulatedPhones:
         outcomes = []
         for _ in range(rounds):
             start = time.perf_counter()
-            number = self.round()
+            number = self._await_round()
             counts = self.sync()
             close(number)
-            give_up = time.monotonic() + _MOST_WAITING
-            while self.round() == number:
-                if time.monotonic() > give_up:
-                    raise ValueError(
-                        f"round {number} is still open {_MOST_WAITING:g} s after all phones have "
-                        f"reported: give --data with the server's folder, so that it is closed at "
-                        f"once; or use more phones; or start the server with a smaller --goal."
-                    )
-                time.sleep(_POLL_SECONDS)
+            self._await_round(number)
             outcomes.append(RoundOutcome(number, dict(counts), time.perf_counter() - start))
             report(outcomes[-1])
         return outcomes
 
-    def round(self) -> int:
-        """The server's current round."""
-        with self._client() as client:
+    def _await_round(self, before: int = -1) -> int:
+        """The round that is open, once it is another one than before."""
+        give_up = time.monotonic() + _MOST_WAITING
+        while (number := self.round()) is None or number == before:
+            if time.monotonic() > give_up:
+                raise ValueError(
+                    f"no round has opened after round {before} within {_MOST_WAITING:g} s: give "
+                    f"--data with the server's folder, so that it is closed at once; or use more "
+                    f"phones; or start the server with a smaller --goal and --grace."
+                )
+            time.sleep(_POLL_SECONDS)
+        return number
+
+    def round(self) -> int | None:
+        """The server's current round; None while none is open."""
+        with Client(self.url, ca=self.ca, attempts=1) as client, suppress(Overloaded):
             return client.published().round
+        return None
 
     def close(self) -> None:
         self._pool.shutdown()

@@ -50,7 +50,7 @@ _MINGLED = 1024  # reports that lie in random order among each other: few pages 
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _SCHEMA = (
     DEVICES_SCHEMA
     + TOKEN_KEYS_SCHEMA
@@ -58,7 +58,8 @@ _SCHEMA = (
 CREATE TABLE rounds (
     number INTEGER PRIMARY KEY, opened REAL NOT NULL, deadline REAL NOT NULL,
     n_reports INTEGER NOT NULL, extensions INTEGER NOT NULL, closed INTEGER NOT NULL,
-    goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL);
+    ends REAL NOT NULL, goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL,
+    grace REAL NOT NULL);
 CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
 CREATE TABLE reports (
@@ -75,21 +76,24 @@ class Verdict(Enum):
     """What to do with a round now."""
 
     WAIT = "wait"
-    CLOSE = "close"  # enough reports: no more are taken, and the learner takes a step
+    END = "end"  # enough reports: phones are asked no more, those under way are taken
+    CLOSE = "close"  # no more are taken, and the learner takes a step
     EXTEND = "extend"  # past the deadline and below the minimum: nothing changes, it stays open
 
 
 @dataclass(frozen=True)
 class RoundRules:
-    """A round closes at ``goal`` reports, or at its deadline with ``minimum`` or more.
+    """A round ends at ``goal`` reports, or at its deadline with ``minimum`` or more.
 
-    A round below the minimum at its deadline changes nothing: it stays open with the reports it
-    has for another ``seconds``, so that no phone has spent its ε in vain.
+    It closes ``grace`` seconds later: a phone draws a report, and spends its ε, some minutes before
+    the report arrives. A round below the minimum at its deadline changes nothing: it stays open
+    with the reports it has for another ``seconds``, so that no phone has spent its ε in vain.
     """
 
     goal: int
     minimum: int
     seconds: float
+    grace: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.minimum <= self.goal:
@@ -99,16 +103,24 @@ class RoundRules:
             )
         if not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ValueError(f"a round's seconds must be a number > 0, got {self.seconds!r}.")
+        if not (math.isfinite(self.grace) and self.grace >= 0):
+            raise ValueError(f"a round's grace must be a number >= 0, got {self.grace!r}.")
 
     def open_round(self, number: int, now: float) -> Round:
         return Round(number, opened=now, deadline=now + self.seconds)
 
     def verdict(self, round: Round, now: float) -> Verdict:
-        if round.n_reports >= self.goal:
-            return Verdict.CLOSE
-        if now < round.deadline and round.deadline - now <= self.seconds:
-            return Verdict.WAIT
-        return Verdict.CLOSE if round.n_reports >= self.minimum else Verdict.EXTEND
+        if math.isfinite(round.ends):
+            return Verdict.WAIT if 0 < round.ends - now <= self.grace else Verdict.CLOSE
+        if round.n_reports < self.goal:
+            if 0 < round.deadline - now <= self.seconds:
+                return Verdict.WAIT
+            if round.n_reports < self.minimum:
+                return Verdict.EXTEND
+        return Verdict.END if self.grace else Verdict.CLOSE
+
+    def end_round(self, round: Round, now: float) -> Round:
+        return replace(round, ends=now + self.grace)
 
     def extend_round(self, round: Round, now: float) -> Round:
         return replace(round, deadline=now + self.seconds, extensions=round.extensions + 1)
@@ -118,8 +130,8 @@ class RoundRules:
 class Round:
     """A round as it stands. Times are seconds since 1970; ``closed`` rounds take no reports.
 
-    A deadline further away than a whole round can only come from a clock that was set back: it
-    counts as passed.
+    Once it ``ends`` phones are asked no more; by then it closes. A time further away than a whole
+    round, or a whole grace, can only come from a clock that was set back: it counts as passed.
     """
 
     number: int
@@ -128,6 +140,7 @@ class Round:
     n_reports: int = 0
     extensions: int = 0
     closed: bool = False
+    ends: float = math.inf
 
 
 class Outcome(Enum):
@@ -219,9 +232,9 @@ class Vault:
             write.execute("DELETE FROM broadcasts")
             write.execute("DELETE FROM tallies WHERE number < ?", (round.number - 8,))
             write.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (round.number, round.opened, round.deadline, 0, round.extensions, 0, rules.goal,
-                 rules.minimum, rules.seconds),
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (round.number, round.opened, round.deadline, 0, round.extensions, 0, round.ends,
+                 rules.goal, rules.minimum, rules.seconds, rules.grace),
             )  # fmt: skip
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
             write.execute("INSERT INTO digests VALUES (?, ?)", (round.number, digest_of(broadcast)))
@@ -229,12 +242,12 @@ class Vault:
     def round(self) -> Round | None:
         """The current round, or None before the first."""
         row = self.database.row(
-            "SELECT number, opened, deadline, n_reports, extensions, closed FROM rounds"
+            "SELECT number, opened, deadline, n_reports, extensions, closed, ends FROM rounds"
         )
         if row is None:
             return None
-        number, opened, deadline, n_reports, extensions, closed = row
-        return Round(number, opened, deadline, n_reports, extensions, bool(closed))
+        number, opened, deadline, n_reports, extensions, closed, ends = row
+        return Round(number, opened, deadline, n_reports, extensions, bool(closed), ends)
 
     def broadcast(self) -> bytes | None:
         """The broadcast of the current round as it is handed out, or None before the first."""
@@ -250,7 +263,7 @@ class Vault:
 
     def rules(self) -> RoundRules | None:
         """The rules of the current round, or None before the first."""
-        row = self.database.row("SELECT goal, minimum, seconds FROM rounds")
+        row = self.database.row("SELECT goal, minimum, seconds, grace FROM rounds")
         return None if row is None else RoundRules(*row)
 
     def amend(self, rules: RoundRules, now: float) -> None:
@@ -259,7 +272,10 @@ class Vault:
         if before is None or before == rules:
             return
         with self.database.transaction() as write:
-            write.execute("UPDATE rounds SET goal = ?, minimum = ?", (rules.goal, rules.minimum))
+            write.execute(
+                "UPDATE rounds SET goal = ?, minimum = ?, grace = ?",
+                (rules.goal, rules.minimum, rules.grace),
+            )
             if rules.seconds != before.seconds:
                 write.execute(
                     "UPDATE rounds SET seconds = ?, deadline = ?",
@@ -267,7 +283,7 @@ class Vault:
                 )
 
     def settle(self, now: float) -> Verdict:
-        """Hold the current round against its rules, and close or extend it if they say so."""
+        """Hold the current round against its rules, and end, close or extend it as they say."""
         rules, round = self.rules(), self.round()
         if rules is None or round is None:
             raise ValueError("no round is open in this vault yet: publish one.")
@@ -277,15 +293,18 @@ class Vault:
         if verdict is Verdict.CLOSE:
             self.close_round(round.number)
         elif verdict is Verdict.EXTEND:
-            self.extend(rules.extend_round(round, now))
+            self.set_times(rules.extend_round(round, now))
+        elif verdict is Verdict.END:
+            self.set_times(rules.end_round(round, now))
         return verdict
 
-    def extend(self, round: Round) -> None:
-        """Take over the deadline of a round that stays open."""
+    def set_times(self, round: Round) -> None:
+        """Take over deadline and end of a round that is not closed."""
         with self.database.transaction() as write:
             write.execute(
-                "UPDATE rounds SET deadline = ?, extensions = ? WHERE number = ? AND closed = 0",
-                (round.deadline, round.extensions, round.number),
+                "UPDATE rounds SET deadline = ?, extensions = ?, ends = ? "
+                "WHERE number = ? AND closed = 0",
+                (round.deadline, round.extensions, round.ends, round.number),
             )
 
     def close_round(self, number: int) -> None:
@@ -419,13 +438,6 @@ class Vault:
 
     def flags(self) -> frozenset[str]:
         return frozenset(row[0] for row in self.database.rows("SELECT name FROM flags"))
-
-    def expire_deadline(self, number: int, now: float) -> None:
-        """Let the deadline of round `number` be over."""
-        with self.database.transaction() as write:
-            write.execute(
-                "UPDATE rounds SET deadline = ? WHERE number = ? AND closed = 0", (now, number)
-            )
 
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.

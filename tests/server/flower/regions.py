@@ -25,6 +25,7 @@ SETTINGS = {
     "dim": 4,
     "rate": 0.05,
     "goal": 10,
+    "grace": 0.0,
     "minimum": 4,
     "deadline": 600.0,
 }

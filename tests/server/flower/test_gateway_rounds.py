@@ -110,11 +110,11 @@ class Clock:
         self.now += seconds
 
 
-def driver(coordinator, post, *, goal, minimum=1, seconds=600.0, **pace):
+def driver(coordinator, post, *, goal, minimum=1, seconds=600.0, grace=0.0, **pace):
     clock, said = Clock(), []
     drives = Driver(
         coordinator,
-        RoundRules(goal, minimum, seconds),
+        lambda n_phones: RoundRules(goal, minimum, seconds, grace),
         post,
         Pace(**{"poll": 1.0, "patience": 20.0, **pace}),
         say=said.append,
@@ -284,6 +284,28 @@ def test_a_coordinator_that_starts_again_keeps_the_deadline_of_the_open_round(tm
     assert began + 600 <= clock.now < began + 610
 
 
+def test_reports_under_way_are_taken_for_the_grace_at_every_gateway(tmp_path):
+    """Both gateways know at once that the round ends, also after a restart of the coordinator."""
+    near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
+    late, said_at = unsigned_token("late"), []
+
+    class Late(ByHand):
+        def send(self, address, letter):
+            super().send(address, letter)
+            if letter.kind == "count" and letter.round.ends < np.inf and not said_at:
+                said_at.append(clock())
+                (report,) = reports_of(far.vault.broadcast(), [20])
+                found = far.vault.admit([Submission(late, report.round, report.payload)])
+                assert found == [Outcome.ACCEPTED]
+
+    coordinator = Coordinator.start(new_server(), tmp_path / "c")
+    drives, _, clock = driver(coordinator, Late(near, far), goal=20, grace=30.0, gateways=2)
+    began = clock()
+    assert drives.run_round().n_reports == 21
+    assert said_at[0] - began < 2
+    assert 30 <= clock() - began < 33
+
+
 def test_a_round_that_falls_below_the_minimum_by_a_loss_changes_nothing(tmp_path):
     near, far = Region(tmp_path / "a", range(7)), Region(tmp_path / "b", range(7, 20))
     coordinator = Coordinator.start(new_server(), tmp_path / "c", minimum=10)
@@ -434,12 +456,12 @@ class TestLetters:
         keys = answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert keys == answer(Letter("keys", letter.round), region.vault, 1e9).keys
         assert [key.region for key in keys] == [name]
-        assert answer(letter, region.vault, 1e9) == Answer(name, letter.round, keys=keys)
+        assert answer(letter, region.vault, 1e9) == Answer(name, letter.round, 0, keys=keys)
         region.phones_report()
         five = replace(letter.round, n_reports=5)
-        assert answer(letter, region.vault, 1e9) == Answer(name, five, keys=keys)
+        assert answer(letter, region.vault, 1e9) == Answer(name, five, 0, keys=keys)
         counted = answer(Letter("count", letter.round), region.vault, 1e9)
-        assert counted == Answer(name, five, keys=keys)
+        assert counted == Answer(name, five, 0, keys=keys)
         first = answer(Letter("close", letter.round), region.vault, 1e9)
         second = answer(Letter("close", letter.round), region.vault, 1e9)
         assert first.reduced.n_reports == second.reduced.n_reports == 5

@@ -22,7 +22,12 @@ from nextapp.wire import Broadcast, History, unpack
 
 pytest.importorskip("flwr", reason="Flower has an environment of its own: make flower")
 
-SETTINGS = {"goal": 8, "minimum": 4, "deadline": 60.0}  # the rest by default: the crowd, walsh
+SETTINGS = {
+    "goal": 8,
+    "minimum": 4,
+    "deadline": 60.0,
+    "grace": 0.0,
+}  # the rest by default: the crowd, walsh
 
 
 def learnt(folder):

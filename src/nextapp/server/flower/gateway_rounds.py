@@ -68,6 +68,7 @@ class Answer:
 
     gateway: str
     round: Round
+    n_phones: int
     reduced: Reduced | None = None
     keys: tuple[TokenKey, ...] = ()
 
@@ -79,21 +80,23 @@ class Refused(RuntimeError):
 def answer(letter: Letter, vault: Vault, now: float) -> Answer:
     """Do what a letter asks of a gateway's vault. `Refused` where the round is not the vault's."""
     number, gateway = letter.round.number, vault.keys.region
+    n_phones = vault.devices.count()
     if letter.kind == "keys":
-        return Answer(gateway, letter.round, keys=vault.keys.for_next_round(now))
+        return Answer(gateway, letter.round, n_phones, keys=vault.keys.for_next_round(now))
     if letter.rules is not None:
         _open(letter, letter.rules, vault)
     round = vault.round()
     if round is None or round.number != number:
         at = "has had no round yet" if round is None else f"is at round {round.number}"
         raise Refused(f"gateway {gateway} {at}, and was asked about round {number}.")
-    if letter.kind == "count" and letter.round.deadline != round.deadline:
-        vault.extend(letter.round)
+    times = (letter.round.deadline, letter.round.ends)
+    if letter.kind == "count" and times != (round.deadline, round.ends):
+        vault.set_times(letter.round)
     if letter.kind == "close":
         reduced = _reduce_round(number, vault)
         closed = replace(round, closed=True, n_reports=reduced.n_reports)
-        return Answer(gateway, closed, reduced, vault.keys.for_next_round(now))
-    return Answer(gateway, round, keys=vault.keys.listed())
+        return Answer(gateway, closed, n_phones, reduced, vault.keys.for_next_round(now))
+    return Answer(gateway, round, n_phones, keys=vault.keys.listed())
 
 
 def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
@@ -108,7 +111,8 @@ def _open(letter: Letter, rules: RoundRules, vault: Vault) -> None:
             f"checkpoint, or let the coordinator skip to round {latest.number + 1}."
         )
     vault.publish(letter.round, letter.broadcast, rules)
-    vault.amend(rules, letter.round.opened)
+    kept = vault.rules() or rules
+    vault.amend(replace(rules, seconds=kept.seconds), letter.round.opened)
     if vault.broadcast() != letter.broadcast:
         raise Refused(
             f"the vault {vault.path} has handed out another broadcast for round {number}: this "
@@ -166,12 +170,15 @@ class _Known:
 
 
 class Driver:
-    """Runs rounds of a coordinator with the gateways that a post reaches."""
+    """Runs rounds of a coordinator with the gateways that a post reaches.
+
+    ``rules`` are those of a round that opens, by the number of phones that are enrolled.
+    """
 
     def __init__(
         self,
         coordinator: Coordinator,
-        rules: RoundRules,
+        rules: Callable[[int], RoundRules],
         post: Post,
         pace: Pace,
         *,
@@ -180,7 +187,8 @@ class Driver:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.coordinator = coordinator
-        self.rules = rules
+        self.rules = rules(0)
+        self._rules_by_phones = rules
         self.post = post
         self.pace = pace
         self._say = say
@@ -188,6 +196,7 @@ class Driver:
         self._sleep = sleep
         self._breath = min(2.0, pace.poll / 5)  # between looks into the letter box
         self._expected = pace.gateways
+        self._n_phones = 0
         self._known: dict[int, _Known] = {}
 
     def run_round(self) -> Closed:
@@ -197,6 +206,7 @@ class Driver:
         """
         self._known = {}
         self._await_gateways()
+        self.rules = self._rules_by_phones(self._n_phones)
         round = self.rules.open_round(self.coordinator.round, self._clock())
         if not self.coordinator.keys:
             self._ask_keys(round)
@@ -241,7 +251,7 @@ class Driver:
     def _collect(self, round: Round) -> Round:
         """Until the rules say close: every gateway has the broadcast and is asked for its count."""
         broadcast = self.coordinator.published()
-        opened, refusals = False, ""
+        opened, refusals, longest = False, "", self.rules.seconds
         began = self._clock()
         while True:
             self._send(partial(self._next, round=round, broadcast=broadcast))
@@ -249,7 +259,8 @@ class Driver:
             counts = self._counts()
             if counts and not opened:
                 opened, there = True, counts[0].round
-                round = replace(round, deadline=there.deadline, extensions=there.extensions)
+                round = replace(there, n_reports=0)
+                longest = max(self.rules.seconds, there.deadline - self._clock())
             if not counts and self._clock() - began > self.pace.patience:
                 raise RuntimeError(
                     f"no gateway has opened round {round.number} within {self.pace.patience:g} "
@@ -261,9 +272,15 @@ class Driver:
                 return round
             round = replace(round, n_reports=sum(answer.round.n_reports for answer in counts))
             if counts:
+                self._n_phones = sum(answer.n_phones for answer in counts)
+                rules = self._rules_by_phones(self._n_phones)
+                self.rules = replace(rules, seconds=longest)
                 verdict = self.rules.verdict(round, self._clock())
                 if verdict is Verdict.CLOSE:
                     return round
+                if verdict is Verdict.END:
+                    round = self.rules.end_round(round, self._clock())
+                    self._say_at_once(round)
                 if verdict is Verdict.EXTEND and not self._takes_reports(counts):
                     return round
                 if verdict is Verdict.EXTEND:
@@ -273,6 +290,15 @@ class Driver:
                         f"below the minimum of {self.rules.minimum:,}; it stays open."
                     )
             self._sleep(self._breath)
+
+    def _say_at_once(self, round: Round) -> None:
+        """That a round ends: until a gateway knows it, its phones draw reports."""
+        for known in self._known.values():
+            known.due = 0.0
+        self._say(
+            f"round {round.number}: {round.n_reports:,} reports; those under way are taken for "
+            f"{self.rules.grace:g} seconds more."
+        )
 
     def _takes_reports(self, counts: Iterable[Answer]) -> bool:
         """Whether a gateway has a key that the round lists; none has where vaults were lost."""

@@ -66,7 +66,7 @@ def _answer_in(message: Message) -> Answer | str:
         tally = message.content.array_records["sum"]["tally"].numpy()
         reduced = Reduced(round.number, round.n_reports, tally)
     keys = tuple(TokenKey(**each) for each in json.loads(words["keys"]))
-    return Answer(words["gateway"], round, reduced, keys)
+    return Answer(words["gateway"], round, words["n_phones"], reduced, keys)
 
 
 def _coordinate(grid: Grid, context: Context) -> None:
@@ -82,7 +82,8 @@ def _coordinate(grid: Grid, context: Context) -> None:
 
         skip_to = int(config["skip-to"]) or None
         coordinator, settings = create_or_resume(data, {}, None, skip_to=skip_to)
-        driver = Driver(coordinator, settings.rules, GridPost(grid, pace.patience), pace, say=say)
+        post = GridPost(grid, pace.patience)
+        driver = Driver(coordinator, settings.rules, post, pace, say=say)
         say(f"at round {coordinator.round}, of {rounds or 'any number of'} rounds.")
         while not rounds or coordinator.round < rounds:
             driver.run_round()

@@ -30,6 +30,7 @@ def _answer_message(message: Message, context: Context) -> Message:
     words: dict[str, str | float] = {
         **asdict(found.round),
         "gateway": found.gateway,
+        "n_phones": found.n_phones,
         "keys": json.dumps([asdict(key) for key in found.keys]),
     }
     content = RecordDict({"answer": ConfigRecord(words)})
