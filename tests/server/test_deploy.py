@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import configparser
 import json
+import os
 import re
 import shutil
+import socket
 import ssl
 import subprocess
+import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from servers import Device, ServerProcess, report_of
 
 from fixed_ports import fixed_port
@@ -60,6 +65,26 @@ def test_prometheus_takes_the_alarms(words):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+@pytest.mark.skipif(
+    shutil.which("amtool") is None, reason="apt-get install prometheus-alertmanager"
+)
+def test_alertmanager_takes_every_severity_there_is():
+    found = subprocess.run(
+        ["amtool", "check-config", str(DEPLOY / "alertmanager.yml")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    rules = (DEPLOY / "alerts.yml").read_text()
+    severities = re.findall(r"labels: \{severity: (page|ticket)\}", rules)
+    assert len(severities) == rules.count("- alert: ")
+    for severity in set(severities):
+        routed = subprocess.run(
+            ["amtool", "config", "routes", "test", f"--config.file={DEPLOY / 'alertmanager.yml'}",
+             f"severity={severity}"], capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert routed.stdout.strip() == severity
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="apt-get install prometheus")
 def test_prometheus_finds_no_fault_in_the_metrics(tmp_path):
     with ServerProcess(tmp_path) as server:
@@ -96,6 +121,45 @@ def test_systemd_takes_the_unit(tmp_path):
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (found.returncode, found.stderr) == (0, "")
+    exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=20"]  # 2.0 of 10
+    found = subprocess.run(
+        [*exposure, str(tmp_path / "nextapp.service")], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.slow
+def test_systemd_is_told_when_the_server_is_ready_that_it_lives_and_that_it_stops(tmp_path):
+    """With sd_notify as its manual says, and no memory that is written and executed."""
+    unit = (DEPLOY / "nextapp.service").read_text()
+    assert "\nType=notify\n" in unit
+    assert "\nMemoryDenyWriteExecute=yes\n" in unit
+    code = (
+        "import ctypes, os, sys; "
+        "PR_SET_MDWE = 65; ctypes.CDLL(None).prctl(PR_SET_MDWE, 1, 0, 0, 0); "
+        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+    )
+    command = ["-m", "nextapp", "serve", "--data", str(tmp_path / "data"), "--port", "0"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0nextapp-test-{os.getpid()}")
+        systemd.settimeout(120.0)
+        server = subprocess.Popen(
+            [sys.executable, "-c", code, *command, "--operator", "off"],
+            env=os.environ | {
+                "NOTIFY_SOCKET": f"@nextapp-test-{os.getpid()}", "WATCHDOG_USEC": "500000"
+            },
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        said = [systemd.recv(100)]
+        while said[-1] != b"READY=1":
+            said.append(systemd.recv(100))
+        said = [systemd.recv(100) for _ in range(4)]
+        server.terminate()
+        while said[-1] != b"STOPPING=1":
+            said.append(systemd.recv(100))
+        _, log = server.communicate(timeout=120)
+    assert set(said) == {b"WATCHDOG=1", b"STOPPING=1"}
+    assert server.returncode == 0, log
 
 
 def test_the_image_is_built_of_all_files_that_the_package_is_made_of():
@@ -113,6 +177,32 @@ def test_the_image_is_built_of_all_files_that_the_package_is_made_of():
     assert [name for name in copied if not (root / name).exists()] == []
     let_through = (root / ".dockerignore").read_text().splitlines()
     assert {f"!{name}" for name in copied} <= set(let_through)
+
+
+def test_images_and_packages_are_pinned_by_digest():
+    words = [(DEPLOY / name).read_text() for name in ("Dockerfile", "compose.yaml")]
+    images = re.findall(r"^(?:FROM| +image:) (\S+)", "\n".join(words), re.MULTILINE)
+    assert len(images) == 5
+    assert all(re.fullmatch(r"[a-z/]+:[\w.-]+@sha256:[0-9a-f]{64}", image) for image in images)
+    pinned = re.findall(
+        r"^([a-z0-9-]+)==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$",
+        (DEPLOY / "requirements.txt").read_text(), re.MULTILINE,
+    )  # fmt: skip
+    versions = {name: version for name, version, _ in pinned}
+    tried = (DEPLOY.parent / "constraints.txt").read_text()
+    tried = dict(re.findall(r"^([\w-]+)==(\S+)$", tried.lower().replace("_", "-"), re.MULTILINE))
+    assert {name: tried.get(name, versions[name]) for name in versions} == versions
+    needed, found = ["nextapp[serve]"], set()
+    while needed:  # all that the extra needs, by what is installed here
+        name, extra = re.fullmatch(r"([\w-]+)(?:\[(\w+)\])?", needed.pop()).groups()
+        for line in requires(name) or ():
+            other = Requirement(line)
+            if other.marker is None or other.marker.evaluate({"extra": extra or ""}):
+                if other.name not in found:
+                    needed.append(other.name + "".join(f"[{each}]" for each in other.extras))
+                found.add(other.name)
+    canonical = {each.lower().replace("_", "-") for each in found} - {"nextapp"}
+    assert canonical <= versions.keys() & tried.keys()
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="apt-get install nginx-light")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import time
 from contextlib import closing
 from datetime import UTC, datetime
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
 from nextapp.audit.accounting import without_senders
 from nextapp.cli import screen
-from nextapp.cli.commands import Group, command, option
-from nextapp.cli.options import FILE, FOLDER
+from nextapp.cli.commands import F, Group, command, option
+from nextapp.cli.options import EPSILON, FILE, FOLDER, json_file
 from nextapp.names import count
+from nextapp.phone.limits import Limits
 from nextapp.server import administration
 from nextapp.server.federation import check_vault
+from nextapp.server.token_keys import KeyRules
 from nextapp.server.vault import DRAINING, Vault
 from nextapp.table import Table
 
@@ -29,11 +34,35 @@ folder = click.argument("data", type=FOLDER, metavar="FOLDER", help="Folder of t
 _DAY = 86_400
 
 
-@app.command(epilog="nextapp admin status federation")
+def logged(action: F) -> F:
+    """Note in the folder's log what was done, by whom and with which options, once it is done."""
+
+    @wraps(action)
+    def act(**given: Any) -> None:
+        action(**given)
+        words = [
+            f"{name}={value}"
+            for name, value in sorted(given.items())
+            if name != "data" and value not in (None, "", False)
+        ]
+        name = click.get_current_context().info_name or ""
+        administration.log_action(given["data"], " ".join([name, *words]))
+
+    return act  # type: ignore[return-value]
+
+
+@app.command(epilog="nextapp admin status federation\nnextapp admin status federation --json -")
 @folder
-def status(data: Path) -> None:
-    """Show the open round, devices, codes, and what phones have spent."""
+@json_file
+def status(data: Path, json: Path | None) -> None:
+    """Show the open round, devices, codes, and what phones have spent.
+
+    With --json - only JSON is written, to standard output.
+    """
     found = administration.status(data, time.time())
+    screen.write_json(json, found.plain())
+    if json == Path("-"):
+        return
     round, rules, spent = found.round, found.rules, found.accounting
     rows = [
         ["round", f"{round.number:,}, opened {_moment(round.opened)}"],
@@ -58,6 +87,48 @@ def status(data: Path) -> None:
     screen.out.print(without_senders(found.mechanism.guarantee.epsilon, *sizes))
 
 
+@app.command(epilog="nextapp admin plan --new-phones 1000\nnextapp admin plan --phones 50000")
+@option("--phones", type=click.IntRange(min=0), default=0, help="Phones that are there at first.")
+@option(
+    "--new-phones", type=click.FloatRange(min=0), default=0.0, help="Phones that come in a day."
+)
+@option("--epsilon", type=EPSILON, default=1.0, help="ε of one report.")
+@option("--lifetime", type=EPSILON, default=Limits.lifetime, help="ε that a phone spends in all.")
+@option("--reports-per-period", type=int, default=1, help="Reports of a phone in a key's period.")
+@option("--key-days", type=float, default=30.0, help="Days of a key's period.")
+@option("--minimum", type=click.IntRange(min=1), default=100, help="Reports that a round needs.")
+def plan(
+    phones: int,
+    new_phones: float,
+    epsilon: float,
+    lifetime: float,
+    reports_per_period: int,
+    key_days: float,
+    minimum: int,
+) -> None:
+    """Show how many reports a day will come, from the first day on.
+
+    A phone reports until the ε of its life is spent; then it only listens.
+    """
+    KeyRules(key_days, reports_per_period)
+    reports = math.floor(lifetime / epsilon + 1e-9)
+    by_period = administration.reports_by_period(reports, reports_per_period)
+    screen.out.print(
+        f"a phone sends {reports:,} report{'s' * (reports != 1)} in its life, at most "
+        f"{reports_per_period:,} in {key_days:g} days; all of it takes "
+        f"{len(by_period) * key_days:g} days"
+    )
+    rows, new = [], 0.0
+    for number, sent in enumerate([*by_period, 0]):
+        new += sent * new_phones
+        each_day = phones * sent / key_days + new
+        until = f"–{(number + 1) * key_days:g}" if sent else " on"
+        wait = f"{minimum / each_day:,.1f} days" if each_day else "never"
+        rows.append([f"{number * key_days:g}{until}", f"{each_day:,.1f}", wait])
+    headings = ["days", "reports a day", f"until {minimum:,} are there"]
+    screen.out.print(Table.of_text(headings, rows).terminal())
+
+
 @app.command(epilog="nextapp admin devices federation --most 10")
 @folder
 @option("--most", type=click.IntRange(min=1), default=50, help="Devices to list, at most.")
@@ -80,6 +151,7 @@ def devices(data: Path, most: int) -> None:
 @option("--device", metavar="NAME", help="Name of a device.")
 @option("--code", metavar="NAME", help="Name of a code: all devices that enrolled with it.")
 @option("--expired", is_flag=True, help="All devices whose time is over.")
+@logged
 def expel(data: Path, device: str | None, code: str | None, expired: bool) -> None:
     """Revoke devices: they get no more tokens until they enrol again."""
     if (device is not None) + (code is not None) + expired != 1:
@@ -94,6 +166,7 @@ def expel(data: Path, device: str | None, code: str | None, expired: bool) -> No
 
 @app.command(epilog="nextapp admin rotate federation")
 @folder
+@logged
 def rotate(data: Path) -> None:
     """Let the next round have a new key; reports by tokens of the one before are still taken."""
     with closing(administration.open_vault(data)) as vault:
@@ -114,6 +187,7 @@ def codes(data: Path) -> None:
 @app.command(epilog="nextapp admin withdraw federation")
 @folder
 @option("--code", metavar="NAME", help="Name of the codes to cancel. Default: all.")
+@logged
 def withdraw(data: Path, code: str | None) -> None:
     """Cancel enrolment codes. Devices that used them stay enrolled."""
     with closing(administration.open_vault(data)) as vault:
@@ -127,6 +201,7 @@ def withdraw(data: Path, code: str | None) -> None:
 @option("--minimum", type=int, help="Reports that a round needs to count.")
 @option("--deadline", type=float, help="Seconds after which a round ends.")
 @option("--grace", type=float, help="Seconds for reports that are under way when it ends.")
+@logged
 def set_rules(data: Path, **given: float | None) -> None:
     """Change when rounds close, while the server runs."""
     given = {key: value for key, value in given.items() if value is not None}
@@ -141,6 +216,7 @@ def set_rules(data: Path, **given: float | None) -> None:
 
 @app.command("close-round", epilog="nextapp admin close-round federation")
 @folder
+@logged
 def close_round(data: Path) -> None:
     """End the open round now, if it has its minimum of reports."""
     seconds = administration.close_round(data, time.time())
@@ -152,6 +228,7 @@ def close_round(data: Path) -> None:
 @app.command(epilog="nextapp admin drain federation")
 @folder
 @option("--end", is_flag=True, help="Take reports again.")
+@logged
 def drain(data: Path, end: bool) -> None:
     """Take no more reports: phones retry later. Rounds still close."""
     with closing(administration.open_vault(data)) as vault:
@@ -162,6 +239,7 @@ def drain(data: Path, end: bool) -> None:
 @app.command("roll-back", epilog="nextapp admin roll-back federation --to 1")
 @folder
 @option("--to", type=int, required=True, help="Forget what was learnt in round N and later.")
+@logged
 def roll_back(data: Path, to: int) -> None:
     """Go back to what was learnt before a round; stop the server first.
 
@@ -178,6 +256,7 @@ def roll_back(data: Path, to: int) -> None:
 @app.command(epilog="nextapp admin backup federation copy")
 @folder
 @click.argument("out", type=FILE, metavar="OUT", help="New folder for the backup.")
+@logged
 def backup(data: Path, out: Path) -> None:
     """Back up a server while it runs, and check the copy."""
     administration.back_up(data, out)
@@ -190,6 +269,7 @@ def backup(data: Path, out: Path) -> None:
 @app.command(epilog="nextapp admin restore copy federation-2")
 @click.argument("backup", type=FILE, metavar="BACKUP", help="Folder of a backup.")
 @click.argument("data", type=FOLDER, metavar="FOLDER", help="New folder.")
+@logged
 def restore(backup: Path, data: Path) -> None:
     """Restore a backup to a new folder; then start the server as usual."""
     administration.restore(backup, data)
@@ -221,6 +301,7 @@ def check(data: Path) -> None:
 @option("--uses", type=click.IntRange(min=1), default=1, help="Phones that may use it.")
 @option("--hours", type=float, default=72.0, help="Hours for which it is valid.")
 @option("--name", default="", metavar="NAME", help="Name of the code, to revoke its devices later.")
+@logged
 def enrol_code(data: Path, uses: int, hours: float, name: str) -> None:
     """Issue an enrolment code for phones.
 

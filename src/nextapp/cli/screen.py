@@ -122,7 +122,9 @@ def write_plot(path: Path, figure: Figure) -> None:
 
 
 def write_json(path: Path | None, result: Mapping[str, Any]) -> None:
-    if path is not None:
+    if path == Path("-"):
+        print(json.dumps(result, indent=2))
+    elif path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
         err.print(f"Wrote {path}", markup=False)

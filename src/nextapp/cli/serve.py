@@ -44,9 +44,7 @@ class VaultOptions:
 
     reports_per_period: int = setting(1, "Reports of a phone in a key's period.", metavar="N")
     key_days: float = setting(30.0, "Days of a key's period.", metavar="DAYS")
-    enrolled_days: float = setting(
-        math.inf, "Days that a phone stays enrolled. Default: all.", metavar="DAYS"
-    )
+    enrolled_days: float = setting(365.0, "Days that a phone stays enrolled.", metavar="DAYS")
     new_vault: bool = setting(
         False, "The vault is lost: begin one without devices.", heading=CONTINUE
     )
@@ -262,13 +260,7 @@ def serve(
 
 @command("nextapp issue --data federation --port 8444 --operator off")
 @option("--data", type=FOLDER, required=True, help="Folder of a server that runs.")
-@option(
-    "--enrolled-days",
-    type=float,
-    default=math.inf,
-    show_default=False,
-    help="Days that a phone stays enrolled. Default: all.",
-)
+@option("--enrolled-days", type=float, default=365.0, help="Days that a phone stays enrolled.")
 @options_of(ListenOptions, "listen")
 def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
     """Enrol phones and sign tokens in a process of its own, beside a server."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from nextapp.server.vault import DRAINING, GATEWAY_ID, Round, RoundRules, Vault
 from nextapp.storage import write_atomically
 
 MANIFEST = "manifest.json"
+ACTIONS = "admin.log"
 _VAULT, _SETTINGS, _CHECKPOINTS = "vault.sqlite", "settings.json", "checkpoints"
 
 
@@ -38,6 +41,24 @@ class Status:
     draining: bool
     mechanism: Mechanism
     accounting: Accounting
+
+    def plain(self) -> dict[str, Any]:
+        """As values of JSON; times are seconds since 1970."""
+        return {
+            "round": self.round.number,
+            "reports": self.round.n_reports,
+            "opened": self.round.opened,
+            "deadline": self.round.deadline,
+            "extensions": self.round.extensions,
+            "goal": self.rules.goal,
+            "minimum": self.rules.minimum,
+            "devices": self.n_devices,
+            "codes": self.n_codes,
+            "draining": self.draining,
+            "mechanism": self.mechanism.name,
+            "epsilon": self.mechanism.guarantee.epsilon,
+            "accounting": asdict(self.accounting),
+        }
 
 
 def is_gateway(folder: Path) -> bool:
@@ -76,6 +97,29 @@ def status(folder: Path, now: float) -> Status:
             coordinator.learner.mechanism,
             coordinator.accounting,
         )
+
+
+def reports_by_period(reports: int, per_period: int) -> list[int]:
+    """How many reports a phone sends in each key's period of its life, `reports` in all.
+
+    >>> reports_by_period(7, 3)
+    [3, 3, 1]
+    """
+    full, rest = divmod(reports, per_period)
+    return [per_period] * full + [rest] * (rest > 0)
+
+
+def log_action(folder: Path, words: str) -> None:
+    """Add a line to what administrators have done here; in the form of the server's JSON log."""
+    try:
+        user = os.getlogin()
+    except OSError:  # no terminal
+        user = f"user {os.getuid()}"
+    when = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    line = {"time": when, "level": "info", "part": "nextapp.admin", "message": f"{user}: {words}"}
+    handle = os.open(folder / ACTIONS, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
 
 
 def change(folder: Path, given: Mapping[str, Any], now: float) -> RoundRules:

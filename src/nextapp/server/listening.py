@@ -16,7 +16,6 @@ import functools
 import ipaddress
 import json
 import logging
-import math
 import os
 import resource
 import signal
@@ -84,7 +83,7 @@ class ServerLimits:
     download_rate: float = 4e6
     enrol_burst: float = 500.0
     enrol_seconds: float = 0.02
-    enrolled_seconds: float = math.inf
+    enrolled_seconds: float = 365 * 86_400.0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -288,6 +287,22 @@ def inherited_socket() -> socket.socket | None:
     return socket.socket(fileno=_FIRST_INHERITED)
 
 
+def tell_systemd(state: str) -> None:
+    """Say how this process is, where systemd has asked (sd_notify)."""
+    where = os.environ.get("NOTIFY_SOCKET")
+    if where:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as opened, suppress(OSError):
+            opened.sendto(state.encode(), where.replace("@", "\0", 1))
+
+
+async def _watched() -> None:
+    """Tell systemd's watchdog that the event loop runs; no thread, those may wait for a disk."""
+    limit = os.environ.get("WATCHDOG_USEC")
+    while limit:
+        tell_systemd("WATCHDOG=1")
+        await asyncio.sleep(int(limit) / 2e6)
+
+
 def open_socket(host: str, port: int) -> socket.socket:
     """A socket at this address, open for connections before anything else is started."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -452,8 +467,10 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self.acceptor.start()
+            tell_systemd("READY=1")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        tell_systemd("STOPPING=1")
         await self.acceptor.stop()
         LOG.info("stopping: finishing the requests under way")
         await super().shutdown(sockets)
@@ -525,7 +542,7 @@ def serve(
             opened, protocol, gateway.limits, gateway.metrics,
             certificate=certificate, trusted=trusted,
         )  # fmt: skip
-        tasks = [asyncio.create_task(_renewing(certificate))]
+        tasks = [asyncio.create_task(_renewing(certificate)), asyncio.create_task(_watched())]
         if federation is not None:
             tasks.append(asyncio.create_task(_ticking(federation, gateway)))
         beside = None

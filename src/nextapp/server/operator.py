@@ -79,6 +79,8 @@ class Metrics:
             "nextapp_requests_total", "Other requests by route and answer.", ("route", "code"),
             registry=self.registry,
         )  # fmt: skip
+        for route in ("digest", "tokens"):  # alarms look whether these grow, from 0 on
+            self.requests.labels(route, "200")
         self.storage = self._counter(
             "nextapp_storage_errors_total", "Times the vault refused: disk full, locked.", "where",
             ["report", "tokens", "enrol", "digests", "tick", "probe"],
