@@ -5,12 +5,14 @@
 What one would do with a log and no phone: LightGBM's LambdaRank over the likeliest candidates of
 each launch. It starts from log P of `nextapp` and adds trees over the statistics of
 `nextapp.predictor` as they stood at that moment, what the crowd says, and log P of `PPM`. It learns
-from the later launches of the history and goes on seeing launches through the test part, but its
-trees stay. Needs ``pip install lightgbm``.
+from the later launches of the history, with the one of `TRIALS` random settings that ranks the last
+of them best. It goes on seeing launches through the test part; the trees of `Ranker` stay, and
+`RankerOnline` adds trees after every quarter of it. Needs ``pip install lightgbm``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +32,8 @@ from nextapp.wire import Floats
 
 usable_in_loops(*predictor.FUNCTIONS)
 
+Settings = dict[str, Any]
+
 _MAX_APPS, _SESSION_GAP = predictor.MAX_APPS, predictor.SESSION_GAP
 _LEAST_CHANCE = predictor.LEAST_CHANCE
 _new_state, _look, _answer = predictor.new_state, predictor.look, predictor.answer
@@ -43,7 +47,13 @@ N_CANDIDATES = 20  # likeliest by the predictor; the others keep their order beh
 MOST_EXAMPLES = 60_000  # launches that are learnt from
 LATE = 0.25  # the last part of what each phone is learnt from says when to stop
 MOST_TREES, PATIENCE = 500, 25
-SETTINGS = {  # as usual for LightGBM, not tuned
+TRIALS, TRIAL_EXAMPLES = 6, 15_000  # as many as of the neural rival
+QUARTERS, MORE_TREES = 4, 25
+_SEARCHED = {
+    "learning_rate": (0.02, 0.05, 0.1), "num_leaves": (7, 15, 31, 63),
+    "min_data_in_leaf": (30, 100, 300), "feature_fraction": (0.5, 0.8, 1.0),
+}  # fmt: skip
+SETTINGS = {  # as usual for LightGBM; the first trial
     "objective": "lambdarank",
     "metric": "ndcg",
     "eval_at": [1, 5],
@@ -90,7 +100,7 @@ class Ranker:
         self.seed = seed
 
     def fit(self, history: LaunchLog) -> None:
-        lightgbm = _lightgbm()
+        _lightgbm()
         self.history = history
         self.crowd = Pooled(history)
         streams, starts, cells = _history_streams(history, self.crowd)
@@ -105,25 +115,26 @@ class Ranker:
                 "ranker has too little to learn from: too few launches late in the history are of "
                 "apps launched before. Give a longer history."
             )
+        rng = np.random.default_rng(self.seed)
         if len(chosen) > MOST_EXAMPLES:
-            rng = np.random.default_rng(self.seed)
             chosen = np.sort(rng.choice(chosen, MOST_EXAMPLES, replace=False))
-        parts = []
-        for rows in (chosen[~late[chosen]], chosen[late[chosen]]):
-            kept = seen.candidates[rows] >= 0
-            features = seen.features[rows][kept]
-            parts.append(
-                lightgbm.Dataset(
-                    features,
-                    came[rows][kept].astype(np.int8),
-                    group=kept.sum(axis=1),
-                    init_score=features[:, _SCORE].astype(np.float64),
-                    free_raw_data=False,
-                )
-            )
-        self.model = lightgbm.train(
-            SETTINGS | {"seed": self.seed % (1 << 31)}, parts[0], MOST_TREES,
-            valid_sets=[parts[1]], callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
+        parts = chosen[~late[chosen]], chosen[late[chosen]]
+        thinned = [np.sort(rng.permutation(rows)[:TRIAL_EXAMPLES]) for rows in parts]
+        trials = [SETTINGS] + [
+            SETTINGS | {name: rng.choice(values).item() for name, values in _SEARCHED.items()}
+            for _ in range(TRIALS - 1)
+        ]
+        trained = [self._trained(settings, seen, thinned) for settings in trials]
+        best = max(range(TRIALS), key=lambda each: trained[each].best_score["valid_0"]["ndcg@5"])
+        self.settings = trials[best]
+        self.model = self._trained(self.settings, seen, parts)
+
+    def _trained(self, settings: Settings, seen: Seen, parts: Sequence[Indices]) -> Any:
+        lightgbm = _lightgbm()
+        early, late = (_examples(seen, rows) for rows in parts)
+        return lightgbm.train(
+            settings | {"seed": self.seed % (1 << 31)}, early, MOST_TREES,
+            valid_sets=[late], callbacks=[lightgbm.early_stopping(PATIENCE, verbose=False)],
         )  # fmt: skip
 
     def score(self, questions: Questions) -> Floats:
@@ -132,10 +143,66 @@ class Ranker:
         support = crowd_cells(self.crowd, questions.users, questions.candidates, starts, streams)
         seen, cells, scores = _features(streams, starts, support)
         kept = seen.candidates >= 0
-        features = seen.features[kept]
-        ranked: Floats = features[:, _SCORE] + self.model.predict(features)
+        ranked = self.ranked(seen, np.repeat(np.arange(len(starts) - 1), _n_asked(streams)))
         scores[cells[kept]] = 1.0 + ranked - ranked.min()  # above all others, whose log P is ≤ 0
         return scores
+
+    def ranked(self, seen: Seen, phone: Indices) -> Floats:
+        """The score of each candidate that is kept."""
+        del phone
+        features = seen.features[seen.candidates >= 0]
+        return np.asarray(features[:, _SCORE] + self.model.predict(features))
+
+
+class RankerOnline(Ranker):
+    """Adds trees after each quarter of what is asked, learnt from the launches of that quarter."""
+
+    name = "ranker-online"
+
+    def ranked(self, seen: Seen, phone: Indices) -> Floats:
+        kept = seen.candidates >= 0
+        number = np.arange(len(phone)) - np.searchsorted(phone, phone)
+        quarter = QUARTERS * number // np.bincount(phone)[phone]
+        came = (seen.candidates == seen.launched[:, None]).any(axis=1)
+        found, models = np.zeros(kept.shape), [self.model]
+        for now in range(QUARTERS):
+            rows = np.flatnonzero(quarter == now)
+            features = seen.features[rows][kept[rows]]
+            of_rows = features[:, _SCORE] + sum(model.predict(features) for model in models)
+            found[rows] = _placed(kept[rows], of_rows)
+            learnt = rows[came[rows]]
+            if now + 1 < QUARTERS and len(learnt) > 0:
+                start = found[learnt][kept[learnt]]
+                examples = _examples(seen, learnt, start)
+                models.append(_lightgbm().train(self.settings, examples, MORE_TREES))
+        return np.asarray(found[kept])
+
+
+def _placed(kept: npt.NDArray[np.bool_], values: Floats) -> Floats:
+    """Values of the candidates that are kept, at their places."""
+    found = np.zeros(kept.shape)
+    found[kept] = values
+    return found
+
+
+def _n_asked(streams: Streams) -> Indices:
+    """How many launches of each phone are asked for."""
+    before = np.append(0, np.cumsum(streams.asked))
+    return np.diff(before[streams.starts])
+
+
+def _examples(seen: Seen, rows: Indices, start: Floats | None = None) -> Any:
+    """A data set of LightGBM, which starts from the scores of the predictor or those given."""
+    kept = seen.candidates[rows] >= 0
+    features = seen.features[rows][kept]
+    came = seen.candidates[rows] == seen.launched[rows, None]
+    return _lightgbm().Dataset(
+        features,
+        came[kept].astype(np.int8),
+        group=kept.sum(axis=1),
+        init_score=features[:, _SCORE].astype(np.float64) if start is None else start,
+        free_raw_data=False,
+    )
 
 
 def _lightgbm() -> Any:

@@ -82,3 +82,51 @@ def test_it_learns_a_circle_and_its_chances_sum_to_one(rng):
     assert found["appusage2vec"]["HR@1"] > 0.6 > found["mfu"]["HR@1"] + 0.3
     scores = model.score(test.chunks[0].questions)
     np.testing.assert_allclose(np.exp(scores.reshape(-1, n_apps)).sum(axis=1), 1.0, rtol=1e-6)
+
+
+def test_updated_it_learns_from_what_it_predicted_and_from_nothing_later(rng):
+    """The first block is that of the network as trained; a block depends on earlier ones only."""
+    apps = rng.integers(0, 5, (2, 120))
+    training = rival.NetworkTraining(dim=8, epochs=2, batch=64, rate=0.05)
+
+    def scores(kind, changed: int | None = None) -> np.ndarray:
+        played = apps.copy()
+        if changed is not None:
+            played[:, changed] = (played[:, changed] + 1) % 5
+        log = LaunchLog.from_columns(
+            np.repeat([0, 1], 120), played.ravel(), np.tile(60_000 * np.arange(120), 2),
+            ["u", "v"], list("abcde"),
+        )  # fmt: skip
+        test = exam(log, Split.parse("fraction:0.5,0,0.5"), find_preset("paper"))
+        model = kind(0, training)
+        model.fit(test.history)
+        return np.concatenate([model.score(c.questions) for c in test.chunks]).reshape(2, 60, 5)
+
+    frozen, online = scores(rival.AppUsage2Vec), scores(rival.AppUsage2VecOnline)
+    n = rival.BLOCK
+    np.testing.assert_allclose(online[:, :n], frozen[:, :n])
+    assert np.abs(online[:, n:] - frozen[:, n:]).max(axis=(1, 2)).min() > 1e-3
+    again = scores(rival.AppUsage2VecOnline, changed=60 + 3 * n)
+    np.testing.assert_allclose(again[:, : 3 * n], online[:, : 3 * n])
+
+
+def test_settings_are_chosen_on_the_last_eighth_of_each_history(rng):
+    log = LaunchLog.from_columns(
+        np.repeat([0, 1], 160), rng.integers(0, 5, 320), np.tile(60_000 * np.arange(160), 2),
+        ["u", "v"], list("abcde"),
+    )  # fmt: skip
+    asked = []
+
+    class Noting(rival.AppUsage2Vec):
+        def _hits(self, training, early, late):
+            asked.append((training, early, late))
+            return float(len(asked) == 3)  # the third trial is the best
+
+    model = Noting()
+    model.fit(log)
+    assert len(asked) == rival.TRIALS
+    assert model.training == asked[2][0]
+    assert asked[0][0] == rival.NetworkTraining()
+    _, early, late = asked[0]
+    assert sorted(late % 160) == sorted([*range(140, 160)] * 2)
+    assert set(early % 160) == set(range(1, 140))

@@ -20,8 +20,8 @@ from nextapp.predictors.questions import launch_streams
 FILE = Path(__file__).parents[2] / "benchmarks/rivals/ranker.py"
 
 
-def Ranker():
-    return registry.build(f"{FILE}:Ranker")
+def Ranker(kind="Ranker"):
+    return registry.build(f"{FILE}:{kind}")
 
 
 def made(rng, n_users=5, n_each=300, n_apps=9) -> LaunchLog:
@@ -66,6 +66,32 @@ def test_it_ranks_at_least_as_well_as_what_it_starts_from(rng):
     found = evaluate(test, [NextApp(crowd=pool_phones), Ranker()], 0).summary()["models"]
     assert found["ranker"]["HR@1"] >= found["nextapp"]["HR@1"] - 0.02
     assert found["ranker"]["calibration"] is None
+
+
+def test_updated_it_adds_trees_after_each_quarter_and_knows_nothing_later(rng):
+    pytest.importorskip("lightgbm")
+    log = made(rng)
+    scores = {}
+    for kind in ("Ranker", "RankerOnline"):
+        for changed in (False, True):
+            apps = log.app.copy()
+            if changed:  # the last eighth of what each phone is asked
+                late = (np.arange(len(log)) % 300) >= 300 - 300 // 40
+                apps[late] = (apps[late] + 1) % 9
+            test = exam(
+                LaunchLog.from_columns(log.user, apps, log.time, log.users, log.apps),
+                Split.parse("fraction:0.8,0,0.2"),
+                find_preset("paper"),
+            )
+            model = Ranker(kind)
+            model.fit(test.history)
+            per_chunk = [model.score(chunk.questions) for chunk in test.chunks]
+            order = [np.argsort(np.argsort(each.reshape(-1, 9))) for each in per_chunk]
+            scores[kind, changed] = np.concatenate(order).reshape(5, 60, 9)
+    frozen, online = scores["Ranker", False], scores["RankerOnline", False]
+    assert np.array_equal(online[:, :15], frozen[:, :15])
+    assert not np.array_equal(online[:, 15:], frozen[:, 15:])
+    assert np.array_equal(scores["RankerOnline", True][:, :45], online[:, :45])
 
 
 def test_without_lightgbm_the_error_says_how_to_install_it(rng, monkeypatch):
