@@ -38,6 +38,8 @@ def main() -> None:
         operator = listening.open_socket("127.0.0.1", 0)
         secret = operator_secret(folder)
         named = json.loads(options)
+        if "copies" in named:
+            named["copies"] = Path(named["copies"])
         if "certificate" in named:
             named["certificate"] = ServedCertificate(*map(Path, named["certificate"]))
         print(opened.getsockname()[1], operator.getsockname()[1], flush=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from servers import SETTINGS
+from servers import SETTINGS, Client, ServerProcess, report_of, until
 
 from nextapp.cli.commands import app
 from nextapp.cli.serve import VaultOptions
+from nextapp.server.coordinator import copy_checkpoints
 from nextapp.server.federation import open_federation
 from nextapp.server.listening import ServerLimits
 from nextapp.server.vault import Vault
@@ -126,3 +130,87 @@ def test_enrolments_expire_after_a_year_if_nothing_else_is_said(folder):
         secret = vault.devices.enrol(code, now, ServerLimits().enrolled_seconds)
         assert vault.devices.knows(secret, now + 364 * 86_400)
         assert not vault.devices.knows(secret, now + 366 * 86_400)
+
+
+def test_with_copies_of_its_checkpoints_a_lost_server_comes_back_where_phones_have_it(tmp_path):
+    """The backup is two rounds old; a broadcast of before would be refused for a week."""
+    first, copies, backup, second = (
+        tmp_path / name for name in ("first", "copies", "backup", "second")
+    )
+    with ServerProcess(first, goal=1, options={"copies": str(copies)}) as server:
+        run("admin", "backup", first, backup)
+        client = server.client()
+        for number, device in enumerate(server.enrolled(2, rounds=2)):
+            body = report_of(number, round=number, by=device)
+            assert client.report(device, body) == (201, "accepted")
+            until(lambda number=number: server.round().number == number + 1)
+        newest = copies / "round-0000000002.safetensors"
+        until(newest.exists)
+        published = client.json("GET", "/v1/digest")[1]
+    shutil.rmtree(first)
+    run("admin", "restore", backup, second)
+    for path in copies.iterdir():
+        shutil.copy(path, second / "checkpoints")
+    with ServerProcess(second, goal=1) as server:
+        assert server.client().json("GET", "/v1/digest")[1] == published
+
+
+def test_copies_that_fail_are_an_alarm_and_rounds_go_on(tmp_path):
+    (tmp_path / "full").write_text("a file in the place of a folder")
+    options = {"copies": str(tmp_path / "full")}
+    with ServerProcess(tmp_path / "data", goal=1, options=options) as server:
+        (device,) = server.enrolled(1)
+        assert server.client().report(device, report_of(0, by=device)) == (201, "accepted")
+        until(lambda: server.round().number == 1)
+        failed = 'nextapp_storage_errors_total{where="copies"}'
+        until(lambda: server.metric(failed) >= 2)  # at the start, and after the round
+
+
+def test_a_checkpoint_is_kept_elsewhere_as_long_as_here(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    for number in range(25):
+        (here / f"round-{number:010d}.safetensors").write_bytes(b"%d" % number)
+        if number >= 10:
+            (here / f"round-{number - 10:010d}.safetensors").unlink()
+        copy_checkpoints(here, there)
+    contents = {path.name: path.read_bytes() for path in there.iterdir()}
+    assert contents == {path.name: path.read_bytes() for path in here.iterdir()}
+    assert len(contents) == 10
+    newest = "round-0000000024.safetensors"
+    (here / newest).write_bytes(b"published anew")
+    copy_checkpoints(here, there)
+    assert (there / newest).read_bytes() == b"published anew"
+
+
+@pytest.mark.slow
+def test_where_programs_read_the_log_both_streams_are_lines_of_it(tmp_path):
+    def said(*words: str) -> tuple[list[dict], list[dict], int]:
+        command = ["serve", "--data", str(tmp_path / "data"), "--port", "0", "--log", "json"]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "nextapp", *command, "--operator", "off", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        err = []
+        for line in server.stderr:
+            err.append(line)
+            if found := re.search(r"http://127.0.0.1:(\d+)", line):  # it waits until it is served
+                with closing(Client(int(found[1]), 120.0)) as client:
+                    assert client.request("GET", "/v1/digest")[0] == 200
+                server.terminate()
+        out = server.stdout.read()
+        assert server.wait(120) is not None
+        server.stdout.close()
+        server.stderr.close()
+        return [*map(json.loads, out.splitlines())], [*map(json.loads, err)], server.returncode
+
+    out, err, status = said()
+    assert (out, status) == ([], 0)
+    messages = [line["message"] for line in err]
+    assert any(message.startswith("http://127.0.0.1:") for message in messages)
+    assert messages[-1] == "stopped at round 0; start again to continue."
+    out, err, status = said("--epsilon", "2")
+    assert (out, status) == ([], 1)
+    (refused,) = err
+    assert refused["level"] == "error"
+    assert "was started with epsilon = 1.0, not 2.0" in refused["message"]

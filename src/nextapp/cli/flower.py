@@ -21,6 +21,7 @@ from nextapp.cli.serve import (
     ListenOptions,
     VaultOptions,
     federation_options,
+    refusals_in_log,
     resolve,
     when_rounds_end,
 )
@@ -172,6 +173,7 @@ def superlink(
 @options_of(ListenOptions, "listen")
 @option("--node-key", type=FILE, help="Private key that authenticates this node.")
 @options_of(VaultOptions, "vault")
+@refusals_in_log
 def gateway(
     data: Path,
     superlink: LinkOptions,
@@ -196,7 +198,7 @@ def gateway(
     with lock_folder(data):
         kept = open_gateway_vault(data, **vault.opening())
         bound = opened.getsockname()[1]
-        _say(f"{listen.url(bound)}, joined to {link.address}")
+        listen.say(f"{listen.url(bound)}, joined to {link.address}")
         with supernode(data, link, free_port(), node_key):
             gateway = Gateway(kept, limits, one_of_many=True)
             listening.serve(None, gateway, opened, **listen.server(gateway, operator))

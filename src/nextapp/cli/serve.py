@@ -13,13 +13,14 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import click
 
 from nextapp.cli import end_by_itself, options, screen
-from nextapp.cli.commands import command, option
+from nextapp.cli.commands import F, command, option
 from nextapp.cli.options import FILE, FOLDER, options_of, settings_of
 from nextapp.server.settings import FederationSettings
 from nextapp.server.token_keys import KeyRules
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 Form = Literal["plain", "json"]
 CONTINUE = "Continuing"
+LOG = logging.getLogger("nextapp.server")
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,7 @@ class ListenOptions:
     cert: Path | None = setting(None, "TLS certificate chain, PEM.")
     key: Path | None = setting(None, "Private key of the certificate, PEM.")
     trust_proxy: str | None = setting(None, "Proxies whose X-Forwarded-For is trusted.")
-    operator: str = setting(
-        "127.0.0.1:9464", "Where metrics and health are, or off.", metavar="HOST:PORT"
-    )
+    operator: str = setting("127.0.0.1:9464", "Metrics and health, or off.", metavar="HOST:PORT")
     log: Form = setting("plain", "Form of the log: plain or json.")
 
     def __post_init__(self) -> None:
@@ -120,6 +120,14 @@ class ListenOptions:
         """The address with the port that is bound, which differs from the option for port 0."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.cert else ''}://{host}:{port}"
+
+    def say(self, words: str) -> None:
+        """Tell a person at a terminal; or the log, where programs read both streams."""
+        if self.log == "plain":
+            screen.out.print(words, markup=False, soft_wrap=True)
+            return
+        for line in words.splitlines():
+            LOG.info("%s", line.strip())
 
     def sockets(self) -> tuple[socket.socket, socket.socket | None]:
         """That for phones, and the operator's if any: open before anything else is started."""
@@ -171,6 +179,25 @@ class ListenOptions:
             ) from error
 
 
+def refusals_in_log(action: F) -> F:
+    """The command with refusals in the form of its log."""
+
+    @wraps(action)
+    def act(*, listen: ListenOptions, **given: Any) -> None:
+        from nextapp.server.operator import start_log
+
+        try:
+            action(listen=listen, **given)
+        except (ValueError, OSError) as error:
+            if listen.log == "plain":
+                raise
+            start_log(listen.log)
+            LOG.log(logging.ERROR, "%s", error)
+            raise click.exceptions.Exit(1) from error
+
+    return act  # type: ignore[return-value]
+
+
 def _catalogue(apps: Any) -> tuple[str, ...] | None:
     """The apps of a file, of a list, or by number; None where nothing was given."""
     if apps is None:
@@ -211,13 +238,16 @@ def _catalogue(apps: Any) -> tuple[str, ...] | None:
 )
 @federation_options
 @option("--skip-to", type=int, help="After a restore: skip the rounds before N.", heading=CONTINUE)
+@option("--copies", type=FOLDER, help="Folder that gets every checkpoint, too.")
 @options_of(VaultOptions, "vault")
+@refusals_in_log
 def serve(
     data: Path,
     listen: ListenOptions,
     dev_tls: bool,
     given: dict[str, Any],
     skip_to: int | None,
+    copies: Path | None,
     vault: VaultOptions,
 ) -> None:
     """Run a server that learns from the reports of phones.
@@ -251,17 +281,16 @@ def serve(
         gateway = Gateway(federation.vault, limits)
         serving = listen.server(gateway, operator)
         address = listen.url(opened.getsockname()[1])
-        _welcome(address, data, federation, made, authority)
-        listening.serve(federation, gateway, opened, **serving)
-        screen.out.print(
-            f"stopped at round {federation.coordinator.round}; start again to continue."
-        )
+        listen.say(_welcome(address, data, federation, made, authority))
+        listening.serve(federation, gateway, opened, copies=copies, **serving)
+        listen.say(f"stopped at round {federation.coordinator.round}; start again to continue.")
 
 
 @command("nextapp issue --data federation --port 8444 --operator off")
 @option("--data", type=FOLDER, required=True, help="Folder of a server that runs.")
 @option("--enrolled-days", type=float, default=365.0, help="Days that a phone stays enrolled.")
 @options_of(ListenOptions, "listen")
+@refusals_in_log
 def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
     """Enrol phones and sign tokens in a process of its own, beside a server."""
     from nextapp.server import administration, listening
@@ -274,7 +303,7 @@ def issue(data: Path, enrolled_days: float, listen: ListenOptions) -> None:
         start_log(listen.log)
         limits = listening.ServerLimits(enrolled_seconds=86_400 * enrolled_days)
         gateway = Gateway(opened, limits, issues_only=True)
-        screen.out.print(f"{listen.url(for_phones.getsockname()[1])}  issues tokens of {data}")
+        listen.say(f"{listen.url(for_phones.getsockname()[1])}  issues tokens of {data}")
         listening.serve(None, gateway, for_phones, **listen.server(gateway, operator))
 
 
@@ -296,19 +325,18 @@ def _welcome(
     federation: Federation,
     made: FederationSettings,
     authority: Path | None,
-) -> None:
+) -> str:
     from nextapp.phone.limits import Limits
 
     trust = f" --ca {authority}" if authority else ""
-    screen.out.print(
-        f"[bold]{address}[/]  round {federation.coordinator.round}, "
+    return (
+        f"{address}  round {federation.coordinator.round}, "
         f"{_what_is_learnt(federation, made)}\n"
         f"{what_phones_are_asked(made, Limits())}\n"
         f"{when_rounds_end(federation.rules or made.rules(0))}\n"
         f"  a code for phones:  nextapp enrol-code {data} --uses 10\n"
         f"  phones to try:      nextapp play-phones --server {address}{trust} --phones 200 "
-        f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}",
-        soft_wrap=True,
+        f"--rounds {federation.coordinator.keys[-1].tokens} --data {data}"
     )
 
 

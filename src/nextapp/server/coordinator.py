@@ -14,6 +14,7 @@ import numpy as np
 
 from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.server.vault import Reduced
+from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
 
 CHECKPOINTS_KEPT = 10
@@ -271,6 +272,17 @@ def _name(round: int) -> str:
 
 def _number(path: Path) -> int:
     return int(path.stem.removeprefix("round-"))
+
+
+def copy_checkpoints(folder: Path, copies: Path) -> None:
+    """Bring another folder up to the checkpoints of this one; from there they can be restored."""
+    copies.mkdir(parents=True, exist_ok=True, mode=0o700)
+    here = {path.name: path for path in checkpoints(folder)}
+    for name, path in here.items():
+        if name == max(here) or not (copies / name).exists():
+            write_atomically(copies / name, path.read_bytes())
+    for old in checkpoints(copies)[CHECKPOINTS_KEPT:]:
+        old.unlink()
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -26,13 +26,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from nextapp.server.certificates import ServedCertificate
-from nextapp.server.coordinator import Closed
+from nextapp.server.coordinator import Closed, copy_checkpoints
 from nextapp.server.database import VaultError
 from nextapp.server.operator import Metrics
 from nextapp.server.vault import Verdict
@@ -497,6 +498,7 @@ def serve(
     operator: tuple[Callable[..., Awaitable[None]], socket.socket] | None = None,
     certificate: ServedCertificate | None = None,
     trusted: Sequence[str] = (),
+    copies: Path | None = None,
 ) -> None:
     """Run on a socket until SIGTERM or SIGINT. SIGHUP: take the certificate from its files again.
 
@@ -510,6 +512,8 @@ def serve(
         For TLS; None: plain HTTP.
     trusted
         Addresses of proxies whose X-Forwarded-For header is believed.
+    copies
+        A folder that gets every checkpoint.
     """
     config = uvicorn.Config(
         gateway,
@@ -544,7 +548,7 @@ def serve(
         )  # fmt: skip
         tasks = [asyncio.create_task(_renewing(certificate)), asyncio.create_task(_watched())]
         if federation is not None:
-            tasks.append(asyncio.create_task(_ticking(federation, gateway)))
+            tasks.append(asyncio.create_task(_ticking(federation, gateway, copies)))
         beside = None
         if operator is not None:
             beside = _Beside(_operator_config(operator[0]))
@@ -600,7 +604,8 @@ async def _renewing(certificate: ServedCertificate | None) -> None:
             LOG.info("the certificate was renewed, it is valid until %s", certificate.expires)
 
 
-async def _ticking(federation: Federation, gateway: Gateway) -> None:
+async def _ticking(federation: Federation, gateway: Gateway, copies: Path | None) -> None:
+    await _copy(federation, gateway, copies)
     while True:
         await asyncio.sleep(_TICK_SECONDS)
         try:
@@ -619,6 +624,7 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
             continue
         if isinstance(ended, Closed):
             await asyncio.to_thread(gateway.refresh)
+            await _copy(federation, gateway, copies)
             gateway.metrics.rounds.labels("stepped" if ended.stepped else "passed_over").inc()
             gateway.metrics.anomalies.inc(ended.anomaly)
             ROUNDS_LOG.log(logging.WARNING if ended.anomaly else logging.INFO, ended.message)
@@ -634,3 +640,13 @@ async def _ticking(federation: Federation, gateway: Gateway) -> None:
                 "round %d has enough reports: those under way are taken, phones are asked no more.",
                 federation.coordinator.round,
             )
+
+
+async def _copy(federation: Federation, gateway: Gateway, copies: Path | None) -> None:
+    """Copy the checkpoints elsewhere; if that fails, the next round does it, and an alarm says."""
+    try:
+        if copies is not None:
+            await asyncio.to_thread(copy_checkpoints, federation.coordinator.folder, copies)
+    except OSError as error:
+        gateway.metrics.storage.labels("copies").inc()
+        ROUNDS_LOG.warning("checkpoints are not copied to %s: %s", copies, error)

@@ -83,7 +83,7 @@ class Metrics:
             self.requests.labels(route, "200")
         self.storage = self._counter(
             "nextapp_storage_errors_total", "Times the vault refused: disk full, locked.", "where",
-            ["report", "tokens", "enrol", "digests", "tick", "probe"],
+            ["report", "tokens", "enrol", "digests", "tick", "probe", "copies"],
         )  # fmt: skip
         self.rounds = self._counter(
             "nextapp_rounds_total", "Rounds by how they ended.", "ending",
