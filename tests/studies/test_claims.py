@@ -25,6 +25,7 @@ from nextapp.studies.reproduce.claims import (
     is_not_worse,
     judge,
     over_tunings,
+    spent,
     verdict_words,
 )
 
@@ -63,6 +64,16 @@ def gap(low, high, n_users=30):
 )
 def test_rules(rule, gaps, verdict):
     assert rule(gaps).verdict == verdict
+
+
+def test_the_figure_that_decides_is_the_weakest_or_the_one_that_refutes():
+    weak, strong, lost = gap(0.01, 0.02), gap(0.1, 0.2), gap(-0.2, -0.1)
+    assert beats([strong, weak]).decides == str(weak)
+    assert beats([strong, lost, weak]).decides == str(lost)
+    assert beats([gap(-0.01, 0.05), strong]).decides == str(gap(-0.01, 0.05))
+    assert beats([strong, gap(0.01, 0.02, n_users=12)]).n_users == 12
+    joint = all_of([beats([strong]), beats([lost])])
+    assert (joint.verdict, joint.decides) == (NOT_CONFIRMED, str(lost))
 
 
 def test_a_joint_claim_falls_with_any_of_its_parts():
@@ -236,16 +247,74 @@ def test_the_conclusions_claim_is_about_the_dynamic_environment():
     assert "table1-all" not in BY_NAME
 
 
+def test_a_verdict_on_reports_names_their_budget_in_all():
+    """4.5 a report, three reports: 13.5; a question about no reports spends nothing."""
+    row = {"privacy": {"epsilon": 4.5, "worst": 13.5, "n_rounds": 3}}
+    unsafe = {"privacy": {"epsilon": None, "worst": None, "n_rounds": 3}}
+    result = stream({"none": 0.9, "frozen": 0.8}) | {
+        "settings": {"epsilon": 4.5, "mechanisms": ["harmony", "qharmony-printed"]},
+        "series": {"harmony": row, "qharmony-printed": unsafe},
+    }
+    assert spent(BY_NAME["fig5-level"], result) == "4.5 × 3 = 13.5"
+    assert spent(BY_NAME["fig5-plain"], result) == ""
+    assert spent(BY_NAME["fig3-sr-od"], stream({"full": 0.9})) == ""
+    fleet = {"answer": {}, "settings": {"epsilon": 4.5, "rounds": 10}}
+    assert spent(BY_NAME["phones-any"], fleet) == "4.5 × 10 = 45"
+
+
+def test_every_setting_stands_beside_the_others():
+    main = stream({"full": 0.9, "rare": 0.88, "global": 0.86, "sr-od": 0.84})
+    other = stream({"full": 0.8, "rare": 0.88, "global": 0.86, "sr-od": 0.84})
+    result = {**main, "hyper_parameters": "tuned", "variants": {"default": other}}
+    found = judge(BY_NAME["fig3-sr-od"], result)
+    assert found.settings == {
+        "tuned": (CONFIRMED, "global − sr-od, HR@5 +0.0200 (+0.0160 to +0.0240)"),
+        "default": (NOT_CONFIRMED, "full − sr-od, HR@5 -0.0400 (-0.0440 to -0.0360)"),
+    }
+    assert found.opposed == "not confirmed with default"
+
+
+def test_users_and_entries_of_the_gradient_are_counted():
+    """292 phones, 87 apps of 64 entries: 5,568."""
+
+    def result(users):
+        return {"data": {"n_users": users, "n_apps": 87}, "settings": {"seqmf": {"dim": 64}}}
+
+    found = judge(BY_NAME["fig5-elements"], result(292))
+    assert (found.verdict, found.evidence) == (
+        NOT_CONFIRMED, "292 users, 87 apps × 64 = 5,568 entries",
+    )  # fmt: skip
+    assert judge(BY_NAME["fig5-elements"], result(5000)).verdict == CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("lead", "different", "verdict"),
+    [
+        ((0.05, 0.09), (-0.02, 0.001), CONFIRMED),
+        ((0.05, 0.09), (0.02, 0.04), NOT_CONFIRMED),
+        ((0.05, 0.09), (-0.02, 0.04), CANNOT_TELL),
+        ((-0.01, 0.09), (-0.02, 0.001), CANNOT_TELL),  # no lead to explain
+    ],
+)
+def test_whether_sr_wins_by_repeats(lead, different, verdict):
+    def ends(low, high):
+        return {"mean": -(low + high) / 2, "low": -high, "high": -low}
+
+    result = stream({"seqmf": 0.5, "sr": 0.5}) | {"different": ends(*different)}
+    result["differences"]["seqmf"]["sr"]["HR@5"] = ends(*lead)
+    assert judge(BY_NAME["readings-repeats"], result).verdict == verdict
+
+
 def test_a_budget_is_what_a_phone_spends_in_all():
-    def spent(total, n_rounds=3):
+    def played(total, n_rounds=3):
         privacy = {"promise": "in the clear f_max", "n_rounds": n_rounds}
         row = {"epsilon_spent": total, "privacy": privacy}
         return {"settings": {"epsilon": 4.5}, "series": {"harmony": row, "qharmony-printed": row}}
 
-    assert judge(BY_NAME["fig5-budget-repaired"], spent(4.5)).verdict == CONFIRMED
-    assert judge(BY_NAME["fig5-budget-repaired"], spent(13.5)).verdict == NOT_CONFIRMED
-    assert judge(BY_NAME["fig5-budget-repaired"], spent(0.0, 0)).verdict == CANNOT_TELL
-    finding = judge(BY_NAME["fig5-budget"], spent(None))
+    assert judge(BY_NAME["fig5-budget-repaired"], played(4.5)).verdict == CONFIRMED
+    assert judge(BY_NAME["fig5-budget-repaired"], played(13.5)).verdict == NOT_CONFIRMED
+    assert judge(BY_NAME["fig5-budget-repaired"], played(0.0, 0)).verdict == CANNOT_TELL
+    finding = judge(BY_NAME["fig5-budget"], played(None))
     assert finding.verdict == NOT_CONFIRMED
     assert "in the clear f_max" in finding.evidence
 
@@ -460,10 +529,10 @@ def test_sr_beats_seqmf_with_few_trials_only_and_the_verdict_says_so():
 
 def test_a_badge_has_the_verdict_and_that_it_depends_on_tuning():
     row = {"verdict": CONFIRMED, "opposed": "not confirmed with 5 trials", "of_paper": False}
-    badge = report._badge({**row, "on": "on the twin"})
-    assert "✓ yes; depends on tuning, on the twin" in badge
+    badge = report._badge(row)
+    assert "✓ yes; depends on tuning" in badge
     assert "class='badge yes depends'" in badge
-    assert "depends" not in report._badge({**row, "opposed": "", "on": "on the twin"})
+    assert "depends" not in report._badge({**row, "opposed": ""})
 
 
 @pytest.mark.parametrize(

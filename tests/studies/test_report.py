@@ -8,7 +8,7 @@ import pytest
 from nextapp.data.loading import load
 from nextapp.data.log import LaunchLog
 from nextapp.studies.reproduce import report
-from nextapp.studies.reproduce.rows import Row
+from nextapp.studies.reproduce.rows import Row, _spent
 from nextapp.studies.reproduce.sources import has_clock
 from nextapp.table import Measured
 
@@ -36,6 +36,15 @@ def test_a_quick_part_with_a_smaller_model_says_so():
     assert "<p class=quick>LSApp: a synthetic twin, " in report._part(record, "")
     assert "quick run with dim = 16, do not quote.</p>" in report._part(record, "")
     assert report._small_print(record | {"quick": False}).endswith("not the paper's data")
+
+
+def test_every_row_that_spends_names_epsilon_reports_and_total():
+    privacy = {"epsilon": 4.5, "worst": 13.5, "n_rounds": 3}
+    rows = [(row.figure, row.mean) for row in _spent("", "harmony", privacy)]
+    assert rows == [("ε per report", 4.5), ("most reports of a phone", "3"),
+                    ("largest total ε of a phone", 13.5)]  # fmt: skip
+    clear = {"epsilon": None, "worst": None, "n_rounds": 3}
+    assert [row.mean for row in _spent("", "none", clear)] == ["no bound", "3", "no bound"]
 
 
 def test_a_difference_has_digits_enough_and_zero_has_no_sign():

@@ -240,6 +240,7 @@ def test_the_page_needs_nothing_outside_it_and_has_every_figure(reproduced):
         assert (out / "csv" / f"{name}.csv").exists()
     for name in ON_LOGS:
         assert f"id='{name}@my-log'" in text
+        assert "<h3" not in text.partition(f"id='{name}@my-log'")[2].partition("</section>")[0]
     rows = json.loads((out / "results.json").read_text())["verdicts"]
     named = {row["claim"] for row in rows}
     assert named >= {claim.name for claim in CLAIMS if not claim.needs}
@@ -369,11 +370,10 @@ def test_a_log_is_played_in_every_part_and_never_called_the_papers(reproduced, f
     asked = evaluate(ready, [MRU()], 0).marks[0].by_user.mean(axis=0)
     assert mine["models"]["mru"]["HR@5"] == pytest.approx(asked[METRICS.index("HR@5")])
     text = (out / "report.html").read_text(encoding="utf-8")
-    assert "The same questions on other logs" in text
     assert "my-log: a log given by --log, not the paper's data" in text.replace("&#x27;", "'")
-    paper_counted = [row for row in results["verdicts"] if row["of_paper"]
-                     and row["kind_of_data"] != "log"]  # fmt: skip
-    assert f"Of {len(paper_counted)} claims of the paper" in text
+    for people in ("people with clocks", "synthetic phones"):
+        mine = [row for row in results["verdicts"] if row["of_paper"] and row["people"] == people]
+        assert f"{len(mine)} verdicts on claims of the paper, {people}" in text
 
 
 def test_two_logs_of_one_name_are_refused(files, tmp_path):

@@ -97,8 +97,9 @@ class Gap(NamedTuple):
 class Finding(NamedTuple):
     """``evidence`` has the most important figures; ``every`` has all of them if there are more.
 
-    ``opposed``: which other settings give the opposite verdict; empty if none do. ``settings`` has
-    the verdict and the evidence with every other settings, by their name.
+    ``decides`` is the one figure that decides, measured on ``n_users``. ``opposed``: which other
+    settings give the opposite verdict; empty if none do. ``settings`` has the verdict and the
+    figure that decides with each of the settings, by their name, the main ones first.
     """
 
     verdict: str
@@ -106,6 +107,8 @@ class Finding(NamedTuple):
     every: tuple[str, ...] = ()
     opposed: str = ""
     settings: Mapping[str, tuple[str, str]] = {}
+    decides: str = ""
+    n_users: int | None = None
 
 
 def verdict_words(row: Mapping[str, Any]) -> str:
@@ -138,13 +141,19 @@ class Rule:
         strongest = _strongest(gaps)
         evidence = "; ".join(str(gap) for gap in strongest)
         every = tuple(map(str, gaps)) if len(strongest) < len(gaps) else ()
-        if not gaps or not all(gap.tells for gap in gaps):
-            users = min((gap.n_users for gap in gaps), default=0)
-            return Finding(CANNOT_TELL, f"{evidence} [{users} users]".strip(), every)
+        if not gaps:
+            return Finding(CANNOT_TELL, "not measured")
+        users = min(gap.n_users for gap in gaps)
+        closest = str(min(gaps, key=lambda gap: gap.low))
+        found = Finding(CANNOT_TELL, evidence, every, decides=closest, n_users=users)
+        if not all(gap.tells for gap in gaps):
+            return found._replace(evidence=f"{evidence} [{users} users]")
         if all(self.shown(gap, self.margin) for gap in gaps):
-            return Finding(CONFIRMED, evidence, every)
-        refuted = any(self.refuted(gap, self.margin) for gap in gaps)
-        return Finding(NOT_CONFIRMED if refuted else CANNOT_TELL, evidence, every)
+            return found._replace(verdict=CONFIRMED)
+        if against := [gap for gap in gaps if self.refuted(gap, self.margin)]:
+            decides = str(min(against, key=lambda gap: gap.high))
+            return found._replace(verdict=NOT_CONFIRMED, decides=decides)
+        return found
 
     @property
     def words(self) -> str:
@@ -231,7 +240,10 @@ def all_of(findings: Sequence[Finding]) -> Finding:
     order = (NOT_CONFIRMED, NO_GAIN, CANNOT_TELL, CONFIRMED)
     verdict = next(verdict for verdict in order if verdict in verdicts)
     every = tuple(figure for finding in findings for figure in finding.every)
-    return Finding(verdict, "; ".join(finding.evidence for finding in findings), every)
+    decides = next(finding.decides for finding in findings if finding.verdict == verdict)
+    users = min((each.n_users for each in findings if each.n_users is not None), default=None)
+    evidence = "; ".join(finding.evidence for finding in findings)
+    return Finding(verdict, evidence, every, decides=decides, n_users=users)
 
 
 def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "") -> Finding:
@@ -241,9 +253,9 @@ def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "
     opposed if they contradict each other.
     """
     if not others:
-        return main
+        return main._replace(settings={settings: _short(main)}) if settings else main
     evidence = f"{main.evidence} [{settings}]" if settings else main.evidence
-    each = {name: (other.verdict, other.evidence) for name, other in others.items()}
+    each = {name: _short(finding) for name, finding in {settings: main, **others}.items()}
     found = main._replace(evidence=evidence, settings=each)
     by_verdict = _by_verdict(others)
     if {CONFIRMED, NOT_CONFIRMED} <= {main.verdict, *by_verdict}:
@@ -255,6 +267,10 @@ def over_tunings(main: Finding, others: Mapping[str, Finding], settings: str = "
         return found._replace(opposed="; ".join(turned))
     same = len(by_verdict.get(main.verdict, ()))
     return found._replace(evidence=f"{evidence} (the same with {same} of {len(others)} others)")
+
+
+def _short(finding: Finding) -> tuple[str, str]:
+    return finding.verdict, finding.decides or finding.evidence
 
 
 def _by_verdict(findings: Mapping[str, Finding]) -> dict[str, list[str]]:
@@ -389,7 +405,7 @@ class Not:
     def __call__(self, result: Result) -> Finding:
         found = self.compare(result)
         opposite = {CONFIRMED: NOT_CONFIRMED, NOT_CONFIRMED: CONFIRMED}
-        return Finding(opposite.get(found.verdict, found.verdict), found.evidence)
+        return found._replace(verdict=opposite.get(found.verdict, found.verdict), every=())
 
     @property
     def words(self) -> str:
@@ -486,7 +502,9 @@ def _enough_phones(names: Sequence[str] | None, result: Result) -> Finding:
             closest = min(gaps, key=lambda gap: gap.high if refuted else gap.low)
             answer = f": {ANSWERS.get(verdict, verdict)}" if len(names) > 1 else ""
             evidence.append(f"{closest}{answer}")
-    return Finding(_any_of(verdicts), "; ".join(evidence) or "not run")
+    settings = result["settings"]
+    users = settings["sample"] * settings["seeds"]
+    return Finding(_any_of(verdicts), "; ".join(evidence) or "not run", n_users=users)
 
 
 def _any_of(verdicts: Sequence[str]) -> str:
@@ -524,13 +542,14 @@ def _by_repeats(result: Result) -> Finding:
             ("sr − seqmf on the next different app, HR@5", result["different"]),
         )
     )
-    leads = gains_over([whole])
+    leads, stays = gains_over([whole]), gains_over([different])
     evidence = f"{whole}; {different}"
-    if leads.verdict != CONFIRMED or not different.tells:
-        return Finding(CANNOT_TELL, f"{evidence}; without a lead there is nothing to explain")
-    if different.high <= WORTH:
-        return Finding(CONFIRMED, evidence)
-    return Finding(NOT_CONFIRMED if different.low > 0 else CANNOT_TELL, evidence)
+    found = Finding(CANNOT_TELL, evidence, decides=str(different), n_users=n_users)
+    if leads.verdict != CONFIRMED:
+        return found._replace(evidence=f"{evidence}; without a lead there is nothing to explain")
+    if different.tells and different.high <= WORTH:
+        return found._replace(verdict=CONFIRMED)
+    return found._replace(verdict=NOT_CONFIRMED if stays.verdict == CONFIRMED else CANNOT_TELL)
 
 
 def _as_many_users_as_entries(result: Result) -> Finding:
@@ -539,6 +558,7 @@ def _as_many_users_as_entries(result: Result) -> Finding:
     return Finding(
         CONFIRMED if entries / ABOUT <= users <= entries * ABOUT else NOT_CONFIRMED,
         f"{users:,} users, {data['n_apps']:,} apps × {dim} = {entries:,} entries",
+        n_users=users,
     )
 
 
@@ -565,7 +585,7 @@ def _kashin_is_costlier(result: Result) -> Finding:
         mean, low, high = (f"{ratio[end]:,.1f}" for end in ENDS)
         evidence.append(f"{words} {mean} ({low} to {high})")
         gaps.append(_gap(words, ratio, result["n_phones"], less=MUCH_COSTLIER))
-    return Finding(lies_above(gaps).verdict, "; ".join(evidence))
+    return lies_above(gaps)._replace(evidence="; ".join(evidence), decides=evidence[-1])
 
 
 def _window_helps(result: Result) -> Finding:
@@ -576,7 +596,8 @@ def _window_helps(result: Result) -> Finding:
         if row["gain"] is not None
     ]
     verdict = _any_of([finding.verdict for finding in findings])
-    return Finding(verdict, "; ".join(finding.evidence for finding in findings))
+    users = _most_users(result)
+    return Finding(verdict, "; ".join(finding.evidence for finding in findings), n_users=users)
 
 
 # --- the claims -------------------------------------------------------------------------------
@@ -833,6 +854,30 @@ def judge(claim: Claim, result: Result | None, *, quick: bool = False) -> Findin
         if claim.is_put(variant)
     }
     return over_tunings(main, others, main_settings(result))
+
+
+def spent(claim: Claim, result: Result) -> str:
+    """ε per report, reports of a phone and its total ε, where the claim is about reports."""
+    settings = result.get("settings", {})
+    if not claim.private or "problem" in result:
+        return ""
+    if "guarantees" in result:
+        return f"{PAPERS_EPSILON:g} × 1 = {PAPERS_EPSILON:g}"
+    if settings.get("mechanisms") and "series" in result:
+        privacy = (result["series"][name]["privacy"] for name in settings["mechanisms"])
+        reports = max(reports_of(row) for row in privacy)
+    elif "answer" in result:
+        reports = settings["rounds"]
+    else:
+        return ""
+    return f"{settings['epsilon']:g} × {reports} = {settings['epsilon'] * reports:g}"
+
+
+def reports_of(privacy: Mapping[str, Any]) -> int:
+    """The reports of the phone with most of them; of a mechanism without a bound, the rounds."""
+    if privacy["epsilon"] is None:
+        return int(privacy["n_rounds"])
+    return round(privacy["worst"] / privacy["epsilon"]) if privacy["epsilon"] else 0
 
 
 def main_settings(result: Result) -> str:

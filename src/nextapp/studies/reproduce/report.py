@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from nextapp import __version__, plots
 from nextapp.evaluation import METRICS
 from nextapp.evaluation.static import NOT_RANKED
 from nextapp.plots import label
-from nextapp.settings import as_toml
 from nextapp.storage import write_public
 from nextapp.studies.mechanisms import FORMS
 from nextapp.studies.reproduce import claims
@@ -37,7 +36,7 @@ Record = Mapping[str, Any]
 Records = Mapping[str, Record]
 Verdict = Mapping[str, Any]
 
-_MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?", NO_GAIN: "?", QUICK: "?"}
+MARK = {CONFIRMED: "✓", NOT_CONFIRMED: "✗", CANNOT_TELL: "?", NO_GAIN: "∅", QUICK: "·"}
 _CLASS = {CONFIRMED: "yes", NOT_CONFIRMED: "no"}
 _KINDS = {
     "data": "the paper's data",
@@ -74,6 +73,10 @@ def _verdict(claim: Claim, record: Record) -> dict[str, Any]:
         "verdict": finding.verdict,
         "opposed": finding.opposed,
         "on": _on(data, record["kind"]),
+        "decides": finding.decides or finding.evidence,
+        "settings": {name: list(found) for name, found in finding.settings.items()},
+        "n_users": finding.n_users,
+        "spent": claims.spent(claim, record["result"]),
         "evidence": finding.evidence,
         "every": list(finding.every),
         "data": data["name"],
@@ -119,7 +122,8 @@ def write(folder: Path, records: Records) -> Path:
             plots.footnote(figure, _small_print(record))
             plots.save(figure, folder / "figures" / name)
             drawings[name] = plots.svg(figure)
-    columns = [name for name in judged[0] if name != "every"] if judged else ["claim"]
+    nested = ("every", "settings")
+    columns = [name for name in judged[0] if name not in nested] if judged else ["claim"]
     table = [columns, *([row[column] for column in columns] for row in judged)]
     write_public(folder / "verdicts.csv", csv_text(table).encode())
     everything = {"nextapp": __version__, "verdicts": judged, "parts": ordered}
@@ -263,7 +267,11 @@ def page(records: Records, judged: Sequence[Verdict], drawings: Mapping[str, str
 
 
 def _contents(records: Records) -> str:
-    links = (f"<a href='#{name}'>{escape(row['title'])}</a>" for name, row in records.items())
+    links = (
+        f"<a href='#{name}'>{escape(row['title'])}</a>"
+        for name, row in records.items()
+        if row["result"]["data"]["kind"] != "log"
+    )
     return "".join(f"<li>{link}</li>" for link in links)
 
 
@@ -305,37 +313,40 @@ def _data(records: Records) -> str:
 
 
 def _in_short(judged: Sequence[Verdict]) -> str:
-    mine = [row for row in judged if row["of_paper"] and row["kind_of_data"] != "log"]
-    cells = ""
-    for verdict, mark in _MARK.items():
-        if count := sum(row["verdict"] == verdict for row in mine):
-            style = _CLASS.get(verdict, "open")
-            cells += f"<span class='badge {style}'>{mark} {count} {verdict}</span> "
-    if turned := sum(bool(row["opposed"]) for row in mine):
-        cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
-    is_twin = any(row["kind_of_data"] == "twin" for row in mine)
-    where = " (on a synthetic twin where the data were not given)" if is_twin else ""
-    return f"<p>Of {len(mine)} claims of the paper{where}: {cells}</p>"
+    """How many claims of the paper have each verdict, on each kind of data."""
+    lines = []
+    for people in dict.fromkeys(row["people"] for row in judged if row["of_paper"]):
+        mine = [row for row in judged if row["of_paper"] and row["people"] == people]
+        cells = ""
+        for verdict, mark in MARK.items():
+            if count := sum(row["verdict"] == verdict for row in mine):
+                style = _CLASS.get(verdict, "open")
+                cells += f"<span class='badge {style}'>{mark} {count} {verdict}</span> "
+        if turned := sum(bool(row["opposed"]) for row in mine):
+            cells += f"<span class='badge depends'>± {turned} of them: {DEPENDS}</span>"
+        lines.append(f"<p>{len(mine)} verdicts on claims of the paper, {people}: {cells}</p>")
+    return "".join(lines)
 
 
 def _verdict_table(judged: Sequence[Verdict]) -> str:
-    """A row per claim or question: first on the data of the parts, then on each other log."""
-    rows: dict[str, list[str]] = {}
-    for row in sorted(judged, key=lambda row: bool(row["kind_of_data"] == "log")):
-        heading = "Claims of the paper" if row["of_paper"] else "Our own questions"
-        if row["kind_of_data"] == "log":
-            heading = f"The same questions on other logs: {row['data']}, not the paper's data"
-        rows.setdefault(heading, []).append(
-            f"<tr><td>{_question(row)}<small>{escape(row['where'])}</small></td>"
-            f"<td>{_evidence(row)}</td><td>{_badge(row)}</td></tr>"
+    """A row per claim or question, with its verdict on every data set."""
+    by_claim: dict[str, list[Verdict]] = {}
+    for row in judged:
+        by_claim.setdefault(row["claim"], []).append(row)
+    body, heading = "", ""
+    for mine in by_claim.values():
+        first = mine[0]
+        before, heading = heading, "Claims of the paper" if first["of_paper"] else "Our questions"
+        if heading != before:
+            body += f"<tr class=heading><th colspan=2>{heading}</th></tr>"
+        body += (
+            f"<tr id='{first['claim']}'><td>{_question(first)}<small>{escape(first['where'])}"
+            f"</small><details><summary>rule</summary>{escape(first['rule'])}</details></td>"
+            f"<td>{''.join(map(_evidence, mine))}</td></tr>"
         )
-    body = "".join(
-        f"<tr class=heading><th colspan=3>{escape(heading)}</th></tr>{''.join(mine)}"
-        for heading, mine in rows.items()
-    )
     return (
-        "<table class=verdicts><thead><tr><th>claim</th><th>result</th>"
-        f"<th>verdict</th></tr></thead><tbody>{body}</tbody></table>"
+        "<table class=verdicts><thead><tr><th>claim</th><th>verdict, data, and the difference "
+        f"that decides</th></tr></thead><tbody>{body}</tbody></table>"
     )
 
 
@@ -344,22 +355,20 @@ def _question(row: Verdict) -> str:
 
 
 def _evidence(row: Verdict) -> str:
-    every = "".join(f"<li>{escape(figure)}</li>" for figure in row["every"])
-    more = f"<details><summary>all figures</summary><ul>{every}</ul></details>" if every else ""
-    quick = " from a quick run," if row["quick"] else ""
-    turned = f"<p class=turned>But {escape(row['opposed'])}.</p>" if row["opposed"] else ""
-    return (
-        f"{escape(row['evidence'])}{turned}{more}<small>rule: {escape(row['rule'])};{quick} "
-        f"<a href='#{row['part']}'>{escape(row['part'])}</a></small>"
-    )
+    """One line: the verdict, the data, the number of users, the difference and the ε spent."""
+    users = "" if row["n_users"] is None else f", {row['n_users']:,} users"
+    spent = f"; ε {row['spent']}" if row["spent"] else ""
+    turned = f"; but {row['opposed']}" if row["opposed"] else ""
+    made_up = ", times made up" if row["people"] == "people without clocks" else ""
+    where = f"<a href='#{row['part']}'>{escape(row['data'])}</a> ({row['people']}{users}{made_up})"
+    return f"<p>{_badge(row)} {where}: {escape(row['decides'] + spent + turned)}</p>"
 
 
 def _badge(row: Verdict) -> str:
-    words = escape(f"{claims.verdict_words(row)}, {row['on']}")
-    turned = " depends" if row["opposed"] else ""
-    verdict = row["verdict"]
+    verdict, turned = row["verdict"], " depends" if row["opposed"] else ""
+    words = escape(claims.verdict_words(row))
     return (
-        f"<span class='badge {_CLASS.get(verdict, 'open')}{turned}'>{_MARK[verdict]} {words}</span>"
+        f"<span class='badge {_CLASS.get(verdict, 'open')}{turned}'>{MARK[verdict]} {words}</span>"
     )
 
 
@@ -389,27 +398,26 @@ def _smaller(record: Record) -> str:
 
 
 def _part(record: Record, drawn: str) -> str:
+    """A section with the part's figure and tables; of another log only the figure."""
     name, result = record["part"], record["result"]
-    title = f"<section id='{name}'><h2>{escape(record['title'])}</h2>"
     style = "quick" if record["quick"] else "note"
-    paragraphs = [f"<p class={style}>{escape(_small_print(record))}.</p>"]
+    small_print = f"<p class={style}>{escape(_small_print(record))}.</p>"
+    figure = f"<figure>{drawn}</figure>" if drawn else ""
     if "problem" in result:
         why = escape(result["problem"])
-        paragraphs.append(f"<p class=warning>This could not be measured: {why}</p>")
-        return f"{title}{''.join(paragraphs)}</section>"
-    notes = (record["about"], *result.get("notes", ()))
-    paragraphs += [f"<p>{escape(words)}</p>" for words in notes if words]
-    if drawn:
-        paragraphs.append(f"<figure>{drawn}</figure>")
-    for table in tables_of(rows_of(record)):
-        paragraphs.append(f"<h3>{escape(table.title)}</h3>")
-        paragraphs.append(f"<div class=wide>{table.html('figures')}</div>")
-    if reading := _reading(record):
-        paragraphs.append(f"<p class=note>{escape(reading)}</p>")
-    if lines := list(_names_and_settings(record)):
-        listed = "".join(f"<p class=note>{escape(line)}</p>" for line in lines)
-        paragraphs.append(f"<details><summary>Settings and names</summary>{listed}</details>")
-    return f"{title}{''.join(paragraphs)}</section>"
+        figure = f"<p class=warning>This could not be measured: {why}</p>"
+    elif result["data"]["kind"] != "log":
+        notes = (record["about"], *result.get("notes", ()))
+        figure = "".join(f"<p>{escape(words)}</p>" for words in notes if words) + figure
+        tables = "".join(
+            f"<h3>{escape(table.title)}</h3><div class=wide>{table.html('figures')}</div>"
+            for table in tables_of(rows_of(record))
+            if not table.title.startswith("settings")
+        )
+        if tables:
+            reading = f"<p class=note>{escape(_reading(record))}</p>"
+            figure += f"<details><summary>Tables</summary>{tables}{reading}</details>"
+    return f"<section id='{name}'><h2>{escape(record['title'])}</h2>{small_print}{figure}</section>"
 
 
 def _reading(record: Record) -> str:
@@ -428,35 +436,17 @@ def _reading(record: Record) -> str:
     return f"{mean}Intervals: {result['intervals']}." if "intervals" in result else ""
 
 
-def _names_and_settings(record: Record) -> Iterator[str]:
-    """What the names of mechanisms mean, and the chosen settings of MF and SeqMF."""
-    result = record["result"]
-    for name in result.get("series", ()):
-        if name in FORMS and FORMS[name].words:
-            yield f"{label(name)} ({name}): {FORMS[name].words}"
-    for preset, found in result.get("presets", {}).items():
-        for model in ("mf", "seqmf"):
-            for tuning in found["tuning"][model]["tunings"]:
-                chosen = _listed(tuning["settings"])
-                yield f"Chosen for {model}, preset {preset}, seed {tuning['seed']}: {chosen}"
-
-
-def _listed(settings: Mapping[str, Any]) -> str:
-    return ", ".join(
-        f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}"
-        for key, value in settings.items()
+def _names(records: Records) -> str:
+    """What the names of mechanisms mean."""
+    used = dict.fromkeys(
+        name for record in records.values() for name in record["result"].get("series", ())
     )
+    lines = [f"<dt>{escape(label(name))}</dt><dd>{escape(FORMS[name].words)}</dd>"
+             for name in used if name in FORMS and FORMS[name].words]  # fmt: skip
+    return f"<details><summary>Names</summary><dl>{''.join(lines)}</dl></details>" if lines else ""
 
 
 def _how(records: Records) -> str:
-    rows = [
-        f"<details><summary>{escape(record['title'])}: seed {record['seed']}, "
-        f"{record['seconds']:,.0f} s, {record['processor_seconds']:,.0f} s of processor "
-        f"time</summary><pre>{escape(as_toml(record['settings']))}</pre>"
-        f"<p class=note>fingerprint of settings, data, seed, code and libraries: "
-        f"{record['fingerprint'][:16]}</p></details>"
-        for record in records.values()
-    ]
     versions: dict[str, str] = {}
     for record in records.values():
         versions |= record["versions"]
@@ -464,7 +454,7 @@ def _how(records: Records) -> str:
     total = sum(record["processor_seconds"] for record in records.values())
     return (
         f"<section id=how><h2>How this was made</h2><p><code>nextapp reproduce</code>; "
-        f"{libraries}. All parts together took {total / 60:.1f} minutes of processor time. The "
-        f"same numbers are in <code>results.json</code>, <code>csv/</code> and "
-        f"<code>figures/</code> next to this page.</p>{''.join(rows)}</section>"
+        f"{libraries}. All parts together took {total / 60:.1f} minutes of processor time. "
+        f"All figures, settings and seeds are in <code>results.json</code>, <code>csv/</code> and "
+        f"<code>figures/</code> next to this page.</p>{_names(records)}</section>"
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from nextapp.evaluation import METRICS
-from nextapp.studies.reproduce.claims import BESIDE_SEQMF
+from nextapp.studies.reproduce.claims import BESIDE_SEQMF, reports_of
 
 Result = Mapping[str, Any]
 
@@ -111,6 +111,10 @@ def _static(base: str, result: Result) -> Iterator[Row]:
                 table = f"differences, preset {preset}"
                 yield Row(table, first, f"HR@5 − {second}", *ends, n_users)
         yield from _by_tuning(preset, found, result["variants"])
+        for model, tuning in found["tuning"].items():
+            for each in tuning["tunings"]:
+                table = f"settings chosen, preset {preset}"
+                yield from _settings(table, f"{model}, seed {each['seed']}", each["settings"])
 
 
 def _by_tuning(preset: str, found: Result, variants: Mapping[str, Result]) -> Iterator[Row]:
@@ -142,6 +146,12 @@ _FACTS = {
 }
 
 
+def _settings(table: str, series: str, values: Mapping[str, Any]) -> Iterator[Row]:
+    for key, value in values.items():
+        shown = f"{value:.3g}" if isinstance(value, float) else str(value)
+        yield Row(table, series, key, shown)
+
+
 def _activity(base: str, result: Result) -> Iterator[Row]:
     found = result["description"]
     for key in ("from", "to", "n_days", "n_sessions", "repeat_share"):
@@ -167,8 +177,7 @@ def _dynamic(base: str, result: Result) -> Iterator[Row]:
         last = {end: row["delta"][end][-1] for end in ("mean", "low", "high") if row["delta"][end]}
         yield Row(table, name, f"cumulative δHR@5 − {reference}", *_interval(last), n_users)
         if row["privacy"]:
-            yield Row(table, name, "ε per report", row["privacy"]["epsilon"])
-            yield Row(table, name, "largest total ε of a phone", row["privacy"]["worst"])
+            yield from _spent(table, name, row["privacy"])
             yield Row(table, name, "promise", row["privacy"]["promise"])
         for figure, curve in row.items():
             if figure in METRICS:
@@ -176,17 +185,28 @@ def _dynamic(base: str, result: Result) -> Iterator[Row]:
         shown = f"cumulative δHR@5 − {reference}"
         yield from _at_each("by cycle", name, shown, result["evaluated"], row["delta"])
     if result["rates"]:
-        yield from _rates(result["rates"])
+        yield from _rates(result)
     yield from _hyper_parameters(result)
 
 
-def _rates(rates: Mapping[str, Any]) -> Iterator[Row]:
+def _spent(table: str, name: str, privacy: Mapping[str, Any]) -> Iterator[Row]:
+    """ε per report, the reports of the phone with most of them, and its total ε."""
+    no_bound = privacy["epsilon"] is None
+    yield Row(table, name, "ε per report", "no bound" if no_bound else privacy["epsilon"])
+    yield Row(table, name, "most reports of a phone", f"{reports_of(privacy)}")
+    total = "no bound" if no_bound else privacy["worst"]
+    yield Row(table, name, "largest total ε of a phone", total)
+
+
+def _rates(result: Result) -> Iterator[Row]:
     """The gain over a frozen Q at every learning rate, and the rates chosen on each half."""
-    table = "HR@5 − frozen by learning rate"
+    table, rates = "HR@5 − frozen by learning rate", result["rates"]
     for name, row in rates["series"].items():
         if name == "frozen":
             continue
-        yield Row(table, name, "chosen", " and ".join(f"{rate:g}" for rate in row["chosen"]))
+        chosen = " and ".join(f"{rate:g}" for rate in row["chosen"])
+        yield Row(table, name, "chosen", f"{chosen}, at the edge" if row["at_edge"] else chosen)
+        yield from _spent(table, name, result["series"][name]["privacy"])
         for rate, gain in zip(rates["tried"], row["over_frozen"], strict=True):
             yield Row(table, name, f"gain at {rate:g}", *_interval(gain))
 
@@ -206,9 +226,7 @@ def _hyper_parameters(result: Result) -> Iterator[Row]:
         halves = values if "first half" in values else {"": values}
         for half, settings in halves.items():
             series = f"{name}: {half}" if half else name
-            for key, value in settings.items():
-                shown = f"{value:.3g}" if isinstance(value, float) else str(value)
-                yield Row("settings of SeqMF", series, key, shown)
+            yield from _settings("settings of SeqMF", series, settings)
 
 
 def _phones(base: str, result: Result) -> Iterator[Row]:
@@ -218,8 +236,10 @@ def _phones(base: str, result: Result) -> Iterator[Row]:
         answer, largest = result["answer"][name], result["largest_tried"][name]
         words = f"{answer:,}" if answer else f"not reached with {largest:,}"
         yield Row("answers", name, "phones needed to beat all controls", words)
-        spent = row["epsilon_spent"]
-        yield Row("answers", name, "total ε of a phone", spent or "not private")
+        total = row["epsilon_spent"]
+        privacy = {"epsilon": settings["epsilon"] if total else None, "worst": total,
+                   "n_rounds": settings["rounds"]}  # fmt: skip
+        yield from _spent("answers", name, privacy)
         for key, figure in {
             "HR@5": "HR@5",
             "gain_over_frozen": "HR@5 − frozen",
@@ -228,6 +248,7 @@ def _phones(base: str, result: Result) -> Iterator[Row]:
         }.items():
             for found in _at_each("", name, figure, row["phones"], row[key]):
                 yield found._replace(table=f"{figure}, by number of phones", n_users=n_users)
+            yield from _spent(f"{figure}, by number of phones", name, privacy)
     for name, row in result["controls"].items():
         yield Row("controls", name, "HR@5", *_interval(row["HR@5"]), n_users)
 
@@ -250,7 +271,8 @@ def _new_phones(base: str, result: Result) -> Iterator[Row]:
         ends = _interval(kept)
         yield Row(table, name, "share of the gain@5 kept", *ends, headline["n_phones"])
         if name in result["guarantees"]:
-            yield Row(table, name, "total ε of a phone", result["guarantees"][name]["epsilon"])
+            epsilon = result["guarantees"][name]["epsilon"]
+            yield from _spent(table, name, {"epsilon": epsilon, "worst": epsilon, "n_rounds": 1})
 
 
 def _windows(base: str, result: Result) -> Iterator[Row]:
@@ -297,12 +319,13 @@ def _one_round(base: str, result: Result) -> Iterator[Row]:
             "payload, bytes": row["payload_bytes"],
             "protected": ", ".join(row["covers"]) or "nothing",
             "sent in the clear": ", ".join(row["sent_in_clear"]) or "nothing",
-            "ε per report": "none" if row["epsilon"] is None else row["epsilon"],
             "holds the user vector": "yes" if row["holds_user_vector"] else "no",
             "holds the history": "yes" if row["holds_history"] else "no",
         }
         for figure, value in found.items():
             yield Row("messages", name, figure, value)
+        epsilon = row["epsilon"]
+        yield from _spent("messages", name, {"epsilon": epsilon, "worst": epsilon, "n_rounds": 1})
     yield Row("messages", "broadcast of Q", "message, bytes", result["down"]["bytes"])
     kept = {"user vector": "user_vector_bytes", "gradient": "gradient_bytes"}
     for name, key in kept.items():
