@@ -146,7 +146,21 @@ def settings_page() -> str:
         )
         words = _as_markdown(inspect.getdoc(kind) or "")
         parts.append(f"## {title}\n\n{words}\n\n| key | type | default |\n|---|---|---|\n{rows}")
-    return "\n".join(parts)
+    return "\n".join([*parts, synthetic_phones()])
+
+
+def synthetic_phones() -> str:
+    """The parameters of synthetic logs, and those of the twins."""
+    from nextapp.data.synthetic import APP_USAGE, LSAPP, Parameters
+
+    rows = "".join(
+        f"| `{each.name}` | {each.metadata['meaning']} | "
+        + " | ".join(str(getattr(one, each.name)) for one in (Parameters(), LSAPP, APP_USAGE))
+        + " |\n"
+        for each in fields(Parameters)
+    )
+    head = "| parameter | meaning | default | `lsapp` | `app-usage` |\n|---|---|--:|--:|--:|\n"
+    return f"## Synthetic phones\n\n{head}{rows}"
 
 
 def _type(words: str) -> str:

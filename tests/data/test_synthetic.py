@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -393,13 +392,9 @@ def test_a_parameter_of_the_wrong_kind_is_named():
         Parameters(apps=2.5)  # type: ignore[arg-type]
 
 
-def test_every_parameter_says_what_it_means_in_the_code_and_in_the_docs():
-    page = Path(__file__).parents[2] / "docs" / "synthetic.md"
-    if not page.exists():
-        pytest.skip("the docs are not here")
-    table = page.read_text()
-    for each in fields(Parameters):
-        assert f"| `{each.name}` | {each.metadata['meaning']} |" in table
+def test_every_parameter_says_what_it_means():
+    """The table of the docs is made of this."""
+    assert all(each.metadata["meaning"] for each in fields(Parameters))
 
 
 @pytest.mark.parametrize(

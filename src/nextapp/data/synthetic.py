@@ -68,7 +68,7 @@ def _number(default: float, low: float, high: float, meaning: str) -> Any:
 class Parameters:
     """Parameters of a synthetic log. A parameter of 0 switches its effect off.
 
-    A field's ``metadata["meaning"]`` explains it; docs/synthetic.md has a table of all.
+    A field's ``metadata["meaning"]`` explains it; the docs have a table of all.
     """
 
     phones: int = _number(100, 1, 1e8, "number of phones")
