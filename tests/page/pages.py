@@ -33,7 +33,7 @@ def served(page: Page | None = None) -> Iterator[ServedPage]:
         thread = threading.Thread(target=opened.run)
         thread.start()
         try:
-            end = time.monotonic() + 30
+            end = time.monotonic() + 60
             while not opened.server.started and time.monotonic() < end:
                 time.sleep(0.01)
             yield opened

@@ -52,6 +52,7 @@ def note(tab, message):
 
 def enter(tab, page):
     """As the browser is started."""
+    tab.set_default_timeout(60_000)
     tab.goto(page.file.as_uri())
     tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
 
@@ -64,7 +65,6 @@ def visit(browser, page):
     def opened(room="phone", **settings):
         context = browser.new_context(**({"viewport": {"width": 1240, "height": 900}} | settings))
         tab = context.new_page()
-        tab.set_default_timeout(30_000)
         tab.problems, tab.asked = [], []
         tab.on("console", lambda message: note(tab, message))
         tab.on("pageerror", lambda error: tab.problems.append(str(error)))
@@ -102,9 +102,8 @@ def until(tab, condition):
 
 def launch(tab, act):
     """Do something that launches an app, and wait until the phone has answered."""
-    with tab.expect_response(lambda answer: "/api/phone/" in answer.url):
-        act()
-    tab.wait_for_timeout(50)
+    act()
+    until(tab, "document.getElementById('room-phone').ariaBusy === 'false'")
 
 
 def test_the_token_leaves_the_address_bar(visit):
@@ -114,6 +113,7 @@ def test_the_token_leaves_the_address_bar(visit):
 def test_the_printed_address_opens_the_page_in_a_browser(browser):
     with served() as page:
         tab = browser.new_page()
+        tab.set_default_timeout(60_000)
         tab.goto(page.address)
         tab.wait_for_url(f"http://127.0.0.1:{page.port}/")
         tab.wait_for_selector("#suggestions", state="attached")
@@ -154,10 +154,10 @@ def test_a_day_is_played_beside_the_rivals(visit):
     tab.click("#play")
     until(tab, "parseInt(document.getElementById('played').textContent) >= 60")
     tab.click("#play")
+    until(tab, "document.querySelectorAll('#strip .beat i, #strip .beat.miss').length === 40")
     label = tab.get_attribute("#rates svg", "aria-label")
     assert all(name in label for name in ("nextapp", "MRU", "SR-od", "SeqMF"))
-    assert tab.locator("#strip .beat i, #strip .beat.miss").count() == 40
-    tab.wait_for_timeout(500)
+    until(tab, "document.getElementById('room-phone').ariaBusy === 'false'")
     still = tab.inner_text("#played")
     tab.wait_for_timeout(600)
     assert tab.inner_text("#played") == still  # paused
@@ -252,13 +252,11 @@ def test_charts_are_drawn_at_the_size_they_are_shown(visit):
     tab.wait_for_selector("#curve svg", timeout=PATIENCE)
     for width in (360, 900):
         tab.set_viewport_size({"width": width, "height": 740})
-        tab.wait_for_timeout(200)
-        sizes = tab.eval_on_selector_all(
-            "#room-crowd .heat > svg, #room-crowd .chart > svg",
-            "all => all.map(e => [e.viewBox.baseVal.width, Math.round(e.getBoundingClientRect().width), e.parentElement.clientWidth])",
+        until(
+            tab,
+            """(() => { const all = [...document.querySelectorAll("#room-crowd .heat > svg, #room-crowd .chart > svg")];
+            return all.length === 4 && all.every(e => e.viewBox.baseVal.width === Math.round(e.getBoundingClientRect().width) && e.viewBox.baseVal.width === e.parentElement.clientWidth); })()""",
         )
-        assert len(sizes) == 4
-        assert all(own == shown == box for own, shown, box in sizes)
 
 
 DROP = """([id, text]) => {
@@ -302,6 +300,7 @@ def test_forget_it_leaves_nothing_of_the_log_in_any_tab(visit, page):
     tab.click("#play-mine")
     until(tab, "document.getElementById('person').textContent.includes('zebras.csv')")
     other = tab.context.new_page()
+    other.set_default_timeout(60_000)
     other.goto(f"http://127.0.0.1:{page.port}/#log")
     other.wait_for_selector("#portrait .card", timeout=PATIENCE)
     tab.click("#play")
@@ -541,9 +540,8 @@ def test_reasons_are_factors_of_the_library_s_parts(visit):
     tab = visit()
     wait_for_phone(tab)
     with tab.expect_response("**/api/phone/tap") as answer:
-        tab.click("#apps .app[data-app=Mail]")
+        launch(tab, lambda: tab.click("#apps .app[data-app=Mail]"))
     parts = answer.value.json()["suggestions"][0]["parts"]
-    tab.wait_for_timeout(100)
     shown = tab.locator("#why .parts .number").all_inner_texts()
     signs = {True: "÷", False: "×"}
     assert [text.split()[0] for text in shown] == [signs[each["part"] < 0] for each in parts]

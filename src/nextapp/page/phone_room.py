@@ -309,7 +309,6 @@ class PhoneSession:
             "synthetic": self.person.is_synthetic,
             "n_older": self.person.n_older,
             "clock": _clock(self._clock),
-            "weekday": datetime.fromtimestamp(self._clock, UTC).strftime("%A"),
             "n_launches": self._phone.n_launches,
             "apps": [app_entry(self._names[app]) for app in self._on_screen()],
             "suggestions": self.suggestions(),

@@ -13,7 +13,7 @@ const SPEEDS = [1, 2, 5, 10, 25, 100, 400].map((perSecond) => [perSecond, `${per
 
 const CHOSEN = "nextapp-person"; // in this tab: the number of a synthetic person, or "log"
 
-let state = null, shown = 0, series = {}, playing = null, queue = Promise.resolve(), turn = 0, begun = false, timer = null, pressed = false;
+let state = null, shown = 0, series = {}, playing = null, queue = Promise.resolve(), waiting = 0, turn = 0, begun = false, timer = null, pressed = false;
 
 export function offer(about) {
   $("whose").append(...Array.from({ length: about.people }, (_, i) => h("option", { value: `${i}` }, `Synthetic person ${i + 1}`)), h("option", { value: "log" }, "Your log"));
@@ -75,13 +75,14 @@ function clear() {
 // One request after the other, so that answers come in order.
 function act(path, body = {}, where = "said") {
   const mine = turn;
+  $("room-phone").ariaBusy = ++waiting > 0;
   queue = queue.then(async () => {
     if (mine !== turn) return;
     try {
       const fresh = await post(path, { id: state?.id, ...body });
       if (mine === turn) show(fresh);
     } catch (error) { if (mine === turn) { stop(); $(where).textContent = error.message; } }
-  });
+  }).finally(() => { $("room-phone").ariaBusy = --waiting > 0; });
   return queue;
 }
 
@@ -107,7 +108,7 @@ function show(fresh) {
   state = fresh;
   for (const id of WAITING) $(id).disabled = false;
   $("status-time").textContent = state.clock.slice(11);
-  $("status-day").textContent = `${state.weekday}, ${new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { day: "numeric", month: "long", year: "numeric" })}`;
+  $("status-day").textContent = new Date(state.clock.slice(0, 10) + "T12:00").toLocaleDateString("en", { weekday: "long", day: "numeric", month: "long", year: "numeric" });
   $("person").textContent = state.synthetic ? `${state.person}: made up, not a real person. ${number(state.n_launches)} launches so far.` : `${state.person}: your own launches, ${number(state.n_launches)} learnt, ${number(state.to_play - state.played)} to play${state.n_older ? `; the ${number(state.n_older)} oldest are left out` : ""}.`;
   showApps(); showSuggestions(); showWhy(); showPlaying(); showLeft();
   if (!playing) speak("Suggestions: " + state.suggestions.map((each) => `${each.label} ${percent(each.share)}`).join(", "));
