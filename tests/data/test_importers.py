@@ -9,7 +9,9 @@ Times are checked against UTC by hand: Berlin is two hours ahead in summer, one 
 from __future__ import annotations
 
 import gzip
+import io
 import json
+import re
 import sqlite3
 import subprocess
 import sys
@@ -35,10 +37,9 @@ def utc(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-def imported(data: str | bytes, zone: str = BERLIN):
-    found = import_content(
-        Content(data.encode() if isinstance(data, str) else data, "f"), zone=zone
-    )
+def imported(data: str | bytes, zone: str = BERLIN, dates: str | None = None):
+    data = data.encode() if isinstance(data, str) else data
+    found = import_content(Content(data, "f", dates=dates), zone=zone)
     assert found is not None
     return found
 
@@ -155,16 +156,16 @@ def aum(rows: list[tuple[str, str, str]], end: str = "\n") -> str:
 
 
 @pytest.mark.parametrize(
-    ("days", "clocks"),
+    ("days", "clocks", "dates"),
     [
-        (("2/9/20", "2/8/20"), ("1:29:29 AM", "11:10:00 PM")),
-        (("2/9/2020", "2/8/2020"), ("1:29:29 AM", "11:10:00\u202fPM")),
-        (("2020-02-09", "2020-02-08"), ("01:29:29", "23:10:00")),
-        (("09/02/2020", "08/02/2020"), ("01:29:29", "23:10:00")),
-        (("09.02.2020", "08.02.2020"), ("01:29:29", "23:10:00")),
+        (("2/9/20", "2/8/20"), ("1:29:29 AM", "11:10:00 PM"), "month/day"),
+        (("2/9/2020", "2/8/2020"), ("1:29:29 AM", "11:10:00\u202fPM"), "month/day"),
+        (("2020-02-09", "2020-02-08"), ("01:29:29", "23:10:00"), None),
+        (("09/02/2020", "08/02/2020"), ("01:29:29", "23:10:00"), "day/month"),
+        (("09.02.2020", "08.02.2020"), ("01:29:29", "23:10:00"), None),
     ],
 )
-def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks):
+def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks, dates):
     text = aum(
         [
             ("Maps, \u00e4", days[0], clocks[0]),
@@ -175,7 +176,7 @@ def test_app_usage_in_its_five_forms_of_dates_newest_first(days, clocks):
         ]
     )
     for data in (text, text.replace("\n", "\r\n"), "\ufeff" + text):
-        found = imported(data)
+        found = imported(data, dates=dates)
         assert "App Usage" in found.format
         assert [(each.app, each.clock) for each in found.launches] == [
             ("Chat", utc("2020-02-08 22:10")),
@@ -200,17 +201,94 @@ def test_days_and_months_are_told_apart_by_a_number_above_12_or_by_the_order():
     ]
 
 
-def test_dates_that_nothing_tells_apart_are_read_with_a_note():
-    def note(*days):
-        found = imported(aum([(f"App {i}", day, "10:00:00") for i, day in enumerate(days)]))
-        return [each for each in found.notes if "unclear" in each]
+@pytest.mark.parametrize("days", [["03/04/2024"], ["3/4/24"], ["3-4-24"], ["1/2/24", "1/3/24"]])
+def test_an_order_of_days_and_months_that_nothing_tells_is_asked_for(days):
+    text = aum([(f"App {number}", day, "10:00:00") for number, day in enumerate(days)])
+    with pytest.raises(UnreadableLog, match="Say it: --dates day/month, or --dates month/day"):
+        imported(text)
+    first, second, year = map(int, re.split("[-/]", days[0]))
+    for dates, (month, day) in (("month/day", (first, second)), ("day/month", (second, first))):
+        when = datetime(2000 + year % 100, month, day, 10, tzinfo=UTC)
+        assert imported(text, "UTC", dates).launches[0].clock == when.timestamp()
 
-    assert note("03/04/2024") == ["dates such as 3/4 are unclear and read as day/month"]
-    assert note("3/4/24") == ["dates such as 3/4 are unclear and read as month/day"]
-    assert note("4/4/24") == []  # the same day either way
-    assert note("3/4/2024", "25/3/2024") == []  # a number above 12 tells
-    assert note("2/5/2024", "1/5/2024", "12/4/2024") == []  # the order tells
-    assert note("2024-03-04") == note("03.04.2024") == []
+
+@pytest.mark.parametrize("day", ["4/4/24", "2024-03-04", "03.04.2024"])
+def test_a_date_that_is_clear_is_not_asked_for(day):
+    assert len(launches(aum([("App", day, "10:00:00")]))) == 1
+
+
+TEN = utc("2024-03-25 10:00")
+TABLES = {
+    "no user": "timestamp,app_name\n2024-03-25 10:00:00,Mail\n",
+    "any case": "Timestamp,App Name\n2024-03-25 10:00:00,Mail\n",
+    "capitals": "USER_ID;TIMESTAMP;APP_NAME\nme;2024-03-25T10:00:00Z;Mail\n",
+    "short names": "user\ttime\tapp\nme\t1711360800\tMail\n",
+    "day first": "timestamp,app_name\n25/03/2024 10:00,Mail\n",
+    "half day": "timestamp,app_name\n3/25/24 10:00 AM,Mail\n",
+    "dots": "date,app\n25.03.2024 10:00:00,Mail\n",
+    "minutes": "timestamp,app_name\n2024-03-25 10:00,Mail\n",
+    "a row number": '"","App name","Date","Time","Duration"\n"1","Mail","3/25/24","10:00:00 AM","0:01:00"\n',
+    "further columns": "App,Paquet,Jour,Heure,Durée,Réseau\nMail,com.mail,25/03/2024,10:00:00,0:01:00,Wi-Fi\n",
+    "no duration": "Date,Time,App name\n2024-03-25,10:00:00,Mail\n",
+}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+@pytest.mark.parametrize("text", TABLES.values(), ids=TABLES)
+def test_common_tables_are_read_by_every_reader(tmp_path, text, encoding):
+    text += text.splitlines()[1].replace("Mail", "Café") + "\n"  # not ASCII
+    path = tmp_path / "log.csv"
+    path.write_bytes(text.encode(encoding))
+    found = [
+        (each.user, each.app, each.clock)
+        for each in read_any(Content.of_file(path), zone="UTC").launches
+    ]
+    assert found == [("me", "Mail", TEN), ("me", "Café", TEN)]
+    log = load(path, zone="UTC")
+    assert set(log.apps) == {"Café", "Mail"}
+    assert (log.users, *log.time.tolist()) == (("me",), 1000 * TEN, 1000 * TEN)
+
+
+def test_a_table_asks_for_an_order_that_no_row_tells(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("timestamp,app_name\n01/02/2024 10:00,Mail\n")
+    with pytest.raises(UnreadableLog, match="dates such as 01/02/2024 may begin with the day"):
+        load(path)
+    with pytest.raises(UnreadableLog, match="dates such as 01/02/2024 may begin with the day"):
+        read_any(Content.of_file(path))
+    for dates, day in (("day/month", "2024-02-01"), ("month/day", "2024-01-02")):
+        clock = utc(f"{day} 10:00")
+        assert load(path, dates=dates).time.tolist() == [1000 * clock]
+        assert read_any(Content.of_file(path, dates)).launches[0].clock == clock
+
+
+def test_one_late_row_tells_the_order_of_all(tmp_path):
+    path = tmp_path / "log.csv"
+    rows = [f"{1 + number // 60 % 12}/1/2024 10:{number % 60:02},Mail" for number in range(3000)]
+    path.write_text("\n".join(["timestamp,app_name", *rows, "1/31/2024 10:00,Mail"]))
+    log = load(path)
+    assert datetime.fromtimestamp(log.time.max() / 1000, UTC).month == 12
+
+
+def test_a_column_that_may_name_users_is_not_passed_over(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("device_id,timestamp,app_name\na,1,Mail\nb,2,Maps\n")
+    for reader in (load, lambda path: read_any(Content.of_file(path))):
+        with pytest.raises(UnreadableLog, match=r"the nearest name is .device_id.*--user-column"):
+            reader(path)
+
+
+def test_standard_input_is_read_by_a_hyphen(monkeypatch):
+    def give(text: str) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+
+    give("timestamp,app_name\n2024-03-25 10:00:00,Mail\n")
+    assert load("-").apps == ("Mail",)
+    give("timestamp,app_name\n2024-03-25 10:00:00,Mail\n")
+    assert read_any(Content.of_file(Path("-"))).users == ["me"]
+    give("timestamp,app_name\nyesterday,Mail\n")
+    with pytest.raises(UnreadableLog, match=r"^standard input, line 2"):
+        load("-")
 
 
 @pytest.mark.parametrize(

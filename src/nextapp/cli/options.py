@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args, get_origin, get_type_hints
 
 import click
 
@@ -19,6 +19,7 @@ from nextapp.cli.commands import F, option
 from nextapp.settings import read_toml, setting
 
 if TYPE_CHECKING:
+    from nextapp.data.importers.content import DateOrder
     from nextapp.data.log import LaunchLog
 
 LARGEST_EPSILON = 100.0
@@ -213,7 +214,7 @@ def plot_file(text: str) -> Callable[[F], F]:
 source = click.argument(
     "source",
     metavar="DATA",
-    help="A log file (CSV, Parquet, a phone's export), or synthetic:lsapp, "
+    help="A log file (CSV, Parquet, a phone's export), - for standard input, or synthetic:lsapp, "
     "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
 )
 json_file = output("--json", OUTPUT_FILE, "Also write the result as JSON.")
@@ -232,11 +233,14 @@ class LogOptions:
     time_unit: str = setting("s", "Unit of numeric times: s or ms.")
     skip_bad_rows: bool = setting(False, "Skip bad rows and say how many there were.")
     zone: str | None = setting(None, "Time zone of local times. Default: this machine's.")
+    dates: str | None = setting(None, "Order of dates such as 3/4/2024: day/month or month/day.")
     leave_out: Path | None = setting(None, "What is not an app; see nextapp data not-apps.")
 
     def __post_init__(self) -> None:
         if self.time_unit not in ("s", "ms"):
             raise ValueError(f"--time-unit must be s or ms, got {self.time_unit!r}.")
+        if self.dates not in (None, "day/month", "month/day"):
+            raise ValueError(f"--dates must be day/month or month/day, got {self.dates!r}.")
 
     def read(self, source: str, seed: int) -> LaunchLog:
         """The log of a file or of synthetic phones; the seed is for the latter."""
@@ -251,6 +255,7 @@ class LogOptions:
             skip_bad_rows=self.skip_bad_rows,
             zone=self.zone,
             leave_out=self.leave_out,
+            dates=cast("DateOrder | None", self.dates),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import re
 import sys
 import tarfile
@@ -17,8 +18,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, TypeAlias, TypeGuard, cast
 
 import numpy as np
@@ -26,8 +29,14 @@ import polars as pl
 
 from nextapp.data.importers import import_file
 from nextapp.data.importers import table as lines
-from nextapp.data.importers.content import UnreadableLog, check_not_foreign
-from nextapp.data.importers.events import read_list
+from nextapp.data.importers.content import (
+    Content,
+    DateOrder,
+    UnreadableLog,
+    check_not_foreign,
+    find_encoding,
+)
+from nextapp.data.importers.events import ME, read_list
 from nextapp.data.importers.table import (
     APP_USAGE_HEADER,
     APP_USAGE_LINE,
@@ -71,6 +80,7 @@ def load(
     skip_bad_rows: bool = False,
     zone: str | None = None,
     leave_out: Path | None = None,
+    dates: DateOrder | None = None,
 ) -> LaunchLog:
     """The launches in a file or of synthetic phones, sorted by user and time.
 
@@ -83,8 +93,8 @@ def load(
     Parameters
     ----------
     source
-        The path of a file, a data frame of Polars or pandas, or ``synthetic:…`` as
-        `nextapp.data.synthetic.parse` reads it.
+        The path of a file, - for standard input, a data frame of Polars or pandas, or
+        ``synthetic:…`` as `nextapp.data.synthetic.parse` reads it.
     seed
         Of synthetic phones.
     columns
@@ -95,6 +105,8 @@ def load(
         truncated to milliseconds.
     skip_bad_rows
         Leave out rows that cannot be read and count them in the notes, instead of raising `BadRow`.
+    dates
+        The order of dates such as 3/4/2024, "day/month" or "month/day", where nothing else tells.
     zone
         The time zone of local times. None: this machine's; in tables UTC.
     leave_out
@@ -125,20 +137,38 @@ def load(
             )
         blocks = _blocks_of_frame(frame.lazy(), THE_FRAME, "a table", columns, time_unit)
         return _log_of_blocks(blocks, THE_FRAME, time_unit, zone, skip=skip_bad_rows)
-    path = Path(source)
-    _check_is_file(path)
-    with path.open("rb") as start:
-        head = start.read(1 << 16)
-    is_parquet = head.startswith(b"PAR1")
-    is_table = is_parquet or lines.looks_like_table(head[:4096].decode("utf-8", "replace"))
-    if not is_table:
-        check_not_foreign(head, str(path))
-    if columns == Columns() and not is_table:
-        imported = _import_log(path, zone, leave_out)
-        if imported is not None:
-            return imported
-    blocks = _parquet(path, columns, time_unit) if is_parquet else _text_blocks(path, columns)
-    return _log_of_blocks(blocks, path, time_unit, zone, skip=skip_bad_rows)
+    with _as_file(source) as path:
+        with path.open("rb") as start:
+            head = start.read(1 << 16)
+        is_parquet = head.startswith(b"PAR1")
+        is_table = is_parquet or lines.looks_like_table(Content(head[:4096], "").text)
+        if not is_table:
+            check_not_foreign(head, str(path))
+        if columns == Columns() and not is_table:
+            imported = _import_log(path, zone, leave_out, dates)
+            if imported is not None:
+                return imported
+        if is_parquet:
+            blocks = _parquet(path, columns, time_unit)
+        else:
+            blocks = _text_blocks(path, columns, dates)
+        return _log_of_blocks(blocks, path, time_unit, zone, skip=skip_bad_rows)
+
+
+@contextmanager
+def _as_file(source: str | PathLike[str]) -> Iterator[Path]:
+    """The path of a file that is there; for - one with what came from standard input."""
+    if str(source) != "-":
+        _check_is_file(Path(source))
+        yield Path(source)
+        return
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "standard input"
+        path.write_bytes(sys.stdin.buffer.read())
+        try:
+            yield path
+        except UnreadableLog as error:
+            raise type(error)(str(error).replace(str(path), path.name)) from None
 
 
 def _log_of_blocks(
@@ -162,10 +192,12 @@ def _log_of_blocks(
     return _encode_names(pl.concat(parts), (rows_read, *_notes(tally)))
 
 
-def _import_log(path: Path, zone: str | None, leave_out: Path | None) -> LaunchLog | None:
+def _import_log(
+    path: Path, zone: str | None, leave_out: Path | None, dates: DateOrder | None
+) -> LaunchLog | None:
     """The log of an export of a person's own device; None if the file is not such an export."""
     not_apps = None if leave_out is None else read_list(leave_out)
-    found = import_file(path, zone=zone, not_apps=not_apps)
+    found = import_file(path, zone=zone, not_apps=not_apps, dates=dates)
     if found is None:
         return None
     rows = [(launch.user, launch.app, int(launch.clock * 1000)) for launch in found.launches]
@@ -193,6 +225,8 @@ def _launches_at_once(
     n_rows = len(frame)
     if "event" in frame.columns:
         frame = frame.filter(pl.col("event") == "Opened")
+    if "user" not in frame.columns:
+        frame = frame.with_columns(user=pl.lit(ME))
     for role in ("user", "app"):
         if frame[role].null_count() or (frame[role].str.strip_chars() == "").any():
             return None
@@ -230,12 +264,12 @@ def _of_numbers(values: pl.Series, time_unit: TimeUnit) -> pl.Series:
 # --- Text
 
 
-def _text_blocks(path: Path, columns: Columns) -> Iterator[Block]:
+def _text_blocks(path: Path, columns: Columns, dates: DateOrder | None) -> Iterator[Block]:
     with _text_stream(path) as (stream, file):
         number, first = next(
             ((i, line) for i, line in enumerate(stream, start=1) if line.strip(b"\r\n")), (0, b"")
         )
-        first = first.removeprefix(codecs.BOM_UTF8)
+        first, _ = _in_utf8(first.removeprefix(codecs.BOM_UTF8))
         if not first.strip(b"\r\n"):
             raise UnreadableLog(f"{file}: the file is empty. Give a log with at least one launch.")
         is_app_usage = columns == Columns() and (
@@ -250,12 +284,26 @@ def _text_blocks(path: Path, columns: Columns) -> Iterator[Block]:
             table = lines.table_of_header(first, file, columns)
             first = b""
             number += 1
-        while block := first + stream.read(BLOCK_BYTES):
-            block += stream.readline()
-            rows = lines.rows_of_lines(block.split(b"\n"), number, table)
+        n_bytes = BLOCK_BYTES
+        while block := first + stream.read(n_bytes):
+            block, encoding = _in_utf8(block + stream.readline())
+            if encoding != "utf-8" and encoding not in table.kind:
+                table = replace(table, kind=f"{table.kind} in {encoding}")
+            split = block.split(b"\n")
+            if n_bytes > 0 and lines.has_dates(split):  # only all of them tell the order
+                block, _ = _in_utf8(block + stream.read())
+                split, n_bytes = block.split(b"\n"), 0
+                table = lines.with_order(split, table, dates)
+            rows = lines.rows_of_lines(split, number, table)
             yield table, _cut_at_once(block, table), rows
             number += block.count(b"\n")
             first = b""
+
+
+def _in_utf8(data: bytes) -> tuple[bytes, str]:
+    """A text in UTF-8, and the encoding that it had."""
+    encoding = find_encoding(data)
+    return data if encoding == "utf-8" else data.decode(encoding).encode(), encoding
 
 
 @contextmanager
@@ -263,7 +311,11 @@ def _text_stream(path: Path) -> Iterator[tuple[IO[bytes], str]]:
     """The uncompressed, unarchived bytes of a file, and their name for messages."""
     try:
         with path.open("rb") as plain:
-            is_gzip = plain.read(2) == b"\x1f\x8b"
+            start = plain.read(4096)
+            if find_encoding(start).startswith("utf-16"):
+                yield io.BytesIO(Content.of_file(path).text.encode()), str(path)
+                return
+            is_gzip = start.startswith(b"\x1f\x8b")
             plain.seek(0)
             stream = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if is_gzip else plain
             is_tar = stream.read(262)[257:] == b"ustar"

@@ -1,4 +1,4 @@
-"""Parsing of times: ISO, seconds since 1970, dates in five formats, local times without a zone.
+"""Parsing of times: ISO, seconds since 1970, dates in common forms, local times without a zone.
 
 A local time is converted to seconds since 1970 with a time zone: one given by name
 (``Europe/Berlin``), or this machine's. At the end of daylight saving time one hour occurs twice;
@@ -23,6 +23,11 @@ _DISORDER = 60.0  # seconds; events that are less out of order do not mean that 
 
 _DATE = re.compile(r"(\d{1,4})\s?([-./])\s?(\d{1,2})\s?\2\s?(\d{1,4})\.?")
 _CLOCK = re.compile(r"(\d{1,2})[:.](\d{2})(?:[:.](\d{2}))?")
+_LOCAL = re.compile(
+    r"([0-9]{1,4}[-./][0-9]{1,2}[-./][0-9]{1,4})[T,\s]+"
+    r"([0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:\s*[ap]\.?\s?m\.?)?)",
+    re.IGNORECASE,
+)
 _AFTERNOON = re.compile(r"p\.?\s?m\.?|下午|午後|오후", re.IGNORECASE)
 _MORNING = re.compile(r"a\.?\s?m\.?|上午|午前|오전", re.IGNORECASE)
 
@@ -82,7 +87,6 @@ class _Parts(NamedTuple):
     second: int
     third: int
     mark: str
-    padded: bool
 
 
 def _date_parts(text: str) -> _Parts | None:
@@ -90,45 +94,53 @@ def _date_parts(text: str) -> _Parts | None:
     if match is None:
         return None
     first, mark, second, third = match.groups()
-    padded = len(first) == len(second) == 2
-    return _Parts(int(first), int(second), int(third), mark, padded)
+    return _Parts(int(first), int(second), int(third), mark)
 
 
-def dates_and_clocks(dates: Sequence[str], clocks: Sequence[str]) -> list[datetime | None]:
+def dates_and_clocks(
+    dates: Sequence[str], clocks: Sequence[str], *, month_first: bool
+) -> list[datetime | None]:
     """Local times from dates and times of day; None if one cannot be parsed.
 
-    Dates are Y-M-D, D.M.Y, D-M-Y, M/D/Y or D/M/Y. M/D/Y and D/M/Y are distinguished by a number
-    above 12, else by which one makes the file sorted, else by whether days and months are padded
-    with zeros (they are in D/M/Y).
+    Dates are Y-M-D, D.M.Y, or in one order with slashes or hyphens: D/M/Y, or M/D/Y if
+    ``month_first``.
     """
     parts = [_date_parts(date) for date in dates]
-    month_first = _is_month_first([p for p in parts if p is not None and p.mark == "/"])
     return [
         None if part is None else _local_time(part, clock, month_first)
         for part, clock in zip(parts, clocks, strict=True)
     ]
 
 
-def unclear_dates(dates: Sequence[str]) -> str | None:
-    """A note if nothing in the file tells D/M/Y from M/D/Y; None if it is clear."""
-    parts = [p for p in map(_date_parts, dates) if p is not None and p.mark == "/"]
-    parts = [p for p in parts if p.first <= 31 and p.first != p.second]
-    if not parts or _month_first_evidence(parts) is not None:
+def local_time(text: str, *, month_first: bool | None) -> datetime | None:
+    """The local time of a date followed by a time of day; None if the text is not that, or if
+    ``month_first`` is None and would be needed.
+
+    >>> local_time("1/2/24 10:00 PM", month_first=True).isoformat()
+    '2024-01-02T22:00:00'
+    """
+    match = _LOCAL.fullmatch(text.strip())
+    date = match and _date_parts(match[1])
+    if match is None or date is None:
         return None
-    read_as = "month/day" if _is_month_first(parts) else "day/month"
-    return f"dates such as {parts[0].first}/{parts[0].second} are unclear and read as {read_as}"
+    if month_first is None and date.mark != "." and date.first <= 31:
+        return None
+    return _local_time(date, match[2], bool(month_first))
 
 
-def _is_month_first(dates: Sequence[_Parts]) -> bool:
-    dates = [date for date in dates if date.first <= 31]
-    evidence = _month_first_evidence(dates)
-    if evidence is not None:
-        return evidence
-    return not all(date.padded and date.third > 99 for date in dates)
+def is_month_first(dates: Iterable[str]) -> bool | None:
+    """Whether M/D/Y is meant, not D/M/Y; None if nothing tells.
+
+    A number above 12 tells, else which of the two makes the file sorted.
+    """
+    parts = [p for p in map(_date_parts, dates) if p is not None and p.mark != "."]
+    parts = [p for p in parts if p.first <= 31]
+    if all(p.first == p.second for p in parts):
+        return False
+    return _month_first_evidence(parts)
 
 
 def _month_first_evidence(dates: Sequence[_Parts]) -> bool | None:
-    """Whether months come first, by a number above 12 or the order; None if neither tells."""
     days_first = sum(date.first > 12 for date in dates)
     days_second = sum(date.second > 12 for date in dates)
     if days_first != days_second:
@@ -152,7 +164,7 @@ def _disorder(dates: Sequence[tuple[int, int, int]]) -> int:
 def _local_time(date: _Parts, clock: str, month_first: bool) -> datetime | None:
     if date.first > 31:
         year, month, day = date.first, date.second, date.third
-    elif date.mark == "/" and month_first:
+    elif date.mark != "." and month_first:
         month, day, year = date.first, date.second, date.third
     else:
         day, month, year = date.first, date.second, date.third

@@ -18,7 +18,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nextapp.data.times import time_and_offset
 from nextapp.names import count
@@ -31,6 +31,9 @@ from nextapp.predictor import Reason
 from nextapp.privacy.ledger import LedgerError
 from nextapp.storage import create_atomically
 from nextapp.suggestions import STEADY
+
+if TYPE_CHECKING:
+    from nextapp.data.importers.content import DateOrder
 
 Lines = list[str]
 PROGRAM = "python -m nextapp.phone"
@@ -229,18 +232,7 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
         "usagestats.txt",
         "DATA",
     )
-    take.add_argument(
-        "data", metavar="DATA", type=Path, help="An export of a device, or a CSV file."
-    )
-    take.add_argument(
-        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
-    )
-    take.add_argument(
-        "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
-    )
-    take.add_argument(
-        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
-    )
+    _add_import(take)
 
     export = add("export", "Write everything that is stored.", "--out mine.json")
     export.add_argument(
@@ -259,6 +251,30 @@ def _parsers(prog: str) -> tuple[argparse.ArgumentParser, dict[str, argparse.Arg
     forget.add_argument("--app", metavar="APP", help="Only this app.")
     forget.add_argument("--yes", action="store_true", help="Do not ask.")
     return main, found
+
+
+def _add_import(take: argparse.ArgumentParser) -> None:
+    take.add_argument(
+        "data",
+        metavar="DATA",
+        type=Path,
+        help="An export of a device, or a CSV file; - reads standard input.",
+    )
+    take.add_argument(
+        "--user", metavar="NAME", help="Person whose launches to use, if there are several."
+    )
+    take.add_argument(
+        "--zone", metavar="NAME", help="Time zone of local times. Default: this machine's."
+    )
+    take.add_argument(
+        "--dates",
+        choices=("day/month", "month/day"),
+        metavar="ORDER",
+        help="Order of dates such as 3/4/2024: day/month or month/day.",
+    )
+    take.add_argument(
+        "--leave-out", metavar="FILE", type=Path, help="List of entries that are not apps."
+    )
 
 
 def _add_limits(command: argparse.ArgumentParser, defaults: Limits | None) -> None:
@@ -527,6 +543,7 @@ def import_launches(
     user: str | None = None,
     zone: str | None = None,
     leave_out: Path | None = None,
+    dates: DateOrder | None = None,
 ) -> Lines:
     """Take one person's launches from an export of a device or a CSV file.
 
@@ -540,9 +557,11 @@ def import_launches(
     if not path.exists():
         raise ValueError(f"{path} is missing: set up a phone first, by init.")
     not_apps = None if leave_out is None else read_list(leave_out)
-    found = import_file(data, zone=zone, not_apps=not_apps)
+    found = None
+    if str(data) != "-":
+        found = import_file(data, zone=zone, not_apps=not_apps, dates=dates)
     if found is None:
-        found = read_any(Content.of_file(data), zone=zone)
+        found = read_any(Content.of_file(data, dates), zone=zone, not_apps=not_apps)
     users = found.users
     if user is None and len(users) > 1:
         raise ValueError(

@@ -17,7 +17,13 @@ from nextapp.data.importers import (
     table,
     usagestats,
 )
-from nextapp.data.importers.content import HEAD_BYTES, Content, UnreadableLog, check_not_foreign
+from nextapp.data.importers.content import (
+    HEAD_BYTES,
+    Content,
+    DateOrder,
+    UnreadableLog,
+    check_not_foreign,
+)
 from nextapp.data.importers.events import ImportedLaunch, NotApps, launches_of, usual_list
 from nextapp.data.times import find_zone
 
@@ -50,18 +56,23 @@ def list_formats() -> str:
 
 
 def import_file(
-    path: Path, *, zone: str | None = None, not_apps: NotApps | None = None
+    path: Path,
+    *,
+    zone: str | None = None,
+    not_apps: NotApps | None = None,
+    dates: DateOrder | None = None,
 ) -> Imported | None:
     """The launches of an export of a person's device; None if the format is not known.
 
     Only the first `HEAD_BYTES` decide about None, so that a large table is not read twice.
+    ``dates`` is the order of day and month in dates such as 3/4/2024, where nothing else tells.
     """
     with path.open("rb") as file:
-        head = Content(file.read(HEAD_BYTES), str(path))
+        head = Content(file.read(HEAD_BYTES), str(path), dates=dates)
     check_not_foreign(head.data, head.name)
     if not (_is_only_import(head) or usagestats.recognise(head) or app_usage_csv.recognise(head)):
         return None
-    content = head if len(head.data) < HEAD_BYTES else Content.of_file(path)
+    content = head if len(head.data) < HEAD_BYTES else Content.of_file(path, dates)
     imported = import_content(content, zone=zone, not_apps=not_apps)
     log = path.with_name(path.name + "-wal")
     if imported is not None and content.is_database and log.exists() and log.stat().st_size:
@@ -104,10 +115,14 @@ def import_content(
         raise UnreadableLog(
             f"{content.name}: recognised as {form.name}, but it has no launch: {why}."
         )
+    if not content.is_database:
+        notes += _about_encoding(content)
     return Imported(form.name, launches, tuple(notes))
 
 
-def read_any(content: Content, *, zone: str | None = None) -> Imported:
+def read_any(
+    content: Content, *, zone: str | None = None, not_apps: NotApps | None = None
+) -> Imported:
     """The launches of an export of a device or of a CSV file; raises `UnreadableLog` otherwise.
 
     A gzip file is unpacked first.
@@ -120,14 +135,18 @@ def read_any(content: Content, *, zone: str | None = None) -> Imported:
         launches.sort(key=lambda each: (each.user, each.clock))
         if not launches:
             raise UnreadableLog(f"{content.name}: the file has column names but no rows.")
-        return Imported(table.NAME, launches, ())
-    found = import_content(content, zone=zone)
+        return Imported(table.NAME, launches, _about_encoding(content))
+    found = import_content(content, zone=zone, not_apps=not_apps)
     if found is None:
         raise UnreadableLog(
             f"{content.name}: not recognised. Looked for: {list_formats()}; a CSV with the columns "
             f"timestamp and app_name."
         )
     return found
+
+
+def _about_encoding(content: Content) -> tuple[str, ...]:
+    return () if content.encoding == "utf-8" else (f"the text is read as {content.encoding}",)
 
 
 def _is_only_import(content: Content) -> bool:

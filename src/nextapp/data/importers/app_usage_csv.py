@@ -1,41 +1,62 @@
-"""Android: the CSV that the App Usage logger (AUM) exports."""
+"""Android: the CSV that the App Usage logger (AUM) exports, and others with a day and a time."""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
-from nextapp.data.importers.content import MOST_EVENTS, Content
+from nextapp.data.importers.content import MOST_EVENTS, Content, is_month_first_in
 from nextapp.data.importers.events import Event, Format, Found
-from nextapp.data.times import dates_and_clocks, unclear_dates
+from nextapp.data.times import dates_and_clocks
 
-_HEADER = ["app name", "date", "time", "duration"]
 _DATE = re.compile(r"\d{1,4}\s?[-./]\s?\d{1,2}\s?[-./]\s?\d{1,4}\.?")
 _TIME = re.compile(r"\D{0,8}\d{1,2}[:.]\d{2}([:.]\d{2})?\D{0,8}")
 _DURATION = re.compile(r"\d{1,6}[:.]\d{2}([:.]\d{2})?")
+_PACKAGE = re.compile(r"[A-Za-z]\w*(\.\w+)+")
+_LETTER = re.compile(r"[^\W\d_]")
 _LOOKED_AT = 20  # rows checked to recognise the format
 _LONGEST_LINE = 4096
 
 
+class _Places(NamedTuple):
+    """Columns of the app's name, the date and the time of day."""
+
+    app: int
+    date: int
+    clock: int
+
+
 def recognise(content: Content) -> bool:
-    """By the header, or if it is in another language by the format of the first rows."""
-    rows = [[field.strip() for field in row] for row in islice(_rows(content), _LOOKED_AT)]
+    return _places(list(islice(_rows(content), _LOOKED_AT))) is not None
+
+
+def _places(rows: Sequence[Sequence[str]]) -> _Places | None:
+    """By the names of the columns, or if they are in another language by what the rows hold.
+
+    There may be further columns, such as a row number or the package's name.
+    """
     if not rows:
-        return False
-    if [field.lower() for field in rows[0]] == _HEADER:
-        return True
-    return len(rows) > 1 and len(rows[0]) == 4 and all(map(_is_usage, rows[1:]))
-
-
-def _is_usage(row: list[str]) -> bool:
-    return (
-        len(row) == 4
-        and _DATE.fullmatch(row[1]) is not None
-        and _TIME.fullmatch(row[2]) is not None
-        and _DURATION.fullmatch(row[3]) is not None
+        return None
+    names = [re.sub(r"[\W_]", "", field.lower()) for field in rows[0]]
+    if {"appname", "date", "time"} <= set(names):
+        return _Places(*map(names.index, ("appname", "date", "time")))
+    columns = list(zip(*(row for row in rows[1:] if len(row) == len(rows[0])), strict=True))
+    if not columns or len(columns[0]) < len(rows) - 1:
+        return None
+    dates, clocks, durations = (
+        [place for place, column in enumerate(columns) if all(map(kind.fullmatch, column))]
+        for kind in (_DATE, _TIME, _DURATION)
     )
+    texts = [place for place, column in enumerate(columns) if any(map(_LETTER.search, column))]
+    texts = [place for place in texts if place not in clocks]
+    labels = [place for place in texts if not all(map(_PACKAGE.fullmatch, columns[place]))]
+    after = [place for place in clocks if dates and place > dates[0]]
+    if not (texts and after and set(durations) - {after[0]}):
+        return None
+    return _Places((labels or texts)[0], dates[0], after[0])
 
 
 def _rows(content: Content) -> Iterator[list[str]]:
@@ -45,28 +66,29 @@ def _rows(content: Content) -> Iterator[list[str]]:
     lines = (match[0].strip("\r \ufeff") for match in re.finditer(r"[^\n]+", content.text))
     for line in islice(filter(None, lines), MOST_EVENTS):
         try:
-            yield next(csv.reader([line[:_LONGEST_LINE]], delimiter=separator), [""])
+            fields = next(csv.reader([line[:_LONGEST_LINE]], delimiter=separator), [""])
         except csv.Error:
-            yield [""]
+            fields = [""]
+        yield [field.strip() for field in fields]
 
 
 def read(content: Content) -> Found:
     """Every row except the header and bad rows is a launch; times are local."""
+    places = _places(list(islice(_rows(content), _LOOKED_AT)))
+    assert places is not None, "only what `recognise` has seen is read"
     rows = _rows(content)
-    next(rows, None)
-    names, dates, clocks = [], [], []
-    n_bad = 0
+    next(rows)
+    good, n_bad = [], 0
     for row in rows:
-        if len(row) < 3 or not row[0].strip():
+        if len(row) > max(places) and row[places.app]:
+            good.append(row)
+        else:
             n_bad += 1
-            continue
-        names.append(row[0])
-        dates.append(row[1])
-        clocks.append(row[2])
-    times = dates_and_clocks(dates, clocks)
+    names, dates, clocks = ([row[place] for row in good] for place in places)
+    month_first = is_month_first_in(dates, content.dates, content.name)
+    times = dates_and_clocks(dates, clocks, month_first=month_first)
     events = [Event(name, time) for name, time in zip(names, times, strict=True)]
-    unclear = unclear_dates(dates)
-    return Found(events, changes_only=False, n_bad=n_bad, notes=(unclear,) if unclear else ())
+    return Found(events, changes_only=False, n_bad=n_bad)
 
 
 FORMAT = Format(

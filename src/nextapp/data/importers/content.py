@@ -6,13 +6,16 @@ import codecs
 import json
 import re
 import sqlite3
+import sys
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from nextapp.data.times import is_month_first
 
 MOST_BYTES = 256 << 20
 """Largest file that is read; a person's log of many years is smaller."""
@@ -23,10 +26,11 @@ HEAD_BYTES = 4 << 20
 
 _GZIP = b"\x1f\x8b"
 _SQLITE = b"SQLite format 3\x00"
+_UTF8_LETTER = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xf4][\x80-\xbf]{2}")
 _SECONDS = 60.0  # time limit of a query; a malicious database could make a query endless
 _LONGEST_VALUE = 1 << 20
 _LONGEST_TEXT = 1024  # bytes of a text in a query's rows: many rows may join the same long one
-_ENCODINGS = ((codecs.BOM_UTF8, "utf-8"), (b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
+DateOrder = Literal["day/month", "month/day"]
 
 
 _AS_CSV = "save it as CSV (in Excel or LibreOffice: File, Save As)"
@@ -98,16 +102,53 @@ def check_not_foreign(head: bytes, name: str) -> None:
             raise UnreadableLog(f"{name}: this is {what}: {remedy}.")
 
 
+def find_encoding(data: bytes) -> str:
+    """UTF-16 by its mark or its zero bytes; UTF-8; Windows-1252 where no letter is in UTF-8."""
+    start = data[:4096]
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16-le" if start.startswith(codecs.BOM_UTF16_LE) else "utf-16-be"
+    for first, encoding in ((1, "utf-16-le"), (0, "utf-16-be")):
+        if len(start) > 1 and start[first::2].count(0) > 0.4 * len(start):
+            return encoding
+    if data.isascii() or _UTF8_LETTER.search(data):
+        return "utf-8"
+    try:
+        data.decode("cp1252")
+    except UnicodeDecodeError:
+        return "utf-8"
+    return "cp1252"
+
+
+def is_month_first_in(dates: Iterable[str], told: DateOrder | None, name: str) -> bool:
+    """Whether M/D/Y is meant, by what the reader was told, else by the dates; never guessed."""
+    if told is not None:
+        return told == "month/day"
+    dates = list(dates)
+    found = is_month_first(dates)
+    if found is None:
+        raise UnreadableLog(
+            f"{name}: dates such as {dates[0].split()[0]} may begin with the day or with the "
+            f"month, and nothing in the file tells which. Say it: --dates day/month, or --dates "
+            f"month/day (in Python: dates='day/month')."
+        )
+    return found
+
+
 class Content:
     """The content of a file, as bytes, text, JSON or SQLite tables.
 
-    Text may be UTF-8 or UTF-16 (as PowerShell writes it); invalid bytes are replaced. Nothing is
+    Text may be in any of the encodings of `find_encoding`; invalid bytes are replaced. Nothing is
     written: a database is opened in memory. ``most_bytes`` holds for the unpacked content as well,
-    ``most_events`` for the rows of a query.
+    ``most_events`` for the rows of a query. ``dates`` is the order that its dates have, if told.
     """
 
     def __init__(
-        self, data: bytes, name: str, most_bytes: int = MOST_BYTES, most_events: int = MOST_EVENTS
+        self,
+        data: bytes,
+        name: str,
+        most_bytes: int = MOST_BYTES,
+        most_events: int = MOST_EVENTS,
+        dates: DateOrder | None = None,
     ) -> None:
         if len(data) > most_bytes:
             raise UnreadableLog(
@@ -117,11 +158,15 @@ class Content:
         self.data = data
         self.name = name
         self.most_bytes, self.most_events = most_bytes, most_events
+        self.dates = dates
 
     @classmethod
-    def of_file(cls, path: Path) -> Content:
+    def of_file(cls, path: Path, dates: DateOrder | None = None) -> Content:
+        """The content of a file; that of standard input for the path -."""
+        if str(path) == "-":
+            return cls(sys.stdin.buffer.read(MOST_BYTES + 1), "standard input", dates=dates)
         with path.open("rb") as file:
-            return cls(file.read(MOST_BYTES + 1), str(path))
+            return cls(file.read(MOST_BYTES + 1), str(path), dates=dates)
 
     def unzip(self) -> Content:
         """The unpacked content of a gzip file, up to `most_bytes`; else the content itself."""
@@ -134,14 +179,15 @@ class Content:
             raise UnreadableLog(f"{self.name}: the gzip file is damaged ({error}).") from error
         if not unpack.eof and len(data) <= self.most_bytes:
             raise UnreadableLog(f"{self.name}: the gzip file is damaged (it is incomplete).")
-        return Content(data, self.name, self.most_bytes, self.most_events)
+        return Content(data, self.name, self.most_bytes, self.most_events, self.dates)
+
+    @cached_property
+    def encoding(self) -> str:
+        return find_encoding(self.data)
 
     @cached_property
     def text(self) -> str:
-        for mark, encoding in _ENCODINGS:
-            if self.data.startswith(mark):
-                return self.data[len(mark) :].decode(encoding, "replace")
-        return self.data.decode("utf-8", "replace")
+        return self.data.decode(self.encoding, "replace").removeprefix("\ufeff")
 
     @cached_property
     def first_letter(self) -> str:

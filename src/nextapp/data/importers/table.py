@@ -5,7 +5,8 @@ rows. `nextapp.data.loading` reads most tables faster, and gives the rest to thi
 
 One row is one line, so that an error can name it: a line break inside quotes counts as an
 unbalanced quote. Empty lines are skipped. Times are numbers counted from 1970, the digits
-yyyymmddHHMMSS with up to three decimals of a second, or ISO; an ISO time without a zone is UTC.
+yyyymmddHHMMSS with up to three decimals of a second, ISO, or a date such as 1/2/24 or 01.02.2024
+and a time of day; a time without a zone is UTC.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ import re
 import reprlib
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Literal, NamedTuple
 
-from nextapp.data.importers.content import MOST_EVENTS, Content, UnreadableLog
+from nextapp.data.importers.content import (
+    MOST_EVENTS,
+    Content,
+    DateOrder,
+    UnreadableLog,
+    is_month_first_in,
+)
 from nextapp.data.importers.events import ME, ImportedLaunch, clean_name
-from nextapp.data.times import offset_at, offset_of
+from nextapp.data.times import local_time, offset_at, offset_of
 from nextapp.names import nearest
 
 TimeUnit = Literal["s", "ms"]
@@ -43,6 +50,9 @@ ISO_OF_DIGITS = r"\g<1>-\g<2>-\g<3> \g<4>:\g<5>:\g<6>.\g<7>0"
 DAY, CLOCK = "[0-9]{4}-[0-9]{2}-[0-9]{2}", "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 ISO = rf"{DAY}[ T]{CLOCK}(?:\.[0-9]+)?"
 ZONE = r"Z|[+-](?:[01][0-9]|2[0-3])(?::?[0-5][0-9])?"
+_SLASHED = re.compile(r"\s*[0-9]{1,2}([-/])[0-9]{1,2}\1")
+_SLASHED_FIELD = re.compile(rb"(?:^|[,;\t\"]) ?[0-9]{1,2}([-/])[0-9]{1,2}\1[0-9]{2,4}[ T,]")
+_OF_A_USER = re.compile("user|uid|person|participant|subject|device|phone|owner|imei")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NOT_UTF8 = "not UTF-8"
@@ -60,7 +70,7 @@ class BadRow(UnreadableLog):
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns; None for the default: user_id, timestamp, app_name or item_id."""
+    """Names of the columns, in any case; None for the usual ones, as `names_to_find` says."""
 
     user: str | None = None
     time: str | None = None
@@ -69,15 +79,17 @@ class Columns:
     def names_to_find(self) -> dict[str, tuple[str, ...]]:
         """For each of user, time and app, the possible names; the first one found is used."""
         return {
-            "user": (self.user or "user_id",),
-            "time": (self.time or "timestamp",),
-            "app": (self.app,) if self.app else ("app_name", "item_id"),
+            "user": (self.user,) if self.user else ("user_id", "user"),
+            "time": (self.time,) if self.time else ("timestamp", "datetime", "time", "date"),
+            "app": (self.app,) if self.app else ("app_name", "item_id", "app", "package_name"),
         }
 
 
 @dataclass(frozen=True)
 class Table:
-    """The layout of a file. ``positions``: columns of user, time, app and, in LSApp, event."""
+    """The layout of a file. ``positions``: columns of user, if there is one, time, app and, in
+    LSApp, event. ``month_first``: dates with slashes or hyphens are M/D/Y, not D/M/Y; None: not
+    known."""
 
     file: str
     kind: str
@@ -86,6 +98,7 @@ class Table:
     separator: str = ""
     quotes: bool = False
     row_word: str = "line"
+    month_first: bool | None = None
 
     def column(self, position: int) -> str:
         return f"column {self.header[position]}" if position < len(self.header) else "whole line"
@@ -117,10 +130,11 @@ def looks_like_table(start: str) -> bool:
     first = start.lstrip("\ufeff\r\n").split("\n", 1)[0].strip("\r")
     separator = max(",;\t", key=first.count)
     try:
-        names = [name.strip() for name in next(csv.reader([first], delimiter=separator), [])]
+        names = next(csv.reader([first], delimiter=separator), [])
     except csv.Error:
         return False
-    return "timestamp" in names and any(name in names for name in ("app_name", "item_id"))
+    wanted = Columns().names_to_find()
+    return all(_place_of(role, wanted[role], names) is not None for role in ("time", "app"))
 
 
 def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
@@ -131,7 +145,8 @@ def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
     """
     lines = content.text.encode().split(b"\n")
     first = next(number for number, line in enumerate(lines) if line.strip())
-    table = table_of_header(lines[first], content.name, Columns(), user_needed=False)
+    table = table_of_header(lines[first], content.name, Columns())
+    table = with_order(lines[first + 1 :], table, content.dates)
     rows = rows_of_lines(lines[first + 1 :], first + 2, table)
     found: list[ImportedLaunch] = []
     for launch in launches_of_rows(rows, table, zone=zone):
@@ -152,7 +167,7 @@ def read(content: Content, zone: tzinfo | None = None) -> list[ImportedLaunch]:
 # --- Header
 
 
-def table_of_header(line: bytes, file: str, columns: Columns, *, user_needed: bool = True) -> Table:
+def table_of_header(line: bytes, file: str, columns: Columns) -> Table:
     """The layout of a file that begins with this line."""
     try:
         text = line.removeprefix(codecs.BOM_UTF8).decode().rstrip("\r\n")
@@ -166,7 +181,7 @@ def table_of_header(line: bytes, file: str, columns: Columns, *, user_needed: bo
             f"{file}: the lines end in a lone carriage return. Save the file with Unix (\\n) or "
             f"Windows (\\r\\n) line ends."
         )
-    wanted = {name for names in columns.names_to_find().values() for name in names}
+    wanted = {_plain(name) for names in columns.names_to_find().values() for name in names}
     try:
         headers = {
             separator: [name.strip() for name in next(csv.reader([text], delimiter=separator))]
@@ -178,7 +193,8 @@ def table_of_header(line: bytes, file: str, columns: Columns, *, user_needed: bo
             f"Parquet."
         ) from error
     separator, names = max(
-        headers.items(), key=lambda item: (len(wanted.intersection(item[1])), len(item[1]))
+        headers.items(),
+        key=lambda item: (len(wanted.intersection(map(_plain, item[1]))), len(item[1])),
     )
     if len(names) > MOST_COLUMNS:
         raise UnreadableLog(
@@ -187,31 +203,45 @@ def table_of_header(line: bytes, file: str, columns: Columns, *, user_needed: bo
         )
     kind = {",": "CSV", "\t": "TSV", ";": "CSV with semicolons"}[separator]
     kind = "LSApp" if set(names) >= LSAPP_HEADER else kind
-    found = positions(names, file, columns, user_needed=user_needed)
+    found = positions(names, file, columns)
     return Table(file, kind, tuple(names), found, separator, True)
 
 
-def positions(
-    header: list[str], file: str, columns: Columns, *, user_needed: bool = True
-) -> dict[str, int]:
-    """The columns of user, time, app and, if present, the event type."""
+def with_order(lines: Iterable[bytes], table: Table, told: DateOrder | None) -> Table:
+    """The table with the order of day and month in the dates of its lines."""
+    times = (str(row.time) for row in rows_of_lines(lines, 0, table) if row.problem is None)
+    dates = filter(_SLASHED.match, times)
+    return replace(table, month_first=is_month_first_in(dates, told, table.file))
+
+
+def has_dates(lines: Sequence[bytes]) -> bool:
+    """Whether the first of these lines have dates whose order of day and month must be found."""
+    return any(map(_SLASHED_FIELD.search, lines[:100]))
+
+
+def positions(header: list[str], file: str, columns: Columns) -> dict[str, int]:
+    """The columns of time, app and, if present, user and event type.
+
+    Without a column of users all rows are of one person, unless another column may name them.
+    """
     found = {}
     missing = []
     for role, names in columns.names_to_find().items():
-        name = next((name for name in names if name in header), None)
-        if name is not None and header.count(name) > 1:
-            raise UnreadableLog(
-                f"{file}: the column {name!r} occurs {header.count(name)} times in the header. "
-                f"Rename or remove all but one."
-            )
-        if name is not None:
-            found[role] = header.index(name)
-        elif role != "user" or user_needed:
+        place = _place_of(role, names, header)
+        if place is not None:
+            same = header.count(header[place])
+            if same > 1:
+                raise UnreadableLog(
+                    f"{file}: the column {header[place]!r} occurs {same} times in the header. "
+                    f"Rename or remove all but one."
+                )
+            found[role] = place
+        elif role != "user" or columns.user or any(map(_OF_A_USER.search, map(str.lower, header))):
             missing.append((role, names))
     if missing:
         free = [name for i, name in enumerate(header) if i not in found.values()]
         remedies = [_remedy_for_missing(role, names, free) for role, names in missing]
-        if len(missing) == 3:
+        if len(missing) >= 2:
             from nextapp.data.importers import list_formats  # which imports this module
 
             remedies.append("If the file has no header line, add one.")
@@ -228,11 +258,32 @@ def _remedy_for_missing(role: str, names: tuple[str, ...], free: list[str]) -> s
     close = nearest(names[0], free)
     name = close or "NAME"
     return (
-        f"None is {' or '.join(map(repr, names))}"
+        f"None is {' or '.join(map(repr, names[:2]))}"
         + (f"; the nearest name is {close!r}" if close else "")
         + f". Name the column of the {role} with --{role}-column {shlex.quote(name)} "
         f"(in Python: columns=Columns({role}={name!r}))."
     )
+
+
+def _place_of(role: str, names: tuple[str, ...], header: Sequence[str]) -> int | None:
+    """The first column with one of these names, as it stands or in other letters and spaces."""
+    plain = [_plain(name) for name in header]
+    for name in names:
+        if name in header:
+            return header.index(name)
+        if _plain(name) in plain:
+            there = plain.index(_plain(name))
+            day_and_clock = role == "time" and {"date", "time"} <= set(plain)
+            return None if day_and_clock and plain[there] in ("date", "time") else there
+    return None
+
+
+def _plain(name: str) -> str:
+    """
+    >>> _plain("App Name"), _plain("app_name")
+    ('appname', 'appname')
+    """
+    return re.sub(r"[\W_]", "", name.lower())
 
 
 def list_names(names: Iterable[str]) -> str:
@@ -298,9 +349,11 @@ def launches_of_rows(
             elif not (row.app or "").strip():
                 problem = NO_APP
             else:
-                problem, ms, offset = milliseconds(row.time, time_unit, zone)
+                problem, ms, offset = milliseconds(
+                    row.time, time_unit, zone, month_first=table.month_first
+                )
         if problem is None:
-            yield Launch(row.user or "", row.app or "", ms, offset)
+            yield Launch(row.user or ME, row.app or "", ms, offset)
         elif skip:
             tally[problem] += 1
         else:
@@ -313,17 +366,21 @@ def launches_of_rows(
 
 
 def milliseconds(
-    time: Value, time_unit: TimeUnit, zone: tzinfo | None
+    time: Value, time_unit: TimeUnit, zone: tzinfo | None, *, month_first: bool | None = None
 ) -> tuple[str | None, int, int | None]:
     """What is wrong with a time, if anything; milliseconds since 1970; the zone's offset."""
     text, offset = "" if time is None else str(time).strip(), None
     if isinstance(time, str) and re.fullmatch(DIGITS, text):
         text = re.sub(DIGITS, ISO_OF_DIGITS, text)
+    instant = None
     if isinstance(time, str) and re.fullmatch(f"{ISO}(?:{ZONE})?", text):
         try:
             instant = datetime.fromisoformat(text)
         except ValueError:
             return NO_TIME, 0, None
+    elif isinstance(time, str):
+        instant = local_time(text, month_first=month_first)
+    if instant is not None:
         if instant.tzinfo is None:
             instant = instant.replace(tzinfo=zone or UTC)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
-from nextapp.data.importers.content import MOST_EVENTS, Content
+from nextapp.data.importers.content import MOST_EVENTS, Content, is_month_first_in
 from nextapp.data.importers.events import Event, Format, Found
 from nextapp.data.times import dates_and_clocks
 
@@ -39,7 +39,9 @@ def read(content: Content) -> Found:
             sections[-1][1].append((match["time"], match["package"]))
             n_events += 1
     texts = [time for _, section in sections for time, _ in section]
-    parsed = iter(dates_and_clocks(texts, [_after_date(text) for text in texts]))
+    month_first = is_month_first_in(texts, content.dates, content.name)
+    clocks = [_after_date(text) for text in texts]
+    parsed = iter(dates_and_clocks(texts, clocks, month_first=month_first))
     known: dict[str, tuple[datetime, datetime]] = {}
     events: list[Event] = []
     n_bad = 0
