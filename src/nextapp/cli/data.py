@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
@@ -13,6 +13,9 @@ from rich.markup import escape
 from nextapp.cli import end_by_itself, options, screen
 from nextapp.cli.commands import Group, command, option
 from nextapp.cli.options import FILE, FOLDER, OUTPUT_FOLDER, output
+
+if TYPE_CHECKING:
+    from nextapp.data.importers.content import DateOrder
 
 overwrite = option("--overwrite", is_flag=True, help="Replace the file if it is there already.")
 
@@ -184,6 +187,12 @@ def in_short(result: Mapping[str, Any]) -> str:
 @option("--user", metavar="NAME", help="Person whose launches to use, if the log has several.")
 @option("--zone", metavar="NAME", help="Time zone of local times. Default: this machine's.")
 @option(
+    "--dates",
+    type=click.Choice(("day/month", "month/day")),
+    metavar="ORDER",
+    help="Order of dates such as 3/4/2024: day/month or month/day.",
+)
+@option(
     "--operator",
     metavar="HOST:PORT",
     default="127.0.0.1:9464",
@@ -201,6 +210,7 @@ def open_page(
     data: Path | None,
     user: str | None,
     zone: str | None,
+    dates: DateOrder | None,
     operator: str,
     federation: Path | None,
     port: int,
@@ -218,7 +228,7 @@ def open_page(
     watch = None if federation is None else ServerWatch(operator, federation)
     log = None
     if data is not None:
-        log = log_room.read_log(Content.of_file(data), zone, user)
+        log = log_room.read_log(Content.of_file(data, dates), zone, user)
     end_by_itself()
     with application.open_page(port, application.Page(log, server=watch)) as page:
         screen.out.print(

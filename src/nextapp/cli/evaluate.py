@@ -51,8 +51,7 @@ def evaluate(
 ) -> None:
     """Measure models on a launch log: HR, MRR and NDCG @1, 3, 5.
 
-    Of all launches in sessions, of the next different app and of openings; how many suggestions
-    change; calibration.
+    Of all launches in sessions, of the next different app and of openings.
     """
     experiment = experiment_from({**given, "data": source})
     with screen.progress() as report:

@@ -214,8 +214,8 @@ def plot_file(text: str) -> Callable[[F], F]:
 source = click.argument(
     "source",
     metavar="DATA",
-    help="A log file (CSV, Parquet, a phone's export), - for standard input, or synthetic:lsapp, "
-    "synthetic:app-usage, synthetic:phones=500,apps=100,days=30.",
+    help="A log (CSV, Parquet, a phone's export), - for standard input, or synthetic:lsapp, "
+    "synthetic:phones=500,apps=100,days=30.",
 )
 json_file = output("--json", OUTPUT_FILE, "Also write the result as JSON.")
 seed = option("--seed", type=int, default=0, help="Random seed.")
