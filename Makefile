@@ -109,13 +109,13 @@ bench: $(READY)
 	$(BIN)/python benchmarks/phone_speed.py --check
 	$(BIN)/python benchmarks/startup.py --check
 
-# Load, kills, nonsense, floods and flipped bits against a server on loopback; a quarter of an hour.
+# Load, kills, nonsense, floods and a fivefold peak against a server on loopback; a quarter of an hour.
 bench-serve: $(READY)
 	$(BIN)/python benchmarks/server_load.py gateway
 	$(BIN)/python benchmarks/kill_test.py
 	$(BIN)/python benchmarks/fuzz_gateway.py
 	$(BIN)/python benchmarks/flood_gateway.py
-	$(BIN)/python benchmarks/flip_bits.py
+	$(BIN)/python benchmarks/lost_epsilon.py
 
 # One server beside 1, 2 and 4 gateways joined by Flower, directly and behind nginx, and a kill; fifteen minutes.
 bench-gateways: $(FLOWER)/.ready

@@ -15,6 +15,7 @@ from servers import DIM, MECHANISM, N_APPS, SETTINGS, payload, report_of, unsign
 from nextapp.learners.seqmf import SeqMFLearner, sgd
 from nextapp.server import certificates
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
+from nextapp.server.database import VaultDamaged
 from nextapp.server.federation import open_federation
 from nextapp.server.listening import Allowance, ServerLimits
 from nextapp.server.settings import settings_of
@@ -97,11 +98,16 @@ def test_a_vault_older_than_its_checkpoints_does_not_count_twice(tmp_path):
     half = [Submission(unsigned_token(9), 2, payload(report_of(9, 2)))]
     federation.vault.admit(half)
     federation.vault.database.truncate_log()
-    backup = (tmp_path / "a" / "vault.sqlite").read_bytes()
+    files = [tmp_path / "a" / name for name in ("vault.sqlite", "vault.count")]
+    backup = [path.read_bytes() for path in files]
     played(federation, 1, first=2)
     federation.vault.close()
     expected = vectors(federation)
-    (tmp_path / "a" / "vault.sqlite").write_bytes(backup)
+    files[0].write_bytes(backup[0])
+    with pytest.raises(VaultDamaged, match="commits are lost"):
+        opened(tmp_path / "a")
+    for path, data in zip(files, backup, strict=True):
+        path.write_bytes(data)
     again = opened(tmp_path / "a")
     assert again.coordinator.round == again.vault.round().number == 3
     assert again.vault.round().n_reports == 0

@@ -173,7 +173,7 @@ def test_the_list_of_digests_comes_in_pages_that_are_kept_for_ever_once_they_are
     listed = [[number, hashlib.sha256(b"%d" % number).hexdigest()] for number in rounds]
     with ServerProcess(tmp_path) as server:
         with closing(sqlite3.connect(tmp_path / "vault.sqlite", timeout=60)) as other, other:
-            other.executemany("INSERT INTO digests VALUES (?, ?)", listed)
+            other.executemany("INSERT INTO digests VALUES (?, ?, 0)", listed)
         client, first, pages = server.client(), 1, []
         while page := client.json("GET", f"/v1/digests?from={first}")[1]["digests"]:
             pages.append(page)

@@ -192,11 +192,12 @@ def _copy_federation(folder: Path, out: Path) -> None:
     with closing(open_vault(folder)) as vault:
         out.mkdir(parents=True, exist_ok=True, mode=0o700)
         vault.database.copy_to(out / _VAULT)
+    if is_gateway(folder):
+        shutil.copy2(folder / GATEWAY_ID, out / GATEWAY_ID)
     check_vault(out / _VAULT)
     for log in out.glob(f"{_VAULT}-*"):
         log.unlink()
     if is_gateway(folder):
-        shutil.copy2(folder / GATEWAY_ID, out / GATEWAY_ID)
         return
     (out / _CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
     shutil.copy2(folder / _SETTINGS, out / _SETTINGS)

@@ -6,6 +6,7 @@ Time and reports reach it as arguments; what it writes is its checkpoints.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +17,8 @@ from nextapp.learners import Learner, State, read_checkpoint, write_checkpoint
 from nextapp.server.vault import Reduced
 from nextapp.storage import write_atomically
 from nextapp.wire import Broadcast, History, TokenKey, WireError, digest_of, history_from
+
+LOG = logging.getLogger("nextapp.coordinator")
 
 CHECKPOINTS_KEPT = 10
 """How many rounds an operator can roll back."""
@@ -146,6 +149,8 @@ class Coordinator:
             except (WireError, KeyError) as error:
                 damage.append(f"{path.name}: {error}")
             else:
+                if damage:
+                    LOG.warning("a round earlier is taken: %s", "; ".join(damage))
                 return coordinator
         raise ValueError(
             f"{folder} has no checkpoint that can be read ({'; '.join(damage) or 'it is empty'}): "

@@ -2,14 +2,20 @@
 
 Its write-ahead log is read before SQLite does (see `lost_commits`), and a file or log that was
 deleted or replaced while it is open is no longer written to.
+
+Every row is under a checksum: a column ``row_sum`` of its table, or, for the few rows of a table
+that is named as ``sealed``, the one of the table ``seal``. That also counts the commits, and so
+does a small file beside (`CommitCount`): where it has counted more, commits are lost.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 import threading
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
@@ -18,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from nextapp.storage import sync_folder
 
 _LONG_LOG = 8 << 20  # bytes
 
@@ -38,14 +46,26 @@ class Database:
     schema, version
         The statements that make its tables, and the number kept in the file. A file of another
         version is refused.
+    sealed
+        Tables of a few rows that change often; see above.
     leave_damaged
         Continue with a write-ahead log that has lost commits.
     """
 
     def __init__(
-        self, path: Path, schema: str, version: int, *, busy_seconds: float, leave_damaged: bool
+        self,
+        path: Path,
+        schema: str,
+        version: int,
+        sealed: Sequence[str],
+        *,
+        busy_seconds: float,
+        leave_damaged: bool,
     ) -> None:
         self.path = path
+        self._statements = [*schema.split(";")[:-1], _SEAL]
+        self._sealed_sum = _sealed_sum(self._statements, sealed)
+        self._count: CommitCount | None = None
         self._busy_seconds = busy_seconds
         self._writing = threading.Lock()
         self._reading = threading.Lock()
@@ -60,9 +80,11 @@ class Database:
             with self.transaction() as write:
                 found = write.execute("PRAGMA user_version").fetchone()[0]
                 if found == 0:
-                    for statement in schema.split(";"):
+                    for statement in self._statements:
                         write.execute(statement)
                     write.execute(f"PRAGMA user_version = {version}")
+                    self._count = CommitCount(path.with_suffix(".count"), new=True)
+                    write.execute("INSERT INTO seal VALUES (0, 0)")
         if found not in (0, version):
             writer = "a newer nextapp; install that one"
             if found < version:
@@ -71,6 +93,8 @@ class Database:
                 f"{path} has the schema {found}, this version knows {version}: it was written by "
                 f"{writer}."
             )
+        if self._count is None and path.with_suffix(".count").exists():
+            self._count = CommitCount(path.with_suffix(".count"))
 
     def _check_log(self) -> None:
         n_lost = lost_commits(self.path)
@@ -86,6 +110,8 @@ class Database:
         with self._writing, self._reading:
             self._writer.close()
             self._reader.close()
+            if self._count is not None:
+                self._count.close()
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query."""
@@ -104,12 +130,78 @@ class Database:
             self._writer.execute("BEGIN IMMEDIATE")
             try:
                 self._check_files()
+                before = self._writer.total_changes
                 yield self._writer
+                n_commits = self._seal() if self._writer.total_changes > before else 0
                 self._writer.execute("COMMIT")
+                if self._count is not None:
+                    self._count.raise_to(n_commits)
             except BaseException:
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
                 raise
+
+    def _seal(self) -> int:
+        """Count the commit that is under way, and write the checksum of the sealed tables anew."""
+        set_ = f"commits = commits + 1, row_sum = row_sum(commits + 1, {self._sealed_sum})"
+        rows = self._writer.execute(f"UPDATE seal SET {set_} RETURNING commits").fetchall()
+        return int(rows[0][0])
+
+    def damage(self) -> list[str]:
+        """What is not as it was written, in words."""
+        master = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name"
+        with closing(_empty(self._statements)) as empty:
+            expected = empty.execute(master).fetchall()
+        if self.rows(master) != expected:
+            return ["its tables are not those that this version makes"]
+        found = []
+        for table, columns in self._row_sums().items():
+            (n,) = self.row(f"SELECT count(*) FROM {table} WHERE row_sum != row_sum({columns})")
+            if n:
+                found.append(f"{n:,} rows of the table {table} are not what was written")
+        intact = f"row_sum = row_sum(commits, {self._sealed_sum})"
+        seals = self.rows(f"SELECT commits, {intact} FROM seal")
+        n_commits = seals[0][0] if len(seals) == 1 else 0
+        if len(seals) != 1 or not seals[0][1]:
+            found.append("the round, the keys or their rules are not what was written")
+        try:
+            n_counted = None if self._count is None else self._count.read()
+        except VaultDamaged as error:
+            found.append(str(error))
+        else:
+            if n_counted is None:
+                found.append(f"{self.path.with_suffix('.count')} is missing, which counts commits")
+            elif n_counted > n_commits:
+                found.append(
+                    f"{n_counted - n_commits:,} of {n_counted:,} commits are lost, with reports "
+                    f"that were acknowledged: its log {self.path.name}-wal is missing or cut, or "
+                    f"it is an older copy"
+                )
+        return found
+
+    def accept_damage(self) -> None:
+        """Take what is there for what was written."""
+        with self.transaction() as write:
+            for table, columns in self._row_sums().items():
+                write.execute(f"UPDATE {table} SET row_sum = row_sum({columns})")
+            n = write.execute("UPDATE seal SET commits = commits RETURNING commits").fetchall()
+        if self._count is not None:
+            self._count.close()
+        path = self.path.with_suffix(".count")
+        path.unlink(missing_ok=True)
+        self._count = CommitCount(path, new=True)
+        self._count.raise_to(int(n[0][0]) + 1)
+
+    def _row_sums(self) -> dict[str, str]:
+        """The columns under the checksum of a row, by table."""
+        with closing(_empty(self._statements)) as empty:
+            tables = [row[0] for row in empty.execute("SELECT name FROM sqlite_master")]
+            columns = {table: _columns(empty, table) for table in tables}
+        return {
+            table: ", ".join(names[:-1])
+            for table, names in columns.items()
+            if names and names[-1] == "row_sum" and table != "seal"
+        }
 
     def copy_to(self, path: Path) -> None:
         """A consistent copy of the file, also while it is in use; it keeps no order of arrival."""
@@ -118,6 +210,9 @@ class Database:
             with closing(sqlite3.connect(path)) as copy:
                 source.backup(copy)
                 copy.execute("VACUUM")
+                (n_commits,) = copy.execute("SELECT commits FROM seal").fetchone()
+        with closing(CommitCount(path.with_suffix(".count"), new=True)) as count:
+            count.raise_to(n_commits)
 
     def rewrite(self, table: str, which: str, values: Sequence[Any]) -> None:
         """Write the rows of a table for which a condition holds anew, in the order of their keys.
@@ -137,6 +232,8 @@ class Database:
         Two passes without a lock leave little to do for the third, after which the log starts
         anew. Left to SQLite, a writer would stop for the whole of it.
         """
+        if self._count is not None:
+            self._count.flush()
         log = self.path.with_name(self.path.name + "-wal")
         if not log.exists() or (log.stat().st_size < _LONG_LOG and not self._log_has_deleted):
             return
@@ -158,6 +255,7 @@ class Database:
             f"{self.path.absolute().as_uri()}?mode=rw",  # one that was deleted is not made anew
             timeout=self._busy_seconds, isolation_level=None, check_same_thread=False, uri=True,
         )  # fmt: skip
+        connection.create_function("row_sum", -1, row_sum, deterministic=True)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")  # a commit is on disk when it returns
         connection.execute("PRAGMA secure_delete = ON")
@@ -184,6 +282,88 @@ class Database:
                     f"{path} was deleted or replaced while it was in use. Put it back if it was "
                     f"moved; else stop the server, restore a backup and start it again."
                 )
+
+
+def row_sum(*values: Any) -> int:
+    """The checksum of the values of a row."""
+    total = 0
+    for value in values:
+        total = zlib.crc32(value if isinstance(value, bytes) else repr(value).encode(), total)
+    return total
+
+
+_SEAL = "CREATE TABLE seal (commits INTEGER NOT NULL, row_sum INTEGER NOT NULL)"
+
+
+def _empty(statements: Sequence[str]) -> sqlite3.Connection:
+    """A database in memory with these tables."""
+    made = sqlite3.connect(":memory:")
+    for statement in statements:
+        made.execute(statement)
+    return made
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+
+
+def _sealed_sum(statements: Sequence[str], tables: Sequence[str]) -> str:
+    """An expression for each table: all its rows as one text."""
+    with closing(_empty(statements)) as empty:
+        rows = {table: " || ',' || ".join(map("quote({})".format, _columns(empty, table)))
+                for table in tables}  # fmt: skip
+    return ", ".join(
+        f"(SELECT group_concat({row}) FROM (SELECT * FROM {table} ORDER BY 1))"
+        for table, row in rows.items()
+    )
+
+
+class CommitCount:
+    """How many commits a database has had, in a small file beside it.
+
+    It is written after a commit, so after a power cut it may be behind, but never ahead.
+    """
+
+    def __init__(self, path: Path, *, new: bool = False) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_RDWR | (os.O_CREAT if new else 0), 0o600)
+        self._written = 0
+        if new:
+            os.pwrite(self._file, _count_text(0), 0)
+            os.fsync(self._file)
+            sync_folder(path.parent)
+
+    def read(self) -> int:
+        text = os.pread(self._file, 64, 0)
+        digits = text[:20]
+        if not digits.isdigit() or text != _count_text(int(digits)):
+            raise VaultDamaged(f"{self._path} is not what was written there")
+        return int(digits)
+
+    def raise_to(self, n: int) -> None:
+        """Unless it is as high; one that is damaged is left for the next start to see."""
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        try:
+            if n > self.read():
+                os.pwrite(self._file, _count_text(n), 0)
+                self._written = n
+        except VaultDamaged:
+            return
+        finally:
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def flush(self) -> None:
+        if self._written:
+            self._written = 0
+            os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def _count_text(n: int) -> bytes:
+    digits = b"%020d" % n
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
 
 
 def create_private(path: Path) -> None:

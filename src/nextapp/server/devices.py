@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from nextapp.privacy.tokens import to_base64
-from nextapp.server.database import Database, VaultError
+from nextapp.server.database import Database, VaultError, row_sum
 from nextapp.server.token_keys import TokenKeys
 
 SECRET_BYTES = 32
 
 DEVICES_SCHEMA = """
 CREATE TABLE codes (
-    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL)
-    WITHOUT ROWID;
+    hash BLOB PRIMARY KEY, expires REAL NOT NULL, uses INTEGER NOT NULL, name TEXT NOT NULL,
+    row_sum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE devices (
     hash BLOB PRIMARY KEY, day INTEGER NOT NULL, expires REAL NOT NULL, code TEXT NOT NULL,
-    name BLOB NOT NULL) WITHOUT ROWID;
+    name BLOB NOT NULL, row_sum INTEGER NOT NULL) WITHOUT ROWID;
 """
 
 _NAME_LENGTH = 16  # hexadecimal digits
@@ -111,9 +111,8 @@ class Devices:
         letters = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
         code = "-".join("".join(secrets.choice(letters) for _ in range(4)) for _ in range(4))
         with self._database.transaction() as write:
-            write.execute(
-                "INSERT INTO codes VALUES (?, ?, ?, ?)", (_code_hash(code), expires, uses, name)
-            )
+            row = _code_hash(code), float(expires), uses, name
+            write.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", (*row, row_sum(*row)))
         return code
 
     def codes(self, now: float) -> list[Code]:
@@ -146,10 +145,8 @@ class Devices:
         self._in_order = False
         with self._database.transaction() as write:
             name = _use_code(write, code, now)
-            write.execute(
-                "INSERT INTO devices VALUES (?, ?, ?, ?, ?)",
-                (key, int(now // 86_400), now + seconds, name, key[: _NAME_LENGTH // 2]),
-            )
+            row = key, int(now // 86_400), float(now + seconds), name, key[: _NAME_LENGTH // 2]
+            write.execute("INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?)", (*row, row_sum(*row)))
         return secret
 
     def knows(self, secret: str, now: float = -math.inf) -> bool:
@@ -180,7 +177,8 @@ class Devices:
         signed = [private.sign(each) for each in blinded] if before in (None, (request,)) else []
         self._in_order = False
         with self._database.transaction() as write:
-            write.execute("INSERT OR IGNORE INTO issued VALUES (?, ?, ?)", (key, device, request))
+            row = key, device, request
+            write.execute("INSERT OR IGNORE INTO issued VALUES (?, ?, ?, ?)", (*row, row_sum(*row)))
             (there,) = write.execute(where, (key, device)).fetchone()
         if there != request:
             raise NotIssued("already_issued", "this phone has had its tokens of this key.")
@@ -219,7 +217,11 @@ def _use_code(write: sqlite3.Connection, code: str, now: float) -> str:
     if row is None:
         raise BadCode
     if row[0] > 1:
-        write.execute("UPDATE codes SET uses = uses - 1 WHERE hash = ?", (key,))
+        write.execute(
+            "UPDATE codes SET uses = uses - 1, row_sum = row_sum(hash, expires, uses - 1, name) "
+            "WHERE hash = ?",
+            (key,),
+        )
     else:
         write.execute("DELETE FROM codes WHERE hash = ?", (key,))
     return str(row[1])

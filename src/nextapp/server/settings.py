@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -181,15 +182,30 @@ class FederationSettings:
         return made
 
     def write(self, path: Path) -> None:
-        write_atomically(path, (json.dumps(asdict(self), indent=2) + "\n").encode())
+        """With a checksum."""
+        values = asdict(self)
+        values["sha256"] = _checksum(values)
+        write_atomically(path, (json.dumps(values, indent=2) + "\n").encode())
 
     @classmethod
     def read(cls, path: Path) -> FederationSettings:
-        """As they were written; a file that was changed by hand is checked like any other."""
+        """As they were written; values of another hand have no checksum, and are checked alike."""
         try:
-            return settings_of(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError as error:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            written = values.pop("sha256", None)
+            found = settings_of(values)
+        except (AttributeError, ValueError) as error:
             raise ValueError(f"{path}: {error}") from error
+        if written not in (None, _checksum(values)):
+            raise ValueError(
+                f"{path} is not what was written there. Restore it from a backup; if you have "
+                f"changed it, take its line sha256 out."
+            )
+        return found
+
+
+def _checksum(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def settings_of(values: Mapping[str, Any]) -> FederationSettings:

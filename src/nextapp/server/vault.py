@@ -31,7 +31,7 @@ import numpy as np
 from nextapp.privacy import Mechanism
 from nextapp.privacy.mechanism import Tally
 from nextapp.privacy.tokens import Token
-from nextapp.server.database import Database, VaultDamaged, VaultError
+from nextapp.server.database import Database, VaultDamaged, VaultError, row_sum
 from nextapp.server.devices import DEVICES_SCHEMA, Devices
 from nextapp.server.token_keys import TOKEN_KEYS_SCHEMA, TokenKeys, key_mark
 from nextapp.wire import Report, digest_of
@@ -50,7 +50,7 @@ _MINGLED = 1024  # reports that lie in random order among each other: few pages 
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 _SCHEMA = (
     DEVICES_SCHEMA
     + TOKEN_KEYS_SCHEMA
@@ -61,7 +61,8 @@ CREATE TABLE rounds (
     ends REAL NOT NULL, goal INTEGER NOT NULL, minimum INTEGER NOT NULL, seconds REAL NOT NULL,
     grace REAL NOT NULL);
 CREATE TABLE broadcasts (number INTEGER PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE digests (number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL);
+CREATE TABLE digests (
+    number INTEGER PRIMARY KEY, sha256 TEXT NOT NULL, row_sum INTEGER NOT NULL);
 CREATE TABLE reports (
     key BLOB PRIMARY KEY, payload BLOB NOT NULL, checksum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE tallies (
@@ -70,6 +71,7 @@ CREATE TABLE tallies (
 CREATE TABLE flags (name TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 )
+_SEALED = ("rounds", "token_keys", "key_rules", "flags", "sqlite_sequence")
 
 
 class Verdict(Enum):
@@ -192,6 +194,7 @@ class Vault:
             path,
             _SCHEMA,
             SCHEMA_VERSION,
+            _SEALED,
             busy_seconds=busy_seconds,
             leave_damaged=leave_damaged,
         )
@@ -237,7 +240,8 @@ class Vault:
                  rules.goal, rules.minimum, rules.seconds, rules.grace),
             )  # fmt: skip
             write.execute("INSERT INTO broadcasts VALUES (?, ?)", (round.number, broadcast))
-            write.execute("INSERT INTO digests VALUES (?, ?)", (round.number, digest_of(broadcast)))
+            row = round.number, digest_of(broadcast)
+            write.execute("INSERT INTO digests VALUES (?, ?, ?)", (*row, row_sum(*row)))
 
     def round(self) -> Round | None:
         """The current round, or None before the first."""
@@ -342,13 +346,13 @@ class Vault:
                     outcomes.append(Outcome.NO_ROUND)
                 else:
                     held[mark] = digest
-                    spent += [mark, digest]
+                    spent += [mark, digest, row_sum(mark, digest)]
                     key = group + secrets.token_bytes(8)
                     reports += [key, one.payload, zlib.crc32(key + one.payload)]
                     outcomes.append(Outcome.ACCEPTED)
             if spent:
-                n = len(spent) // 2
-                write.execute(f"INSERT INTO spent VALUES {','.join(['(?,?)'] * n)}", spent)
+                n = len(spent) // 3
+                write.execute(f"INSERT INTO spent VALUES {','.join(['(?,?,?)'] * n)}", spent)
                 write.execute(f"INSERT INTO reports VALUES {','.join(['(?,?,?)'] * n)}", reports)
                 write.execute("UPDATE rounds SET n_reports = n_reports + ?", (n,))
         return outcomes
@@ -442,9 +446,8 @@ class Vault:
     def check(self, *, leave_damaged: bool = False) -> None:
         """Read all of it; raises `VaultDamaged` where it is not what was written.
 
-        ``leave_damaged``: reports that are damaged are accepted and left out by `reduce`, and a
-        count of reports that is wrong is made right. Devices and codes have no checksum: a damaged
-        one is a phone that must enrol again.
+        ``leave_damaged``: reports that are damaged are accepted and left out by `reduce`, a count
+        of reports that is wrong is made right, and other rows are taken as they are.
         """
         rows = self.database.rows
         words = [row[0] for row in rows("PRAGMA integrity_check(10)")]
@@ -484,6 +487,14 @@ class Vault:
                 )
             with self.database.transaction() as write:
                 write.execute("UPDATE rounds SET n_reports = (SELECT count(*) FROM reports)")
+        others = [*self.database.damage(), *self._foreign_keys()]
+        if others and not leave_damaged:
+            raise VaultDamaged(
+                f"{self.path} is damaged: {'; '.join(others)}. Restore it from a backup, or start "
+                f"with --leave-damaged to continue with what is there."
+            )
+        if others:
+            self.database.accept_damage()
         n_damaged = sum(damaged for _, damaged in self._payloads())
         if n_damaged and not leave_damaged:
             raise VaultDamaged(
@@ -491,6 +502,13 @@ class Vault:
                 f"written there. Restore the vault from a backup, or start with --leave-damaged to "
                 f"continue without them."
             )
+
+    def _foreign_keys(self) -> list[str]:
+        region = f"{self.keys.region}-"
+        ids = [row[0] for row in self.database.rows("SELECT id FROM token_keys")]
+        if all(name.startswith(region) for name in ids):
+            return []
+        return [f"its keys are of another region than {self.path.with_name(GATEWAY_ID)} names"]
 
 
 _Waiting = tuple[Submission, "asyncio.Future[Outcome]"]
