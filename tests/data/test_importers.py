@@ -16,6 +16,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -300,6 +301,60 @@ def test_rows_of_the_logger_in_other_languages_are_no_apps(row):
     assert [app for app, _ in launches(text)] == ["Karten"]
 
 
+def some_days(words: dict[str, str]) -> str:
+    """Twenty sessions: the screen goes on, three apps, one notification, the screen goes off."""
+    rows = []
+    for number in range(20):
+        apps = [
+            ("Mail", "Maps", "Chat", "Minesweeper (Classic)")[(number + k) % 4] for k in (0, 1, 3)
+        ]
+        session = [words["on"], *apps, words["tells"].format(apps[0]), words["off"]]
+        session.insert(2, words["tells"].format("Bank"))  # an app that is never opened
+        rows += [(row, "2024-03-25", f"{number}:{k:02}:00") for k, row in enumerate(session)]
+    return aum(rows[::-1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"on": "Screen on (unlocked)", "off": "Screen off (locked)", "tells": "Notification posted ({})"},
+        {"on": "Écran allumé", "off": "Écran éteint", "tells": "Notifications envoyées ({})"},
+        {"on": "Skjár á (ólæst)", "off": "Skjár af (læst)", "tells": "Tilkynning birt ({})"},
+        {"on": "စခရင်ဖွင့်", "off": "စခရင်ပိတ်", "tells": "အသိပေးချက် （{}）"},
+    ],
+)  # fmt: skip
+def test_rows_on_notifications_and_screens_are_known_by_their_shape(words):
+    found = imported(some_days(words))
+    counts = Counter(launch.app for launch in found.launches)
+    assert counts == {"Mail": 15, "Maps": 15, "Chat": 15, "Minesweeper (Classic)": 15}
+    (note,) = (each for each in found.notes if each.startswith("left out, no apps"))
+    assert "rows that are not apps: 80;" in note
+    assert f"{words['tells'].split(' ({')[0].split(' （')[0]} (…) 40" in note
+
+
+def test_apps_with_brackets_and_apps_in_turn_stay_apps():
+    apps = [
+        "Mail (Work)",
+        "Maps (Work)",
+        "Mail",
+        "Maps",
+        "Work",
+        "Firefox (Beta)",
+        "Mines (Classic)",
+    ]
+    rows = [
+        (app, "2024-03-25", f"{number}:{k:02}:00")
+        for number in range(20)
+        for k, app in enumerate(apps)
+    ]
+    assert len(launches(aum(rows))) == len(rows)
+    in_turn = [
+        ("Google Mail" if k % 2 else "Google Maps", "2024-03-25", f"{k // 60}:{k % 60:02}:00")
+        for k in range(60)
+    ]
+    assert len(launches(aum(in_turn))) == 60
+
+
 def test_the_logger_itself_and_launchers_are_no_apps():
     rows = ["Maps", "App Usage", "One UI Home", "Pixel Launcher", "System UI", "Launch Day"]
     text = aum([(row, "2020-02-09", "10:00:00") for row in rows])
@@ -321,7 +376,7 @@ def aw_event(when: str, app: str, package: str | None = None, duration: float = 
 
 
 @pytest.mark.parametrize("name", ["aw-watcher-android-test", "aw-watcher-android"])
-def test_activitywatch_on_android_gives_the_package_where_the_app_changes(name):
+def test_activitywatch_on_android_gives_the_label_where_the_app_changes(name):
     events = [  # newest first, as it exports them
         aw_event("2023-04-18T07:31:00.5Z", "Nachrichten", "com.chat"),
         aw_event("2023-04-18T07:30:30+00:00", "Chrome", "com.android.chrome", 2.5),
@@ -332,8 +387,8 @@ def test_activitywatch_on_android_gives_the_package_where_the_app_changes(name):
     ]
     found = imported(activitywatch(events, name))
     assert [(each.app, each.clock, each.zone) for each in found.launches] == [
-        ("com.android.chrome", utc("2023-04-18T07:30:00.204"), 7200),
-        ("com.chat", utc("2023-04-18T07:31:00.5"), 7200),
+        ("Chrome", utc("2023-04-18T07:30:00.204"), 7200),
+        ("Nachrichten", utc("2023-04-18T07:31:00.5"), 7200),
     ]
 
 

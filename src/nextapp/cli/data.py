@@ -48,13 +48,14 @@ def _show_description(source: str, found: Mapping[str, Any]) -> None:
 
     from nextapp.table import Table
 
-    launches = (
-        f"{found['n_launches']:,}, {found['n_launches_collapsed']:,} without 3-second repeats"
-    )
+    apps = ", ".join(f"{app} {n:,}" for app, n in found["commonest_apps"].items())
+    n_repeats = found["n_launches"] - found["n_launches_collapsed"]
+    left_out = f"; {n_repeats:,} repeat the app within 3 s and are left out below"
     rows = [
         ["users", f"{found['n_users']:,}"],
         ["apps", f"{found['n_apps']:,}"],
-        ["launches", launches],
+        ["launches", f"{found['n_launches']:,}{left_out if n_repeats else ''}"],
+        ["commonest apps", apps],
         ["time", f"{found['from']} to {found['to']}, {found['n_days']:,} days"],
         ["sessions", f"{found['n_sessions']:,} (15-minute gap)"],
         ["exact repeats", f"{found['repeat_share']:.1%} of launches within sessions"],

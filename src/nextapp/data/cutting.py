@@ -367,6 +367,7 @@ def description(log: LaunchLog) -> dict[str, Any]:
         "n_apps": len(np.unique(clean.app)),
         "n_launches": len(log),
         "n_launches_collapsed": len(clean),
+        "commonest_apps": _commonest(log),
         "from": _moment(clean.time.min()),
         "to": _moment(clean.time.max()),
         "n_days": int(days.max()) + 1,
@@ -385,6 +386,13 @@ def description(log: LaunchLog) -> dict[str, Any]:
 
 def _moment(milliseconds: np.int64) -> str:
     return datetime.fromtimestamp(int(milliseconds) / 1000, UTC).isoformat(" ", "seconds")
+
+
+def _commonest(log: LaunchLog) -> dict[str, int]:
+    """The ten most launched apps, each with its launches."""
+    counts = np.bincount(log.app)
+    order = np.argsort(-counts, kind="stable")[:10]
+    return {log.apps[app]: int(counts[app]) for app in order if counts[app]}
 
 
 def _spread(counts: npt.NDArray[np.integer]) -> dict[str, float]:

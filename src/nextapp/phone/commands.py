@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -52,6 +53,7 @@ MARKING = {
 }
 """What the owner says of apps; kept on the phone, never reported."""
 
+_SHOWN_APPS = 10  # the commonest of an import
 _SHOWN_REASONS = 3  # what moves an app most, for or against it
 _SOUND = ("new", "same")
 _SETTLED = ("accepted", "done", "none", "budget", "waiting", "tokens")
@@ -570,14 +572,29 @@ def import_launches(
         )
     if user is not None and user not in users:
         raise ValueError(f"{data} has no user {user!r}; there are {', '.join(users[:12])}.")
+    launches = [launch[1:] for launch in found.launches if user in (None, launch.user)]
     with open_phone(path) as phone:
-        n_new = phone.learn(launch[1:] for launch in found.launches if user in (None, launch.user))
-        n_kept = phone.status().n_launches
-    return [
-        f"{data.name}: {found.format}.",
+        n_before = phone.store.n_launches()
+        n_new = phone.learn(launches)
+        n_kept = phone.store.n_launches()
+        days = phone.store.window / DAY
+    apps = Counter(app for app, *_ in launches).most_common(_SHOWN_APPS)
+    lines = [
+        f"{data.name}: {found.format}, {count(len(launches), 'launch', 'launches')}.",
         *(f"  {note}." for note in found.notes),
-        f"{n_new:,} launches imported; {n_kept:,} are stored, within the days it keeps.",
+        f"  Most often: {', '.join(f'{app} {n:,}' for app, n in apps)}.",
+        f"{count(n_new, 'launch', 'launches')} imported.",
     ]
+    if n_new < len(launches):
+        lines.append(
+            f"  {len(launches) - n_new:,} are there already, or repeat an app in the same moment."
+        )
+    if n_kept < n_before + n_new:
+        lines.append(
+            f"  {n_before + n_new - n_kept:,} are older than the {days:g} days it keeps; "
+            f"{n_kept:,} are stored."
+        )
+    return lines
 
 
 def export(path: Path, form: str = "json", out: Path | None = None) -> Lines:

@@ -57,9 +57,11 @@ def _event(event: Any, user: str) -> Event | None:
     if not isinstance(event, dict) or not isinstance(event.get("data"), dict):
         return None
     data = event["data"]
-    app = data.get("package") or data.get("app")
+    app, package = data.get("app"), data.get("package")
+    package = package if isinstance(package, str) else ""
+    app = app if isinstance(app, str) and app.strip() else package
     when = iso_time(event.get("timestamp"))
-    return Event(app, when, user=user) if isinstance(app, str) and when is not None else None
+    return Event(app, when, user=user, package=package) if app and when is not None else None
 
 
 FORMAT = Format("ActivityWatch export", 'JSON with "buckets" (ActivityWatch)', recognise, read)

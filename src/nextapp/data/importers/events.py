@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import translate
@@ -29,6 +29,9 @@ ME = "me"
 KINDS = ("home", "passing", "events")
 """The parts of a list of entries that are not apps; see `NotApps`."""
 
+_IN_BRACKETS = re.compile(r"(?P<words>.+?)\s*[(（【\[](?P<app>.+)[)）】\]]")
+_LEAST_SCREENS, _NEARLY_ALWAYS = 10, 0.9  # of rows that are taken for a screen's
+_SHOWN = 5  # names of what was left out
 _LONGEST_NAME = 255
 _LONGEST_LIST = 1 << 20  # characters
 
@@ -36,13 +39,15 @@ _LONGEST_LIST = 1 << 20  # characters
 class Event(NamedTuple):
     """An app that moved to the foreground; ``when`` is in seconds since 1970, or a local time.
 
-    ``zone`` is the UTC offset in seconds, if the format has it.
+    ``zone`` is the UTC offset in seconds, if the format has it; ``package`` the app's identifier,
+    if it is not its name.
     """
 
     app: str
     when: float | datetime | None
     zone: int | None = None
     user: str = ME
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,9 @@ def launches_of(
             n_bad += 1
     launches: list[ImportedLaunch] = []
     out: Counter[str] = Counter()
+    out_by_name: Counter[str] = Counter()
+    packages = {event.app: event.package for events in by_user.values() for event in events}
+    told = rows_about_apps(packages)
     n_turned = n_same = 0
     is_local = False
     for _, events in sorted(by_user.items()):
@@ -95,11 +103,19 @@ def launches_of(
         timed = _add_times(events[::-1] if turned else events, zone)
         n_bad += len(events) - len(timed)
         timed.sort(key=lambda each: each.clock)
+        kinds = {
+            app: not_apps.kind(app) or not_apps.kind(packages[app]) or ("events" * (app in told))
+            for app in {each.app for each in timed}
+        }
+        if not found.changes_only:
+            apps = [each.app for each in timed if not kinds[each.app]]
+            kinds |= dict.fromkeys(screen_rows(apps), "events")
         before = None
         for seen in timed:
-            kind = not_apps.kind(seen.app)
-            if kind is not None:
+            kind = kinds[seen.app]
+            if kind:
                 out[kind] += 1
+                out_by_name[told.get(seen.app, seen.app)] += 1
                 if kind == "home":
                     before = None
             elif found.changes_only and seen.app == before:
@@ -109,9 +125,56 @@ def launches_of(
                 launches.append(seen)
     return launches, [
         *found.notes,
-        *_notes(out, n_same, n_bad, n_turned > 0),
+        *_notes(out, out_by_name, n_same, n_bad, n_turned > 0),
         *((f"local times without a zone, read in {_zone_words(zone)}",) if is_local else ()),
     ]
+
+
+def rows_about_apps(names: Collection[str]) -> dict[str, str]:
+    """Names such as "Notification posted (Maps)", in any language, each with what stands for all.
+
+    By their shape: in brackets is the name of an app. Words that tell so of two apps tell it of
+    any, also of one that is never opened.
+
+    >>> rows_about_apps(["Maps", "Mail", "Vu (Maps)", "Vu (Mail)", "Vu (Chat)", "Mines (Classic)"])
+    {'Vu (Maps)': 'Vu (…)', 'Vu (Mail)': 'Vu (…)', 'Vu (Chat)': 'Vu (…)'}
+    """
+    parts = {name: match for name in names if (match := _IN_BRACKETS.fullmatch(name))}
+    parts = {name: match for name, match in parts.items() if match["words"] not in names}
+    apps = Counter(match["words"] for match in parts.values() if match["app"] in names)
+    return {
+        name: f"{match['words']} (…)"
+        for name, match in parts.items()
+        if match["app"] in names or apps[match["words"]] > 1
+    }
+
+
+def screen_rows(apps: Sequence[str]) -> set[str]:
+    """Rows on a screen or a lock that goes off and on again, in any language.
+
+    By their shape: two frequent rows begin with the same word, and nothing is ever opened after one
+    of them but the other, which apps follow. ``apps`` are the rows in order, newest last.
+    """
+    words = [_IN_BRACKETS.sub(r"\g<words>", app) for app in apps]
+    n_each = Counter(words)
+    after = Counter(pairwise(words))
+    found = {
+        word
+        for (off, on), n in after.items()
+        if off != on
+        and n >= max(_LEAST_SCREENS, _NEARLY_ALWAYS * n_each[off], _NEARLY_ALWAYS * n_each[on])
+        and after[on, off] < _NEARLY_ALWAYS * n
+        and _begin_alike(off, on)
+        for word in (off, on)
+    }
+    return {app for app, word in zip(apps, words, strict=True) if word in found}
+
+
+def _begin_alike(first: str, second: str) -> bool:
+    """The same first word; without spaces, as in Chinese, the same two first letters."""
+    if " " in first and " " in second:
+        return first.split(maxsplit=1)[0] == second.split(maxsplit=1)[0]
+    return not first.isascii() and " " not in first + second and first[:2] == second[:2]
 
 
 def clean_name(name: object) -> str:
@@ -154,7 +217,9 @@ def _add_times(events: Sequence[Event], zone: Zone) -> list[ImportedLaunch]:
     return timed
 
 
-def _notes(out: Counter[str], n_same: int, n_bad: int, turned: bool) -> Iterable[str]:
+def _notes(
+    out: Counter[str], out_by_name: Counter[str], n_same: int, n_bad: int, turned: bool
+) -> Iterable[str]:
     words = {
         "home": "home screens",
         "passing": "system windows and loggers",
@@ -162,7 +227,8 @@ def _notes(out: Counter[str], n_same: int, n_bad: int, turned: bool) -> Iterable
     }
     parts = [f"{words[kind]}: {n:,}" for kind, n in sorted(out.items())]
     if parts:
-        yield f"left out by the list (nextapp data not-apps): {', '.join(parts)}"
+        names = ", ".join(f"{name} {n:,}" for name, n in out_by_name.most_common(_SHOWN))
+        yield f"left out, no apps (nextapp data not-apps): {', '.join(parts)}; most often {names}"
     if n_same:
         yield f"events of an app that was already open, not counted as launches: {n_same:,}"
     if n_bad:
