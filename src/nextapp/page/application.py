@@ -24,7 +24,6 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from nextapp import __version__
-from nextapp.data.importers.content import UnreadableLog
 from nextapp.page import crowd_room, log_room
 from nextapp.page.crowd_room import CrowdRoom
 from nextapp.page.log_room import PersonLog
@@ -47,10 +46,6 @@ _KINDS = {
     ".txt": "text/plain; charset=utf-8",
     ".woff2": "font/woff2",
 }
-
-
-class Refused(ValueError):
-    """A request that cannot be answered; the message is shown to the user."""
 
 
 class Page:
@@ -163,13 +158,13 @@ class Page:
         number = given.get("number", 0)
         if given.get("source") == "log":
             if self._log is None:
-                raise Refused("there is no log yet: drop one under Your log.")
+                raise ValueError("there is no log yet: drop one under Your log.")
             log = self._log
             person = person_of_log(log.name or "your log", log.launches, log.is_synthetic)
         elif isinstance(number, int) and 0 <= number < PERSON.phones:
             person = synthetic_person(number)
         else:
-            raise Refused(f"number must be from 0 to {PERSON.phones - 1}, got {number!r:.40}.")
+            raise ValueError(f"number must be from 0 to {PERSON.phones - 1}, got {number!r:.40}.")
         session = PhoneSession(person)
         self._phones[session.id] = session
         while len(self._phones) > MOST_PHONES:
@@ -180,7 +175,7 @@ class Page:
         """The open phone that a request names."""
         session = self._phones.get(str(given.get("id")))
         if session is None:
-            raise Refused("this phone was closed: reload the page.")
+            raise ValueError("this phone was closed: reload the page.")
         self._phones.move_to_end(session.id)
         return session
 
@@ -235,16 +230,13 @@ class Page:
     async def _upload(self, request: Request) -> Response:
         """Upload a file into memory, up to a size limit."""
         words = "a file may have up to {} here; `nextapp data convert` reads up to 256 MiB."
-        try:
-            data = await _read_body(request, log_room.MOST_BYTES, words)
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except Refused as error:
-            return _refusal(error)
         name = request.query_params.get("name", "")[:200]
         zone = request.query_params.get("zone")
         try:
+            data = await _read_body(request, log_room.MOST_BYTES, words)
             return JSONResponse(await self._in(self._reader, self._take_log, data, name, zone))
+        except ClientDisconnect:
+            return Response(status_code=400)
         except ValueError as error:
             return _refusal(error)
 
@@ -254,7 +246,7 @@ class Page:
     def _choose_user(self, given: dict[str, Any]) -> Any:
         """Another person of the same file."""
         if self._log is None or self._log.found is None:
-            raise Refused("there is no log with several people: drop one here.")
+            raise ValueError("there is no log with several people: drop one here.")
         return self._show_log(log_room.from_import(self._log.found, self._log.name, given["user"]))
 
     def _take_example(self, _: dict[str, Any]) -> Any:
@@ -293,7 +285,9 @@ async def _read_body(request: Request, most: int, words: str) -> bytes:
     async for chunk in request.stream():
         data += chunk
         if len(data) > most:
-            raise Refused(words.format(f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes"))
+            raise ValueError(
+                words.format(f"{most >> 20} MiB" if most >= 1 << 20 else f"{most} bytes")
+            )
     return bytes(data)
 
 
@@ -302,23 +296,16 @@ async def _read_json(request: Request) -> dict[str, Any]:
     try:
         given = json.loads(data or b"{}")
     except (ValueError, RecursionError):
-        raise Refused("a request must be JSON.") from None
+        raise ValueError("a request must be JSON.") from None
     if not isinstance(given, dict):
-        raise Refused("a request must be a JSON object.")
+        raise ValueError("a request must be a JSON object.")
     return given
 
 
 def _refusal(error: Exception) -> Response:
     """An error message for the user; it is not an HTTP error."""
-    return JSONResponse({"error": _in_words(error)})
-
-
-def _in_words(error: Exception) -> str:
-    if isinstance(error, UnreadableLog | Refused):
-        return str(error)
-    if isinstance(error, KeyError):
-        return f"a request must have {error}."
-    return f"{error!s:.300}"
+    words = f"a request must have {error}." if isinstance(error, KeyError) else str(error)
+    return JSONResponse({"error": words})
 
 
 # --- served on loopback
