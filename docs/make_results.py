@@ -32,6 +32,7 @@ BENCHMARKS = {
     "for-whom": "python benchmarks/for_whom.py FOLDER",
     "gateways-load": "python benchmarks/server_load.py gateways",
     "gpu-h200": "python benchmarks/gpu_speed.py",
+    "lsapp-people": "python benchmarks/compare_lsapp.py FOLDER",
     "ray-two-workers": "python benchmarks/fleet_speed.py ray",
 }
 LOGS = {
