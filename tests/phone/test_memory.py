@@ -16,7 +16,6 @@ import pytest
 
 from nextapp.phone import Client, Phone, Store
 from nextapp.phone.client import _Answer
-from nextapp.phone.core import PhoneCore
 from nextapp.phone.limits import (
     MOST_APPS,
     MOST_BYTES,
@@ -153,17 +152,14 @@ def test_the_peak_of_a_sync_is_the_same_for_any_history(tmp_path, predictor):
 
 
 def test_too_little_memory_is_no_report_and_no_charge_for_any_history(tmp_path, monkeypatch):
-    """It ends before a launch is read, and the sync says so."""
-
-    def nothing_left(self):
-        raise WireError("there is no memory to make a report.")
-
-    monkeypatch.setattr(PhoneCore, "touch_memory", nothing_left)
+    """It ends before the server is asked, and the sync says so."""
+    monkeypatch.setattr("nextapp.phone.phone._MOST_NUMBERS", 1 << 56)
     _, data = next(questions("nextapp"))
     for n_launches in (0, 100):
         with store_of(tmp_path / f"{n_launches}.db", n_launches, 10, "nextapp") as store:
             synced = Phone(store, clock=lambda: NOON).sync(Served(data), now=True)
-            assert (synced.report, store.ledger.entries()) == ("unsafe", [])
+            assert (synced.broadcast, synced.report) == ("memory", "untried")
+            assert (store.broadcast(), store.ledger.entries()) == (None, [])
 
 
 def test_a_vector_that_is_longer_than_any_phone_reports_is_refused_before_it_is_made():

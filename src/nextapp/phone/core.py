@@ -40,8 +40,6 @@ LONGEST_PAUSE = 86_400.0
 
 A clock that was set back adds none."""
 
-_MOST_NUMBERS_AT_ONCE = 1 << 20  # 8 MiB, for the answer of the longest history
-
 Rows = Callable[[int], int]
 """The row of the catalogue that an app has; -1 for an app that is not in it."""
 
@@ -482,17 +480,6 @@ class PhoneCore:
                 return mechanism.encode(nothing, bits, round, _coins(signature))
             except (ArithmeticError, MemoryError, TypeError, ValueError) as error:
                 raise WireError(f"no report of {mechanism.name} can be made: {error}") from error
-
-    def touch_memory(self) -> None:
-        """Take as much memory as the answer of any history does, and give it back.
-
-        After that no history makes the peak of a report higher, so how much memory there is tells
-        nothing of it. A `WireError` if there is less.
-        """
-        try:
-            np.ones(_MOST_NUMBERS_AT_ONCE + 6 * self._current_broadcast().app_vectors.size)
-        except MemoryError as error:
-            raise WireError("there is no memory to make a report.") from error
 
     def gradient(self) -> model.PhoneGradient:
         """F(u), eq. (12), by the current user vector."""

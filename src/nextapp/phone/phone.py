@@ -80,6 +80,10 @@ PATIENCE = 7 * DAY
 
 MOST_ROUNDS_AHEAD = 1 << 20
 
+_MOST_NUMBERS = 33 << 17
+"""Of 8 bytes, 33 MiB: taken before a visit and given back. More than any visit needs, whatever was
+launched and asked, and more than malloc keeps for later."""
+
 _TRIM = 512  # launches out of the window that are deleted together
 _SAVE, _SAVE_AT_CLOSE = 512, 64  # launches learnt from until that is kept
 _UNTIL_LAUNCHED = ("installed", "removed")  # marks that a launch takes off
@@ -108,6 +112,7 @@ _WITHOUT_BROADCAST: dict[type[Exception], str] = {
     BadBroadcast: "unusable",
     WireError: "corrupt",
     ServerError: "unusable",
+    MemoryError: "memory",
 }
 _WITHOUT_REPORT: dict[type[Exception], str] = {
     BudgetSpent: "budget",
@@ -131,6 +136,7 @@ class Synced:
         altered, forked, corrupt, unusable, unreachable, untrusted
                                 none was taken, and the phone keeps its own; forked: it does not
                                 continue that one
+        memory                  there was too little for a visit, so none was made
 
     ``report``::
 
@@ -473,13 +479,14 @@ class Phone:
         self.store.checkpoint()
         kept, fetched_at, pause = None, self._timer(), 0.0 if now else _between(PAUSE)
         try:
+            np.ones(_MOST_NUMBERS)  # no history needs more, so the peak tells nothing of it
             _, data = server.current(self._digest)
             fetched_at = self._timer()
             if data is None:
                 self._note_refusal(None)
             else:
                 self.take(data, when, server.digests)
-        except (ServerError, WireError) as error:
+        except (ServerError, WireError, MemoryError) as error:
             fetched, words = _name_error(error, _WITHOUT_BROADCAST), printable(str(error))
             if isinstance(error, Overloaded):  # a round that ends takes what was drawn for it
                 kept = self._unsent_report(server.url)
@@ -697,7 +704,6 @@ class Phone:
             raise RuntimeError("there is no request to draw a report for.")
         hours = self.store.limits.hours
         self._check_charge(server, epsilon, when, hours)
-        self._core.touch_memory()
         if broadcast.request.question == "gradient":
             self._core.solve()
         report = self._core.draw_report(mechanism, broadcast.round, bits, token.signature)
