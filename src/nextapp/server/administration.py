@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nextapp.privacy import Mechanism
-from nextapp.server.coordinator import Accounting, Coordinator, checkpoints
-from nextapp.server.federation import check_vault, lock_folder
+from nextapp.server.coordinator import Accounting, Coordinator
+from nextapp.server.federation import check_vault, copy_federation, lock_folder
 from nextapp.server.settings import CHANGEABLE, FederationSettings, change_settings
 from nextapp.server.vault import DRAINING, GATEWAY_ID, Round, RoundRules, Vault
 from nextapp.storage import write_atomically
@@ -178,34 +178,17 @@ def roll_back(folder: Path, number: int) -> int:
 def back_up(folder: Path, out: Path) -> None:
     """Copy what a federation, or one of its gateways, is to a new folder, while it may run.
 
-    The vault is copied before the checkpoints, so these are as new or newer: the server then knows
-    which steps were taken. The copy is checked, and its manifest tells every file's digest.
+    The copy is checked, and its manifest tells every file's digest.
     """
     if out.exists() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty: give another folder for the backup.")
-    _copy_federation(folder, out)
-    written = {"made": time.time(), "files": _digests(out)}
-    write_atomically(out / MANIFEST, (json.dumps(written, indent=2) + "\n").encode())
-
-
-def _copy_federation(folder: Path, out: Path) -> None:
     with closing(open_vault(folder)) as vault:
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        vault.database.copy_to(out / _VAULT)
-    if is_gateway(folder):
-        shutil.copy2(folder / GATEWAY_ID, out / GATEWAY_ID)
+        copy_federation(folder, out, vault)
     check_vault(out / _VAULT)
     for log in out.glob(f"{_VAULT}-*"):
         log.unlink()
-    if is_gateway(folder):
-        return
-    (out / _CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
-    shutil.copy2(folder / _SETTINGS, out / _SETTINGS)
-    for path in checkpoints(folder / _CHECKPOINTS):
-        try:
-            shutil.copy2(path, out / _CHECKPOINTS / path.name)
-        except FileNotFoundError:
-            continue  # the server has dropped it meanwhile: an old one
+    written = {"made": time.time(), "files": _digests(out)}
+    write_atomically(out / MANIFEST, (json.dumps(written, indent=2) + "\n").encode())
 
 
 def restore(backup: Path, folder: Path) -> None:

@@ -73,26 +73,18 @@ class Database:
         self._files: list[tuple[Path, tuple[int, int]]] = []
         with _storage_errors():
             create_private(path)
+            _check_version(path, version)
             if not leave_damaged:
                 self._check_log()
             self._writer = self._connect()
             self._reader = self._connect()
             with self.transaction() as write:
-                found = write.execute("PRAGMA user_version").fetchone()[0]
-                if found == 0:
+                if write.execute("PRAGMA user_version").fetchone()[0] == 0:
                     for statement in self._statements:
                         write.execute(statement)
                     write.execute(f"PRAGMA user_version = {version}")
                     self._count = CommitCount(path.with_suffix(".count"), new=True)
                     write.execute("INSERT INTO seal VALUES (0, 0)")
-        if found not in (0, version):
-            writer = "a newer nextapp; install that one"
-            if found < version:
-                writer = "an earlier nextapp; begin anew in another folder"
-            raise ValueError(
-                f"{path} has the schema {found}, this version knows {version}: it was written by "
-                f"{writer}."
-            )
         if self._count is None and path.with_suffix(".count").exists():
             self._count = CommitCount(path.with_suffix(".count"))
 
@@ -364,6 +356,20 @@ class CommitCount:
 def _count_text(n: int) -> bytes:
     digits = b"%020d" % n
     return b"%s %08x\n" % (digits, zlib.crc32(digits))
+
+
+def _check_version(path: Path, version: int) -> None:
+    """Refuse a file of another version, and leave it and its log as they are."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as read:
+        found = read.execute("PRAGMA user_version").fetchone()[0]
+    if found not in (0, version):
+        writer = "a newer nextapp; install that one"
+        if found < version:
+            writer = "an earlier nextapp; install that one, or begin anew in another folder"
+        raise ValueError(
+            f"{path} has the schema {found}, this version knows {version}: it was written by "
+            f"{writer}."
+        )
 
 
 def create_private(path: Path) -> None:

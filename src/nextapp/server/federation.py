@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -12,13 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nextapp import __version__
 from nextapp.learners import Learner
 from nextapp.learners.crowd import SLOTS_BY_BUCKET, CrowdLearner
 from nextapp.privacy import requested_mechanism
 from nextapp.server.coordinator import Closed, Coordinator, checkpoints
-from nextapp.server.settings import FederationSettings, change_settings, settings_of
+from nextapp.server.settings import FederationSettings, change_settings, settings_of, written_by
 from nextapp.server.token_keys import DEFAULT_RULES, KeyRules
 from nextapp.server.vault import GATEWAY_ID, RoundRules, Vault, Verdict
+from nextapp.storage import sync_folder
 from nextapp.wire import Broadcast
 
 
@@ -151,8 +154,11 @@ def create_or_resume(
     apps: tuple[str, ...] | None,
     *,
     skip_to: int | None = None,
+    before_writing: Callable[[], object] = lambda: None,
 ) -> tuple[Coordinator, FederationSettings]:
     """The coordinator of a folder as it was left, or a new one if the folder holds none.
+
+    All is read and checked before anything is written.
 
     Parameters
     ----------
@@ -163,6 +169,8 @@ def create_or_resume(
         were added at its end.
     skip_to
         Pass over rounds until this one, after a restore.
+    before_writing
+        Called once all has been read.
     """
     path = folder / "settings.json"
     settings = settings_for(folder, given, apps)
@@ -172,9 +180,12 @@ def create_or_resume(
         )
         if not path.exists():
             _check_request(coordinator, settings)
-        if _takes_list(coordinator.learner, apps, folder):
+        has_grown = _takes_list(coordinator.learner, apps, folder)
+        before_writing()
+        if has_grown:
             coordinator.save()
     else:
+        before_writing()
         coordinator = Coordinator.start(
             settings.new_learner(apps), folder / "checkpoints", minimum=settings.minimum
         )
@@ -247,17 +258,53 @@ def open_federation(
     were damaged.
     """
     path = folder / "vault.sqlite"
-    if has_federation(folder):
-        check_vault(path, leave_damaged=leave_damaged, new=new_vault)
-    settings_for(folder, given, apps)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    Vault(path).close()  # before the checkpoint: from then on one without the other is a loss
-    coordinator, settings = create_or_resume(folder, given, apps, skip_to=skip_to)
+
+    def open_vault() -> None:
+        """Before the first checkpoint: from then on one without the other is a loss."""
+        if has_federation(folder):
+            check_vault(path, leave_damaged=leave_damaged, new=new_vault)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with closing(Vault(path)) as vault:
+            _keep_copy(folder, vault)
+
+    coordinator, settings = create_or_resume(
+        folder, given, apps, skip_to=skip_to, before_writing=open_vault
+    )
     written = folder / "settings.json"
     federation = Federation(coordinator, Vault(path), lambda: FederationSettings.read(written))
     federation.vault.keys.set_rules(key_rules)
     federation.resume(now)
     return federation, settings
+
+
+def _keep_copy(folder: Path, vault: Vault) -> None:
+    """Keep what another version has left, as it was, before this one writes there."""
+    settings, copy = folder / "settings.json", folder / f"before-{__version__}"
+    if copy.exists() or not settings.exists() or written_by(settings) == __version__:
+        return
+    draft = folder / f".{copy.name}"
+    shutil.rmtree(draft, ignore_errors=True)
+    copy_federation(folder, draft, vault)
+    draft.rename(copy)
+    sync_folder(folder)
+
+
+def copy_federation(folder: Path, out: Path, vault: Vault) -> None:
+    """Vault, identity, settings and checkpoints, as far as they are there, to another folder.
+
+    The vault is copied before the checkpoints, so these are as new or newer: the server then knows
+    which steps were taken.
+    """
+    (out / "checkpoints").mkdir(parents=True, exist_ok=True, mode=0o700)
+    vault.database.copy_to(out / vault.path.name)
+    for name in (GATEWAY_ID, "settings.json"):
+        if (folder / name).exists():
+            shutil.copy2(folder / name, out / name)
+    for path in checkpoints(folder / "checkpoints"):
+        try:
+            shutil.copy2(path, out / "checkpoints" / path.name)
+        except FileNotFoundError:
+            continue  # the server has dropped it meanwhile: an old one
 
 
 def check_vault(path: Path, *, leave_damaged: bool = False, new: bool = False) -> None:
