@@ -47,6 +47,7 @@ DRAINING = "draining"
 
 _REPORTS_AT_ONCE = 4096
 _MINGLED = 1024  # reports that lie in random order among each other: few pages a commit
+_GROUPS_AT_ONCE = 8  # of them: some hundredths of a second
 _BUSY_SECONDS = 2.0
 _MOST_AT_ONCE = 1000  # reports in one transaction
 
@@ -202,13 +203,22 @@ class Vault:
         region = identity.read_text(encoding="ascii").strip() if identity.exists() else REGION
         self.keys = TokenKeys(self.database, region)
         self.devices = Devices(self.database, self.keys)
+        self._in_order = (-1, 0)  # round, and how many groups of its reports tell no order
 
     def close(self) -> None:
         self.database.close()
 
     def forget_order(self) -> None:
-        """Let neither the file nor its log tell the order in which phones asked for tokens."""
+        """Let neither the file nor its log tell in which order phones asked and reported."""
         self.devices.forget_order()
+        round = self.round()
+        if round is not None:
+            first = self._in_order[1] if self._in_order[0] == round.number else 0
+            last = round.n_reports // _MINGLED
+            for group in range(first, last + 1, _GROUPS_AT_ONCE):
+                edges = [each.to_bytes(4, "big") for each in (group, group + _GROUPS_AT_ONCE)]
+                self.database.rewrite("reports", "key >= ? AND key < ?", edges)
+            self._in_order = round.number, last
         self.database.truncate_log()
 
     # Rounds
