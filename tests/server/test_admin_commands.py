@@ -87,11 +87,12 @@ def test_the_table_of_who_reports_when_is_what_the_command_plans():
 
 
 def test_the_status_is_also_json_and_nothing_else(folder):
-    found = json.loads(run("admin", "status", folder, "--json", "-"))
-    assert (found["round"], found["reports"], found["devices"]) == (0, 0, 0)
-    assert (found["goal"], found["minimum"], found["draining"]) == (10**6, 1, False)
+    found = json.loads(run("admin", "status", folder, "--json", "-"), parse_constant=pytest.fail)
+    round, rules = found["round"], found["rules"]
+    assert (round["number"], round["n_reports"], found["devices"]) == (0, 0, 0)
+    assert (rules["goal"], rules["minimum"], found["draining"]) == (10**6, 1, False)
     assert (found["mechanism"], found["epsilon"]) == ("harmony", 2.0)
-    assert found["deadline"] - found["opened"] == pytest.approx(1e6)
+    assert round["deadline"] - round["opened"] == pytest.approx(1e6)
     assert found["accounting"]["reports"] == 0
     file = folder.parent / "status.json"
     assert "round" in run("admin", "status", folder, "--json", file)

@@ -13,7 +13,6 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,7 @@ class ServerWatch:
         """Privacy costs from the federation's folder, refreshed every few seconds."""
         if self._folder is not None and now - self._privacy[0] > _ACCOUNTED_EVERY:
             try:
-                found = status(self._folder, now)
-                mechanism = found.mechanism
-                privacy = {"mechanism": mechanism.name, "epsilon": mechanism.guarantee.epsilon}
-                self._privacy = (now, {**privacy, "accounting": asdict(found.accounting)})
+                self._privacy = (now, status(self._folder, now).plain())
             except (OSError, ValueError, RuntimeError) as error:
                 self._privacy = (now, {"why": f"{error!s:.200}"})
         return self._privacy[1]

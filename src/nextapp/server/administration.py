@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -43,15 +44,11 @@ class Status:
     accounting: Accounting
 
     def plain(self) -> dict[str, Any]:
-        """As values of JSON; times are seconds since 1970."""
+        """As values of JSON; times are seconds since 1970, and left out where they are not set."""
+        round = {name: value for name, value in vars(self.round).items() if value != math.inf}
         return {
-            "round": self.round.number,
-            "reports": self.round.n_reports,
-            "opened": self.round.opened,
-            "deadline": self.round.deadline,
-            "extensions": self.round.extensions,
-            "goal": self.rules.goal,
-            "minimum": self.rules.minimum,
+            "round": round,
+            "rules": asdict(self.rules),
             "devices": self.n_devices,
             "codes": self.n_codes,
             "draining": self.draining,
