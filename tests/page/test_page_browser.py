@@ -12,6 +12,7 @@ import pytest
 from pages import DUMPSYS, operator_listener, served
 
 from nextapp.page.application import Page
+from nextapp.page.catalogue import NAMES
 from nextapp.page.phone_room import synthetic_person
 from nextapp.page.server_room import ServerWatch
 from nextapp.predictor import Habits
@@ -27,7 +28,7 @@ ARGUMENTS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-PATIENCE = 240_000  # ms: the first phone and the first crowd compile their loops
+PATIENCE = 120_000  # ms: the first phone and the first crowd compile their loops
 
 
 @pytest.fixture(scope="module")
@@ -416,6 +417,43 @@ def test_the_people_of_a_log_can_be_chosen_also_after_a_reload(visit):
     assert tab.input_value("#user") == "ben"
     tab.select_option("#user", "ann")
     until(tab, "document.getElementById('portrait').innerText.includes('160\\nlaunches')")
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+
+
+def test_the_order_of_day_and_month_is_asked_for(visit):
+    tab = visit("log")
+    rows = [f"0{1 + i % 9}/02/2024 1{i % 10}:00,App {i % 3}" for i in range(90)]
+    data = "\n".join(["timestamp,app_name", *rows]).encode()
+    tab.set_input_files("#file", {"name": "dates.csv", "mimeType": "text/csv", "buffer": data})
+    tab.wait_for_selector("#log-error button", timeout=PATIENCE)
+    assert "--dates" not in tab.inner_text("#log-error")
+    tab.click("#log-error button:has-text('Day first')")
+    tab.wait_for_selector("#portrait .card", timeout=PATIENCE)
+    assert "2024-02-01 to 2024-02-09" in tab.inner_text("#portrait")
+    assert not tab.is_visible("#log-error")
+    tab.click("#forget")
+    tab.wait_for_selector("#portrait", state="hidden")
+
+
+def test_what_is_taken_for_no_app_is_said_beside_the_ten_commonest_apps(visit):
+    tab = visit("log")
+    apps = [NAMES[i][0] for i in np.random.default_rng(0).permutation(np.arange(440) % 11)]
+    told = [f"Notifications envoyées ({app})" if i % 2 else app for i, app in enumerate(apps)]
+    rows = [
+        f'"{name}","2026-01-{1 + i // 48:02d}","{8 + i % 48 // 4:02d}:{i % 4 * 15:02d}:00","0:30"'
+        for i, name in enumerate(told)
+    ]
+    data = "\n".join(['"App name","Date","Time","Duration"', *rows]).encode()
+    tab.set_input_files("#file", {"name": "usage.csv", "mimeType": "text/csv", "buffer": data})
+    until(tab, "document.getElementById('log-busy').hidden")
+    words = tab.inner_text("#portrait .card >> nth=0")
+    assert "220\nlaunches\n11\napps" in words
+    assert "left out, no apps" in words
+    assert "Notifications envoyées (…) 220" in words
+    shown = tab.get_attribute("#portrait .chart svg", "aria-label")
+    assert shown.count(",") == 9
+    assert "Notifications" not in shown
     tab.click("#forget")
     tab.wait_for_selector("#portrait", state="hidden")
 

@@ -230,18 +230,20 @@ class Page:
     async def _upload(self, request: Request) -> Response:
         """Upload a file into memory, up to a size limit."""
         words = "a file may have up to {} here; `nextapp data convert` reads up to 256 MiB."
-        name = request.query_params.get("name", "")[:200]
-        zone = request.query_params.get("zone")
         try:
             data = await _read_body(request, log_room.MOST_BYTES, words)
-            return JSONResponse(await self._in(self._reader, self._take_log, data, name, zone))
+            return JSONResponse(
+                await self._in(self._reader, self._take_log, data, dict(request.query_params))
+            )
         except ClientDisconnect:
             return Response(status_code=400)
         except ValueError as error:
             return _refusal(error)
 
-    def _take_log(self, data: bytes, name: str, zone: str | None) -> Any:
-        return self._show_log(log_room.read_log(log_room.upload(data, name), zone))
+    def _take_log(self, data: bytes, given: dict[str, str]) -> Any:
+        dates = log_room.DATES.get(given.get("first", ""))
+        content = log_room.upload(data, given.get("name", "")[:200], dates)
+        return self._show_log(log_room.read_log(content, given.get("zone")))
 
     def _choose_user(self, given: dict[str, Any]) -> Any:
         """Another person of the same file."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nextapp.data.importers import Imported, read_any
-from nextapp.data.importers.content import Content, UnreadableLog
+from nextapp.data.importers.content import Content, DateOrder, UnreadableLog
 from nextapp.data.log import LaunchLog
 from nextapp.evaluation import metrics
 from nextapp.evaluation.metrics import Preset
@@ -40,6 +40,7 @@ LEAST_LAUNCHES = 20  # smallest number of launches that can be measured
 SHOWN_APPS, SHOWN_FLOW, SHOWN_LAST = 10, 8, 40
 HIT_RATES = [f"HR@{cutoff}" for cutoff in metrics.CUTOFFS]
 PRESET = Preset("page", "so-far", "expected", "prediction", False, "kept", "all")
+DATES: Mapping[str, DateOrder] = {"day": "day/month", "month": "month/day"}  # by what is first
 MODELS = {
     "nextapp": "this project",
     "mru": "most recently used apps",
@@ -63,12 +64,12 @@ class PersonLog:
     found: Imported | None = None  # the launches of everybody in the file
 
 
-def upload(data: bytes, name: str) -> Content:
+def upload(data: bytes, name: str, dates: DateOrder | None = None) -> Content:
     """An uploaded file, unpacked, if reading it takes some seconds and .5 GiB at the most.
 
     Each line and each field of a text costs as much, even if it is empty.
     """
-    content = Content(data, name or "the file", MOST_BYTES, MOST_EVENTS).unzip()
+    content = Content(data, name or "the file", MOST_BYTES, MOST_EVENTS, dates).unzip()
     if not content.is_database:
         n_fields = sum(map(content.data.count, (b",", b"{", b"[")))
         for what, n, most in (

@@ -34,23 +34,26 @@ export function takeDrops(about) {
   });
 }
 
-async function take(file) {
+async function take(file, first = null) {
   if (!file) return;
   if (file.size > most) return fail(new Error(`A file may have up to ${most >> 20} MiB here; nextapp data convert reads larger ones.`));
   await busy(async () => {
     const query = new URLSearchParams({ name: file.name });
     if ($("zone").value.trim()) query.set("zone", $("zone").value.trim());
+    if (first) query.set("first", first);
     show(await upload(`/api/log?${query}`, file));
-  });
+  }, [["Day first: 3/4 is 3 April", () => take(file, "day")], ["Month first: 3/4 is 4 March", () => take(file, "month")]]);
 }
 
-async function busy(work) {
+// Where nothing in the file tells the order of day and month, `orders` are the two buttons that ask for it.
+async function busy(work, orders = []) {
   $("log-error").hidden = true; $("log-busy").hidden = false; $("example").disabled = true;
-  try { await work(); } catch (error) { fail(error); } finally { $("log-busy").hidden = true; $("example").disabled = false; }
+  try { await work(); } catch (error) { fail(error, orders); } finally { $("log-busy").hidden = true; $("example").disabled = false; }
 }
-function fail(error) {
-  const [what, formats] = error.message.split(" Looked for: ");
-  $("log-error").replaceChildren(h("p", {}, formats ? `${what} Looked for:` : what), ...(formats ? [h("ul", { class: "notes" }, ...formats.split("; ").map((each) => h("li", {}, each)))] : []));
+function fail(error, orders = []) {
+  const [what, formats] = error.message.split(" Looked for: "), [words, ask] = what.split(" Say it: --dates");
+  const buttons = ask ? orders.map(([name, onclick]) => h("button", { type: "button", onclick }, name)) : [];
+  $("log-error").replaceChildren(h("p", {}, formats ? `${words} Looked for:` : words), h("div", { class: "row-actions", hidden: !buttons.length }, ...buttons), ...(formats ? [h("ul", { class: "notes" }, ...formats.split("; ").map((each) => h("li", {}, each)))] : []));
   $("log-error").hidden = false;
 }
 
