@@ -343,7 +343,9 @@ def months(predictor: str) -> list[Step]:
         again(later=3600.0),  # its report is sent: no second one
         again(later=2 * DAY),
         Step(second, statuses=(503,)),  # all attempts fail
+        again(later=60.0, statuses=(503,), busy=True),
         again(later=3600.0, fault="restart"),  # the same bytes
+        again(busy=True),
         Step(first, fault="answer"),
         Step(second, later=3600.0),  # more than a day's budget
         again(fault="reports"),
@@ -364,10 +366,10 @@ def months(predictor: str) -> list[Step]:
 
 
 OUTCOMES = [
-    "StoreError", "unenrolled", "waiting", "accepted", "done", "done", "later", "accepted",
-    "accepted", "budget", "StoreError", "StoreError", "accepted", "clock", "accepted",
-    "StoreError", "accepted", "untried", "untried", "refused", "closed", "limits", "accepted",
-    "untried",
+    "StoreError", "unenrolled", "waiting", "accepted", "done", "done", "later", "later",
+    "accepted", "untried", "accepted", "budget", "StoreError", "StoreError", "accepted", "clock",
+    "accepted", "StoreError", "accepted", "untried", "untried", "refused", "closed", "limits",
+    "accepted", "untried",
 ]  # fmt: skip
 
 

@@ -59,6 +59,8 @@ class Step(NamedTuple):
     later: float = DAY
     fault: str = ""
     trust_clock: bool = False
+    busy: bool = False
+    """The server has no time for anything but reports."""
 
 
 class Visit(NamedTuple):
@@ -88,11 +90,16 @@ class Transcript(NamedTuple):
 class Script:
     """What a server does in one sync: broadcast, the digest it names, its answers to reports."""
 
-    def __init__(self, data: bytes, digest: str | None, statuses: tuple[int, ...]) -> None:
+    def __init__(
+        self, data: bytes, digest: str | None, statuses: tuple[int, ...], busy: bool = False
+    ) -> None:
         self.data, self.digest, self.statuses = data, digest or digest_of(data), statuses
+        self._busy = busy
         self._n_posts = 0
 
     def answer(self, method: str, path: str, body: bytes | None) -> _Answer:
+        if self._busy and method == "GET":
+            return _Answer(503, {}, b"{}")
         if path == "/v1/digest":
             return _Answer(200, {}, json.dumps({"round": 1, "sha256": self.digest}).encode())
         if path == "/v1/broadcast":
@@ -244,7 +251,7 @@ def transcript(
                 opened = Opened(stack, path)
             for action, app in marks[number :: len(steps)]:
                 getattr(opened.phone, action)([app] if action == "installed" else app)
-            client = HostileClient(Script(data, step.digest, step.statuses))
+            client = HostileClient(Script(data, step.digest, step.statuses, step.busy))
             opened.clock, opened.client = now, client
             found.visits.append(visit(opened, step, number, traced, found.peaks))
             found.bodies.extend(client.bodies)
