@@ -82,7 +82,7 @@ def test_a_round_in_which_phones_lie_is_counted_and_warned_of(tmp_path, caplog):
     async def closed(target: int | None) -> None:
         number = federation.coordinator.round
         reported(federation, 1, 400, target)
-        ticking = asyncio.create_task(_ticking(federation, gateway))
+        ticking = asyncio.create_task(_ticking(federation, gateway, None))
         async with asyncio.timeout(60):
             while ended() <= number:
                 await asyncio.sleep(0.02)
