@@ -353,6 +353,9 @@ def test_apps_with_brackets_and_apps_in_turn_stay_apps():
         for k in range(60)
     ]
     assert len(launches(aum(in_turn))) == 60
+    for round_ in ("App 1", "App 2", "App 3"), ("App 1", "App 2", "Mail"), ("My a", "My b", "My c"):
+        rows = [(round_[k % 3], "2024-03-25", f"{k // 60}:{k % 60:02}:00") for k in range(90)]
+        assert len(launches(aum(rows))) == 90
 
 
 def test_the_logger_itself_and_launchers_are_no_apps():

@@ -29,6 +29,7 @@ ME = "me"
 KINDS = ("home", "passing", "events")
 """The parts of a list of entries that are not apps; see `NotApps`."""
 
+_DIGITS = re.compile(r"\d+")
 _IN_BRACKETS = re.compile(r"(?P<words>.+?)\s*[(（【\[](?P<app>.+)[)）】\]]")
 _LEAST_SCREENS, _NEARLY_ALWAYS = 10, 0.9  # of rows that are taken for a screen's
 _SHOWN = 5  # names of what was left out
@@ -153,25 +154,32 @@ def screen_rows(apps: Sequence[str]) -> set[str]:
     """Rows on a screen or a lock that goes off and on again, in any language.
 
     By their shape: two frequent rows begin with the same word, and nothing is ever opened after one
-    of them but the other, which apps follow. ``apps`` are the rows in order, newest last.
+    of them but the other, which apps follow: a chain of three such rows is none, as of names
+    counted up. ``apps`` are the rows in order, newest last.
     """
     words = [_IN_BRACKETS.sub(r"\g<words>", app) for app in apps]
     n_each = Counter(words)
     after = Counter(pairwise(words))
-    found = {
-        word
+    pairs = [
+        (off, on)
         for (off, on), n in after.items()
         if off != on
         and n >= max(_LEAST_SCREENS, _NEARLY_ALWAYS * n_each[off], _NEARLY_ALWAYS * n_each[on])
         and after[on, off] < _NEARLY_ALWAYS * n
         and _begin_alike(off, on)
-        for word in (off, on)
-    }
+    ]
+    in_pairs = Counter(word for pair in pairs for word in pair)
+    found = {word for pair in pairs if max(in_pairs[w] for w in pair) == 1 for word in pair}
     return {app for app, word in zip(apps, words, strict=True) if word in found}
 
 
 def _begin_alike(first: str, second: str) -> bool:
-    """The same first word; without spaces, as in Chinese, the same two first letters."""
+    """The same first word; without spaces, as in Chinese, the same two first letters.
+
+    Names that differ in a number alone are apps counted up.
+    """
+    if _DIGITS.sub("", first) == _DIGITS.sub("", second):
+        return False
     if " " in first and " " in second:
         return first.split(maxsplit=1)[0] == second.split(maxsplit=1)[0]
     return not first.isascii() and " " not in first + second and first[:2] == second[:2]
