@@ -1,13 +1,14 @@
 """The figures of the predictor: rivals, the crowd, what each part is worth, calibration.
 
-    python benchmarks/predictor_figures.py FOLDER           # android-a, epm, reality-a, schonlau
+    python benchmarks/predictor_figures.py FOLDER           # all of LOGS
     python benchmarks/predictor_figures.py FOLDER --logs epm --models ppm,ranker
     python benchmarks/predictor_figures.py --write          # the picture once more
 
 It measures models on the test part of each log (split fraction:0.8,0,0.2), keeps the figures in
 docs/results/predictor.json, and draws docs/images/predictor-parts.svg from that file;
-docs/make_results.py makes the tables. A model that is not named keeps its old figures. All models
-take about 20 minutes on two idle cores, most of it for `appusage2vec` and `ranker`.
+docs/make_results.py makes the tables. A model that is not named keeps its old figures, and a lead
+is measured again where all rivals of its kind are. All models take about half an hour on two idle
+cores, most of it for `appusage2vec` and `ranker`.
 """
 
 from __future__ import annotations
@@ -35,18 +36,25 @@ PICTURE = Path("docs/images/predictor-parts.svg")
 
 SPLIT = "fraction:0.8,0,0.2"
 LOGS = {
-    "epm": "EPM", "schonlau": "Schonlau", "reality-a": "reality-a (42 phones)",
-    "android-a": "android-a (3 phones)",
+    "ubiqlog-a": "UbiqLog (17 phones)", "android-a": "android-a (3 phones)",
+    "reality-a": "reality-a (42 phones)", "epm": "EPM", "schonlau": "Schonlau",
 }  # fmt: skip
+_NEURAL, _TREES = (f"{ROOT}/benchmarks/rivals/{file}.py" for file in ("appusage2vec", "ranker"))
 OF_FILES = {
-    "appusage2vec": f"{ROOT}/benchmarks/rivals/appusage2vec.py:AppUsage2Vec",
-    "ranker": f"{ROOT}/benchmarks/rivals/ranker.py:Ranker",
+    "appusage2vec": f"{_NEURAL}:AppUsage2Vec",
+    "appusage2vec-online": f"{_NEURAL}:AppUsage2VecOnline",
+    "ranker": f"{_TREES}:Ranker",
+    "ranker-online": f"{_TREES}:RankerOnline",
 }
 OURS = ("nextapp", "nextapp-alone")
-RIVALS = (
-    "mru", "recents", "mfu", "mfu-online", "sr", "sr-online", "sr-od", "sr-od-online", "ppm",
-    "appusage2vec", "nextapp", "ranker",
-)  # fmt: skip
+RULES = ("recents", "kiss", "chromeos", "count-mix")
+KINDS = {
+    "frozen": ("mru", "mfu", "sr", "sr-od", "appusage2vec"),
+    "online": (*RULES, "mfu-online", "sr-online", "sr-od-online", "ppm", "appusage2vec-online"),
+    "trees over our statistics": ("ranker", "ranker-online"),
+}
+ON_THE_PHONE = (*RULES, "mfu-online", "sr-od-online", "ppm")
+RIVALS = tuple(name for names in KINDS.values() for name in names)
 PARTS = {
     "nextapp-alone": "the crowd (`nextapp-alone`)",
     "nextapp-no-pairs": "what the crowd knows after two apps (`-no-pairs`)",
@@ -55,10 +63,15 @@ PARTS = {
     "nextapp-no-adaptation": "adaptation: weights stay where they start",
     **{f"nextapp-no-{name}": name for name in STATISTICS},
 }
-HONEST = (*OURS, "sr-od-online", "recents")
+HONEST = (*OURS, *ON_THE_PHONE)
+LEADS = {
+    "paper": {"nextapp": KINDS},
+    "honest": {"nextapp-alone": {"on the phone": ON_THE_PHONE}},
+}
 PRESETS = {"paper": tuple(dict.fromkeys((*OURS, *RIVALS, *PARTS))), "honest": HONEST}
 METRICS = ("HR@1", "HR@3", "HR@5")
 CALIBRATED = ("nextapp", "ppm", "appusage2vec")
+TABLES = ("different", "openings")
 FARTHEST = -3.4  # left end of a panel of the picture
 MARKERS = {"HR@1": (-0.17, plots.ACCENT), "HR@5": (0.17, plots.PALETTE[1])}
 
@@ -75,7 +88,26 @@ def measure(source: str, preset: str, models: list[str]) -> dict[str, Any]:
     named = tuple(OF_FILES.get(name, name) for name in models)
     experiment = Experiment(source, models=named, split=SPLIT, preset=preset)
     found = evaluate(asked, experiment.predictors(), seed=0)
-    return {name: to_keep(found, name, row) for name, row in found.summary()["models"].items()}
+    kept = {name: to_keep(found, name, row) for name, row in found.summary()["models"].items()}
+    for ours, kinds in LEADS[preset].items():
+        for kind, rivals in kinds.items():
+            if {ours, *rivals} <= set(models):
+                kept[ours].setdefault("leads", {})[kind] = leads(found, ours, rivals)
+    return kept
+
+
+def leads(found: Evaluation, ours: str, rivals: tuple[str, ...]) -> dict[str, Any]:
+    """By table and metric: the best of these rivals, and the lead over the best."""
+    marks = [mark for mark in found.marks if mark.name in (ours, *rivals)]
+    smallest = Evaluation(found.exam, marks, found.seed).leads(ours)
+    ends = ("difference", "low", "high")
+    return {
+        table: {
+            metric: [of_table[metric]["rival"], *rounded([of_table[metric][end] for end in ends])]
+            for metric in METRICS
+        }
+        for table, of_table in smallest.items()
+    }
 
 
 def to_keep(found: Evaluation, name: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -84,6 +116,12 @@ def to_keep(found: Evaluation, name: str, row: dict[str, Any]) -> dict[str, Any]
         "HR": {each: rounded([row[each], *row["ci95"][each]]) for each in METRICS},
         "less nextapp": {each: rounded(list(gap[each].values())) for each in METRICS},
     }
+    if found.exam.preset.name == "honest":
+        kept |= {
+            table: {each: rounded([row[table][each], *row[table]["ci95"][each]])
+                    for each in METRICS}
+            for table in TABLES
+        }  # fmt: skip
     if name in CALIBRATED:
         kept["calibration"] = {
             key: rounded(list(row["calibration"][key].values())) for key in ("ece", "ece_first")
@@ -191,7 +229,10 @@ def main() -> None:
                 start = time.perf_counter()
                 models = list(dict.fromkeys(["nextapp", *models]))  # differences are to nextapp
                 kept = found.setdefault(log, {}).setdefault(preset, {})
-                kept.update(measure(str(source), preset, models))
+                for name, row in measure(str(source), preset, models).items():
+                    if "leads" in kept.get(name, {}):
+                        row["leads"] = kept[name]["leads"] | row.get("leads", {})
+                    kept[name] = row
                 path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
                 print(f"{log}, {preset}: {time.perf_counter() - start:.0f} s", flush=True)
     write(ROOT)

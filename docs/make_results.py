@@ -35,12 +35,11 @@ BENCHMARKS = {
     "lsapp-people": "python benchmarks/compare_lsapp.py FOLDER",
     "ray-two-workers": "python benchmarks/fleet_speed.py ray",
 }
-LOGS = {
-    "epm": "EPM (115 people)", "schonlau": "Schonlau (50 people)",
-    "reality-a": "reality-a (42 phones)", "android-a": "android-a (3 phones)",
+LOGS = {  # people with clocks first
+    "ubiqlog-a": "UbiqLog (17 phones)", "android-a": "android-a (3 phones)",
+    "epm": "EPM (115 people)", "reality-a": "reality-a (42 phones, times made up)",
+    "schonlau": "Schonlau (50 people, times made up)",
 }  # fmt: skip
-FROZEN = ("mru", "mfu", "sr", "sr-od", "appusage2vec")
-ONLINE = ("recents", "mfu-online", "sr-online", "sr-od-online", "ppm")
 
 Tables = dict[str, dict[str, Any]]  # by title: n_users, and rows by series and figure
 
@@ -186,15 +185,12 @@ def _predictor(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator
         yield _figures(_of_models(found, preset, "HR", ""))
         yield f"### Less nextapp, paired, preset {preset}\n"
         yield _figures(_of_models(found, preset, "less nextapp", " − nextapp"))
-    yield "### Lead of nextapp over the best rival, preset paper\n"
-    yield _markdown(
-        ["data", "rivals", "metric", "best rival", "lead"],
-        [
-            [LOGS[log], kind, metric, best, _cell("gain", ends)]
-            for metric in ("HR@1", "HR@5")
-            for (log, kind), (best, ends) in leads(found, metric).items()
-        ],
-    )
+    yield "### Hit rates at the next different app and at openings, preset honest\n"
+    for table in ("different", "openings"):
+        yield _figures(_of_models(found, "honest", table, f", {table}"))
+    yield "### Lead over the best rival of a kind; the interval is of the smallest lead\n"
+    head = ["data", "preset", "model: rivals", "table", "best rival", "lead"]
+    yield _markdown(head, leads(found))
     yield "### Calibration error (ECE) over all apps, and of the first suggestion\n"
     yield _figures(
         {
@@ -204,10 +200,11 @@ def _predictor(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator
                 if "calibration" in row
             }
             for log in LOGS
+            if "paper" in found[log]
         }
     )
     yield "### What nextapp said and how often it came, by probability\n"
-    ours = {LOGS[log]: found[log]["paper"]["nextapp"] for log in LOGS}
+    ours = {LOGS[log]: found[log]["paper"]["nextapp"] for log in LOGS if "paper" in found[log]}
     rows = [[log, *map(str, (edge, *pair))] for log, row in ours.items()
             for edge, pair in row["reliability"].items()]  # fmt: skip
     yield _markdown(["data", "from", "said", "came"], rows)
@@ -219,28 +216,24 @@ def _of_models(
     return {
         name: {
             model: {f"{metric}{ending}": value for metric, value in row[key].items()}
-            for model, row in found[log][preset].items()
+            for model, row in found[log].get(preset, {}).items()
+            if key in row
         }
         for log, name in LOGS.items()
     }
 
 
-def leads(
-    found: Mapping[str, Mapping[str, Mapping[str, Any]]], metric: str
-) -> dict[tuple[str, str], tuple[str, list[float]]]:
-    """How far nextapp is ahead of the best rival that stops learning, and of the best online.
-
-    By log and kind of rivals: the best rival, and nextapp less it as [mean, low, high].
-    """
-    kinds = {"frozen": FROZEN, "online": ONLINE, "ranker": ("ranker",)}
-    by_kind = {}
-    for log in LOGS:
-        models = found[log]["paper"]
-        for kind, rivals in kinds.items():
-            best = max(rivals, key=lambda rival: models[rival]["HR"][metric][0])
-            mean, low, high = models[best]["less nextapp"][metric]
-            by_kind[log, kind] = (best, [-mean, -high, -low])
-    return by_kind
+def leads(found: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[list[str]]:
+    """How far each model is ahead of the best rival of a kind, as measured; a row for each."""
+    for log, name in LOGS.items():
+        for preset, models in found.get(log, {}).items():
+            for model, row in models.items():
+                for kind, tables in row.get("leads", {}).items():
+                    for table, metrics in tables.items():
+                        for metric in ("HR@1", "HR@5"):
+                            rival, *ends = metrics[metric]
+                            cells = [name, preset, f"{model}: {kind}", f"{table}, {metric}"]
+                            yield [*cells, rival, _cell("gain", ends)]
 
 
 def _benchmarks() -> Iterator[str]:

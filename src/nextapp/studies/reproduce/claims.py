@@ -760,7 +760,7 @@ _ASKED = (
          "Is a trained Q better than a Q left at its random initial value?"),
     Claim("table1 table2", "nextapp",
          Compare(beats, "nextapp", f"{RIVALS} seqmf", HIT_RATES, "honest"),
-         "Does nextapp, which only counts launches on the phone, beat every rival?",
+         "Does nextapp, with all other phones' launches pooled in the clear, beat every rival?",
          needs="nextapp"),
     Claim("fig3 fig4", "sr-od-su", Compare(beats, "full rare", "sr-od-su"),
          "Do Full and Rare also outperform SR-od scored with S_u, as the authors ran it (R22)?",
@@ -768,7 +768,7 @@ _ASKED = (
     Claim("fig3-honest fig4-honest", "sr-od", Compare(beats, "full rare", "sr-od"),
          "Do Full and Rare also outperform SR-od when counted as a phone would see it?"),
     Claim("fig3-honest fig4-honest", "nextapp", Compare(beats, "nextapp", EVERY_OTHER, HIT_RATES),
-         "Does nextapp, which only counts launches on the phone, beat every rival?",
+         "Does nextapp, with all other phones' launches pooled in the clear, beat every rival?",
          needs="nextapp"),
     Claim("fig5 fig6", "readings", Compare(is_not_worse, _READINGS, "none", control="none frozen"),
          "Do other readings of QHarmony also cost no performance: k = 1, F̄ read as a mean, "

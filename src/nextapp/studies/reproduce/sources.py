@@ -116,6 +116,9 @@ def source(data: str, twin: str, path: Path | None) -> Source:
     if data == "fleet":
         sentence = f"Simulated fleets of any size: {twin}."
         return Source(NAMES[data], f"synthetic:{twin}", "", sentence, "made")
+    if path is None and not twin.startswith(f"synthetic:{data}"):
+        sentence = f"{NAMES[data]} file not given: replaced by other synthetic phones, {twin}."
+        return Source(NAMES["fleet"], twin, "", sentence, "made")
     if path is None:
         return Source(
             NAMES[data],
